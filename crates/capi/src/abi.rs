@@ -1,7 +1,7 @@
 //! The functions of include/hearth.h.
 //!
 //! Invariants
-//! - Each checks its pointers for NULL, catches panics, and leaves why it failed for `hearth_last_error`.
+//! - Each function checks its pointers for NULL, catches panics, and records the reason of a failure for `hearth_last_error`.
 
 #![expect(unsafe_code, reason = "what C hands over are raw pointers")]
 #![expect(unreachable_pub, reason = "C reaches them by name")]
@@ -33,13 +33,13 @@ pub struct Bytes {
 impl Bytes {
     const NONE: Self = Self { data: std::ptr::null(), size: 0 };
 
-    /// Lent from what the caller's handle keeps.
+    /// Borrowed from what the caller's handle keeps.
     const fn of(bytes: &[u8]) -> Self {
         Self { data: bytes.as_ptr().cast(), size: bytes.len() }
     }
 }
 
-/// The longest sentence that is kept.
+/// The longest message that is kept.
 const SENTENCE: usize = 512;
 
 thread_local! {
@@ -60,7 +60,7 @@ fn remember(message: &str) {
     LAST.set(last);
 }
 
-/// Does it, and says how it went.
+/// Runs a function, and returns its status.
 fn status(work: impl FnOnce() -> Result<(), Refused>) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => Status::Ok as c_int,
@@ -75,21 +75,21 @@ fn status(work: impl FnOnce() -> Result<(), Refused>) -> c_int {
     }
 }
 
-/// Does it; a panic is the value of nothing.
+/// Runs a function; a panic returns `nothing`.
 fn value<T>(nothing: T, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(nothing)
 }
 
-/// What a handle points to.
+/// Returns what a handle points to.
 ///
 /// # Safety
-/// It must be one that this library made and nobody has freed.
+/// It must be one that this library made and that was not freed.
 unsafe fn handle<'a, T>(pointer: *const T) -> Result<&'a T, Refused> {
     // SAFETY: the caller of the C function promises it.
     unsafe { pointer.as_ref() }.ok_or_else(|| Refused::invalid("the handle is NULL"))
 }
 
-/// One more count of a handle.
+/// Returns one more reference of a handle.
 ///
 /// # Safety
 /// As [`handle`].
@@ -103,10 +103,10 @@ unsafe fn shared<T>(pointer: *const T) -> Result<Arc<T>, Refused> {
     Ok(unsafe { Arc::from_raw(pointer) })
 }
 
-/// Gives up a handle.
+/// Frees a handle.
 ///
 /// # Safety
-/// As [`handle`], and nobody uses it afterwards.
+/// As [`handle`], and it is not used afterwards.
 unsafe fn free<T>(pointer: *const T) {
     if !pointer.is_null() {
         // SAFETY: as in `shared`; it is the count that the handle stands for.
@@ -114,7 +114,7 @@ unsafe fn free<T>(pointer: *const T) {
     }
 }
 
-/// Where an output goes.
+/// Returns the place of an output.
 ///
 /// # Safety
 /// NULL, or valid for a write.
@@ -125,7 +125,7 @@ unsafe fn put<T>(output: *mut T, value: T) -> Result<(), Refused> {
     Ok(())
 }
 
-/// There is a place for the result: asked before anything is made that would be lost.
+/// Checks that there is a place for the result, before anything is made that would be lost.
 fn place<T>(output: *mut T) -> Result<(), Refused> {
     if output.is_null() {
         return Err(Refused::invalid("there is no place for the result: it is NULL"));
@@ -133,7 +133,7 @@ fn place<T>(output: *mut T) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The bytes of an argument; NULL: none.
+/// Returns the bytes of an argument; NULL: none.
 ///
 /// # Safety
 /// `data` must point to `size` bytes, or, with [`TEXT`], to a text that ends with NUL; with a size of 0 it may be NULL.
@@ -161,7 +161,7 @@ unsafe fn text<'a>(data: *const c_char, size: usize) -> Result<&'a str, Refused>
     str::from_utf8(bytes).map_err(|_not| Refused::invalid("a text is no UTF-8"))
 }
 
-/// A text that C owns until `hearth_text_free`.
+/// Returns a text that C owns until `hearth_text_free`.
 fn owned_text(text: String) -> Result<*mut c_char, Refused> {
     let text = std::ffi::CString::new(text)
         .map_err(|_nul| Refused::system("there is a NUL in the result"))?;

@@ -1,7 +1,7 @@
-//! The caller's functions, and how they are called.
+//! Calls of the caller's functions.
 //!
 //! Invariants
-//! - Nothing but this file calls into the caller's program.
+//! - No other file calls into the caller's program.
 
 #![expect(
     unsafe_code,
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::request::Request;
 use crate::response::Response;
 
-/// The caller's own pointer, handed back to it and never looked at.
+/// The caller's own pointer, passed back to it and never dereferenced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User(pub(crate) *mut c_void);
 
@@ -25,7 +25,7 @@ unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
 
-/// What a callback wants: `hearth_flow`.
+/// The result of a callback: `hearth_flow`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Flow {
     Continue,
@@ -87,12 +87,12 @@ pub(crate) struct Progress(pub(crate) ProgressCall, pub(crate) User);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Debug {
     pub(crate) call: DebugCall,
-    /// Secrets are shown.
+    /// Whether secrets are shown.
     pub(crate) secrets: bool,
     pub(crate) user: User,
 }
 
-/// What a debug callback sees: the numbers of libcurl's `curl_infotype` and of `hearth_debug`.
+/// The kinds of data of a debug callback: the numbers of libcurl's `curl_infotype` and of `hearth_debug`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub(crate) enum Seen {
@@ -112,7 +112,7 @@ pub(crate) struct Source {
     pub(crate) user: User,
 }
 
-/// How far both ways are. `None`: nobody has said how long it is.
+/// The progress of both directions. `None`: the total is unknown.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Far {
     pub(crate) sent: u64,
@@ -164,7 +164,7 @@ impl Debug {
     }
 }
 
-/// The program's own place for callbacks.
+/// The program's executor for callbacks.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor(Arc<Executes>);
 
@@ -180,7 +180,7 @@ impl Executor {
         Self(Arc::new(Executes { execute, release, user }))
     }
 
-    /// Has the job done there, sooner or later. False: it never will be.
+    /// Submits a job. Returns false if the executor refuses it.
     pub(crate) fn execute<J: Job>(&self, job: Arc<J>) -> bool {
         let work = Arc::into_raw(job).cast_mut().cast();
         // SAFETY: hearth.h: the function may be called from any thread until it is released.
@@ -193,7 +193,7 @@ impl Executor {
     }
 }
 
-/// What an executor does.
+/// A job for an executor.
 pub(crate) trait Job: Send + Sync {
     fn run(self: Arc<Self>);
 }
@@ -215,7 +215,7 @@ impl Drop for Executes {
 }
 
 impl Source {
-    /// Fills the buffer; says how much of it.
+    /// Fills the buffer. Returns the number of bytes.
     pub(crate) fn call(self, request: Option<&Arc<Request>>, buffer: &mut [u8]) -> (Flow, usize) {
         let mut written = 0;
         let room = buffer.as_mut_ptr().cast();
@@ -227,14 +227,14 @@ impl Source {
         if written > buffer.len() { (Flow::Abort, 0) } else { (flow.into(), written) }
     }
 
-    /// False: the body cannot be had from its beginning.
+    /// Rewinds the source. Returns false if the body cannot be read again.
     pub(crate) fn rewind(self, request: Option<&Arc<Request>>) -> bool {
         // SAFETY: hearth.h: the function may be called until the completion.
         self.rewind.is_some_and(|rewind| unsafe { rewind(self.user.0, handle(request)) } == 0)
     }
 }
 
-/// Memory that was given to us.
+/// Memory that the caller has given to the library.
 #[derive(Debug)]
 pub(crate) struct Given {
     data: *const c_char,
@@ -274,7 +274,7 @@ impl AsRef<[u8]> for Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: hearth.h: called once, when nobody reads the memory any more.
+            // SAFETY: hearth.h: called once, when the memory is no longer read.
             unsafe { release(self.user.0, self.data, self.size) }
         }
     }

@@ -1,9 +1,9 @@
-//! Cookies (RFC 6265): a jar that requests share, or that one request has.
+//! Cookies (RFC 6265): a jar that requests share, or one request's own.
 //!
 //! Invariants
-//! - No cookie is taken for a public suffix (`com`, `co.uk`), where the machine has the list of them.
-//! - A jar has [`MOST`] cookies at most. In a full one those that are over leave first, and what is there can be renewed and deleted.
-//! - In a child of a fork no lock of the parent's is taken.
+//! - No cookie is accepted for a public suffix (`com`, `co.uk`), if the machine has the list of them.
+//! - A jar has at most [`MOST`] cookies. In a full one expired cookies leave first, and existing ones can be renewed and deleted.
+//! - A child of a fork takes no lock of the parent's.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -21,10 +21,10 @@ const LISTS: [&str; 2] = [
     "/usr/share/publicsuffix/effective_tld_names.dat",
 ];
 
-/// Cookies of a jar, at most: RFC 6265, 6.1 wants 3000.
+/// The most cookies of a jar: RFC 6265, 6.1 asks for 3000.
 const MOST: usize = 10_000;
 
-/// One for all jars: it takes 3 MB.
+/// One list for all jars: it takes 3 MB.
 static SUFFIXES: Once<Option<publicsuffix::List>> = Once::new();
 
 fn suffixes() -> Option<&'static publicsuffix::List> {
@@ -50,13 +50,13 @@ impl Default for Jar {
 /// The cookies of a jar.
 #[derive(Clone, Debug, Default)]
 struct Store {
-    /// Without a list of suffixes of its own: [`for_its_domain`] asks the one of all.
+    /// Without its own list of suffixes: [`for_its_domain`] uses the common one.
     cookies: CookieStore,
-    /// How many there are, with those that are over.
+    /// The number of cookies, expired ones included.
     len: usize,
 }
 
-/// Why a cookie was not taken.
+/// Why a cookie was not accepted.
 #[derive(Debug, thiserror::Error)]
 enum NotTaken {
     #[error("cookie: {0}")]
@@ -74,7 +74,7 @@ impl From<NotTaken> for Refused {
     }
 }
 
-/// RFC 6265, 5.3, step 5: a public suffix may set cookies for itself alone, and nobody for it.
+/// RFC 6265, 5.3, step 5: only a public suffix itself may set cookies for itself.
 fn for_its_domain(
     mut cookie: Cookie<'static>,
     url: &Url,
@@ -90,7 +90,7 @@ fn for_its_domain(
 }
 
 impl Store {
-    /// Takes one that `url` has set.
+    /// Accepts a cookie that `url` has set.
     fn insert(&mut self, cookie: Cookie<'static>, url: &Url) -> Result<(), NotTaken> {
         let cookie = for_its_domain(cookie, url, suffixes())?;
         let domain = cookie.domain.as_cow().ok_or(CookieError::UnspecifiedDomain)?.into_owned();
@@ -127,7 +127,7 @@ impl Store {
 }
 
 impl Jar {
-    /// This process's cookies. A child of a fork begins with its parent's, or with none when somebody had the jar at that moment.
+    /// Returns this process's cookies. A child of a fork starts with its parent's, or with none if a thread held the jar at that moment.
     fn lock(&self) -> MutexGuard<'_, Store> {
         let inherit = |parents: &Mutex<Store>| {
             Mutex::new(match parents.try_lock() {
@@ -139,7 +139,7 @@ impl Jar {
         self.own.get(inherit).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what an answer from `url` sets.
+    /// Accepts the cookies of a response from `url`.
     pub(crate) fn take(&self, url: &str, headers: &HeaderMap) {
         if !headers.contains_key(SET_COOKIE) {
             return;
@@ -150,20 +150,20 @@ impl Jar {
             if let Ok(text) = str::from_utf8(value.as_bytes())
                 && let Ok(cookie) = Cookie::parse(text, &url)
             {
-                // One that is wrong or too many is left out, as browsers do.
+                // An invalid cookie, or one too many, is skipped, as in browsers.
                 let _not_taken = store.insert(cookie.into_owned(), &url).is_err();
             }
         }
     }
 
-    /// Takes one as if `url` had answered with it.
+    /// Accepts a cookie as if `url` had sent it.
     pub(crate) fn add(&self, url: &str, text: &str) -> Result<(), Refused> {
         let url = Url::parse(url).map_err(|why| Refused::invalid(format!("URL: {why}")))?;
         let cookie = Cookie::parse(text, &url).map_err(NotTaken::from)?;
         Ok(self.lock().insert(cookie.into_owned(), &url)?)
     }
 
-    /// What goes to `url`; longer paths first, as RFC 6265, 5.4 wants it.
+    /// Returns the cookies for `url`; longer paths first (RFC 6265, 5.4).
     pub(crate) fn cookies(&self, url: &str) -> Option<String> {
         let store = self.lock();
         if store.len == 0 {
@@ -186,7 +186,7 @@ impl Jar {
         *self.lock() = Store::default();
     }
 
-    /// As JSON.
+    /// Returns the cookies as JSON.
     pub(crate) fn save(&self, session_too: bool) -> Result<String, Refused> {
         let mut text = Vec::new();
         let store = self.lock();
@@ -203,7 +203,7 @@ impl Jar {
         String::from_utf8(text).map_err(|_bytes| Refused::system("a cookie is no UTF-8"))
     }
 
-    /// Adds what `save` wrote, until the jar is full.
+    /// Adds cookies that `save` wrote, until the jar is full.
     pub(crate) fn load(&self, text: &str) -> Result<(), Refused> {
         let wrong = |why: &dyn std::fmt::Display| {
             Refused::invalid(format!("these are no saved cookies: {why}"))

@@ -1,7 +1,7 @@
-//! What a program that looks for a fault wants to see: the heads as they go over the wire, what TLS has come to, bodies.
+//! Events for debugging: heads as they are on the wire, the outcome of TLS, bodies.
 //!
 //! Invariants
-//! - Values of fields that hold secrets are seen only by who has asked for them.
+//! - Values of secret fields are shown only to callers that have asked for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,12 +9,12 @@ use bytes::Bytes;
 use egress::{Secured, Sight, Tap, TlsVersion};
 
 use crate::calls::{Debug, Seen};
-use crate::flight::Flight;
-use crate::life::Life;
+use crate::in_flight::InFlight;
 use crate::peer;
 use crate::progress::{Held, Track};
+use crate::runtime::Runtime;
 
-/// Fields whose values are secrets, in lower case.
+/// Fields with secret values, in lower case.
 const SECRET: [&[u8]; 6] = [
     b"authorization",
     b"proxy-authorization",
@@ -24,13 +24,13 @@ const SECRET: [&[u8]; 6] = [
     b"proxy-authentication-info",
 ];
 
-impl Flight {
-    /// A piece of a body, to whoever wants to see it.
+impl InFlight {
+    /// Reports a piece of a body to the observer.
     pub(crate) async fn show(self: &Arc<Self>, seen: Seen, piece: Bytes) {
-        let (Some(debug), Some(life)) = (self.debug(), &self.life) else { return };
+        let (Some(debug), Some(runtime)) = (self.debug(), &self.runtime) else { return };
         let caller = Arc::clone(self);
         let shown = move || debug.call(caller.request.as_ref(), seen, &piece);
-        let _over = life.ask(self.spec.threaded, shown).await;
+        let _over = runtime.ask(self.spec.threaded, shown).await;
     }
 
     fn debug(&self) -> Option<Debug> {
@@ -38,42 +38,42 @@ impl Flight {
     }
 }
 
-/// Watches one try: for whoever wants to see it, and for its clock.
+/// Observes one try: for the debug callback, and for the idle clock.
 pub(crate) struct Watcher<'a> {
-    life: &'a Arc<Life>,
-    flight: &'a Arc<Flight>,
+    runtime: &'a Arc<Runtime>,
+    in_flight: &'a Arc<InFlight>,
     debug: Option<Debug>,
     track: &'a Track,
-    /// It has no connection yet.
+    /// Whether it waits for a connection.
     waits: Mutex<Option<Held<'a>>>,
 }
 
 impl<'a> Watcher<'a> {
-    /// `None`: nobody wants to see anything, and no clock runs.
+    /// Creates an observer; `None` without a callback and a clock.
     pub(crate) fn new(
-        life: &'a Arc<Life>,
-        flight: &'a Arc<Flight>,
+        runtime: &'a Arc<Runtime>,
+        in_flight: &'a Arc<InFlight>,
         track: &'a Track,
     ) -> Option<Self> {
-        let debug = flight.debug();
-        let wanted = debug.is_some() || flight.spec.settings.idle_timeout.is_some();
-        wanted.then(|| Self { life, flight, debug, track, waits: Mutex::default() })
+        let debug = in_flight.debug();
+        let wanted = debug.is_some() || in_flight.spec.settings.idle_timeout.is_some();
+        wanted.then(|| Self { runtime, in_flight, debug, track, waits: Mutex::default() })
     }
 
-    /// That nothing moves while it waits for a connection is nobody's fault.
+    /// The time that a try waits for a connection does not count as idle.
     fn waits(&self, held: Option<Held<'a>>) {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = held;
     }
 
     fn tell(&self, seen: Seen, bytes: Vec<u8>) {
         let Some(debug) = self.debug else { return };
-        let caller = Arc::clone(self.flight);
-        self.life.tell(self.flight.spec.threaded, move || {
+        let caller = Arc::clone(self.in_flight);
+        self.runtime.tell(self.in_flight.spec.threaded, move || {
             debug.call(caller.request.as_ref(), seen, &bytes);
         });
     }
 
-    /// A line of ours.
+    /// Reports a line of the library's own.
     pub(crate) fn say(&self, line: &str) {
         self.tell(Seen::Text, format!("{line}\n").into_bytes());
     }
@@ -127,7 +127,7 @@ impl Tap for Watcher<'_> {
     }
 }
 
-/// A head without its secrets. A scheme of authentication (`Basic`) stays.
+/// A head without its secrets. The scheme of an authentication (`Basic`) stays.
 fn redacted(head: &[u8]) -> Vec<u8> {
     let mut shown = Vec::with_capacity(head.len());
     let mut hidden = false;

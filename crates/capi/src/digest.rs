@@ -8,7 +8,7 @@ use md5::{Digest as _, Md5};
 use ring::digest::{SHA256, digest};
 use ring::rand::SecureRandom as _;
 
-/// What an origin wants to see.
+/// A challenge of an origin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Challenge {
     realm: String,
@@ -16,9 +16,9 @@ pub(crate) struct Challenge {
     opaque: Option<String>,
     algorithm: Algorithm,
     session: bool,
-    /// `auth` is offered.
+    /// Whether `auth` is offered.
     qop: bool,
-    /// The nonce was too old, and the password right.
+    /// Whether only the nonce was too old.
     pub(crate) stale: bool,
 }
 
@@ -45,7 +45,7 @@ fn hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// The strongest challenge of an answer that can be met.
+/// Returns the strongest supported challenge of a response.
 pub(crate) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
     let values = headers
         .get_all(WWW_AUTHENTICATE)
@@ -59,7 +59,7 @@ pub(crate) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
 
 type Parameters = Vec<(String, String)>;
 
-/// The parameters of each Digest challenge in one field, which may hold several (RFC 9110, 11.6.1).
+/// Returns the parameters of each Digest challenge in one field, which may hold several (RFC 9110, 11.6.1).
 fn challenges(text: &str) -> Vec<Parameters> {
     let mut found: Vec<Parameters> = Vec::new();
     let mut digest = false;
@@ -125,7 +125,7 @@ fn read(parameters: &Parameters) -> Option<Challenge> {
         {
             true
         }
-        // auth-int alone is not ours.
+        // `auth-int` alone is not supported.
         Some(_) => return None,
     };
     Some(Challenge {
@@ -151,7 +151,7 @@ impl Session {
         Self { challenge, used: Mutex::new(0) }
     }
 
-    /// `Authorization` for a request.
+    /// Returns `Authorization` for a request.
     pub(crate) fn answer(
         &self,
         user: &str,

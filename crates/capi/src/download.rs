@@ -1,8 +1,8 @@
-//! The body of an answer: undone of its compression, collected or handed on piece by piece.
+//! The body of a response: decompressed, then collected or passed on piece by piece.
 //!
 //! Invariants
-//! - What is collected never grows beyond its limit, however small it was on its way.
-//! - A piece that is handed on is taken before the next one is read.
+//! - A collected body never grows beyond its limit, however small it was on the wire.
+//! - A piece that is passed on is taken before the next one is read.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,25 +26,25 @@ use tokio_util::io::StreamReader;
 
 use crate::calls::{Flow, Seen};
 use crate::error::{Failure, Kind};
-use crate::flight::Flight;
 use crate::gate::Gate;
+use crate::in_flight::InFlight;
 use crate::io::Io;
 use crate::progress::Track;
 use crate::response::Response;
 use crate::run::aborted;
 use crate::stats::Numbers;
 
-/// So much is decompressed at once.
+/// How much is decompressed at once.
 const PIECE: usize = 32 << 10;
-/// So much that nobody wants is read for the sake of its connection.
+/// How much of an unwanted body is read to keep its connection.
 const SMALL: u64 = 16 << 10;
-/// Encodings upon each other, at most.
+/// The most encodings of one body.
 const LAYERS: usize = 4;
 
-/// Takes the body of the final answer, whose head is in `so_far`.
+/// Reads the body of the final response, whose head is in `so_far`.
 pub(crate) async fn take(
     io: &Arc<Io>,
-    flight: &Arc<Flight>,
+    in_flight: &Arc<InFlight>,
     so_far: &Mutex<Response>,
     track: &Arc<Track>,
     body: AnswerBody,
@@ -52,21 +52,21 @@ pub(crate) async fn take(
     method: &Method,
 ) -> Result<(), Failure> {
     let so_far = || so_far.lock().unwrap_or_else(PoisonError::into_inner);
-    let extras = flight.spec.extras.as_deref();
+    let extras = in_flight.spec.extras.as_deref();
     let sink = extras.and_then(|extras| extras.sink);
-    let limit = if sink.is_some() { None } else { flight.spec.settings.max_response_size };
+    let limit = if sink.is_some() { None } else { in_flight.spec.settings.max_response_size };
     let length = body.size_hint().exact();
     let empty = body.is_end_stream() || *method == Method::HEAD;
     let encodings =
         if empty || !asked_for_compression { Vec::new() } else { encodings(&so_far().headers)? };
     track.to_receive(length.filter(|_| encodings.is_empty()));
     if let Some(head) = extras.and_then(|extras| extras.head) {
-        let (response, caller) = (Arc::new(so_far().clone()), Arc::clone(flight));
-        let threaded = flight.spec.threaded;
+        let (response, caller) = (Arc::new(so_far().clone()), Arc::clone(in_flight));
+        let threaded = in_flight.spec.threaded;
         let _held = track.hold();
         let said =
-            io.life.ask(threaded, move || head.call(caller.request.as_ref(), &response)).await;
-        heed(said, flight, track).await?;
+            io.runtime.ask(threaded, move || head.call(caller.request.as_ref(), &response)).await;
+        heed(said, in_flight, track).await?;
     }
     if empty {
         return Ok(());
@@ -79,17 +79,17 @@ pub(crate) async fn take(
     {
         return Err(too_large(limit));
     }
-    let rate = flight.spec.settings.receive_rate;
+    let rate = in_flight.spec.settings.receive_rate;
     let wanted = Arc::new(AtomicBool::new(true));
-    let body = match Gate::new(rate, Seen::DataIn, flight, track, &wanted) {
+    let body = match Gate::new(rate, Seen::DataIn, in_flight, track, &wanted) {
         Some(gate) => gate.through(body),
         None => body,
     };
-    let mut taken = Taken { io, flight, track, sink, limit, first: None, more: BytesMut::new() };
+    let mut taken = Taken { io, in_flight, track, sink, limit, first: None, more: BytesMut::new() };
     let trailers = if encodings.is_empty() {
         plain(&mut taken, body).await?
     } else {
-        // Its length is that of what came, which nobody sees.
+        // Its length is that of the encoded body, which the caller does not see.
         so_far().headers.remove(CONTENT_ENCODING);
         so_far().headers.remove(CONTENT_LENGTH);
         decoded(&mut taken, body, encodings).await?
@@ -101,7 +101,7 @@ pub(crate) async fn take(
     Ok(())
 }
 
-/// Reads a small body that nobody wants, so that its connection can carry the next request.
+/// Reads a small unwanted body, so that its connection can carry the next request.
 pub(crate) async fn skip(mut body: AnswerBody) {
     const PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
 
@@ -115,12 +115,12 @@ fn too_large(limit: u64) -> Failure {
     Failure::new(Kind::TooLarge, format!("The body is longer than {limit} bytes"))
 }
 
-/// Does what a callback wants.
-async fn heed(said: Option<Flow>, flight: &Arc<Flight>, track: &Track) -> Result<(), Failure> {
+/// Applies the result of a callback.
+async fn heed(said: Option<Flow>, in_flight: &Arc<InFlight>, track: &Track) -> Result<(), Failure> {
     match said {
-        Some(Flow::Abort) => Err(aborted(flight)),
+        Some(Flow::Abort) => Err(aborted(in_flight)),
         Some(Flow::Pause) => {
-            if let Some(pauses) = flight.pauses() {
+            if let Some(pauses) = in_flight.pauses() {
                 let _held = track.hold();
                 pauses.down.wait().await;
             }
@@ -130,10 +130,10 @@ async fn heed(said: Option<Flow>, flight: &Arc<Flight>, track: &Track) -> Result
     }
 }
 
-/// What is done with the pieces.
+/// The destination of the pieces.
 struct Taken<'a> {
     io: &'a Arc<Io>,
-    flight: &'a Arc<Flight>,
+    in_flight: &'a Arc<InFlight>,
     track: &'a Arc<Track>,
     sink: Option<crate::calls::Body>,
     limit: Option<u64>,
@@ -149,16 +149,16 @@ impl Taken<'_> {
         }
         self.track.received(piece.len());
         if let Some(sink) = self.sink {
-            let caller = Arc::clone(self.flight);
-            let threaded = self.flight.spec.threaded;
+            let caller = Arc::clone(self.in_flight);
+            let threaded = self.in_flight.spec.threaded;
             // A callback that takes its time is not the origin's fault.
             let _held = self.track.hold();
             let said = self
                 .io
-                .life
+                .runtime
                 .ask(threaded, move || sink.call(caller.request.as_ref(), &piece))
                 .await;
-            return heed(said, self.flight, self.track).await;
+            return heed(said, self.in_flight, self.track).await;
         }
         let before = self.first.as_ref().map_or(self.more.len(), Bytes::len);
         if let Some(limit) = self.limit
@@ -187,7 +187,7 @@ async fn plain(taken: &mut Taken<'_>, mut body: AnswerBody) -> Result<Option<Hea
     while let Some(frame) = body.frame().await {
         match frame?.into_data() {
             Ok(piece) => {
-                taken.io.life.numbers.received.fetch_add(piece.len() as u64, Relaxed);
+                taken.io.runtime.numbers.received.fetch_add(piece.len() as u64, Relaxed);
                 taken.take(piece).await?;
             }
             Err(frame) => trailers = frame.into_trailers().ok(),
@@ -204,7 +204,7 @@ enum Encoding {
     Zstd,
 }
 
-/// In the order in which they were applied.
+/// The encodings, in the order in which they were applied.
 fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, Failure> {
     let mut found = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -216,7 +216,7 @@ fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, Failure> {
                 "deflate" => Encoding::Deflate,
                 "br" => Encoding::Brotli,
                 "zstd" => Encoding::Zstd,
-                // Nobody asked for it; the caller gets it as it is.
+                // The encoding was not asked for: the caller gets the body as it is.
                 _ => return Ok(Vec::new()),
             });
         }
@@ -227,7 +227,7 @@ fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, Failure> {
     Ok(found)
 }
 
-/// A body that is read from within a decoder, and behind the decoder's end.
+/// A body that is read from within a decoder and after the decoder's end.
 struct Coming {
     body: AnswerBody,
     over: bool,
@@ -276,7 +276,7 @@ async fn decoded(
     let coming = Coming { body, over: false, trailers: None, error: None };
     let coming: Shared = Arc::new(Mutex::new(coming));
     let (of_stream, io) = (Arc::clone(&coming), Arc::clone(taken.io));
-    let pieces = stream::poll_fn(move |cx| lock(&of_stream).poll_piece(cx, &io.life.numbers));
+    let pieces = stream::poll_fn(move |cx| lock(&of_stream).poll_piece(cx, &io.runtime.numbers));
     let mut reader: Reader = Box::new(StreamReader::new(pieces));
     let wrong = |error: io::Error| match lock(&coming).error.take() {
         Some(error) => error.into(),
@@ -297,7 +297,7 @@ async fn decoded(
         }
     }
     // A decoder knows its end by itself: that of the body, with its trailers, comes behind it.
-    let numbers = &taken.io.life.numbers;
+    let numbers = &taken.io.runtime.numbers;
     let mut more = 0;
     while let Some(piece) = poll_fn(|cx| lock(&coming).poll_piece(cx, numbers)).await {
         more += piece.map_err(wrong)?.len() as u64;

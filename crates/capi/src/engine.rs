@@ -1,7 +1,7 @@
-//! An engine as C holds it: its defaults, and its life, which begins with the first request and anew in the child of a fork.
+//! An engine as C holds it: its defaults, and its runtime, which starts with the first request and again in the child of a fork.
 //!
 //! Invariants
-//! - In a child no lock of the parent's is taken, and nothing of the parent's is dropped.
+//! - A child takes no lock of the parent's, and drops nothing of the parent's.
 
 #![expect(
     unsafe_code,
@@ -15,8 +15,8 @@ use std::time::Duration;
 use crate::calls::Executor;
 use crate::cookies::Jar;
 use crate::error::Refused;
-use crate::flight::Flight;
-use crate::life::Life;
+use crate::in_flight::InFlight;
+use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::stats::{HttpNumbers, Numbers};
 use crate::sys::{OurProcess, Shared};
@@ -24,20 +24,20 @@ use crate::sys::{OurProcess, Shared};
 /// An engine.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    /// Of this process, or of the parent until somebody looks. What a fork has left behind is leaked: it is the parent's.
+    /// The state of this process, or of the parent until the first access. What a fork has left behind is leaked, because it is the parent's.
     place: AtomicPtr<Place>,
     freed: AtomicBool,
 }
 
-/// What one process has of an engine.
+/// The state of an engine in one process.
 #[derive(Debug)]
 struct Place {
     ours: Arc<OurProcess>,
     settings: Shared<Settings>,
     jar: Arc<Jar>,
     executor: Shared<Option<Executor>>,
-    life: Mutex<Option<Arc<Life>>>,
-    /// It was stopped, and not begun again.
+    runtime: Mutex<Option<Arc<Runtime>>>,
+    /// Whether it was stopped and not started again.
     stopped: AtomicBool,
     numbers: Arc<Numbers>,
 }
@@ -55,7 +55,7 @@ impl Place {
             settings: Shared::new(settings),
             jar,
             executor: Shared::new(executor),
-            life: Mutex::new(None),
+            runtime: Mutex::new(None),
             stopped: AtomicBool::new(false),
             numbers: Arc::default(),
         }))
@@ -68,7 +68,7 @@ impl Engine {
         Ok(Self { place: AtomicPtr::new(Box::into_raw(place)), freed: AtomicBool::new(false) })
     }
 
-    /// What this process has of it.
+    /// Returns the state of this process.
     fn place(&self) -> Result<&Place, Refused> {
         let found = self.place.load(SeqCst);
         // SAFETY: it came from `Box::into_raw` and is not dropped before this engine.
@@ -86,7 +86,7 @@ impl Engine {
             // SAFETY: as above.
             Ok(_) => Ok(unsafe { &*new }),
             Err(other) => {
-                // SAFETY: it came from `Box::into_raw`, and nobody has seen it.
+                // SAFETY: it came from `Box::into_raw`, and no other code has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: as above.
                 Ok(unsafe { &*other })
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// The defaults of this moment.
+    /// Returns the current defaults.
     pub(crate) fn settings(&self) -> Result<Arc<Settings>, Refused> {
         Ok(self.place()?.settings.get())
     }
@@ -107,14 +107,14 @@ impl Engine {
         self.place()?.settings.change(set)
     }
 
-    /// Says where callbacks run from the next start on; `make` is called once nothing is in the way.
+    /// Sets the executor of callbacks from the next start on; `make` is called once it is permitted.
     pub(crate) fn set_executor(
         &self,
         make: impl FnOnce() -> Option<Executor>,
     ) -> Result<(), Refused> {
         let place = self.place()?;
-        let life = place.life.lock().unwrap_or_else(PoisonError::into_inner);
-        if life.is_some() {
+        let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if runtime.is_some() {
             return Err(Refused::state("the engine has begun"));
         }
         // What it is let go with is the program's, which may call us.
@@ -123,12 +123,12 @@ impl Engine {
             *executor = make();
             Ok(())
         });
-        drop(life);
+        drop(runtime);
         drop(before);
         changed
     }
 
-    /// The cookies of `cookies=2`.
+    /// The cookie jar of `cookies=2`.
     pub(crate) fn jar(&self) -> Result<Arc<Jar>, Refused> {
         Ok(Arc::clone(&self.place()?.jar))
     }
@@ -137,90 +137,90 @@ impl Engine {
         Ok(Arc::clone(&self.place()?.numbers))
     }
 
-    /// Its connections, those of lives that have ended included.
+    /// The statistics of its connections, those of ended runtimes included.
     pub(crate) fn connections(&self) -> Result<HttpNumbers, Refused> {
         let place = self.place()?;
-        let life = place.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = *place.numbers.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(match &*life {
-            Some(life) => ended.and(&life.egress.report()),
+        Ok(match &*runtime {
+            Some(runtime) => ended.and(&runtime.egress.report()),
             None => ended,
         })
     }
 
-    /// The calling thread is one of its life's, which may not wait for itself.
+    /// Whether the calling thread belongs to the runtime, which may not wait for itself.
     pub(crate) fn is_this_thread(&self) -> Result<bool, Refused> {
-        let life = self.place()?.life.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(life.is_some_and(|life| life.is_this_thread()))
+        let runtime = self.place()?.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(runtime.is_some_and(|runtime| runtime.is_this_thread()))
     }
 
-    /// Begins, where it has not, also after a stop.
+    /// Starts the runtime if it does not run, also after a stop.
     pub(crate) fn start(&self) -> Result<(), Refused> {
         self.place()?.stopped.store(false, SeqCst);
         self.begin().map(drop)
     }
 
-    fn begin(&self) -> Result<Arc<Life>, Refused> {
+    fn begin(&self) -> Result<Arc<Runtime>, Refused> {
         let place = self.place()?;
-        let mut life = place.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if self.freed.load(SeqCst) {
             return Err(Refused::state("the engine was freed"));
         }
-        if let Some(life) = &*life {
-            return Ok(Arc::clone(life));
+        if let Some(runtime) = &*runtime {
+            return Ok(Arc::clone(runtime));
         }
         if place.stopped.load(SeqCst) {
             return Err(Refused::state("the engine is stopped"));
         }
-        let begun = Life::begin(
+        let begun = Runtime::begin(
             Arc::clone(&place.ours),
             &place.settings.get(),
             Arc::clone(&place.jar),
             Arc::clone(&place.numbers),
             Option::clone(&place.executor.get()),
         )?;
-        *life = Some(Arc::clone(&begun));
+        *runtime = Some(Arc::clone(&begun));
         Ok(begun)
     }
 
-    /// Takes a start.
-    pub(crate) fn launch(&self, mut flight: Flight) -> Result<Arc<Flight>, Refused> {
-        let life = self.begin()?;
-        flight.life = Some(Arc::clone(&life));
-        life.take(Arc::new(flight))
+    /// Accepts a start.
+    pub(crate) fn launch(&self, mut in_flight: InFlight) -> Result<Arc<InFlight>, Refused> {
+        let runtime = self.begin()?;
+        in_flight.runtime = Some(Arc::clone(&runtime));
+        runtime.take(Arc::new(in_flight))
     }
 
-    /// Ends what is under way after so long, and the threads. True: something had to be aborted.
+    /// Stops the requests that are under way after a time limit, and the threads. Returns true if something had to be aborted.
     pub(crate) fn stop(&self, patience: Duration) -> Result<bool, Refused> {
         let place = self.place()?;
-        // While it ends it takes nothing, and does not begin anew.
-        let life = place.life.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // While it ends, it accepts nothing and does not start again.
+        let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
         place.stopped.store(true, SeqCst);
-        let Some(life) = life else { return Ok(false) };
-        if life.is_this_thread() {
+        let Some(runtime) = runtime else { return Ok(false) };
+        if runtime.is_this_thread() {
             return Err(Refused::state("a callback cannot wait for its own engine"));
         }
-        let forced = life.end(patience);
-        let mut current = place.life.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &life)) {
+        let forced = runtime.end(patience);
+        let mut current = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &runtime)) {
             *current = None;
-            // In the same moment: whoever asks for the numbers meets them once.
+            // In the same step: a caller that reads the statistics counts them once.
             let mut ended = place.numbers.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            *ended = HttpNumbers { connections: 0, ..ended.and(&life.egress.report()) };
+            *ended = HttpNumbers { connections: 0, ..ended.and(&runtime.egress.report()) };
         }
         Ok(forced)
     }
 
-    /// Nobody has its handle any more.
+    /// Called when the last handle is freed.
     pub(crate) fn free(&self) {
         self.freed.store(true, SeqCst);
         if self.stop(Duration::ZERO).is_err()
             && let Ok(place) = self.place()
         {
             // In a callback: it ends by itself, when the callback has returned.
-            let life = place.life.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(life) = life {
-                life.leave();
+            let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(runtime) = runtime {
+                runtime.leave();
             }
         }
     }
@@ -229,7 +229,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         let place = *self.place.get_mut();
-        // SAFETY: it came from `Box::into_raw`, and nobody else has this engine.
+        // SAFETY: it came from `Box::into_raw`, and no other reference to this engine exists.
         let place = unsafe { Box::from_raw(place) };
         if !place.ours.is_this() {
             // The parent's.

@@ -1,8 +1,8 @@
-//! How things go wrong: a call of the library that is refused, a request that has no answer.
+//! Errors: of a refused call of the library, and of a request without a response.
 
 use egress::{CallError, Reason};
 
-/// What a call of the library has come to: `hearth_status`.
+/// The result of a call of the library: `hearth_status`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub(crate) enum Status {
@@ -15,7 +15,7 @@ pub(crate) enum Status {
     Panic = 6,
 }
 
-/// A call of the library that was refused, and why.
+/// A refused call of the library, with the reason.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Refused {
@@ -45,7 +45,7 @@ impl Refused {
     }
 }
 
-/// Why a request has no answer: `hearth_error`.
+/// Why a request has no response: `hearth_error`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub(crate) enum Kind {
@@ -82,7 +82,7 @@ pub(crate) enum Kind {
 /// `CURLE_TIMED_OUT`.
 const TIMED_OUT: u8 = 28;
 
-/// Why a request has no answer, in a kind, libcurl's number and words.
+/// Why a request has no response: a kind, libcurl's number, and a message.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
@@ -92,7 +92,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// With the number of the libcurl error that fits best (curl/curl.h).
+    /// Creates one with the number of the libcurl error that fits best (curl/curl.h).
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         let code = match kind {
             Kind::Aborted | Kind::Stopped => 42,

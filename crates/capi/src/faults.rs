@@ -1,4 +1,4 @@
-//! Faults of the library's own, provoked: what a program sees of them is an answer.
+//! Faults of the library itself, provoked: a program sees them as an error response.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine::Engine;
 use crate::error::Kind;
-use crate::flight::Kept;
+use crate::in_flight::Kept;
 use crate::request::Request;
 use crate::response::Response;
 use crate::target::Target;

@@ -1,8 +1,8 @@
-//! What stands between a body and where it goes: how fast it may pass, and who sees it.
+//! The gate that a body passes: its rate limit, and its observer.
 //!
 //! Invariants
-//! - Over any time no more passes than its rate allows, but for one piece and what [`CREDIT`] makes up for.
-//! - Whoever sees a piece has seen it before the next one passes: nothing gathers for a callback that takes its time.
+//! - Over any time no more bytes pass than the rate allows, but for one piece and what [`CREDIT`] makes up for.
+//! - The observer has returned from one piece before the next one passes: nothing accumulates for a slow callback.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::time::Instant;
 
 use crate::calls::Seen;
-use crate::flight::Flight;
+use crate::in_flight::InFlight;
 use crate::progress::Track;
 
-/// What passes at once takes so long at its rate,
+/// The time that a piece takes at its rate.
 const PIECES: u64 = 20;
-/// but is no smaller, and no larger, than this.
+/// The smallest and the largest piece.
 const SMALLEST: u64 = 256;
 const LARGEST: u64 = 64 << 10;
-/// Clocks ring late: so much of what was missed may be made up for.
+/// Timers fire late: at most this much of the lost time is made up for.
 const CREDIT: Duration = Duration::from_millis(50);
 
-/// Bytes per second.
+/// A rate in bytes per second.
 #[derive(Debug)]
 struct Pace {
     rate: u64,
-    /// The next piece may pass.
+    /// When the next piece may pass.
     due: Instant,
 }
 
@@ -45,7 +45,7 @@ impl Pace {
         usize::try_from((self.rate / PIECES).clamp(SMALLEST, LARGEST)).unwrap_or(usize::MAX)
     }
 
-    /// Waits for its turn.
+    /// Waits for the next turn.
     async fn pass(&mut self, bytes: usize) {
         tokio::time::sleep_until(self.due).await;
         let earliest = Instant::now().checked_sub(CREDIT).unwrap_or(self.due);
@@ -55,37 +55,37 @@ impl Pace {
     }
 }
 
-/// One body's.
+/// The gate of one body.
 pub(crate) struct Gate {
     pace: Option<Pace>,
-    /// Which way it goes, where somebody wants to see it.
+    /// The direction, if there is an observer.
     seen: Option<Seen>,
-    flight: Arc<Flight>,
+    in_flight: Arc<InFlight>,
     track: Arc<Track>,
     /// False once the request has ended, or another try has the body.
     wanted: Arc<AtomicBool>,
 }
 
 impl Gate {
-    /// `None`: there is nothing to wait for and nobody to tell.
+    /// Creates a gate; `None` without a limit and an observer.
     pub(crate) fn new(
         rate: Option<NonZeroU64>,
         seen: Seen,
-        flight: &Arc<Flight>,
+        in_flight: &Arc<InFlight>,
         track: &Arc<Track>,
         wanted: &Arc<AtomicBool>,
     ) -> Option<Self> {
-        let debugged = flight.spec.extras.as_ref().is_some_and(|extras| extras.debug.is_some());
+        let debugged = in_flight.spec.extras.as_ref().is_some_and(|extras| extras.debug.is_some());
         (rate.is_some() || debugged).then(|| Self {
             pace: rate.map(Pace::new),
             seen: debugged.then_some(seen),
-            flight: Arc::clone(flight),
+            in_flight: Arc::clone(in_flight),
             track: Arc::clone(track),
             wanted: Arc::clone(wanted),
         })
     }
 
-    /// A body that comes through it.
+    /// Wraps a body.
     pub(crate) fn through<E: Send + 'static>(
         self,
         body: UnsyncBoxBody<Bytes, E>,
@@ -107,7 +107,7 @@ impl Gate {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// The next piece of `rest`, once it may pass and was seen.
+    /// Returns the next piece of `rest`, once it may pass and was observed.
     async fn pass(&mut self, rest: &mut Bytes) -> Bytes {
         let most = self.pace.as_ref().map_or(rest.len(), Pace::piece);
         let piece = rest.split_to(most.min(rest.len()));
@@ -119,7 +119,7 @@ impl Gate {
         if let Some(seen) = self.seen
             && self.wanted.load(Relaxed)
         {
-            self.flight.show(seen, piece.clone()).await;
+            self.in_flight.show(seen, piece.clone()).await;
         }
         piece
     }

@@ -1,11 +1,11 @@
-//! The I/O thread: requests from the life's queue to their hosts, and at each host to the workers that make them.
+//! The I/O thread: moves requests from the runtime's queue to their hosts, and at each host to the workers that make them.
 //!
-//! A worker is a task that makes one request after the other: it takes the next one that waits for its host when it is done with the
-//! last. So a request that waits is an entry in a queue and nothing more, however many there are.
+//! A worker is a task that makes one request after the other: when one ends, it takes the next that waits for its host.
+//! So a request that waits is only an entry in a queue, however many there are.
 //!
 //! Invariants
-//! - At most so many workers to a host as its limit says; none of them waits for a request.
-//! - What waits ends at its time, too, and when it is aborted.
+//! - The number of workers per host has a limit; no worker waits for a request.
+//! - A request that waits ends at its deadline, too, and when it is aborted.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -24,28 +24,28 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Failure, Kind};
-use crate::flight::Flight;
-use crate::life::{Life, Stage};
-use crate::post::{self, Post, PostKey};
+use crate::in_flight::InFlight;
 use crate::response::Response;
 use crate::run;
+use crate::runtime::{Runtime, Stage};
 use crate::settings::Settings;
+use crate::smtp::{self, Post, PostKey};
 use crate::target::Target;
 
-/// Look-ups of names and readings of files at once.
+/// The most concurrent look-ups of names and reads of files.
 const BLOCKING: usize = 12;
-/// So long such a thread is waited for at the end; then it is left alone, and the library must not be unloaded before it is done.
+/// How long such a thread is waited for at the end. After that it is left running, and the library must not be unloaded before it ends.
 const BLOCKED: Duration = Duration::from_secs(1);
-/// Connections have so long to say goodbye.
+/// How long connections may take to close.
 const GOODBYE: Duration = Duration::from_millis(100);
-/// What waits is looked at for its time no more often.
+/// The shortest interval between two checks of waiting requests.
 const LOOK: Duration = Duration::from_millis(4);
-/// Hosts that are remembered. Beyond that those without requests go.
+/// The most hosts in memory. Above it, those without requests are dropped.
 const HOSTS: usize = 1024;
-/// Longer than any time that can be set.
+/// Longer than any time limit that can be set.
 const NEVER: Duration = Duration::from_hours(24 * 365 * 10);
 
-/// Settings of an engine as the egress engine has them.
+/// The engine's settings as the egress engine needs them.
 pub(crate) fn options(settings: &Settings) -> egress::Options {
     let engine = &settings.engine;
     let mut deny = Network::link_local();
@@ -54,7 +54,7 @@ pub(crate) fn options(settings: &Settings) -> egress::Options {
         http1_connections: engine.connections_per_host,
         http2_connections: engine.h2_connections_per_host,
         connections: engine.connections,
-        // How many may wait is decided here, above it.
+        // The number of waiting requests is limited above this engine.
         waiting: usize::MAX,
         idle: engine.idle,
         dns: engine.dns,
@@ -66,14 +66,18 @@ pub(crate) fn options(settings: &Settings) -> egress::Options {
     }
 }
 
-/// Runs until the life is over. Says first whether it can.
-pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io::Result<()>>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+/// Runs until the runtime ends. Reports first whether it could start.
+pub(crate) fn run(
+    runtime: &Arc<Runtime>,
+    settings: &Settings,
+    tell: &mpsc::Sender<io::Result<()>>,
+) {
+    let tokio_runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING)
         .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
+    let tokio_runtime = match tokio_runtime {
+        Ok(tokio_runtime) => tokio_runtime,
         Err(error) => {
             let _nobody = tell.send(Err(error)).is_err();
             return;
@@ -81,7 +85,7 @@ pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io:
     };
     let _nobody = tell.send(Ok(())).is_err();
     let io = Arc::new(Io {
-        life: Arc::clone(life),
+        runtime: Arc::clone(runtime),
         tasks: TaskTracker::new(),
         http1: settings.engine.connections_per_host,
         at_once: settings.engine.requests_per_host,
@@ -90,23 +94,23 @@ pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io:
         sweeping: AtomicBool::new(false),
         hosts: Mutex::default(),
     });
-    runtime.block_on(serve(&io));
-    runtime.shutdown_timeout(BLOCKED);
-    life.flush();
-    life.over_by_itself();
+    tokio_runtime.block_on(serve(&io));
+    tokio_runtime.shutdown_timeout(BLOCKED);
+    runtime.flush();
+    runtime.over_by_itself();
 }
 
-/// What the I/O thread has.
+/// The state of the I/O thread.
 pub(crate) struct Io {
-    pub(crate) life: Arc<Life>,
+    pub(crate) runtime: Arc<Runtime>,
     pub(crate) tasks: TaskTracker,
-    /// At one host at once: over HTTP/1.1 without TLS, and otherwise.
+    /// The most workers per host: over HTTP/1.1 without TLS, and otherwise.
     http1: usize,
     at_once: usize,
-    /// Connections to one mail server.
+    /// The most connections to one mail server.
     mail: usize,
     pub(crate) closing: CancellationToken,
-    /// Somebody looks after connections to mail servers that are kept.
+    /// Whether a task maintains kept connections to mail servers.
     pub(crate) sweeping: AtomicBool,
     hosts: Mutex<Hosts>,
 }
@@ -114,16 +118,16 @@ pub(crate) struct Io {
 #[derive(Default)]
 struct Hosts {
     by_key: HashMap<(Key, Option<PostKey>), Arc<Host>>,
-    /// The last one asked for, with the settings and the origin it was asked for with.
+    /// The last host, with the settings and the origin that led to it.
     last: Option<(Arc<Settings>, Box<str>, Arc<Host>)>,
-    /// When the first of those that wait is late; no later, maybe earlier.
+    /// The earliest deadline of the waiting requests, or an earlier time.
     late: Option<Instant>,
 }
 
-/// A host: those who wait for it and those who work for them.
+/// A host: the requests that wait for it, and its workers.
 pub(crate) struct Host {
     pub(crate) key: Key,
-    /// It is a mail server.
+    /// Whether it is a mail server.
     pub(crate) post: Option<Post>,
     limit: usize,
     state: Mutex<Queue>,
@@ -131,10 +135,10 @@ pub(crate) struct Host {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Arc<Flight>>,
+    waiting: VecDeque<Arc<InFlight>>,
     workers: usize,
-    /// What the workers are at.
-    running: Vec<Option<Arc<Flight>>>,
+    /// The requests that the workers make.
+    running: Vec<Option<Arc<InFlight>>>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -143,32 +147,32 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 async fn serve(io: &Arc<Io>) {
     let mut starts = Vec::new();
-    // A task and no part of this one: its turn comes behind all that are ready now, so what they complete goes with it.
-    let life = Arc::clone(&io.life);
+    // A task of its own: it runs after everything that is ready now, so completions of that are delivered together.
+    let runtime = Arc::clone(&io.runtime);
     let mut courier = JoinSet::new();
     courier.spawn(async move {
         loop {
-            life.gathered().await;
-            life.flush();
+            runtime.gathered().await;
+            runtime.flush();
         }
     });
     loop {
-        let (stage, over) = io.life.taken(&mut starts);
-        for flight in starts.drain(..) {
-            io.dispatch(flight);
+        let (stage, over) = io.runtime.taken(&mut starts);
+        for in_flight in starts.drain(..) {
+            io.dispatch(in_flight);
         }
         if stage == Stage::Killed {
             io.closing.cancel();
             io.kill();
         }
-        if io.life.aborted.swap(false, SeqCst) {
+        if io.runtime.aborted.swap(false, SeqCst) {
             io.end_waiting();
         }
         if stage != Stage::Open && over {
             break;
         }
         let late = lock(&io.hosts).late;
-        let woken = io.life.wake.notified();
+        let woken = io.runtime.wake.notified();
         match late {
             None => woken.await,
             Some(late) => tokio::select! {
@@ -186,7 +190,7 @@ async fn serve(io: &Arc<Io>) {
     io.tasks.close();
     let goodbye = async {
         io.tasks.wait().await;
-        io.life.egress.close().await;
+        io.runtime.egress.close().await;
     };
     let _gone = tokio::time::timeout(GOODBYE, goodbye).await.is_err();
 }
@@ -195,42 +199,42 @@ impl Hosts {
     fn make_room(&mut self) {
         if self.by_key.len() >= HOSTS {
             self.by_key.retain(|_, host| lock(&host.state).workers > 0);
-            // It may have been among them, and what waited for it there would be seen by nobody.
+            // A worker may have been among them, and a request that waits for it there would be overlooked.
             self.last = None;
         }
     }
 }
 
 impl Io {
-    /// To its host, after what must be done first.
-    fn dispatch(self: &Arc<Self>, flight: Arc<Flight>) {
-        if !flight.spec.settings.unprepared() {
-            return self.to_host(flight);
+    /// Passes a request to its host, after its files were read.
+    fn dispatch(self: &Arc<Self>, in_flight: Arc<InFlight>) {
+        if !in_flight.spec.settings.unprepared() {
+            return self.to_host(in_flight);
         }
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let settings = Arc::clone(&flight.spec.settings);
+            let settings = Arc::clone(&in_flight.spec.settings);
             let prepared = tokio::task::spawn_blocking(move || settings.prepare()).await;
             match prepared {
-                Ok(Ok(())) => this.to_host(flight),
-                Ok(Err(failure)) => this.life.complete(flight, Response::failed(failure)),
+                Ok(Ok(())) => this.to_host(in_flight),
+                Ok(Err(failure)) => this.runtime.complete(in_flight, Response::failed(failure)),
                 Err(_gone) => {
                     let failure = Failure::new(Kind::Stopped, "The engine was stopped");
-                    this.life.complete(flight, Response::failed(failure));
+                    this.runtime.complete(in_flight, Response::failed(failure));
                 }
             }
         });
     }
 
-    fn to_host(self: &Arc<Self>, flight: Arc<Flight>) {
+    fn to_host(self: &Arc<Self>, in_flight: Arc<InFlight>) {
         // Its files were read while the engine ended.
         if self.closing.is_cancelled() {
             let failure = Failure::new(Kind::Stopped, "The engine was stopped");
-            return self.life.complete(flight, Response::failed(failure));
+            return self.runtime.complete(in_flight, Response::failed(failure));
         }
-        let host = match self.host(&flight) {
+        let host = match self.host(&in_flight) {
             Ok(host) => host,
-            Err(failure) => return self.life.complete(flight, Response::failed(failure)),
+            Err(failure) => return self.runtime.complete(in_flight, Response::failed(failure)),
         };
         let mut queue = lock(&host.state);
         if queue.workers < host.limit {
@@ -240,35 +244,35 @@ impl Io {
             if free.is_none() {
                 queue.running.push(None);
             }
-            // Its place is taken from now on.
+            // It occupies a place from now on.
             if let Some(running) = queue.running.get_mut(place) {
-                *running = Some(Arc::clone(&flight));
+                *running = Some(Arc::clone(&in_flight));
             }
             drop(queue);
             let worker = Worker { io: Arc::clone(self), host, place };
-            self.tasks.spawn(worker.work(flight));
+            self.tasks.spawn(worker.work(in_flight));
             return;
         }
-        let deadline = flight.deadline();
-        queue.waiting.push_back(flight);
+        let deadline = in_flight.deadline();
+        queue.waiting.push_back(in_flight);
         drop(queue);
-        self.life.numbers.queued.fetch_add(1, Relaxed);
+        self.runtime.numbers.queued.fetch_add(1, Relaxed);
         if let Some(deadline) = deadline {
             let mut hosts = lock(&self.hosts);
             if hosts.late.is_none_or(|late| deadline < late) {
                 hosts.late = Some(deadline);
                 drop(hosts);
-                // Who comes from a task, its files read, finds `serve` asleep until the time before.
-                self.life.wake.notify_one();
+                // A request that comes from a task, with its files read, finds `serve` asleep until the time before.
+                self.runtime.wake.notify_one();
             }
         }
     }
 
-    fn host(&self, flight: &Flight) -> Result<Arc<Host>, Failure> {
-        let settings = &flight.spec.settings;
+    fn host(&self, in_flight: &InFlight) -> Result<Arc<Host>, Failure> {
+        let settings = &in_flight.spec.settings;
         let none = || Failure::new(Kind::Url, "There is no URL");
-        let target = flight.spec.target.as_ref().ok_or_else(none)?;
-        if flight.is_mail() {
+        let target = in_flight.spec.target.as_ref().ok_or_else(none)?;
+        if in_flight.is_mail() {
             return Ok(self.post(settings, target));
         }
         let mut hosts = lock(&self.hosts);
@@ -299,7 +303,7 @@ impl Io {
         Ok(host)
     }
 
-    /// A mail server.
+    /// Returns the entry of a mail server.
     fn post(&self, settings: &Settings, target: &Target) -> Arc<Host> {
         let (key, how) = settings.mail_key(target);
         let mut hosts = lock(&self.hosts);
@@ -315,12 +319,12 @@ impl Io {
         host
     }
 
-    /// All hosts of now.
+    /// Returns all current hosts.
     pub(crate) fn all(&self) -> Vec<Arc<Host>> {
         lock(&self.hosts).by_key.values().map(Arc::clone).collect()
     }
 
-    /// Ends those that wait and are aborted or late.
+    /// Ends waiting requests that are aborted or past their deadline.
     fn end_waiting(&self) {
         let now = Instant::now();
         let mut ended = Vec::new();
@@ -330,36 +334,37 @@ impl Io {
             for host in hosts.by_key.values() {
                 let mut queue = lock(&host.state);
                 let before = queue.waiting.len();
-                queue.waiting.retain(|flight| {
-                    let failure =
-                        flight.ended(None).or_else(|| flight.late(now).then(|| flight.too_late()));
+                queue.waiting.retain(|in_flight| {
+                    let failure = in_flight
+                        .ended(None)
+                        .or_else(|| in_flight.late(now).then(|| in_flight.too_late()));
                     if let Some(failure) = failure {
-                        ended.push((Arc::clone(flight), failure));
+                        ended.push((Arc::clone(in_flight), failure));
                         return false;
                     }
-                    if let Some(deadline) = flight.deadline() {
+                    if let Some(deadline) = in_flight.deadline() {
                         next = Some(next.map_or(deadline, |next| next.min(deadline)));
                     }
                     true
                 });
                 let gone = before - queue.waiting.len();
-                self.life.numbers.queued.fetch_sub(gone as u64, Relaxed);
+                self.runtime.numbers.queued.fetch_sub(gone as u64, Relaxed);
             }
             hosts.late = next;
         }
-        for (flight, failure) in ended {
-            self.life.complete(flight, Response::failed(failure));
+        for (in_flight, failure) in ended {
+            self.runtime.complete(in_flight, Response::failed(failure));
         }
     }
 
-    /// Ends everything.
+    /// Ends all requests.
     fn kill(&self) {
         {
             let hosts = lock(&self.hosts);
             for host in hosts.by_key.values() {
                 let queue = lock(&host.state);
                 let running = queue.running.iter().flatten();
-                queue.waiting.iter().chain(running).for_each(|flight| flight.stop());
+                queue.waiting.iter().chain(running).for_each(|in_flight| in_flight.stop());
             }
         }
         self.end_waiting();
@@ -374,23 +379,23 @@ struct Worker {
 }
 
 impl Worker {
-    async fn work(self, first: Arc<Flight>) {
+    async fn work(self, first: Arc<InFlight>) {
         let mut clock = pin!(tokio::time::sleep(NEVER));
         let mut rings = None;
         let mut next = Some(first);
-        while let Some(flight) = next {
-            let response = self.fly(&flight, clock.as_mut(), &mut rings).await;
-            self.io.life.complete(flight, response);
+        while let Some(in_flight) = next {
+            let response = self.fly(&in_flight, clock.as_mut(), &mut rings).await;
+            self.io.runtime.complete(in_flight, response);
             next = self.next();
         }
     }
 
-    /// The next that waits. None: this worker's place is free.
-    fn next(&self) -> Option<Arc<Flight>> {
+    /// Returns the next waiting request. None: this worker ends.
+    fn next(&self) -> Option<Arc<InFlight>> {
         let mut queue = lock(&self.host.state);
         let next = queue.waiting.pop_front();
         if next.is_some() {
-            self.io.life.numbers.queued.fetch_sub(1, Relaxed);
+            self.io.runtime.numbers.queued.fetch_sub(1, Relaxed);
         } else {
             queue.workers -= 1;
         }
@@ -400,48 +405,48 @@ impl Worker {
         next
     }
 
-    /// Makes one, within its time, unless it is aborted. `rings`: when the clock rings. It may do so too early, for a request before: setting
-    /// it costs more than that, and most end long before their time.
+    /// Makes one request, until its deadline or an abort. `rings`: the timer's time. It may be too early, set for an earlier request: setting
+    /// it costs more than a check, and most requests end long before their deadline.
     async fn fly(
         &self,
-        flight: &Arc<Flight>,
+        in_flight: &Arc<InFlight>,
         mut clock: Pin<&mut Sleep>,
         rings: &mut Option<Instant>,
     ) -> Response {
         let so_far = Mutex::new(Response::default());
         let mut run = pin!(async {
             match &self.host.post {
-                None => run::run(&self.io, &self.host, flight, &so_far).await,
+                None => run::run(&self.io, &self.host, in_flight, &so_far).await,
                 Some(post) => {
-                    Box::pin(post::run(&self.io, &self.host, post, flight, &so_far)).await
+                    Box::pin(smtp::run(&self.io, &self.host, post, in_flight, &so_far)).await
                 }
             }
         });
         let failure = std::future::poll_fn(|cx| {
-            if let Some(failure) = flight.ended(Some(cx)) {
+            if let Some(failure) = in_flight.ended(Some(cx)) {
                 return Poll::Ready(Some(failure));
             }
-            // Not CatchUnwind, into which the future would be moved, kilobytes for each request.
+            // Not CatchUnwind: the future would be moved into it, kilobytes for each request.
             match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
                 Ok(Poll::Ready(Ok(()))) => return Poll::Ready(None),
                 Ok(Poll::Ready(Err(failure))) => return Poll::Ready(Some(failure)),
                 Err(_panic) => {
-                    self.io.life.numbers.panics.fetch_add(1, Relaxed);
+                    self.io.runtime.numbers.panics.fetch_add(1, Relaxed);
                     let failure = Failure::new(Kind::Internal, "The library has a fault");
                     return Poll::Ready(Some(failure));
                 }
                 Ok(Poll::Pending) => {}
             }
-            let Some(deadline) = flight.deadline() else { return Poll::Pending };
+            let Some(deadline) = in_flight.deadline() else { return Poll::Pending };
             if rings.is_none_or(|rings| rings > deadline) {
                 clock.as_mut().reset(deadline);
                 *rings = Some(deadline);
             }
-            // However much has come: what was polled before may have used up all that tokio lets a task do at a time.
+            // However much has arrived: earlier polls may have used up tokio's budget for the task.
             while pin!(unconstrained(clock.as_mut())).poll(cx).is_ready() {
                 if *rings == Some(deadline) {
                     *rings = None;
-                    return Poll::Ready(Some(flight.too_late()));
+                    return Poll::Ready(Some(in_flight.too_late()));
                 }
                 clock.as_mut().reset(deadline);
                 *rings = Some(deadline);
@@ -449,8 +454,8 @@ impl Worker {
             Poll::Pending
         })
         .await;
-        // An abort that came from within is told as one.
-        let failure = failure.map(|failure| flight.ended(None).unwrap_or(failure));
+        // An abort from within is reported as one.
+        let failure = failure.map(|failure| in_flight.ended(None).unwrap_or(failure));
         let mut response = std::mem::take(&mut *lock(&so_far));
         if let Some(failure) = failure {
             response.fail(failure);

@@ -12,16 +12,16 @@ compile_error!("a panic must be caught at the boundary: build with panic = unwin
 mod abi;
 
 mod engine;
-mod life;
 mod request;
 mod response;
+mod runtime;
 mod settings;
 
-mod flight;
+mod in_flight;
 mod io;
 mod run;
 
-mod post;
+mod smtp;
 
 mod cookies;
 mod debug;

@@ -1,4 +1,4 @@
-//! Who the other end of TLS has shown to be, as a program may ask after the call.
+//! The identity of the TLS peer, as a program may read it after the call.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,7 @@ use egress::Secured;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The peer of one answer. Its certificates are read when somebody asks for them.
+/// The peer of one response. Its certificates are parsed on first access.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) secured: Arc<Secured>,
@@ -28,7 +28,7 @@ impl Peer {
     }
 }
 
-/// What a certificate says. Of one that cannot be read there is the PEM alone.
+/// The fields of a certificate. For one that cannot be parsed there is only the PEM.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) subject: String,

@@ -1,4 +1,4 @@
-//! Settings as the egress engine wants them: files of certificates read, and the key of a connection.
+//! Settings for the egress engine: reads files of certificates, and builds the key of a connection.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::unlock;
 /// The largest file.
 const LARGEST: u64 = 16 << 20;
 
-/// What was read of the files.
+/// The contents of the files.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     tls: Read,
@@ -37,12 +37,12 @@ impl TlsFiles {
 }
 
 impl Settings {
-    /// There are files to be read first.
+    /// Whether files have to be read first.
     pub(crate) fn unprepared(&self) -> bool {
         self.prepared.get().is_none() && (self.tls.any() || self.proxy_tls.any())
     }
 
-    /// Reads them. Blocks.
+    /// Reads the files. Blocks.
     pub(crate) fn prepare(&self) -> Result<(), Failure> {
         if self.unprepared() {
             let prepared = Prepared { tls: read(&self.tls)?, proxy: read(&self.proxy_tls)? };
@@ -51,7 +51,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The key of a connection to `target`.
+    /// Returns the key of a connection to `target`.
     pub(crate) fn key(&self, target: &Target) -> Result<Key, Failure> {
         if !self.safe_protocols.iter().any(|scheme| scheme == target.scheme()) {
             let what = format!("Protocol \"{}\" is not among the safe ones", target.scheme());
@@ -66,7 +66,7 @@ impl Settings {
         Ok(self.key_of(scheme, scheme == Scheme::Https, host, port))
     }
 
-    /// The key of a connection to a host; `tls`: it may come to TLS.
+    /// Returns the key of a connection to a host; `tls`: TLS may be used.
     pub(crate) fn key_of(&self, scheme: Scheme, tls: bool, host: &str, port: u16) -> Key {
         let mut key = Key::plain(0, scheme, host, port);
         let resolve =
@@ -137,7 +137,7 @@ fn read(files: &TlsFiles) -> Result<Read, Failure> {
         let wrong =
             |why: std::io::Error| unusable(AUTHORITIES, format!("{}: {why}", folder.display()));
         for entry in std::fs::read_dir(folder).map_err(wrong)? {
-            // What is no certificate there is passed over, as OpenSSL does.
+            // An entry that is not a certificate is skipped, as in OpenSSL.
             if let Ok(read) =
                 entry.map_err(wrong).and_then(|entry| file(&entry.path(), AUTHORITIES))
             {

@@ -1,4 +1,4 @@
-//! How far a request is, both ways, and when something last moved.
+//! The progress of a request in both directions, and the time of its last byte.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::calls::Far;
 
-/// Nobody has said.
+/// An unknown total.
 const UNKNOWN: u64 = u64::MAX;
 
-/// How far one request is.
+/// The progress of one request.
 #[derive(Debug)]
 pub(crate) struct Track {
     began: Instant,
@@ -21,9 +21,9 @@ pub(crate) struct Track {
     to_receive: AtomicU64,
     /// Milliseconds after `began`.
     moved: AtomicU64,
-    /// Somebody has asked for the caller's body.
+    /// Whether the caller's body was read.
     begun: AtomicBool,
-    /// So many hold it: a callback that runs, a way that is paused, a delay before the next try.
+    /// How many reasons suspend the idle clock: a running callback, a paused direction, a delay before the next try.
     held: AtomicU32,
     /// Why the caller's body could not be read.
     failure: Mutex<Option<String>>,
@@ -44,7 +44,7 @@ impl Track {
         }
     }
 
-    /// Another try begins: nothing was sent and received yet.
+    /// Resets the counters for another try.
     pub(crate) fn again(&self) {
         self.sent.store(0, Relaxed);
         self.received.store(0, Relaxed);
@@ -61,12 +61,12 @@ impl Track {
         self.begun.store(true, Relaxed);
     }
 
-    /// The body was begun since this was asked last.
+    /// Returns whether the body was begun since the last call.
     pub(crate) fn begun(&self) -> bool {
         self.begun.swap(false, Relaxed)
     }
 
-    /// That nothing moves is the program's wish, or ours, as long as this is kept.
+    /// Suspends the idle clock while the returned value lives.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.held.fetch_add(1, Relaxed);
         Held(self)
@@ -95,7 +95,7 @@ impl Track {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
     }
 
-    /// Why the caller's body could not be read, if that was it.
+    /// Returns why the caller's body could not be read, if that was the reason.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -110,7 +110,7 @@ impl Track {
         }
     }
 
-    /// Returns when nothing has moved for so long.
+    /// Returns when no byte has moved for a time.
     pub(crate) async fn idle(&self, limit: Duration) {
         loop {
             let until = self.began + Duration::from_millis(self.moved.load(Relaxed)) + limit;
@@ -125,7 +125,7 @@ impl Track {
     }
 }
 
-/// While it exists nothing is expected to move, and the time without movement begins anew at its end.
+/// Suspends the idle clock while it lives; the idle time starts again at its end.
 #[must_use]
 pub(crate) struct Held<'a>(&'a Track);
 

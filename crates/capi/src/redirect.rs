@@ -1,20 +1,20 @@
-//! Where an answer sends us, and as what we go there (RFC 9110, 15.4; the Fetch standard, "HTTP-redirect fetch").
+//! Redirects: the new target, and the request that is sent there (RFC 9110, 15.4; the Fetch standard, "HTTP-redirect fetch").
 
 use http::{HeaderMap, HeaderName, Method, header};
 
 use crate::settings::Follow;
 use crate::target::Target;
 
-/// What becomes of a request.
+/// How a redirected request is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Onward {
     /// The same method with the same body.
     Same,
-    /// GET, or HEAD where it was HEAD, without body.
+    /// GET, or HEAD if it was HEAD, without a body.
     Get,
 }
 
-/// What an answer with this status asks for; `None`: it is no redirect, or not one to follow.
+/// Returns what a response with this status asks for; `None`: it is no redirect, or not one to follow.
 pub(crate) fn onward(
     follow: Follow,
     status: u16,
@@ -35,12 +35,12 @@ pub(crate) fn onward(
     }
 }
 
-/// Is it a redirect at all?
+/// Whether it is a redirect at all.
 pub(crate) fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// Takes away what must not go on: of the body, where there is none any more, and secrets, where it goes to another origin.
+/// Removes fields that must not be sent on: those of a body that is gone, and secrets if the origin changes.
 pub(crate) fn strip(headers: &mut HeaderMap, onward: Onward, other_origin: bool) {
     if onward == Onward::Get {
         for name in [
@@ -63,7 +63,7 @@ pub(crate) fn strip(headers: &mut HeaderMap, onward: Onward, other_origin: bool)
     }
 }
 
-/// Whether both are one origin, where secrets may go: the same scheme, host and port.
+/// Whether both have the same origin, to which secrets may be sent: the same scheme, host and port.
 pub(crate) fn same_origin(one: &Target, other: &Target) -> bool {
     one.origin() == other.origin()
 }

@@ -1,9 +1,9 @@
-//! A request: what is asked, as it is built, and whether it is under way.
+//! A request: its parts, and whether it is under way.
 //!
 //! Invariants
-//! - While it is under way nothing of it changes; what is sent is what was there at the start.
-//! - Each start has exactly one completion, after which nothing of it is called.
-//! - In a child of a fork no lock of the parent's is taken: what a thread had in hand at that moment is the parent's.
+//! - Nothing of it changes while it is under way: what is sent is what was set at the start.
+//! - Each start has exactly one completion, after which no callback of it is called.
+//! - A child of a fork takes no lock of the parent's: what a thread held at that moment is the parent's.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -17,26 +17,26 @@ use crate::calls::{Body, Debug, Done, Head, Interim, Progress, Source};
 use crate::cookies::Jar;
 use crate::engine::Engine;
 use crate::error::Refused;
-use crate::flight::{Flight, Kept};
+use crate::in_flight::{InFlight, Kept};
 use crate::settings::Settings;
 use crate::sys::PerProcess;
 use crate::target::Target;
 
-/// What is asked.
+/// The parts of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) settings: Arc<Settings>,
     pub(crate) method: Method,
     pub(crate) target: Option<Target>,
-    /// What most requests have none of.
+    /// The parts that most requests do not have.
     pub(crate) extras: Option<Box<Extras>>,
-    /// Callbacks come on the callback thread. Here and not only in `settings`: those are the engine's own until something else is
-    /// set, and shared by all its requests.
+    /// Whether callbacks run on the callback thread. It is here as well, because `settings` are shared by all of an engine's requests
+    /// until one is set.
     pub(crate) threaded: bool,
 }
 
 impl Spec {
-    /// GET, of what is still to be said.
+    /// A GET request without a target.
     pub(crate) fn new(settings: Arc<Settings>, target: Option<Target>) -> Self {
         let threaded = settings.threaded_callback;
         Self { settings, method: Method::GET, target, extras: None, threaded }
@@ -57,29 +57,29 @@ pub(crate) struct Extras {
     pub(crate) sink: Option<Body>,
     pub(crate) progress: Option<Progress>,
     pub(crate) debug: Option<Debug>,
-    /// It is a mail.
+    /// Whether it is a mail.
     pub(crate) letter: Option<Box<Letter>>,
 }
 
-/// A mail: what was put together, and what is sent.
+/// A mail: its parts, and the message that is sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Letter {
     pub(crate) draft: mail::Draft,
-    /// Written at each start.
+    /// The message, written at each start.
     pub(crate) message: Option<mail::Message>,
 }
 
 /// The body of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Payload {
-    /// There is none.
+    /// No body.
     #[default]
     None,
-    /// In memory.
+    /// Bytes in memory.
     Bytes(Bytes),
     /// A file.
     File(PathBuf),
-    /// Whatever the caller says.
+    /// The caller's source.
     Source(Source),
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Request {
     own: PerProcess<Own>,
 }
 
-/// What one process has of it.
+/// The state of a request in one process.
 #[derive(Debug)]
 struct Own {
     state: Mutex<State>,
@@ -102,10 +102,10 @@ struct Own {
 struct State {
     spec: Arc<Spec>,
     own_jar: Option<Arc<Jar>>,
-    under_way: Option<Arc<Flight>>,
-    /// Completions whose callbacks run.
+    under_way: Option<Arc<InFlight>>,
+    /// The number of completions whose callbacks run.
     calling: u32,
-    /// A thread of the parent had it in hand when this process was forked: nothing is known of it here.
+    /// Whether a thread of the parent used it when this process was forked: its state is unknown here.
     lost: bool,
 }
 
@@ -153,17 +153,19 @@ impl Request {
         self.own().state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its state, while it is not under way.
+    /// Returns its state, if it is not under way.
     fn idle(&self) -> Result<MutexGuard<'_, State>, Refused> {
         let state = self.state();
         match &state.under_way {
-            Some(flight) if flight.is_ours() => Err(Refused::state("the request is under way")),
+            Some(in_flight) if in_flight.is_ours() => {
+                Err(Refused::state("the request is under way"))
+            }
             None if !state.lost => Ok(state),
             _ => Err(parents()),
         }
     }
 
-    /// Changes what is asked. A body that it replaces is for `change` to hand out: the caller's `release` may ask this request.
+    /// Changes the request. `change` returns a replaced body, because the caller's `release` may use this request.
     pub(crate) fn change<T>(
         &self,
         change: impl FnOnce(&mut Spec) -> Result<T, Refused>,
@@ -171,7 +173,7 @@ impl Request {
         change(Arc::make_mut(&mut self.idle()?.spec))
     }
 
-    /// Changes what most requests have none of.
+    /// Changes the parts that most requests do not have.
     pub(crate) fn extend<T>(
         &self,
         change: impl FnOnce(&mut Extras) -> Result<T, Refused>,
@@ -179,7 +181,7 @@ impl Request {
         self.change(|spec| change(spec.extras.get_or_insert_default()))
     }
 
-    /// Changes what is mailed.
+    /// Changes the mail.
     pub(crate) fn write(
         &self,
         write: impl FnOnce(&mut mail::Draft) -> Result<(), Refused>,
@@ -201,7 +203,7 @@ impl Request {
         })
     }
 
-    /// Says where its callbacks come.
+    /// Sets where its callbacks run.
     pub(crate) fn set_threaded(&self, on: bool) -> Result<(), Refused> {
         self.change(|spec| {
             spec.threaded = on;
@@ -209,7 +211,7 @@ impl Request {
         })
     }
 
-    /// Back to the engine's defaults.
+    /// Resets it to the engine's defaults.
     pub(crate) fn reset(&self) -> Result<(), Refused> {
         let settings = self.engine.settings()?;
         let before = self.change(|spec| Ok(std::mem::replace(spec, Spec::new(settings, None))))?;
@@ -224,13 +226,13 @@ impl Request {
         Ok(())
     }
 
-    /// What is asked. Borrowed by C: it stays until it is changed.
+    /// Returns its parts. Borrowed by C: they stay until they are changed.
     pub(crate) fn spec(&self) -> Arc<Spec> {
         Arc::clone(&self.state().spec)
     }
 
     /// Starts it.
-    /// `kept`: where the answer is left for whoever waits.
+    /// `kept`: where the response is left for a waiting caller.
     pub(crate) fn start(
         self: &Arc<Self>,
         done: Option<Done>,
@@ -251,25 +253,25 @@ impl Request {
             }
             _ => None,
         };
-        let flight =
-            Flight::new(Arc::clone(&state.spec), Some(Arc::clone(self)), done, kept, own_jar);
-        let flight = self.engine.launch(flight)?;
-        state.under_way = Some(flight);
+        let in_flight =
+            InFlight::new(Arc::clone(&state.spec), Some(Arc::clone(self)), done, kept, own_jar);
+        let in_flight = self.engine.launch(in_flight)?;
+        state.under_way = Some(in_flight);
         Ok(())
     }
 
-    /// Where it is under way: its start.
-    pub(crate) fn under_way(&self) -> Option<Arc<Flight>> {
+    /// Returns its start, if it is under way.
+    pub(crate) fn under_way(&self) -> Option<Arc<InFlight>> {
         self.state().under_way.clone()
     }
 
-    /// It is under way, here or in the parent.
+    /// Whether it is under way, here or in the parent.
     pub(crate) fn is_under_way(&self) -> bool {
         let state = self.state();
         state.under_way.is_some() || state.lost
     }
 
-    /// The completion begins: from here on it may be changed and started again.
+    /// Begins the completion: from here on it may be changed and started again.
     pub(crate) fn completing(&self, calls: bool) {
         let mut state = self.state();
         state.under_way = None;
@@ -280,7 +282,7 @@ impl Request {
         }
     }
 
-    /// Its callback has returned.
+    /// Called when its callback has returned.
     pub(crate) fn completed(&self) {
         // A child that was forked in the callback has counted none.
         let mut state = self.state();
@@ -296,7 +298,7 @@ impl Request {
         }
     }
 
-    /// The calling thread is not one that it would wait for.
+    /// Fails if the calling thread is one that it would wait for.
     pub(crate) fn may_wait(&self) -> Result<(), Refused> {
         if self.engine.is_this_thread()? {
             return Err(Refused::state("a callback cannot wait for its own engine"));
@@ -304,13 +306,14 @@ impl Request {
         Ok(())
     }
 
-    /// Waits until it is not under way and no callback of it runs. False: not in this time.
+    /// Waits until it is not under way and no callback of it runs. Returns false if the time limit is reached first.
     pub(crate) fn wait(&self, time: Option<Duration>) -> Result<bool, Refused> {
         self.may_wait()?;
         let own = self.own();
         {
             let state = self.state();
-            if state.lost || state.under_way.as_ref().is_some_and(|flight| !flight.is_ours()) {
+            if state.lost || state.under_way.as_ref().is_some_and(|in_flight| !in_flight.is_ours())
+            {
                 return Err(parents());
             }
         }
@@ -332,7 +335,7 @@ impl Request {
     }
 }
 
-/// It was under way, or a thread had it in hand, when this process was forked.
+/// Whether it was under way, or used by a thread, when this process was forked.
 fn parents() -> Refused {
     Refused::state("the request is under way in the parent process")
 }

@@ -1,7 +1,7 @@
-//! May it be tried again, and after how long?
+//! Whether a request may be retried, and after what delay.
 //!
 //! Invariants
-//! - What may have reached the origin is repeated only where the method is idempotent (RFC 9110, 9.2.2), or the caller insists.
+//! - A request that may have reached the origin is repeated only if its method is idempotent (RFC 9110, 9.2.2), or the caller insists.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,16 +18,16 @@ fn idempotent(method: &Method) -> bool {
     )
 }
 
-/// A kept connection may end in the moment in which it is used, and the next one, too: such a try does not count as one. How often that
-/// is believed.
+/// A kept connection may close in the moment in which it is used, and so may the next: such a try does not count. This is how often that
+/// is assumed.
 pub(crate) const STALE: u32 = 8;
 
-/// The connection that was kept had ended, and the request may be made again.
+/// Whether a kept connection had closed, so that the request may be made again.
 pub(crate) fn was_stale(kept: bool, kind: Kind, method: &Method) -> bool {
     kept && matches!(kind, Kind::Empty | Kind::Reset) && idempotent(method)
 }
 
-/// How long to wait after a failure before try number `tries + 1`; `None`: it is final. `sent`: the origin may have seen it.
+/// Returns the delay before try number `tries + 1` after a failure; `None`: the failure is final. `sent`: the origin may have seen the request.
 pub(crate) fn after_failure(
     retry: &Retry,
     tries: u32,
@@ -48,7 +48,7 @@ pub(crate) fn after_failure(
     (transient && tries < retry.most).then(|| delay(retry, tries))
 }
 
-/// The same of a mail. What is told here was told before the message's end, or is the server's own no: nothing was taken.
+/// The same for a mail. These failures happened before the message's end, or are the server's own refusal: nothing was accepted.
 pub(crate) fn after_mail(retry: &Retry, tries: u32, kind: Kind) -> Option<Duration> {
     let transient = matches!(
         kind,
@@ -65,7 +65,7 @@ pub(crate) fn after_mail(retry: &Retry, tries: u32, kind: Kind) -> Option<Durati
     (transient && tries < retry.most).then(|| delay(retry, tries))
 }
 
-/// The same after an answer.
+/// The same after a response.
 pub(crate) fn after_answer(
     retry: &Retry,
     tries: u32,
@@ -73,7 +73,7 @@ pub(crate) fn after_answer(
     headers: &HeaderMap,
     method: &Method,
 ) -> Option<Duration> {
-    // 429 and 503 say that nothing was done; what a gateway knows of 502 and 504 is less.
+    // 429 and 503 mean that nothing was done; a gateway knows less about 502 and 504.
     let again = match status {
         429 | 503 => true,
         502 | 504 => retry.any_method || idempotent(method),
@@ -84,33 +84,33 @@ pub(crate) fn after_answer(
     }
     let delay = delay(retry, tries);
     match retry.after.then(|| wished(headers)).flatten() {
-        // Earlier is not wished, later not allowed.
+        // An earlier retry is not wanted, a later one not permitted.
         Some(wished) if wished > retry.longest => None,
         Some(wished) => Some(wished.max(delay)),
         None => Some(delay),
     }
 }
 
-/// Twice as long each time; of that, by chance, between half and all.
+/// Doubles each time; of that, a random part between half and all.
 fn delay(retry: &Retry, tries: u32) -> Duration {
     let factor = 1_u32.checked_shl(tries.min(30)).unwrap_or(u32::MAX);
     let delay = retry.delay.saturating_mul(factor).min(retry.longest);
     if retry.jitter { delay / 2 + delay.mul_f64(chance() / 2.0) } else { delay }
 }
 
-/// From 0 to below 1.
+/// Returns a random number from 0 to below 1.
 fn chance() -> f64 {
     use ring::rand::SecureRandom as _;
 
     let mut bytes = [0; 4];
     match ring::rand::SystemRandom::new().fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0),
-        // Without chance the delay is a fixed one.
+        // Without randomness the delay is fixed.
         Err(ring::error::Unspecified) => 0.5,
     }
 }
 
-/// `Retry-After` (RFC 9110, 10.2.3): seconds, or a date.
+/// Parses `Retry-After` (RFC 9110, 10.2.3): seconds, or a date.
 fn wished(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<u64>() {

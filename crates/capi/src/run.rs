@@ -1,8 +1,8 @@
-//! One request from its turn to its answer: redirects, tries, authentication, cookies.
+//! Runs one request to its response: redirects, tries, authentication, cookies.
 //!
 //! Invariants
-//! - What is secret goes to the origin it was meant for, unless the caller says otherwise.
-//! - A body is read by one try at a time.
+//! - Secrets are sent only to the origin that they were meant for, unless the caller permits otherwise.
+//! - One try at a time reads a body.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use crate::debug::Watcher;
 use crate::digest::{self, Session};
 use crate::download;
 use crate::error::{Failure, Kind};
-use crate::flight::Flight;
+use crate::in_flight::InFlight;
 use crate::io::{Host, Io};
 use crate::peer::Peer;
 use crate::progress::Track;
@@ -35,30 +35,30 @@ use crate::settings::{AuthMode, Cookies, Settings};
 use crate::target::Target;
 use crate::{retry, upload};
 
-/// For a connection to become free: the request's own time ends it earlier.
+/// The time limit for a connection to become free; the request's own limit may end it earlier.
 const TURN: Duration = Duration::from_hours(24);
-/// An origin may challenge twice: the first time, and with a nonce that has become stale.
+/// How often an origin may send a challenge: at first, and with a stale nonce.
 const CHALLENGES: u32 = 2;
-/// Progress is told no more often.
+/// The shortest interval between two reports of progress.
 const TELL: Duration = Duration::from_millis(50);
-/// What is asked for when an answer may be compressed.
+/// The value of Accept-Encoding if the response may be compressed.
 static ENCODINGS: HeaderValue = HeaderValue::from_static("gzip, deflate, br, zstd");
 const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
-/// Makes a request. What is known of its answer stands in `so_far` at each moment.
+/// Makes a request. `so_far` holds what is known of its response at each moment.
 pub(crate) async fn run(
     io: &Arc<Io>,
     host: &Arc<Host>,
-    flight: &Arc<Flight>,
+    in_flight: &Arc<InFlight>,
     so_far: &Mutex<Response>,
 ) -> Result<(), Failure> {
     #[cfg(test)]
-    provoked(flight);
+    provoked(in_flight);
     let track = Arc::new(Track::new());
-    let spec = &flight.spec;
+    let spec = &in_flight.spec;
     let extras = spec.extras.as_deref();
     let progress = extras.and_then(|extras| extras.progress);
-    let mut way = Way::new(io, host, flight, so_far, &track);
+    let mut way = Way::new(io, host, in_flight, so_far, &track);
     if spec.settings.idle_timeout.is_none() && progress.is_none() {
         // Awaited where it is made: it is some kilobytes, and would be moved.
         return way.go().await;
@@ -68,19 +68,19 @@ pub(crate) async fn run(
         biased;
         result = way.go() => result,
         failure = idle(&track, spec.settings.idle_timeout) => Err(failure),
-        failure = tell(io, flight, &track, &mut far) => Err(failure),
+        failure = tell(io, in_flight, &track, &mut far) => Err(failure),
     };
     drop(way);
     if result.is_ok() && progress.is_some() {
-        tell_once(io, flight, &track).await?;
+        tell_once(io, in_flight, &track).await?;
     }
     result
 }
 
-/// A fault, for tests.
+/// Injects a fault, for tests.
 #[cfg(test)]
-fn provoked(flight: &Flight) {
-    let path = flight.spec.target.as_ref().map(Target::path);
+fn provoked(in_flight: &InFlight) {
+    let path = in_flight.spec.target.as_ref().map(Target::path);
     assert_ne!(path, Some("/provoke/a/fault"), "a fault that a test has asked for");
 }
 
@@ -91,9 +91,14 @@ async fn idle(track: &Track, limit: Option<Duration>) -> Failure {
     Failure::new(Kind::IdleTimeout, what)
 }
 
-/// Tells how far it is, while something moves. Returns when the caller has enough.
-async fn tell(io: &Arc<Io>, flight: &Arc<Flight>, track: &Arc<Track>, told: &mut Far) -> Failure {
-    if flight.spec.extras.as_ref().is_none_or(|extras| extras.progress.is_none()) {
+/// Reports progress while bytes move. Returns when the caller cancels.
+async fn tell(
+    io: &Arc<Io>,
+    in_flight: &Arc<InFlight>,
+    track: &Arc<Track>,
+    told: &mut Far,
+) -> Failure {
+    if in_flight.spec.extras.as_ref().is_none_or(|extras| extras.progress.is_none()) {
         return std::future::pending().await;
     }
     loop {
@@ -101,58 +106,62 @@ async fn tell(io: &Arc<Io>, flight: &Arc<Flight>, track: &Arc<Track>, told: &mut
         let far = track.far();
         if far != *told {
             *told = far;
-            if let Err(failure) = tell_once(io, flight, track).await {
+            if let Err(failure) = tell_once(io, in_flight, track).await {
                 return failure;
             }
         }
     }
 }
 
-async fn tell_once(io: &Arc<Io>, flight: &Arc<Flight>, track: &Arc<Track>) -> Result<(), Failure> {
-    let Some(progress) = flight.spec.extras.as_ref().and_then(|extras| extras.progress) else {
+async fn tell_once(
+    io: &Arc<Io>,
+    in_flight: &Arc<InFlight>,
+    track: &Arc<Track>,
+) -> Result<(), Failure> {
+    let Some(progress) = in_flight.spec.extras.as_ref().and_then(|extras| extras.progress) else {
         return Ok(());
     };
-    let (caller, far) = (Arc::clone(flight), track.far());
-    let threaded = flight.spec.threaded;
+    let (caller, far) = (Arc::clone(in_flight), track.far());
+    let threaded = in_flight.spec.threaded;
     let _held = track.hold();
-    let said = io.life.ask(threaded, move || progress.call(caller.request.as_ref(), far)).await;
-    if said == Some(Flow::Abort) { Err(aborted(flight)) } else { Ok(()) }
+    let said = io.runtime.ask(threaded, move || progress.call(caller.request.as_ref(), far)).await;
+    if said == Some(Flow::Abort) { Err(aborted(in_flight)) } else { Ok(()) }
 }
 
-/// A callback has said so.
-pub(crate) fn aborted(flight: &Flight) -> Failure {
-    flight.abort();
+/// The error of a callback that has cancelled.
+pub(crate) fn aborted(in_flight: &InFlight) -> Failure {
+    in_flight.abort();
     Failure::new(Kind::Aborted, "The request was aborted")
 }
 
-/// A request on its way.
+/// The state of a running request.
 struct Way<'a> {
     io: &'a Arc<Io>,
     host: &'a Arc<Host>,
-    flight: &'a Arc<Flight>,
+    in_flight: &'a Arc<InFlight>,
     settings: &'a Settings,
     extras: Option<&'a Extras>,
     so_far: &'a Mutex<Response>,
     track: &'a Arc<Track>,
-    /// Where a redirect has led to, and its key.
-    elsewhere: Option<(Target, Key)>,
+    /// The target of the last redirect, and its key.
+    redirected: Option<(Target, Key)>,
     method: Method,
     headers: HeaderMap,
     with_body: bool,
-    /// It is still the origin that was asked for.
+    /// Whether the target is still the original origin.
     at_home: bool,
     jar: Option<Arc<Jar>>,
     digest: Option<Session>,
     challenged: u32,
-    /// Kept connections that had ended.
+    /// How many kept connections turned out to be closed.
     stale: u32,
-    /// The body of the try that runs may be read.
+    /// Whether the running try may read the body.
     reading: Option<Arc<AtomicBool>>,
 }
 
 impl Drop for Way<'_> {
-    /// An origin that answers before it has read the body leaves it to a task that still writes: the caller's source is not asked any
-    /// more once the request has ended.
+    /// Ends reading of the body. If an origin answers before it has read the body, a task still writes: the caller's source is not read
+    /// once the request has ended.
     fn drop(&mut self) {
         if let Some(reading) = &self.reading {
             reading.store(false, Relaxed);
@@ -164,29 +173,30 @@ impl<'a> Way<'a> {
     fn new(
         io: &'a Arc<Io>,
         host: &'a Arc<Host>,
-        flight: &'a Arc<Flight>,
+        in_flight: &'a Arc<InFlight>,
         so_far: &'a Mutex<Response>,
         track: &'a Arc<Track>,
     ) -> Self {
-        let spec = &flight.spec;
+        let spec = &in_flight.spec;
         let extras = spec.extras.as_deref();
         let jar = match (extras.and_then(|extras| extras.jar.as_ref()), spec.settings.cookies) {
             (Some(jar), _) => Some(Arc::clone(jar)),
             (None, Cookies::None) => None,
-            (None, Cookies::Own) => flight.own_jar(),
-            (None, Cookies::Engine) => Some(Arc::clone(&io.life.jar)),
+            (None, Cookies::Own) => in_flight.own_jar(),
+            (None, Cookies::Engine) => Some(Arc::clone(&io.runtime.jar)),
         };
         let began = Instant::now();
-        so_far.lock().unwrap_or_else(PoisonError::into_inner).timings.queued = began - flight.began;
+        so_far.lock().unwrap_or_else(PoisonError::into_inner).timings.queued =
+            began - in_flight.began;
         Self {
             io,
             host,
-            flight,
+            in_flight,
             settings: &spec.settings,
             extras,
             so_far,
             track,
-            elsewhere: None,
+            redirected: None,
             method: spec.method.clone(),
             headers: extras.map(|extras| extras.headers.clone()).unwrap_or_default(),
             with_body: extras.is_some_and(|extras| !matches!(extras.body, Payload::None)),
@@ -204,10 +214,10 @@ impl<'a> Way<'a> {
     }
 
     fn target(&self) -> Result<&Target, Failure> {
-        match &self.elsewhere {
+        match &self.redirected {
             Some((target, _)) => Ok(target),
             None => self
-                .flight
+                .in_flight
                 .spec
                 .target
                 .as_ref()
@@ -247,7 +257,7 @@ impl<'a> Way<'a> {
             let asked = self.asks_for_compression();
             return download::take(
                 self.io,
-                self.flight,
+                self.in_flight,
                 self.so_far,
                 self.track,
                 body,
@@ -258,19 +268,24 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// One try. The outer error is what no other try mends.
+    /// Makes one try. The outer error is one that no other try can repair.
     async fn send(&mut self) -> Result<Answer, Result<CallError, Failure>> {
         let upload = match self.extras {
             Some(extras) if self.with_body => {
                 let reading = Arc::new(AtomicBool::new(true));
                 self.reading = Some(Arc::clone(&reading));
-                let body =
-                    upload::body(&extras.body, &extras.trailers, self.flight, self.track, reading);
+                let body = upload::body(
+                    &extras.body,
+                    &extras.trailers,
+                    self.in_flight,
+                    self.track,
+                    reading,
+                );
                 body.await.map_err(Err)?
             }
             _ => upload::empty(),
         };
-        let key = match &self.elsewhere {
+        let key = match &self.redirected {
             Some((_, key)) => key.clone(),
             None => self.host.key.clone(),
         };
@@ -280,10 +295,10 @@ impl<'a> Way<'a> {
         *request.headers_mut() = self.fields(upload.length).map_err(Err)?;
         *request.method_mut() = self.method.clone();
         let limits = Limits { connect: self.settings.connect_timeout, queue: TURN };
-        let (io, flight) = (self.io, self.flight);
+        let (io, in_flight) = (self.io, self.in_flight);
         let interim = self.extras.and_then(|extras| extras.interim);
-        let watcher = Watcher::new(&io.life, flight, self.track);
-        let called = io.life.egress.call_tapped(
+        let watcher = Watcher::new(&io.runtime, in_flight, self.track);
+        let called = io.runtime.egress.call_tapped(
             Call { key, request, limits },
             watcher.as_ref().map(|watcher| watcher as &dyn Tap),
             |(status, headers, _): Interim<'_>| {
@@ -293,8 +308,8 @@ impl<'a> Way<'a> {
                     headers: headers.clone(),
                     ..Response::default()
                 };
-                let (response, caller) = (Arc::new(response), Arc::clone(flight));
-                io.life.tell(flight.spec.threaded, move || {
+                let (response, caller) = (Arc::new(response), Arc::clone(in_flight));
+                io.runtime.tell(in_flight.spec.threaded, move || {
                     if interim.call(caller.request.as_ref(), &response) == Flow::Abort {
                         caller.abort();
                     }
@@ -321,12 +336,12 @@ impl<'a> Way<'a> {
             && !self.removed(&ACCEPT_ENCODING)
     }
 
-    /// The caller does not want this default.
+    /// Whether the caller has removed this default field.
     fn removed(&self, name: &HeaderName) -> bool {
         self.extras.is_some_and(|extras| extras.removed.contains(name))
     }
 
-    /// The fields of a request: ours, then the caller's.
+    /// The fields of a request: the library's, then the caller's.
     fn fields(&self, length: Option<u64>) -> Result<HeaderMap, Failure> {
         let mut fields = HeaderMap::with_capacity(self.headers.len() + 6);
         let mut default = |name: HeaderName, value: Option<HeaderValue>| {
@@ -401,7 +416,7 @@ impl<'a> Way<'a> {
         Ok(Some(field))
     }
 
-    /// Takes down what the answer's head says.
+    /// Records the response's head.
     fn note(&mut self, answer: Answer) -> Result<(u16, egress::AnswerBody), Failure> {
         let (head, body) = answer.response.into_parts();
         if head.status.is_informational() {
@@ -434,7 +449,7 @@ impl<'a> Way<'a> {
         Ok((so_far.status, body))
     }
 
-    /// The origin wants Digest: true, when it gets it.
+    /// Whether the origin asks for Digest and the request can answer.
     fn challenge(&mut self) -> bool {
         let mine = self.settings.auth.mode == AuthMode::Digest
             && (self.at_home || self.settings.unrestricted_auth)
@@ -453,7 +468,7 @@ impl<'a> Way<'a> {
         true
     }
 
-    /// What is known of an answer counts no more; with `history` it is kept.
+    /// Discards what is known of a response; keeps it if `history` is set.
     fn forget_head(&self) {
         let mut so_far = self.so_far();
         let timings = so_far.timings;
@@ -508,13 +523,13 @@ impl<'a> Way<'a> {
         self.rewind().await?;
         self.forget_head();
         self.so_far().timings.retries += 1;
-        self.io.life.numbers.retries.fetch_add(1, Relaxed);
+        self.io.runtime.numbers.retries.fetch_add(1, Relaxed);
         let _held = self.track.hold();
         tokio::time::sleep(delay).await;
         Ok(())
     }
 
-    /// The body goes from its beginning.
+    /// Rewinds the body.
     async fn rewind(&mut self) -> Result<(), Failure> {
         if let Some(reading) = self.reading.take() {
             reading.store(false, Relaxed);
@@ -527,10 +542,11 @@ impl<'a> Way<'a> {
         let Some(Payload::Source(source)) = self.extras.map(|extras| &extras.body) else {
             return Ok(());
         };
-        let (source, caller) = (*source, Arc::clone(self.flight));
-        let threaded = self.flight.spec.threaded;
+        let (source, caller) = (*source, Arc::clone(self.in_flight));
+        let threaded = self.in_flight.spec.threaded;
         let _held = self.track.hold();
-        let can = self.io.life.ask(threaded, move || source.rewind(caller.request.as_ref())).await;
+        let can =
+            self.io.runtime.ask(threaded, move || source.rewind(caller.request.as_ref())).await;
         if can == Some(true) {
             return Ok(());
         }
@@ -540,7 +556,7 @@ impl<'a> Way<'a> {
         })
     }
 
-    /// True: it goes on elsewhere.
+    /// Follows a redirect. Returns true if the request continues there.
     async fn redirected(&mut self, status: u16) -> Result<bool, Failure> {
         let from = self.target()?.clone();
         let mut foreign = None;
@@ -573,7 +589,7 @@ impl<'a> Way<'a> {
             return Err(Failure::new(Kind::TooManyRedirects, what));
         }
         let mut key = self.settings.key(&next)?;
-        let home = self.flight.spec.target.as_ref();
+        let home = self.in_flight.spec.target.as_ref();
         self.at_home = home.is_some_and(|home| redirect::same_origin(home, &next));
         let trusted = self.settings.unrestricted_auth;
         if !self.at_home && !trusted {
@@ -599,8 +615,8 @@ impl<'a> Way<'a> {
         }
         self.forget_head();
         self.so_far().timings.redirects += 1;
-        self.io.life.numbers.redirects.fetch_add(1, Relaxed);
-        self.elsewhere = Some((next, key));
+        self.io.runtime.numbers.redirects.fetch_add(1, Relaxed);
+        self.redirected = Some((next, key));
         Ok(true)
     }
 

@@ -1,7 +1,7 @@
-//! What may be set: defaults of an engine, wishes of a request. Keys and numbers are those of hearth.h.
+//! Settings: defaults of an engine, options of a request. Keys and numbers are those of hearth.h.
 //!
 //! Invariants
-//! - A text of keys is taken whole or not at all.
+//! - A text of keys is applied as a whole or not at all.
 //! - A value that does not fit is an error that names the key; nothing is guessed.
 
 mod keys;
@@ -21,31 +21,31 @@ use crate::error::Refused;
 use crate::prepare::Prepared;
 use crate::unlock::Password;
 
-/// What a request goes by. An engine's are the defaults of its requests.
+/// The settings of a request. An engine's are the defaults of its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) accept_compression: bool,
-    /// What of compressions is asked for; none: all there are.
+    /// The encodings in Accept-Encoding; none: all supported ones.
     pub(crate) encodings: Option<http::HeaderValue>,
     pub(crate) connect_timeout: Duration,
     pub(crate) cookies: Cookies,
     pub(crate) follow: Follow,
     pub(crate) insecure: bool,
-    /// `None`: without limit.
+    /// `None`: no limit.
     pub(crate) max_redirects: Option<u32>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) verbose: bool,
     pub(crate) idle_timeout: Option<Duration>,
-    /// `None`: without limit.
+    /// `None`: no limit.
     pub(crate) max_response_size: Option<u64>,
     pub(crate) retry: Retry,
     pub(crate) http: HttpVersions,
     pub(crate) family: IpFamily,
     pub(crate) tls_min: TlsVersion,
     pub(crate) tls_max: TlsVersion,
-    /// None: all there are.
+    /// None: all supported ones.
     pub(crate) ciphers: Option<Arc<[Cipher]>>,
-    /// Bytes of bodies per second, each way.
+    /// Bytes of bodies per second, in each direction.
     pub(crate) receive_rate: Option<NonZeroU64>,
     pub(crate) send_rate: Option<NonZeroU64>,
     pub(crate) private_addresses: bool,
@@ -67,36 +67,36 @@ pub(crate) struct Settings {
     pub(crate) tls: TlsFiles,
     pub(crate) proxy_tls: TlsFiles,
     pub(crate) engine: EngineSettings,
-    /// What was read of the files above, at the first request that needs it.
+    /// The contents of the files above, read at the first request that needs them.
     pub(crate) prepared: OnceLock<Arc<Prepared>>,
 }
 
-/// What only mail goes by.
+/// Settings for mail alone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MailSettings {
     pub(crate) start_tls: StartTls,
-    /// Passwords and tokens may be shown without TLS.
+    /// Whether passwords and tokens may be sent without TLS.
     pub(crate) plain_auth: bool,
-    /// It goes to those who are accepted, where others are not.
+    /// Whether the mail is sent to accepted recipients if others are refused.
     pub(crate) allow_fails: bool,
     pub(crate) dsn: mail::Dsn,
-    /// Ways to log in, in upper case; none: all there are.
+    /// The permitted mechanisms for logging in, in upper case; none: all supported ones.
     pub(crate) mechanisms: Vec<String>,
 }
 
-/// Whether TLS is begun within a connection (RFC 3207).
+/// Whether TLS is started within a connection (RFC 3207).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) enum StartTls {
-    /// No.
+    /// Never.
     Never,
-    /// Where the server offers it.
+    /// If the server offers it.
     #[default]
     Offered,
-    /// Or nothing is sent.
+    /// Always; otherwise nothing is sent.
     Required,
 }
 
-/// What counts from an engine's start.
+/// Settings that take effect when an engine starts.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineSettings {
     pub(crate) connections_per_host: usize,
@@ -109,10 +109,10 @@ pub(crate) struct EngineSettings {
     pub(crate) deny: Vec<Network>,
 }
 
-/// Whose cookies are sent and kept.
+/// The cookie jar of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Cookies {
-    /// Nobody's.
+    /// None.
     None,
     /// The request object's own.
     Own,
@@ -125,7 +125,7 @@ pub(crate) enum Cookies {
 pub(crate) enum Follow {
     /// None.
     No,
-    /// The method stays, but for 303.
+    /// The method stays, except for 303.
     AsWritten,
     /// POST becomes GET at 301 and 302, as browsers do.
     AsBrowsers,
@@ -133,7 +133,7 @@ pub(crate) enum Follow {
     First,
 }
 
-/// When it is tried again.
+/// When a request is retried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
     pub(crate) most: u32,
@@ -152,7 +152,7 @@ pub(crate) struct Resolve {
     pub(crate) address: Arc<str>,
 }
 
-/// Who we are to the origin.
+/// The credentials for the origin.
 #[derive(Clone, Default)]
 pub(crate) struct Auth {
     pub(crate) mode: AuthMode,
@@ -169,10 +169,10 @@ impl std::fmt::Debug for Auth {
     }
 }
 
-/// How that is shown.
+/// The authentication scheme.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum AuthMode {
-    /// Not at all.
+    /// None.
     #[default]
     None,
     /// RFC 7617.
@@ -183,14 +183,14 @@ pub(crate) enum AuthMode {
     Bearer,
 }
 
-/// Files of certificates and keys. Read at the first request that needs them.
+/// Files of certificates and keys, read at the first request that needs them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsFiles {
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) certificate_der: bool,
     pub(crate) key: Option<PathBuf>,
     pub(crate) key_der: bool,
-    /// Of the key.
+    /// The key's password.
     pub(crate) password: Option<Password>,
     pub(crate) authorities: Option<PathBuf>,
     pub(crate) authorities_folder: Option<PathBuf>,
@@ -262,7 +262,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Takes a text of `key=value,key=value` of one group; `engine`: also keys that only an engine has.
+    /// Applies a text of `key=value,key=value` of one group; `engine`: also keys that only an engine has.
     pub(crate) fn set_all(
         &mut self,
         group: Group,

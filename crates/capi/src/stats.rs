@@ -1,19 +1,19 @@
-//! What happened in an engine, in numbers that only grow, but for those said to be of now.
+//! Statistics of an engine. Numbers only grow, except those marked as current.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// The numbers of an engine.
+/// The statistics of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     pub(crate) started: AtomicU64,
     pub(crate) answered: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) aborted: AtomicU64,
-    /// Of now: started and not completed.
+    /// Current: started and not completed.
     pub(crate) active: AtomicU64,
     pub(crate) peak: AtomicU64,
-    /// Of now.
+    /// Current.
     pub(crate) queued: AtomicU64,
     pub(crate) retries: AtomicU64,
     pub(crate) redirects: AtomicU64,
@@ -21,24 +21,24 @@ pub(crate) struct Numbers {
     pub(crate) received: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) mail: MailNumbers,
-    /// Of lives that have ended.
+    /// The statistics of ended runtimes.
     pub(crate) ended: Mutex<HttpNumbers>,
 }
 
 /// Connections to origins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HttpNumbers {
-    /// Of now: open.
+    /// Current: open.
     pub(crate) connections: u64,
     pub(crate) connects: u64,
-    /// Requests over one that had been there.
+    /// Requests over a reused connection.
     pub(crate) reused: u64,
     pub(crate) handshakes: u64,
     pub(crate) handshakes_saved: u64,
 }
 
 impl HttpNumbers {
-    /// These, and those of a life.
+    /// Adds the statistics of a runtime.
     pub(crate) fn and(mut self, origins: &[egress::OriginReport]) -> Self {
         for egress::OriginReport { stats, .. } in origins {
             self.connections += stats.connections as u64;
@@ -54,14 +54,14 @@ impl HttpNumbers {
 /// Connections to mail servers.
 #[derive(Debug, Default)]
 pub(crate) struct MailNumbers {
-    /// Of now: open.
+    /// Current: open.
     pub(crate) connections: AtomicU64,
     pub(crate) connects: AtomicU64,
-    /// Messages over one that had been there.
+    /// Messages over a reused connection.
     pub(crate) reused: AtomicU64,
 }
 
-/// A connection to a mail server, as long as it is open.
+/// Counts a connection to a mail server for as long as it is open.
 #[derive(Debug)]
 pub(crate) struct Open(Arc<Numbers>);
 
@@ -80,7 +80,7 @@ impl Drop for Open {
 }
 
 impl Numbers {
-    /// One more is under way.
+    /// Counts one more request under way.
     pub(crate) fn launched(&self) {
         self.started.fetch_add(1, Relaxed);
         let active = self.active.fetch_add(1, Relaxed) + 1;

@@ -1,5 +1,5 @@
-//! What needs the system, or memory that Rust does not look after: a word that a fork wipes (how a child finds out that it is one, at the
-//! cost of a load), values that outlive a fork's locks, threads without signals.
+//! System calls, and memory that Rust does not manage: a word that a fork wipes (by which a child detects the fork, for the
+//! price of a load), values that outlive a fork's locks, threads without signals.
 
 #![expect(unsafe_code, reason = "memory is mapped and counted by hand, signals are masked")]
 
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const PAGE: usize = 4096;
 
-/// In memory that a fork wipes: the number of the process that runs, 0: it has none yet.
+/// In memory that a fork wipes: the number of this process; 0: it has none yet.
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// The highest number that this process or one it descends from has had. Beyond all process ids.
+/// The highest number that this process or an ancestor has had. Above all process ids.
 static LAST: AtomicU32 = AtomicU32::new(1 << 31);
 
-/// A page that children of this process find zeroed (madvise(2), `MADV_WIPEONFORK`).
+/// Maps a page that children of this process find zeroed (madvise(2), `MADV_WIPEONFORK`).
 fn wiped_page() -> Option<ptr::NonNull<AtomicU32>> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -28,14 +28,14 @@ fn wiped_page() -> Option<ptr::NonNull<AtomicU32>> {
     }
     // SAFETY: it is ours and a page.
     if unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) } != 0 {
-        // SAFETY: nobody knows of it yet.
+        // SAFETY: it is not shared yet.
         unsafe { libc::munmap(page, PAGE) };
         return None;
     }
     ptr::NonNull::new(page)?.cast().into()
 }
 
-/// A number that this process has, and none that it descends from had. `None`: the system has no memory, or a kernel older than 4.14.
+/// Returns a number that is unique among this process and its ancestors. `None`: no memory, or a kernel older than 4.14.
 fn number() -> Option<u32> {
     let mut mark = MARK.load(SeqCst);
     if mark.is_null() {
@@ -43,7 +43,7 @@ fn number() -> Option<u32> {
         mark = match MARK.compare_exchange(ptr::null_mut(), page, SeqCst, SeqCst) {
             Ok(_) => page,
             Err(other) => {
-                // SAFETY: `wiped_page` has mapped it, and nobody else has seen it.
+                // SAFETY: `wiped_page` has mapped it, and no other code has seen it.
                 unsafe { libc::munmap(page.cast(), PAGE) };
                 other
             }
@@ -62,7 +62,7 @@ fn number() -> Option<u32> {
     }
 }
 
-/// The process that runs, at the cost of two loads.
+/// The current process, for the price of two loads.
 fn process() -> u32 {
     number().unwrap_or_else(std::process::id)
 }
@@ -72,7 +72,7 @@ fn process() -> u32 {
 pub(crate) struct OurProcess(u32);
 
 impl OurProcess {
-    /// `None`: the system has no memory, or a kernel older than 4.14.
+    /// Records the current process. `None`: no memory, or a kernel older than 4.14.
     pub(crate) fn new() -> Option<Self> {
         number().map(Self)
     }
@@ -82,11 +82,11 @@ impl OurProcess {
     }
 }
 
-/// What each process has for itself. A child of a fork makes its own when it looks for the first time, and leaves the parent's alone:
-/// locks in there may be held by threads that the child does not have.
+/// A value for each process. A child of a fork makes its own on first access, and does not touch the parent's:
+/// its locks may be held by threads that the child does not have.
 #[derive(Debug)]
 pub(crate) struct PerProcess<T> {
-    /// Of this process, or of the parent until somebody looks. What a fork has left behind is leaked.
+    /// The value of this process, or of the parent until the first access. What a fork has left behind is leaked.
     place: AtomicPtr<Place<T>>,
     owns: PhantomData<Place<T>>,
 }
@@ -103,7 +103,7 @@ impl<T> PerProcess<T> {
         Self { place: AtomicPtr::new(place), owns: PhantomData }
     }
 
-    /// This process's. `inherit` makes it of the parent's, whose locks it may only try.
+    /// Returns this process's value. `inherit` makes it from the parent's, whose locks it may only try.
     pub(crate) fn get(&self, inherit: impl FnOnce(&T) -> T) -> &T {
         let found = self.place.load(SeqCst);
         // SAFETY: it came from `Box::into_raw` and is not dropped before `self`.
@@ -117,7 +117,7 @@ impl<T> PerProcess<T> {
             // SAFETY: as above.
             Ok(_) => &unsafe { &*new }.value,
             Err(other) => {
-                // SAFETY: it came from `Box::into_raw`, and nobody has seen it.
+                // SAFETY: it came from `Box::into_raw`, and no other code has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: as above.
                 &unsafe { &*other }.value
@@ -128,7 +128,7 @@ impl<T> PerProcess<T> {
 
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
-        // SAFETY: it came from `Box::into_raw`, and nobody else has `self`.
+        // SAFETY: it came from `Box::into_raw`, and no other reference to `self` exists.
         let place = unsafe { Box::from_raw(*self.place.get_mut()) };
         if place.process != process() {
             // The parent's.
@@ -137,7 +137,7 @@ impl<T> Drop for PerProcess<T> {
     }
 }
 
-/// A value of the whole process that is made when it is first looked for, without a lock: a fork may come while another thread makes it.
+/// A value of the whole process, made on first access without a lock: a fork may happen while another thread makes it.
 #[derive(Debug)]
 pub(crate) struct Once<T>(AtomicPtr<T>);
 
@@ -146,7 +146,7 @@ impl<T: Sync> Once<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Several threads may make it at the same time; one of them is heeded.
+    /// Several threads may make it at the same time; one result is kept.
     pub(crate) fn get(&'static self, make: impl FnOnce() -> T) -> &'static T {
         let mut value = self.0.load(SeqCst);
         if value.is_null() {
@@ -154,7 +154,7 @@ impl<T: Sync> Once<T> {
             value = match self.0.compare_exchange(ptr::null_mut(), made, SeqCst, SeqCst) {
                 Ok(_) => made,
                 Err(other) => {
-                    // SAFETY: it came from `Box::into_raw`, and nobody has seen it.
+                    // SAFETY: it came from `Box::into_raw`, and no other code has seen it.
                     drop(unsafe { Box::from_raw(made) });
                     other
                 }
@@ -165,7 +165,7 @@ impl<T: Sync> Once<T> {
     }
 }
 
-/// An `Arc` that is exchanged under a lock, and can be had without it in a child, where whoever holds the lock is gone.
+/// An `Arc` that is exchanged under a lock, and can be read without the lock in a child, where the lock's holder does not exist.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
     value: AtomicPtr<T>,
@@ -182,21 +182,21 @@ impl<T> Shared<T> {
         self.clone_out()
     }
 
-    /// In a child of a fork, which has one thread.
+    /// Reads it in a child of a fork, which has one thread.
     pub(crate) fn get_in_child(&self) -> Arc<T> {
         self.clone_out()
     }
 
     fn clone_out(&self) -> Arc<T> {
         let value = self.value.load(SeqCst).cast_const();
-        // SAFETY: it came from `Arc::into_raw`, and this holds one count: nobody takes that away, for exchanging needs the lock, which
+        // SAFETY: it came from `Arc::into_raw`, and this holds one count: which is not taken away, for exchanging needs the lock, which
         // is ours; in a child the thread that had it does not exist, and what it was exchanging is still counted.
         unsafe { Arc::increment_strong_count(value) };
         // SAFETY: the count that was just added.
         unsafe { Arc::from_raw(value) }
     }
 
-    /// Exchanges it for what `change` makes of it, unless that fails.
+    /// Replaces it with the result of `change`, unless that fails.
     pub(crate) fn change<E>(&self, change: impl FnOnce(&mut T) -> Result<(), E>) -> Result<(), E>
     where
         T: Clone,
@@ -216,12 +216,12 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: it came from `Arc::into_raw`, and nobody else has this count.
+        // SAFETY: it came from `Arc::into_raw`, and this count is its own.
         drop(unsafe { Arc::from_raw(*self.value.get_mut()) });
     }
 }
 
-/// Starts a thread that gets none of the program's signals: handlers of the program are not to run on threads it knows nothing of,
+/// Starts a thread that receives none of the program's signals: handlers of the program are not to run on threads that it does not know,
 /// and SIGPIPE is not to end it.
 pub(crate) fn quiet_thread(
     name: &str,
@@ -240,23 +240,23 @@ pub(crate) fn quiet_thread(
 }
 
 thread_local! {
-    /// The life whose thread this is, as a number; 0: none. Without a destructor, so that the library can be unloaded.
+    /// The number of the runtime that owns this thread; 0: none. Without a destructor, so that the library can be unloaded.
     static OF_LIFE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// This thread belongs to the life with this number.
-pub(crate) fn belong_to(life: usize) {
-    OF_LIFE.set(life);
+/// Marks this thread as one of the runtime with this number.
+pub(crate) fn belong_to(runtime: usize) {
+    OF_LIFE.set(runtime);
 }
 
-/// Does it as a thread of the life with this number: one of the program's, which has lent itself.
-pub(crate) fn lent_to(life: usize, work: impl FnOnce()) {
-    let before = OF_LIFE.replace(life);
+/// Runs a function while this thread of the program counts as one of the runtime with this number.
+pub(crate) fn lent_to(runtime: usize, work: impl FnOnce()) {
+    let before = OF_LIFE.replace(runtime);
     work();
     OF_LIFE.set(before);
 }
 
-/// The number of the life that this thread belongs to; 0: none.
+/// The number of the runtime that this thread belongs to; 0: none.
 pub(crate) fn belongs_to() -> usize {
     OF_LIFE.get()
 }
@@ -265,7 +265,7 @@ pub(crate) fn belongs_to() -> usize {
 mod tests {
     use super::*;
 
-    /// In a child of a fork, which says with its exit whether it is true.
+    /// Runs a check in a child of a fork, which reports the result by its exit status.
     fn in_child(true_there: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child calls what is to be tested, which is made for it, and ends without a destructor.
         let child = unsafe { libc::fork() };

@@ -1,4 +1,4 @@
-//! URLs, judged strictly: what is asked for is what is called.
+//! URLs, parsed strictly: the URL that was set is the one that is called.
 //!
 //! Invariants
 //! - A target's text is one line of printable ASCII: scheme, authority without user information, path and query; no fragment.
@@ -9,11 +9,11 @@ use url::Url;
 
 use crate::error::Refused;
 
-/// Where a request goes. A clone is the same text once more, not a copy.
+/// The target of a request. A clone shares the text.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
     text: Arc<str>,
-    /// So much of it is scheme and authority.
+    /// The length of scheme and authority.
     origin: u32,
     scheme: u8,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Target {
 const LONGEST: usize = 64 << 10;
 
 impl Target {
-    /// Takes a URL, absolute.
+    /// Parses an absolute URL.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Refused> {
         let refuse = |what: &str| Err(Refused::invalid(format!("URL: {what}")));
         let Ok(text) = str::from_utf8(text) else { return refuse("it is no UTF-8") };
@@ -32,7 +32,7 @@ impl Target {
         if let Some(origin) = plain(text) {
             return Ok(Self::of(text.into(), origin));
         }
-        // The URL standard takes these away silently; who writes them means something else, or harm.
+        // The URL standard removes these silently; a URL that has them is a mistake or an attack.
         if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return refuse("there are spaces or control characters in it");
         }
@@ -45,7 +45,7 @@ impl Target {
         }
     }
 
-    /// Takes the URL of a mail server, `smtp://host:port/name`: the name is the one that we say we have.
+    /// Parses the URL of a mail server, `smtp://host:port/name`: the name is the one in EHLO.
     pub(crate) fn parse_mail(text: &[u8]) -> Result<Self, Refused> {
         let refuse = |what: &str| Refused::invalid(format!("URL: {what}"));
         let text = str::from_utf8(text).map_err(|_not| refuse("it is no UTF-8"))?;
@@ -57,7 +57,7 @@ impl Target {
         if !matches!(scheme.as_str(), "smtp" | "smtps") {
             return Err(refuse("it begins with smtp:// or smtps://"));
         }
-        // Judged as one that the URL standard knows; `ftp` has a port of its own that it leaves out.
+        // Parsed with a scheme of the URL standard; `ftp` has a default port that it omits.
         let judged = Self::parse(format!("ftp://{rest}").as_bytes())?;
         let (host, port) = judged.host_port();
         let authority = rest.split('/').next().unwrap_or_default();
@@ -98,7 +98,7 @@ impl Target {
         }
     }
 
-    /// Where `location` points to from here (RFC 9110, 10.2.2).
+    /// Returns the target of `location` relative to this one (RFC 9110, 10.2.2).
     pub(crate) fn join(&self, location: &[u8]) -> Result<Self, Refused> {
         let wrong = || Refused::invalid("URL: Location is none");
         let location = String::from_utf8_lossy(location);
@@ -110,7 +110,7 @@ impl Target {
         Self::from_url(base.join(location).map_err(|_none| wrong())?)
     }
 
-    /// The scheme of what `location` points to, where that is none to be called over HTTP.
+    /// Returns the scheme of `location` if it cannot be called over HTTP.
     pub(crate) fn foreign_scheme(&self, location: &[u8]) -> Option<String> {
         let location = String::from_utf8_lossy(location);
         let url = Url::parse(&self.text).ok()?.join(location.trim_matches([' ', '\t'])).ok()?;
@@ -118,17 +118,17 @@ impl Target {
         (!known).then(|| url.scheme().to_owned())
     }
 
-    /// The whole of it.
+    /// Returns the whole URL.
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Scheme and authority.
+    /// Returns scheme and authority.
     pub(crate) fn origin(&self) -> &str {
         self.text.get(..self.origin as usize).unwrap_or_default()
     }
 
-    /// In lower case.
+    /// Returns the scheme, in lower case.
     pub(crate) fn scheme(&self) -> &str {
         self.text.get(..usize::from(self.scheme)).unwrap_or_default()
     }
@@ -137,12 +137,12 @@ impl Target {
         self.origin().get(usize::from(self.scheme) + 3..).unwrap_or_default()
     }
 
-    /// Path and query, as a request line has them.
+    /// Returns path and query, as in a request line.
     pub(crate) fn path(&self) -> &str {
         self.text.get(self.origin as usize..).unwrap_or_default()
     }
 
-    /// The host without brackets, and the port if one is named.
+    /// Returns the host without brackets, and the port if one is named.
     pub(crate) fn host_port(&self) -> (&str, Option<u16>) {
         let authority = self.authority();
         if let Some(rest) = authority.strip_prefix('[') {
@@ -155,7 +155,7 @@ impl Target {
         }
     }
 
-    /// Adds `name=value` to the query. Any bytes may be in them.
+    /// Adds `name=value` to the query. Both may contain any bytes.
     pub(crate) fn add_query(&mut self, name: &[u8], value: &[u8]) -> Result<(), Refused> {
         let encode = |bytes: &[u8]| percent_encoding::percent_encode(bytes, QUERY).to_string();
         let glue = if !self.path().contains('?') {
@@ -174,12 +174,12 @@ impl Target {
     }
 }
 
-/// What stands as it is in a query's names and values: RFC 3986's unreserved characters.
+/// The characters that are not encoded in a query's names and values: RFC 3986's unreserved characters.
 const QUERY: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The length of scheme and authority, where the URL is already as the URL standard writes it: most are, and looking is ten times
-/// cheaper than parsing. `None`: it may be or not.
+/// Returns the length of scheme and authority if the URL is already in the URL standard's form: most are, and checking is ten times
+/// cheaper than parsing. `None`: unknown.
 fn plain(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (rest, default): (_, &[u8]) = match bytes.strip_prefix(b"http") {

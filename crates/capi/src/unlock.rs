@@ -1,19 +1,19 @@
-//! Keys of clients, opened: what is encrypted (PKCS #8, RFC 5958) becomes what TLS takes.
+//! Client keys: decrypts them (PKCS #8, RFC 5958) and converts them for TLS.
 //!
 //! Invariants
-//! - A key that cannot be had is told with what would mend it: a password, or the command that converts it.
-//! - A password is no part of any message.
+//! - An error about a key says what to do: a password, or the command that converts it.
+//! - A password is never part of a message.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls_pki_types::PrivateKeyDer;
 
-/// Around an encrypted key in PEM (RFC 7468, 11).
+/// The markers of an encrypted key in PEM (RFC 7468, 11).
 const BEGIN: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
 const END: &str = "-----END ENCRYPTED PRIVATE KEY-----";
 
-/// What opens a key.
+/// How a key is decrypted.
 #[derive(Clone, Eq, PartialEq)]
 pub(crate) struct Password(pub(crate) String);
 
@@ -23,7 +23,7 @@ impl std::fmt::Debug for Password {
     }
 }
 
-/// A key in PEM, whatever `file` holds: PEM or DER, encrypted or not.
+/// Returns a key in PEM from a file in PEM or DER, encrypted or not.
 pub(crate) fn key(file: &[u8], der: bool, password: Option<&Password>) -> Result<Vec<u8>, String> {
     if der {
         return match PrivateKeyDer::try_from(file) {
@@ -41,7 +41,7 @@ pub(crate) fn key(file: &[u8], der: bool, password: Option<&Password>) -> Result
         let locked = STANDARD.decode(body).map_err(|_not| "its key is no Base64")?;
         return open(&locked, password);
     }
-    // What OpenSSL wrote before PKCS #8: its key comes from MD5, once.
+    // OpenSSL's format before PKCS #8: its key is derived with MD5, once.
     if text.contains("Proc-Type: 4,ENCRYPTED") {
         let how = "openssl pkcs8 -topk8 -in OLD -out NEW";
         return Err(format!("its key is encrypted in a way of old, convert it: {how}"));
@@ -70,7 +70,7 @@ fn named(key: &PrivateKeyDer<'_>, der: &[u8]) -> Vec<u8> {
     pem(label, der)
 }
 
-/// DER as PEM (RFC 7468).
+/// Encodes DER as PEM (RFC 7468).
 pub(crate) fn pem(label: &str, der: &[u8]) -> Vec<u8> {
     let encoded = STANDARD.encode(der);
     let mut pem = format!("-----BEGIN {label}-----\n").into_bytes();
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// A key by OpenSSL, in a folder of its own.
+    /// Makes a key with OpenSSL, in a folder of its own.
     struct Made {
         folder: tempfile::TempDir,
     }

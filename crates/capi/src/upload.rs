@@ -1,8 +1,8 @@
-//! The body of a request on its way out, from memory, a file or the caller's source.
+//! The body of a request, from memory, a file or the caller's source.
 //!
 //! Invariants
-//! - At most [`PIECE`] bytes of a file or a source are read ahead of what the connection takes.
-//! - A body whose length was said has that length, or the request fails.
+//! - At most [`PIECE`] bytes of a file or a source are read ahead of the connection.
+//! - A body with a stated length has that length, or the request fails.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,17 +21,17 @@ use tokio::io::AsyncReadExt;
 
 use crate::calls::{Flow, Seen, Source};
 use crate::error::{Failure, Kind};
-use crate::flight::Flight;
 use crate::gate::Gate;
+use crate::in_flight::InFlight;
 use crate::progress::Track;
 use crate::request::Payload;
 
-/// So much is read at once.
+/// How much is read at once.
 const PIECE: usize = 32 << 10;
-/// So much of what is in memory is handed on at once.
+/// How much of memory is passed on at once.
 const SLICE: usize = 64 << 10;
 
-/// A body and its length, `None`: nobody knows.
+/// A body and its length; `None`: unknown.
 pub(crate) struct Upload {
     pub(crate) body: CallBody,
     pub(crate) length: Option<u64>,
@@ -49,14 +49,14 @@ enum From {
 
 struct Sending {
     from: From,
-    flight: Arc<Flight>,
+    in_flight: Arc<InFlight>,
     track: Arc<Track>,
-    /// What is still to come, where a length was said.
+    /// What is still to come, if the length was stated.
     left: Option<u64>,
     trailers: Option<HeaderMap>,
     over: bool,
     paused: bool,
-    /// Another try has the body once this is false.
+    /// False once another try has the body.
     reading: Arc<AtomicBool>,
 }
 
@@ -64,7 +64,7 @@ struct Sending {
 pub(crate) async fn body(
     payload: &Payload,
     trailers: &HeaderMap,
-    flight: &Arc<Flight>,
+    in_flight: &Arc<InFlight>,
     track: &Arc<Track>,
     reading: Arc<AtomicBool>,
 ) -> Result<Upload, Failure> {
@@ -80,7 +80,7 @@ pub(crate) async fn body(
             let trailers = (!trailers.is_empty()).then(|| trailers.clone());
             let length = length.filter(|_| trailers.is_none());
             let body = Slices { rest: bytes.clone(), trailers }.boxed_unsync();
-            return Ok(Upload { body: passing(body, flight, track, &reading), length });
+            return Ok(Upload { body: passing(body, in_flight, track, &reading), length });
         }
         Payload::File(path) => {
             let (file, length) = open(path.clone()).await.map_err(|error| source(&error))?;
@@ -92,7 +92,7 @@ pub(crate) async fn body(
     track.to_send(length);
     let sending = Sending {
         from,
-        flight: Arc::clone(flight),
+        in_flight: Arc::clone(in_flight),
         track: Arc::clone(track),
         left: length,
         over: length == Some(0),
@@ -101,11 +101,11 @@ pub(crate) async fn body(
         trailers: trailers.clone(),
     };
     let body = StreamBody::new(stream::unfold(sending, next)).boxed_unsync();
-    let body = passing(body, flight, track, &reading);
+    let body = passing(body, in_flight, track, &reading);
     Ok(Upload { body, length: length.filter(|_| trailers.is_none()) })
 }
 
-/// A body in memory, slice by slice: what a connection has taken counts as sent, and it takes a slice as a whole.
+/// A body in memory, slice by slice: a connection takes a slice as a whole, and a taken slice counts as sent.
 struct Slices {
     rest: Bytes,
     trailers: Option<HeaderMap>,
@@ -132,27 +132,28 @@ impl Body for Slices {
     }
 }
 
-/// Through the gate, and counted behind it.
+/// Passes the gate, and is counted behind it.
 fn passing(
     body: CallBody,
-    flight: &Arc<Flight>,
+    in_flight: &Arc<InFlight>,
     track: &Arc<Track>,
     reading: &Arc<AtomicBool>,
 ) -> CallBody {
-    let rate = flight.spec.settings.send_rate;
-    let body = match Gate::new(rate, Seen::DataOut, flight, track, reading) {
+    let rate = in_flight.spec.settings.send_rate;
+    let body = match Gate::new(rate, Seen::DataOut, in_flight, track, reading) {
         Some(gate) => gate.through(body),
         None => body,
     };
-    let (flight, track, reading) = (Arc::clone(flight), Arc::clone(track), Arc::clone(reading));
+    let (in_flight, track, reading) =
+        (Arc::clone(in_flight), Arc::clone(track), Arc::clone(reading));
     let counted = body.map_frame(move |frame| {
         let sent = frame.data_ref().map_or(0, Bytes::len);
         // What is written on behind an answer that came early is not the next try's.
         if reading.load(Relaxed) {
             track.sent(sent);
         }
-        if let Some(life) = &flight.life {
-            life.numbers.sent.fetch_add(sent as u64, Relaxed);
+        if let Some(runtime) = &in_flight.runtime {
+            runtime.numbers.sent.fetch_add(sent as u64, Relaxed);
         }
         frame
     });
@@ -202,7 +203,7 @@ async fn next(mut sending: Sending) -> Option<(io::Result<Frame<Bytes>>, Sending
     }
 }
 
-/// The next piece; an empty one, or the last: `over` is set.
+/// Returns the next piece; an empty one, or the last, sets `over`.
 async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
     match &mut sending.from {
         From::File(file) => {
@@ -218,9 +219,9 @@ async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
             let track = Arc::clone(&sending.track);
             let _held = track.hold();
             loop {
-                let flight = Arc::clone(&sending.flight);
+                let in_flight = Arc::clone(&sending.in_flight);
                 if std::mem::take(&mut sending.paused)
-                    && let Some(pauses) = flight.pauses()
+                    && let Some(pauses) = in_flight.pauses()
                 {
                     pauses.up.wait().await;
                 }
@@ -228,11 +229,13 @@ async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
                     return Err(io::Error::other("another try reads it"));
                 }
                 sending.track.begin();
-                let life =
-                    flight.life.clone().ok_or_else(|| io::Error::other("there is no engine"))?;
-                let threaded = flight.spec.threaded;
-                let caller = Arc::clone(&flight);
-                let asked = life.ask(threaded, move || {
+                let runtime = in_flight
+                    .runtime
+                    .clone()
+                    .ok_or_else(|| io::Error::other("there is no engine"))?;
+                let threaded = in_flight.spec.threaded;
+                let caller = Arc::clone(&in_flight);
+                let asked = runtime.ask(threaded, move || {
                     let mut buffer = vec![0; PIECE];
                     let (flow, written) = source.call(caller.request.as_ref(), &mut buffer);
                     buffer.truncate(written);
@@ -242,7 +245,7 @@ async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
                     asked.await.ok_or_else(|| io::Error::other("the engine ends"))?;
                 match flow {
                     Flow::Abort => {
-                        flight.abort();
+                        in_flight.abort();
                         return Err(io::Error::other("the source broke off"));
                     }
                     Flow::End => {

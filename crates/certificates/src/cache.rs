@@ -150,7 +150,7 @@ fn digest(text: &str) -> String {
     use std::fmt::Write as _;
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     digest.as_ref().iter().take(8).fold(String::new(), |mut hex, byte| {
-        write!(hex, "{byte:02x}").expect("a String takes all");
+        write!(hex, "{byte:02x}").expect("writing to a String cannot fail");
         hex
     })
 }

@@ -1,7 +1,8 @@
-//! A hub by itself, to measure and to profile: one application (id `app-id`, key `app-key`, secret `app-secret`), and a way to publish that checks nothing.
+//! Runs a hub on its own, for measurements and profiling. It serves one application (id `app-id`, key `app-key`,
+//! secret `app-secret`) and publishes without checks.
 //!
 //! ```sh
-//! cargo run --example hub -- 127.0.0.1:8090 2 3600 1024      # address, event loops, seconds, compress from so many bytes
+//! cargo run --example hub -- 127.0.0.1:8090 2 3600 1024      # address, event loops, seconds, minimum size to compress
 //! curl -d '{"name":"e","channel":"c","data":"d"}' http://127.0.0.1:8090/apps/app-id/events
 //! ```
 
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Answers every request as if it were one to publish.
+/// Handles every request as a publish request.
 #[derive(Debug)]
 struct Publisher(Channels);
 
@@ -54,7 +55,7 @@ impl Handover for Publisher {
     fn take(&self, visitor: Visitor) {
         let channels = self.0.clone();
         std::thread::spawn(move || {
-            // A client that sends something else is not what is measured here.
+            // A request that cannot be answered is not part of the measurement.
             drop(answer(&channels, visitor));
         });
     }

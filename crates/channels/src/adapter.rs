@@ -1,51 +1,57 @@
-//! Other nodes, over a broker that all of them can reach: Redis, Valkey or NATS.
+//! Connects the channels of several nodes through a broker: Redis, Valkey or NATS.
 //!
 //! ```text
-//! channels ─ Peers ─ Way: one order, cut into packets ─ broker ─ Cluster of each other node: which nodes live, what is missing ─ channels
+//! channels ─ Nodes ─ Outbox: one order, cut into packets ─ broker ─ Cluster of each other node: live nodes, missing updates ─ channels
 //! ```
 //!
-//! Every node tells all others what it knows of its own sockets; `peers` says what that is. A broker's publish/subscribe may lose messages, so each
-//! packet has a number: a gap is seen, at the latest by the next beat, and the node is asked to tell everything from the beginning.
+//! Every node publishes the state of its own sockets to all others; `nodes` defines that state. A broker's
+//! publish/subscribe may lose messages, so each packet is numbered. The receiver detects a gap at the latest with the
+//! next beat, and asks the sender to publish its whole state again.
 //!
 //! Invariants
-//! - No packet is taken twice, whatever the broker repeats.
-//! - A node that is not heard for [`Options::patience`] is gone, and everything it told with it. If it comes back, it is as a new one.
-//! - Without the broker a node goes on serving its own sockets; what it knew of others stays for [`Options::blind`].
-//! - Of the nodes that are ready exactly one reports what happens to a channel, once all have heard of each other.
-//! - Nobody here waits under a lock: what is to be told is bounded by [`Options::waiting`], and what does not fit is a gap, which others see.
+//! - A packet is applied at most once, even if the broker delivers it several times.
+//! - A node that is silent for [`Options::patience`] is removed together with its state. If it comes back, it counts
+//!   as a new node.
+//! - Without the broker a node keeps serving its own sockets. It keeps the state of other nodes for
+//!   [`Options::blind`].
+//! - Exactly one of the ready nodes reports the events of a channel, once all nodes know each other.
+//! - No code here waits under a lock. Outgoing bytes are bounded by [`Options::waiting`]; a record that does not fit
+//!   causes a gap, which the other nodes detect.
 //!
-//! What it does not do: events published while a node or its way to the broker is away do not reach it later; two nodes that publish to one channel
-//! at once may be heard in either order, each node's own events in theirs; offsets for resuming are each node's own.
+//! Not provided: an event published while a node or its connection to the broker is down is not delivered later.
+//! Events that two nodes publish to one channel at the same time may arrive in either order, but each node's own
+//! events keep their order. Offsets for resuming are local to each node.
 //!
-//! `packet`, `way` and `cluster` know neither sockets nor clocks; `run` moves the bytes, `redis` and `nats` are ways to brokers.
+//! `packet`, `outbox` and `cluster` use neither sockets nor clocks; `run` moves the bytes, and `redis` and `nats`
+//! connect to brokers.
 
 mod cluster;
 pub mod nats;
+mod outbox;
 mod packet;
 pub mod redis;
 mod run;
-mod way;
 
 use std::time::Duration;
 
 pub use cluster::{Cluster, Report};
+pub use outbox::Outbox;
 pub use run::{Broker, BrokerEvent, Joined, start};
-pub use way::Way;
 
-/// How nodes keep in touch.
+/// Timing and size limits of the connection between nodes.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often a node says that it is there.
+    /// Interval between the beats of a node.
     pub beat: Duration,
-    /// How long one may be silent before it counts as gone.
+    /// A node that is silent for this long counts as gone.
     pub patience: Duration,
-    /// How long what others told is believed while the broker cannot be reached.
+    /// How long the state of other nodes stays valid while the broker is unreachable.
     pub blind: Duration,
-    /// How long a new node listens for others before it takes its part. Longer than a beat.
+    /// How long a new node listens to the others before it becomes ready. It must exceed [`Options::beat`].
     pub join: Duration,
-    /// Bytes to be told that may wait here.
+    /// Maximum number of outgoing bytes that may wait in this process.
     pub waiting: usize,
-    /// Bytes of one packet, about: brokers have limits (NATS: 1 MiB).
+    /// Approximate size of one packet in bytes. Brokers have limits (NATS: 1 MiB).
     pub packet: usize,
 }
 

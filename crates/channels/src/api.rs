@@ -1,10 +1,11 @@
-//! The HTTP API by which an application's servers publish and ask: a parsed request in, status and JSON out (Pusher Channels: "HTTP API reference").
+//! The HTTP API through which an application's servers publish events and query channels. Takes a parsed request and
+//! returns a status and JSON (Pusher Channels: "HTTP API reference").
 //!
 //! Invariants
-//! - Nothing is done or told for a call that the application's secret has not signed.
-//! - A call is checked as a whole before its first event is published.
-//! - An event's data goes to clients as the JSON string that came in, byte for byte.
-//! - Every error says in words what is wrong, as `{"error":"…"}`.
+//! - A request that is not signed with the application's secret changes nothing and reveals nothing.
+//! - A request is validated as a whole before its first event is published.
+//! - The data of an event is sent to clients as the JSON string that was received, byte for byte.
+//! - Every error explains the problem, as `{"error":"…"}`.
 
 mod events;
 mod reports;
@@ -23,14 +24,14 @@ use crate::registry::ChannelReport;
 
 pub use crate::auth::Call;
 
-/// What a call is answered with.
+/// The response to an API request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status.
+    /// HTTP status code.
     pub status: u16,
-    /// `application/json`.
+    /// Response body, `application/json`.
     pub body: String,
-    /// With status 405: the method that is there, for `Allow`.
+    /// Value of `Allow` with status 405: the supported method.
     pub allow: Option<&'static str>,
 }
 
@@ -47,7 +48,7 @@ impl Answer {
     }
 }
 
-/// Why a call is not done.
+/// An API error: status and message.
 #[derive(Debug)]
 struct Refused {
     status: u16,
@@ -70,7 +71,7 @@ impl From<InvalidName> for Refused {
     }
 }
 
-/// What a path asks for.
+/// The resource that a path names.
 #[derive(Debug, PartialEq, Eq)]
 enum Resource<'a> {
     Events,
@@ -83,7 +84,7 @@ enum Resource<'a> {
 }
 
 impl<'a> Resource<'a> {
-    /// The application's id, and what is asked of it. None when a path is not of this API.
+    /// Returns the application id and the resource. `None` if the path is not part of this API.
     fn read(path: &'a str) -> Option<(Cow<'a, str>, Self)> {
         let path = path.strip_prefix("/apps/")?;
         let mut segments = path.split('/').map(|segment| auth::unescaped(segment, false));
@@ -114,13 +115,13 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// The id of the application that a path is about; none when it is no path of this API.
+/// Returns the id of the application in a path; `None` if the path is not part of this API.
 pub fn app_id(path: &str) -> Option<Cow<'_, str>> {
     Resource::read(path).map(|(app, _)| app)
 }
 
-/// Answers a call. An application that has to be asked for ([`Found::Unknown`]) is one that does not exist here: whoever can wait looks it up first, and
-/// comes with [`answer_for`].
+/// Answers a request. An application that must be looked up ([`Found::Unknown`]) is treated as missing; a caller that
+/// can wait looks it up first and calls [`answer_for`].
 pub fn answer(channels: &Channels, call: &Call<'_>, now: Moment, unix: UnixTime) -> Answer {
     let found = match app_id(call.path) {
         Some(id) => channels.apps().find(AppRef::Id(&id)),
@@ -133,7 +134,7 @@ pub fn answer(channels: &Channels, call: &Call<'_>, now: Moment, unix: UnixTime)
     answer_for(app.as_ref(), channels, call, now, unix)
 }
 
-/// Answers a call to this application: the one that [`app_id`] names, or none when there is no such application.
+/// Answers a request for this application, the one that [`app_id`] names; `None` if it does not exist.
 pub fn answer_for(
     app: Option<&Arc<App>>,
     channels: &Channels,
@@ -163,7 +164,7 @@ pub fn answer_for(
     if !app.rights.enabled {
         return Answer::error(403, "application disabled");
     }
-    let asked = Asked { channels, app, call, now };
+    let asked = SignedRequest { channels, app, call, now };
     let done = match resource {
         Resource::Events => events::publish(&asked),
         Resource::BatchEvents => events::publish_batch(&asked),
@@ -182,16 +183,16 @@ pub fn answer_for(
     }
 }
 
-/// A call that is signed, with all around it.
-struct Asked<'a> {
+/// A request with a valid signature, and its context.
+struct SignedRequest<'a> {
     channels: &'a Channels,
     app: &'a Arc<App>,
     call: &'a Call<'a>,
     now: Moment,
 }
 
-impl Asked<'_> {
-    /// A parameter of the query.
+impl SignedRequest<'_> {
+    /// Returns a query parameter.
     fn parameter(&self, name: &str) -> Option<Cow<'_, str>> {
         auth::parameters(self.call.query).find(|(found, _)| found == name).map(|(_, value)| value)
     }
@@ -201,7 +202,7 @@ impl Asked<'_> {
     }
 }
 
-/// What is to be told of channels: the attributes of `info`.
+/// The channel attributes requested by `info`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Info {
     user_count: bool,
@@ -210,7 +211,7 @@ struct Info {
 }
 
 impl Info {
-    /// Reads names with commas between.
+    /// Parses a comma-separated list of names.
     fn read(text: &str) -> Result<Self, Refused> {
         let mut info = Self::default();
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -228,7 +229,7 @@ impl Info {
         Ok(info)
     }
 
-    /// The attributes that the channel has, as members of a JSON object.
+    /// Returns the attributes that the channel has, as members of a JSON object.
     fn members(self, name: &ChannelName, report: Option<&ChannelReport>) -> Vec<String> {
         let mut members = Vec::new();
         if self.user_count && name.access() == crate::name::Access::Presence {
@@ -256,14 +257,15 @@ impl Info {
         members
     }
 
-    /// The same, as an object.
-    fn object(self, asked: &Asked<'_>, name: &ChannelName) -> String {
+    /// Returns the same attributes as a JSON object.
+    fn object(self, asked: &SignedRequest<'_>, name: &ChannelName) -> String {
         let report = asked.channels.registry().channel(asked.app, name.as_str(), asked.now);
         format!("{{{}}}", self.members(name, report.as_ref()).join(","))
     }
 }
 
-/// The value of a member, or what the query has instead: "for POST requests, parameters may be submitted in the query string".
+/// Returns the value of a member, or of the query parameter instead: "for POST requests, parameters may be submitted
+/// in the query string".
 fn text_of<'a>(object: Raw<'a>, name: &str) -> Result<Option<Cow<'a, str>>, Refused> {
     match object.get(name).and_then(Raw::present) {
         None => Ok(None),

@@ -1,20 +1,20 @@
-//! One application: its keys, what its clients may do, and how much.
+//! Defines one application: its keys, the permissions of its clients, and its limits.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What only the application and its servers know.
+/// A secret that only the application and its servers know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// Keeps it.
+    /// Wraps the secret.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// For signing.
+    /// Returns the secret, for signing.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -26,37 +26,37 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An application whose clients come here.
+/// An application whose clients connect here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
-    /// In the HTTP API's paths.
+    /// Identifies the application in paths of the HTTP API.
     pub id: Arc<str>,
-    /// In clients' addresses.
+    /// Identifies the application in the address of a client.
     pub key: Arc<str>,
-    /// Signs subscriptions, calls and webhooks.
+    /// Signs subscriptions, API requests and webhooks.
     pub secret: Secret,
-    /// What clients may do.
+    /// Permissions of clients.
     pub rights: Rights,
-    /// How much.
+    /// Limits of clients.
     pub limits: Limits,
-    /// What is kept for clients that come back.
+    /// Events kept for clients that reconnect.
     pub history: Option<History>,
 }
 
-/// What an application's clients may do.
+/// Permissions of an application's clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// Connect at all; otherwise 4003.
+    /// Allows connections; otherwise they are closed with 4003.
     pub enabled: bool,
-    /// Send `client-` events.
+    /// Allows `client-` events.
     pub client_events: bool,
-    /// Hear `pusher_internal:subscription_count` on channels without members.
+    /// Sends `pusher_internal:subscription_count` on channels without members.
     pub subscription_count: bool,
-    /// Be told of users who come and go (`watchlist`).
+    /// Sends events about the users on a `watchlist` that come online or go offline.
     pub watchlist: bool,
-    /// Connect without TLS; otherwise 4000.
+    /// Allows connections without TLS; otherwise they are closed with 4000.
     pub plain: bool,
-    /// Hosts of pages that may connect, `*` standing for any part; empty: all (otherwise 4009).
+    /// Hosts of pages that may connect, with `*` for any part; empty allows all. Other origins are closed with 4009.
     pub origins: Vec<Arc<str>>,
 }
 
@@ -73,48 +73,51 @@ impl Default for Rights {
     }
 }
 
-/// How much an application's clients may do. Defaults are Pusher's where it has one.
+/// Limits of an application's clients. Defaults are Pusher's where it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Sockets at a time; one more gets 4004.
+    /// Maximum number of open connections; further ones are closed with 4004.
     pub connections: Option<usize>,
-    /// Channels one socket may be subscribed to.
+    /// Maximum number of channels that one connection may be subscribed to.
     pub subscriptions: usize,
-    /// Public ones among them. Whoever finds the page may subscribe to those, under any name, and each costs memory.
+    /// Maximum number of public channels among them. Any visitor of the page may subscribe to any public name, and
+    /// each channel costs memory.
     pub public_subscriptions: usize,
-    /// Subscriptions of a socket per second, once it has left a channel and subscribed anew to as many as it may have.
+    /// Subscriptions per second of a connection, once it has left a channel and used up its allowance of
+    /// `subscriptions`.
     pub subscription_rate: u32,
-    /// Characters of a channel's name.
+    /// Maximum length of a channel name in characters.
     pub channel_name: usize,
-    /// Characters of an event's name.
+    /// Maximum length of an event name in characters.
     pub event_name: usize,
-    /// Bytes of an event's data.
+    /// Maximum size of an event's data in bytes.
     pub data: usize,
-    /// Channels one call may publish to.
+    /// Maximum number of channels of one publish request.
     pub channels_per_event: usize,
-    /// Events of one batch.
+    /// Maximum number of events of one batch.
     pub batch: usize,
-    /// Members of a presence channel.
+    /// Maximum number of members of a presence channel.
     pub members: usize,
-    /// Characters of a user's id.
+    /// Maximum length of a user id in characters.
     pub user_id: usize,
-    /// Bytes of what a member tells of itself.
+    /// Maximum size of a member's `user_info` in bytes.
     pub user_info: usize,
-    /// Users one user may watch.
+    /// Maximum number of users on a watchlist.
     pub watchlist: usize,
-    /// Client events of one socket per second; more are refused with 4301.
+    /// Client events per second of one connection; more are rejected with 4301.
     pub client_events: u32,
-    /// Events of one channel per second from all sides; none: unlimited.
+    /// Events per second of one channel from all authors; `None` for no limit.
     pub channel_events: Option<u32>,
-    /// Bytes of one message of a client.
+    /// Maximum size of one client message in bytes.
     pub message: usize,
-    /// Bytes that may wait for one socket; one more closes it.
+    /// Maximum number of bytes that may wait for one connection; beyond it the connection is closed.
     pub queue_bytes: usize,
-    /// Messages that may wait for one socket.
+    /// Maximum number of messages that may wait for one connection.
     pub queue_messages: usize,
-    /// How long a socket may be silent before it is asked.
+    /// How long a connection may be silent before the server sends a ping.
     pub activity_timeout: Duration,
-    /// How long it may then take to answer. A client that is behind in reading has longer, as long as it acknowledges new data.
+    /// How long the client may take to answer a ping. A client that reads slowly has longer, as long as it
+    /// acknowledges new data.
     pub pong_timeout: Duration,
     /// How long a cache channel keeps its last event.
     pub cache: Duration,
@@ -148,13 +151,13 @@ impl Default for Limits {
     }
 }
 
-/// What is kept for clients that come back.
+/// Event history kept for clients that reconnect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
-    /// Events of each channel.
+    /// Maximum number of events kept per channel.
     pub events: usize,
-    /// For how long.
+    /// How long an event is kept.
     pub age: Duration,
-    /// Only channels whose name begins so; empty: all.
+    /// Prefixes of the channels that have a history; empty means all channels.
     pub channels: Vec<Arc<str>>,
 }

@@ -1,48 +1,48 @@
-//! Where applications are looked up.
+//! Defines how applications are looked up.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::app::App;
 
-/// What an application is known by.
+/// A reference to an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppRef<'a> {
-    /// By what clients have in their address.
+    /// The key in a client's address.
     Key(&'a str),
-    /// By what the HTTP API's paths have.
+    /// The id in a path of the HTTP API.
     Id(&'a str),
 }
 
-/// What is known of an application at once.
+/// The immediate result of a look-up.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// This is it.
+    /// The application is known.
     App(Arc<App>),
-    /// There is none.
+    /// The application does not exist.
     None,
-    /// That has to be asked for: [`Apps::ask`].
+    /// The application must be looked up with [`Apps::ask`].
     Unknown,
 }
 
-/// Nobody can say at the moment whether there is such an application.
+/// The error returned when it cannot be determined whether the application exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the application cannot be looked up at the moment")]
 pub struct Unavailable;
 
-/// What comes of asking; none: there is no such application.
+/// Result of an asynchronous look-up; `Ok(None)` means that the application does not exist.
 pub type Answered = Result<Option<Arc<App>>, Unavailable>;
 
-/// What is called with the answer, on any thread.
+/// Callback that receives the result, on any thread.
 pub type Answer = Box<dyn FnOnce(Answered) + Send>;
 
-/// The applications whose clients may come.
+/// The set of applications whose clients may connect.
 pub trait Apps: fmt::Debug + Send + Sync {
-    /// What is known at once. Never waits.
+    /// Returns what is known immediately. Never waits.
     fn find(&self, app: AppRef<'_>) -> Found;
 
-    /// Asks for what [`Apps::find`] does not know, and answers at once or later; none when there is no such application, or nobody to ask.
-    /// Never waits itself.
+    /// Looks up an application that [`Apps::find`] does not know, and calls `answer` now or later. Never waits
+    /// itself.
     fn ask(&self, app: AppRef<'_>, answer: Answer) {
         answer(Ok(match self.find(app) {
             Found::App(app) => Some(app),
@@ -51,17 +51,17 @@ pub trait Apps: fmt::Debug + Send + Sync {
     }
 }
 
-/// Applications that are all known from the beginning.
+/// A fixed set of applications, all known from the start.
 #[derive(Clone, Debug, Default)]
 pub struct FixedApps(Vec<Arc<App>>);
 
 impl FixedApps {
-    /// These.
+    /// Creates the set.
     pub fn new(apps: impl IntoIterator<Item = App>) -> Self {
         Self(apps.into_iter().map(Arc::new).collect())
     }
 
-    /// All of them.
+    /// Returns all applications.
     pub fn all(&self) -> &[Arc<App>] {
         &self.0
     }

@@ -1,10 +1,11 @@
-//! Signatures of the protocol: what an application's servers have signed, checked; what is told them, signed.
+//! Verifies and creates the signatures of the Pusher protocol.
 //!
-//! Sources: Pusher Channels, "Authenticating users", "Authorization of channels", "HTTP API: Generating authentication signatures", "Webhooks".
+//! Sources: Pusher Channels, "Authenticating users", "Authorization of channels", "HTTP API: Generating
+//! authentication signatures", "Webhooks".
 //!
 //! Invariants
-//! - Signatures are compared in a time that says nothing of them.
-//! - What is compared is what came in, byte for byte: nothing is written anew from what was read of it.
+//! - Signatures are compared in constant time.
+//! - Signatures are computed over the received bytes, never over a re-encoded form.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -16,27 +17,27 @@ use ring::hmac;
 use crate::app::{App, Secret};
 use crate::moment::UnixTime;
 
-/// How far a call's time may be from ours, before and after, in seconds.
+/// Maximum difference between the timestamp of a request and the server's clock, in seconds.
 pub const CLOCK_SKEW: u64 = 600;
 
-/// Why a client's signature is worth nothing.
+/// Reasons why a client's signature is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsigned {
-    /// It has not the form `KEY:SIGNATURE`.
+    /// The value does not have the form `KEY:SIGNATURE`.
     #[error("the auth signature is not of the form \"<app-key>:<signature>\"")]
     Malformed,
-    /// The key before it is not the application's.
+    /// The key in the value is not the application's.
     #[error("the auth signature is for another application key")]
     OtherKey,
-    /// It belongs to something else: another socket, channel, data or secret.
+    /// The signature was made for another socket, channel, data or secret.
     #[error("the auth signature does not match")]
     Mismatch,
 }
 
-/// Is `auth` this application's permission for the socket to subscribe?
+/// Verifies that `auth` permits the socket to subscribe.
 ///
-/// `channel_data` is the text as the client sent it, unescaped: what presence channels want.
+/// `channel_data` is the text as the client sent it, unescaped; presence channels require it.
 pub fn subscription(
     app: &App,
     socket: impl Display,
@@ -47,7 +48,7 @@ pub fn subscription(
     check(app, &subscription_text(socket, channel, channel_data), auth)
 }
 
-/// Is `auth` this application's word that the socket belongs to the user in `user_data` (the text as the client sent it, unescaped)?
+/// Verifies that `auth` assigns the socket to the user in `user_data`, the text as the client sent it, unescaped.
 pub fn sign_in(
     app: &App,
     socket: impl Display,
@@ -57,7 +58,7 @@ pub fn sign_in(
     check(app, &sign_in_text(socket, user_data), auth)
 }
 
-/// What an application's server would answer a client that wants to subscribe: `KEY:SIGNATURE`.
+/// Returns the `KEY:SIGNATURE` with which an application's server authorizes a subscription.
 pub fn sign_subscription(
     app: &App,
     socket: impl Display,
@@ -71,12 +72,13 @@ pub fn sign_subscription(
     )
 }
 
-/// What an application's server would answer a client that wants to sign in: `KEY:SIGNATURE`.
+/// Returns the `KEY:SIGNATURE` with which an application's server authorizes a sign-in.
 pub fn sign_sign_in(app: &App, socket: impl Display, user_data: &str) -> String {
     format!("{}:{}", app.key, sign(&app.secret, sign_in_text(socket, user_data).as_bytes()))
 }
 
-/// The HMAC-SHA256 of `text`, in lower-case hexadecimal digits: of a webhook's body it is `X-Pusher-Signature`.
+/// Returns the HMAC-SHA256 of `text` in lower-case hexadecimal. For a webhook's body it is the value of
+/// `X-Pusher-Signature`.
 pub fn sign(secret: &Secret, text: &[u8]) -> String {
     hexadecimal(hmac::sign(&key(secret), text).as_ref())
 }
@@ -95,7 +97,7 @@ fn sign_in_text(socket: impl Display, user_data: &str) -> String {
 }
 
 fn check(app: &App, text: &str, auth: &str) -> Result<(), Unsigned> {
-    // The key of another application may hold a colon, the signature cannot.
+    // The key of another application may contain a colon; the signature cannot.
     let (key, signature) = auth.rsplit_once(':').ok_or(Unsigned::Malformed)?;
     if *key != *app.key {
         return Err(Unsigned::OtherKey);
@@ -111,7 +113,7 @@ fn key(secret: &Secret) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes())
 }
 
-/// 64 hexadecimal digits.
+/// Parses 64 hexadecimal digits.
 fn tag(signature: &str) -> Option<[u8; 32]> {
     let mut tag = [0; 32];
     if signature.len() != 64 {
@@ -128,64 +130,64 @@ fn tag(signature: &str) -> Option<[u8; 32]> {
 
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes all");
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
     })
 }
 
-/// A call of the HTTP API, as it came.
+/// A request of the HTTP API, as received.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// In capitals.
+    /// HTTP method in capitals.
     pub method: &'a str,
-    /// From the first `/`, as it stood in the request line, without the query.
+    /// Path from the first `/`, as in the request line, without the query.
     pub path: &'a str,
-    /// What followed the `?`, or nothing.
+    /// Query after the `?`, or empty.
     pub query: &'a str,
-    /// All of it.
+    /// Complete request body.
     pub body: &'a [u8],
 }
 
-/// Why a call of the HTTP API is refused: status 401, with these words.
+/// Reasons why a request of the HTTP API is rejected with status 401. The text is sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallRefused {
-    /// A parameter that every call must have.
+    /// A required parameter is missing.
     #[error("{name} is missing in the query string")]
     Missing {
-        /// Which.
+        /// Name of the parameter.
         name: &'static str,
     },
-    /// Another than the application's.
+    /// The key is not the application's.
     #[error("auth_key is not a key of this application")]
     OtherKey,
-    /// There is one version.
+    /// The version is not 1.0, the only one.
     #[error("auth_version must be 1.0")]
     Version,
-    /// No number, or too far from our time.
+    /// The timestamp is not a number, or differs too much from the server's clock.
     #[error(
         "timestamp expired: given {given}, server time is {now} (both in seconds since 1970); difference may be {CLOCK_SKEW} s at most"
     )]
     Expired {
-        /// What the call says.
+        /// Timestamp of the request.
         given: String,
-        /// What our clock says.
+        /// Time of the server.
         now: u64,
     },
-    /// It is of another body.
+    /// The digest belongs to another body.
     #[error("body_md5 does not match the body")]
     Body,
-    /// It belongs to something else.
+    /// The signature belongs to another request or secret.
     #[error(
         "invalid signature: should have been the HMAC-SHA256 hex digest, with the application's secret, of: {text:?}"
     )]
     Mismatch {
-        /// What should have been signed.
+        /// The text that should have been signed.
         text: String,
     },
 }
 
-/// The parameters of a query, in order, without their escapes.
+/// Returns the parameters of a query in order, unescaped.
 pub fn parameters(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -193,7 +195,7 @@ pub fn parameters(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, st
     })
 }
 
-/// Is this call one of the application's servers?
+/// Verifies that a request was signed by the application.
 pub fn call(app: &App, call: &Call<'_>, now: UnixTime) -> Result<(), CallRefused> {
     let mut parameters: Vec<_> =
         parameters(call.query).map(|(name, value)| (name.to_lowercase(), value)).collect();
@@ -224,7 +226,7 @@ pub fn call(app: &App, call: &Call<'_>, now: UnixTime) -> Result<(), CallRefused
         Err(_) => {}
     }
     parameters.retain(|(name, _)| name != "auth_signature");
-    // A stable sort: of two with one name the first stays first.
+    // The sort is stable: of two parameters with one name the first stays first.
     parameters.sort_by(|(one, _), (other, _)| one.cmp(other));
 
     let written = joined(&parameters);
@@ -233,8 +235,8 @@ pub fn call(app: &App, call: &Call<'_>, now: UnixTime) -> Result<(), CallRefused
     if signed(&as_sent) {
         return Ok(());
     }
-    // Libraries differ in two points, and either way the secret was needed: whether a path is signed before or after its escapes (a user's id), and
-    // whether a list is signed as it is sent (`info[]=a&info[]=b`) or as pusher-http-php writes it (`info=a,b`).
+    // Libraries differ in two points; both forms require the secret. A path with a user id is signed before or after
+    // escaping. A list is signed as sent (`info[]=a&info[]=b`) or as pusher-http-php writes it (`info=a,b`).
     let plain_path = unescaped(call.path, false);
     let lists = as_lists(&parameters);
     let others = [
@@ -254,7 +256,7 @@ fn joined<V: AsRef<str>>(parameters: &[(String, V)]) -> String {
     pairs.join("&")
 }
 
-/// Parameters with `name[]` and `name[0]` gathered under `name`, values with commas between; none when there are none of the kind.
+/// Merges parameters `name[]` and `name[0]` into `name` with comma-separated values; `None` if there are none.
 fn as_lists(parameters: &[(String, Cow<'_, str>)]) -> Option<String> {
     let mut gathered: Vec<(String, String)> = Vec::with_capacity(parameters.len());
     let mut any = false;
@@ -277,7 +279,7 @@ fn as_lists(parameters: &[(String, Cow<'_, str>)]) -> Option<String> {
     any.then(|| joined(&gathered))
 }
 
-/// Takes percent-escapes away, and in a query the `+` for a blank. What is no escape, or no UTF-8 after it, stays or becomes U+FFFD.
+/// Decodes percent-escapes, and `+` in a query. Invalid escapes stay as they are; invalid UTF-8 becomes U+FFFD.
 pub fn unescaped(text: &str, query: bool) -> Cow<'_, str> {
     let special = |byte: u8| byte == b'%' || (query && byte == b'+');
     if !text.bytes().any(special) {

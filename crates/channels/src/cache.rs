@@ -1,4 +1,4 @@
-//! The last event of one cache channel.
+//! The last event of a cache channel.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use crate::encoded::Encoded;
 use crate::json::Raw;
 use crate::moment::Moment;
 
-/// What those who come later get.
+/// The event that later subscribers receive.
 #[derive(Clone, Debug)]
 pub(crate) struct Last {
     pub(crate) message: Encoded,
     pub(crate) at: Moment,
 }
 
-/// What is known of a cache channel's last event.
+/// State of a cache channel's last event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheReport {
-    /// Its data: JSON, as it was published.
+    /// Data of the event: JSON, as published.
     pub data: Box<str>,
-    /// How long it is still kept.
+    /// How long the event is still kept.
     pub remaining: Duration,
 }
 
 impl Last {
-    /// Is it still to be given?
+    /// Returns whether the event is not expired.
     pub(crate) fn is_fresh(&self, ttl: Duration, now: Moment) -> bool {
         now < self.at + ttl
     }

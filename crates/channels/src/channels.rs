@@ -1,4 +1,4 @@
-//! Everything that event loops, the HTTP API and PHP share.
+//! The state shared by event loops, the HTTP API and PHP.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use crate::app::App;
 use crate::apps::Apps;
 use crate::delivery::{Delivery, Outlet};
 use crate::moment::Moment;
+use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::observer::Observer;
-use crate::peers::{News, NodeId, Origin, Peers};
 use crate::registry::Registry;
 use crate::statistics::{Counters, Statistics};
 use crate::users::{Reach, Users};
 
-/// The channels of all applications on this node. A clone is the same ones.
+/// The channels of all applications on this node. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Channels(Arc<Inner>);
 
@@ -24,39 +24,40 @@ struct Inner {
     statistics: Arc<Statistics>,
 }
 
-/// How many things are remembered: when all clients are gone and what was kept is too old, nothing is.
+/// Number of records in memory. It is zero once all clients are gone and all kept events have expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Channels that somebody hears or that keep something.
+    /// Channels with subscribers or kept events.
     pub channels: usize,
     /// Users who are online or watched.
     pub users: usize,
 }
 
 impl Channels {
-    /// Of these applications. `observer` is told what happens.
+    /// Creates the channels of these applications. `observer` receives the channel events.
     pub fn new(apps: Arc<dyn Apps>, observer: Arc<dyn Observer>) -> Self {
         let statistics = Arc::new(Statistics::default());
         let registry = Registry::new(observer, Arc::clone(&statistics));
         Self(Arc::new(Inner { apps, registry, users: Users::new(), statistics }))
     }
 
-    /// Gives an event loop its number: what [`crate::Seat`]s of its sockets carry. None when there are [`crate::EVENT_LOOPS`] already.
+    /// Returns the number of a new event loop, which the [`crate::Seat`]s of its sockets carry. `None` if there are
+    /// [`crate::EVENT_LOOPS`] already.
     pub fn attach(&self, inbox: Arc<dyn Outlet>) -> Option<u16> {
         self.0.registry.outlets().attach(inbox)
     }
 
-    /// Where applications are looked up.
+    /// Returns the source of applications.
     pub fn apps(&self) -> &Arc<dyn Apps> {
         &self.0.apps
     }
 
-    /// Channels by application and name.
+    /// Returns the channels by application and name.
     pub fn registry(&self) -> &Registry {
         &self.0.registry
     }
 
-    /// Numbers by application.
+    /// Returns the counters by application.
     pub fn statistics(&self) -> &Statistics {
         &self.0.statistics
     }
@@ -67,20 +68,21 @@ impl Channels {
 
     pub(crate) fn reach<'a>(&'a self, app: &'a Arc<App>, counters: &'a Counters) -> Reach<'a> {
         let registry = &self.0.registry;
-        Reach { app, outlets: registry.outlets(), peers: registry.peers(), counters }
+        Reach { app, outlets: registry.outlets(), nodes: registry.nodes(), counters }
     }
 
-    /// Ends all connections of a user who has signed in, with 4009, on all nodes.
+    /// Closes all connections of a signed-in user with 4009, on all nodes.
     pub fn terminate(&self, app: &Arc<App>, user_id: &str) {
         let counters = self.0.statistics.of(&app.id);
         let reach = self.reach(app, &counters);
         self.0.users.terminate(&reach, user_id);
-        if let Some(peers) = reach.peers {
-            peers.tell(app, &News::Terminated { user_id });
+        if let Some(nodes) = reach.nodes {
+            nodes.publish(app, &ClusterUpdate::Terminated { user_id });
         }
     }
 
-    /// An application is this from now on, or none any more: its sockets go by what it says now, or are closed with 4001 (none, or another key) or 4003.
+    /// Replaces or removes an application. Its sockets use the new settings, or are closed: with 4001 if it is gone
+    /// or has another key, with 4003 if it is disabled.
     pub fn renew(&self, id: &Arc<str>, app: Option<&Arc<App>>) {
         self.0
             .registry
@@ -88,55 +90,65 @@ impl Channels {
             .put_everywhere(|| Delivery::App { id: Arc::clone(id), app: app.map(Arc::clone) });
     }
 
-    /// How many things are remembered.
+    /// Returns the number of records in memory.
     pub fn records(&self) -> Records {
         Records { channels: self.0.registry.len(), users: self.0.users.len() }
     }
 
-    /// Does what waited for its time. The hub calls it about once a second, from one of its loops.
+    /// Performs work whose time has come. One of the hub's loops calls it about once a second.
     pub fn tick(&self, now: Moment) {
         self.0.registry.tick(now);
     }
 
-    /// From now on there are other nodes, and this is the way to them. Only the first call counts.
-    pub fn connect(&self, peers: Arc<dyn Peers>) {
-        self.0.registry.connect(peers);
+    /// Sets the connection to other nodes. Only the first call has an effect.
+    pub fn connect(&self, nodes: Arc<dyn Nodes>) {
+        self.0.registry.connect(nodes);
     }
 
-    /// Another node told something. What it tells must come in the order in which it told it; [`News::Published`] once.
-    pub fn hear(&self, from: Origin, app: &Arc<App>, news: &News<'_>, now: Moment) {
-        match news {
-            News::Published(publication) => {
-                self.0.registry.hear(from, app, publication.channel, news, now);
+    /// Applies an update of another node. Updates of a node must be applied in the order in which it published them,
+    /// and each [`ClusterUpdate::Published`] once.
+    pub fn apply_remote(
+        &self,
+        from: Origin,
+        app: &Arc<App>,
+        update: &ClusterUpdate<'_>,
+        now: Moment,
+    ) {
+        match update {
+            ClusterUpdate::Published(publication) => {
+                self.0.registry.apply_remote(from, app, publication.channel, update, now);
             }
-            News::Last { channel, .. }
-            | News::Subscribers { channel, .. }
-            | News::Member { channel, .. }
-            | News::NoMember { channel, .. } => {
-                self.0.registry.hear(from, app, channel, news, now);
+            ClusterUpdate::Last { channel, .. }
+            | ClusterUpdate::Subscribers { channel, .. }
+            | ClusterUpdate::Member { channel, .. }
+            | ClusterUpdate::NoMember { channel, .. } => {
+                self.0.registry.apply_remote(from, app, channel, update, now);
             }
-            News::Online { .. } | News::Offline { .. } | News::Terminated { .. } => {
+            ClusterUpdate::Online { .. }
+            | ClusterUpdate::Offline { .. }
+            | ClusterUpdate::Terminated { .. } => {
                 let counters = self.0.statistics.of(&app.id);
-                self.0.users.hear(&self.reach(app, &counters), from, news);
+                self.0.users.apply_remote(&self.reach(app, &counters), from, update);
             }
         }
     }
 
-    /// Another node is gone, and all it told of is with it.
+    /// Removes the state of another node that is gone.
     pub fn forget(&self, node: NodeId, now: Moment) {
         self.forget_but(node, None, now);
     }
 
-    /// Another node has told everything anew in the round of `from`: what it did not tell in it, is not any more.
-    pub fn settle(&self, from: Origin, now: Moment) {
+    /// Ends a round of another node: removes its state that it did not publish in the round of `from`.
+    pub fn end_round(&self, from: Origin, now: Moment) {
         self.forget_but(from.node, Some(from.round), now);
     }
 
-    /// Tells other nodes everything this one knows by itself, through [`Peers::tell`], between what it tells anyway: for one that is new, or missed something.
-    pub fn tell_all(&self, now: Moment) {
-        self.0.registry.tell_all(now);
-        if let Some(peers) = self.0.registry.peers() {
-            self.0.users.tell_all(peers);
+    /// Publishes the whole state of this node through [`Nodes::publish`], between other updates, for a node that is
+    /// new or missed an update.
+    pub fn publish_state(&self, now: Moment) {
+        self.0.registry.publish_state(now);
+        if let Some(nodes) = self.0.registry.nodes() {
+            self.0.users.publish_state(nodes);
         }
     }
 

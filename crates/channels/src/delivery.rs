@@ -1,4 +1,4 @@
-//! What the registry hands to event loops: one delivery per loop, however many subscribers it has.
+//! Deliveries from the registry to event loops: one per loop, however many subscribers it has.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,75 +7,76 @@ use crate::app::App;
 use crate::encoded::Encoded;
 use crate::socket_id::SocketId;
 
-/// A channel while it lives; never given again.
+/// Id of a channel while it exists; ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u64);
 
-/// An application on this node, for as long as the process lives.
+/// Number of an application on this node, valid for the life of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AppNumber(pub(crate) u32);
 
-/// How many deliveries a channel had so far: the first one has offset 1. Not the offset in a history, which counts the application's events alone.
+/// Number of deliveries of a channel; the first one has offset 1. It differs from the offset in a history, which
+/// counts only the application's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Offset(pub u64);
 
-/// Where a socket sits on this node.
+/// Address of a socket on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Seat {
-    /// The event loop that owns it.
+    /// Number of the event loop that owns the socket.
     pub event_loop: u16,
-    /// Its place there.
+    /// Slot of the socket in the event loop.
     pub slot: u32,
-    /// Goes up each time the place is taken, so that what is meant for one who left reaches nobody.
+    /// Increases each time the slot is reused, so that a delivery for a closed socket does not reach its successor.
     pub generation: u32,
 }
 
-/// For one event loop.
+/// A delivery for one event loop.
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// To those of its sockets that subscribed to the channel before `offset`.
+    /// A message for the loop's sockets that subscribed to the channel before `offset`.
     Channel {
-        /// Which channel.
+        /// Id of the channel.
         channel: ChannelId,
-        /// The event's.
+        /// Offset of this delivery.
         offset: Offset,
-        /// What they get.
+        /// The encoded message.
         message: Encoded,
-        /// But not this one: it is the event's author.
+        /// The socket that published the event, or that the application excluded; it does not receive the message.
         except: Option<SocketId>,
     },
-    /// To single sockets.
+    /// A message for single sockets.
     Seats {
-        /// Which. Those that are not there any more are passed over.
+        /// Recipients. Closed sockets are skipped.
         seats: Vec<Seat>,
-        /// What they get.
+        /// The encoded message.
         message: Encoded,
     },
-    /// To all sockets of an application: it is another one now, or none.
+    /// A change for all sockets of an application: it was replaced or removed.
     App {
-        /// Whose sockets.
+        /// Id of the application.
         id: Arc<str>,
-        /// As it is from now on; none: there is no such application any more.
+        /// The new application; `None` if it was removed.
         app: Option<Arc<App>>,
     },
-    /// To be closed, after what is queued for it.
+    /// Closes a socket after its queue is sent.
     Close {
-        /// Which.
+        /// Address of the socket.
         seat: Seat,
-        /// The protocol's close code.
+        /// Close code of the Pusher protocol.
         code: u16,
-        /// In words, for people.
+        /// Reason as text.
         reason: &'static str,
     },
 }
 
 /// The inbox of an event loop.
 pub trait Outlet: fmt::Debug + Send + Sync {
-    /// Puts a delivery of an application there and wakes the loop. Never waits.
+    /// Adds a delivery of an application and wakes the loop. Never waits.
     fn put(&self, app: AppNumber, delivery: Delivery) -> Result<(), Full>;
 }
 
-/// The inbox holds as much as it may.
+/// The error returned when the inbox is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the event loop's inbox is full")]
 pub struct Full;

@@ -1,4 +1,4 @@
-//! A message to sockets, encoded once: every queue it stands in holds a reference.
+//! Messages to sockets, encoded once: every queue holds a reference.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,24 +6,24 @@ use bytes::Bytes;
 
 use crate::websocket;
 
-/// One whole text message as a WebSocket frame of a server (RFC 6455, 5.2: final, text, unmasked).
+/// A text message as one WebSocket frame of a server (RFC 6455, 5.2: final, text, unmasked).
 #[derive(Clone, Debug)]
 pub struct Encoded(Arc<Forms>);
 
 #[derive(Debug)]
 struct Forms {
     frame: Bytes,
-    /// Bytes before the payload.
+    /// Length of the frame header in bytes.
     header: usize,
     deflated: OnceLock<Bytes>,
     event_stream: OnceLock<Bytes>,
 }
 
-/// Final frame, text.
+/// First byte of a final text frame.
 const TEXT: u8 = 0x81;
 
 impl Encoded {
-    /// `text` as it goes to clients: JSON.
+    /// Encodes `text`, the JSON that clients receive.
     pub fn new(text: &str) -> Self {
         let frame = websocket::data(TEXT, text.as_bytes());
         let header = frame.len() - text.len();
@@ -35,22 +35,22 @@ impl Encoded {
         }))
     }
 
-    /// The whole frame.
+    /// Returns the whole frame.
     pub fn frame(&self) -> &Bytes {
         &self.0.frame
     }
 
-    /// The text alone.
+    /// Returns the text without the frame header.
     pub fn text(&self) -> Bytes {
         self.0.frame.slice(self.0.header..)
     }
 
-    /// The frame with its text compressed: made by `compress` when it is first wanted, and then shared like the frame.
+    /// Returns the frame with its text compressed. `compress` makes it on first use; afterwards it is shared.
     pub fn deflated(&self, compress: impl FnOnce(&[u8]) -> Bytes) -> &Bytes {
         self.0.deflated.get_or_init(|| compress(&self.0.frame[self.0.header..]))
     }
 
-    /// The same for the form that Server-Sent Events have.
+    /// Returns the message as a server-sent event. `write` makes it on first use; afterwards it is shared.
     pub fn event_stream(&self, write: impl FnOnce(&[u8]) -> Bytes) -> &Bytes {
         self.0.event_stream.get_or_init(|| write(&self.0.frame[self.0.header..]))
     }

@@ -1,9 +1,9 @@
-//! What fuzz targets call. Each holds its part to the promise that counts there.
+//! Entry points of fuzz targets. Each asserts the main invariant of its part.
 
 use crate::websocket::{Decoder, Inflater, Rules, Violation};
 
-/// Frames of a client: the first byte says into pieces of what length the rest is cut. However that is, it means the same, and what is
-/// held for it is bounded.
+/// Decodes frames of a client. The first byte is the length of the pieces into which the rest is cut. The result must
+/// not depend on it, and the memory held must be bounded.
 pub fn websocket(input: &[u8]) {
     let Some((cut, input)) = input.split_first() else { return };
     let pieces = decode(input, usize::from(*cut).max(1));

@@ -1,4 +1,4 @@
-//! What a client says when it connects, before there is a conversation: address, protocol, where its page is from.
+//! Parses the connection request of a client: address, protocol version, origin of its page.
 
 use std::borrow::Cow;
 
@@ -6,20 +6,20 @@ use crate::app::App;
 use crate::auth;
 use crate::close::Close;
 
-/// What the request for a WebSocket says: `/app/KEY?protocol=7&client=js&version=8.6.0`.
+/// The target of a WebSocket request: `/app/KEY?protocol=7&client=js&version=8.6.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// Of the application.
+    /// Key of the application.
     pub key: Cow<'a, str>,
-    /// The client's library, as it calls itself.
+    /// Name of the client's library.
     pub client: Option<Cow<'a, str>>,
 }
 
-/// Versions of the protocol that are spoken: from 5 on clients answer pings, and what changed since they take either way.
+/// Supported protocol versions. Clients from version 5 on answer pings, and accept all later changes.
 const VERSIONS: std::ops::RangeInclusive<u32> = 5..=7;
 
 impl<'a> Target<'a> {
-    /// Reads a request's target. An error is what the WebSocket, once open, is closed with.
+    /// Parses a request target. An error is the code with which the open WebSocket is closed.
     pub fn read(path_and_query: &'a str) -> Result<Self, Close> {
         let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
         let key = path.strip_prefix("/app/").ok_or(Close::NO_SUCH_PATH)?;
@@ -46,19 +46,20 @@ impl<'a> Target<'a> {
     }
 }
 
-/// How a client came.
+/// Properties of a client's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello<'a> {
-    /// Over TLS, ours or a proxy's before us.
+    /// The client uses TLS, to this server or to a proxy before it.
     pub tls: bool,
-    /// The header field `Origin`.
+    /// Value of the header field `Origin`.
     pub origin: Option<&'a str>,
-    /// May it come without one? With a plain GET to a page's own origin browsers tell none (Fetch standard, "append a request `Origin` header").
+    /// Accepts a client without `Origin`. Browsers omit it in a plain GET to the page's own origin (Fetch standard,
+    /// "append a request `Origin` header").
     pub without_origin: bool,
 }
 
 impl Hello<'_> {
-    /// May it come in, as far as that can be told from this?
+    /// Checks the application's permissions for this connection.
     pub(crate) fn check(&self, app: &App) -> Result<(), Close> {
         if !app.rights.enabled {
             return Err(Close::APP_DISABLED);
@@ -77,21 +78,21 @@ impl Hello<'_> {
     }
 }
 
-/// The host in an origin (RFC 6454, 6.2: `scheme://host[:port]`); none for `null`.
+/// Returns the host in an origin (RFC 6454, 6.2: `scheme://host[:port]`); `None` for `null`.
 fn host(origin: &str) -> Option<&str> {
     let (_, authority) = origin.split_once("://")?;
     let end = match authority.rfind(':') {
-        // Not a colon within an IPv6 address.
+        // A colon within an IPv6 address does not start a port.
         Some(colon) if !authority.get(colon..)?.contains(']') => colon,
         _ => authority.len(),
     };
     authority.get(..end)
 }
 
-/// Is `text` what `pattern` says, `*` standing for any part, whatever the case of letters?
+/// Matches `text` against `pattern`, where `*` stands for any part, ignoring ASCII case.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut in_text) = (0, 0);
-    // Where the last star stands, and how far into the text it reaches for now.
+    // Position after the last star, and the position in the text up to which it matches so far.
     let mut star = None;
     while in_text < text.len() {
         match pattern.get(at) {

@@ -1,8 +1,8 @@
-//! Events of one channel, kept for clients that come back.
+//! Keeps events of one channel for clients that reconnect.
 //!
 //! Invariants
-//! - A client is told it has recovered only when it gets every event after the one it names, each once and in order.
-//! - Offsets begin anew only with a new epoch.
+//! - A client is reported as recovered only if it receives every event after its position, each once and in order.
+//! - Offsets restart only with a new epoch.
 
 use std::collections::VecDeque;
 
@@ -11,21 +11,21 @@ use crate::encoded::Encoded;
 use crate::moment::Moment;
 use crate::socket_id::SocketId;
 
-/// A place in a channel's history.
+/// A position in a channel's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// While the channel is kept without a break; shown as sixteen hexadecimal digits.
+    /// Identifies a period in which the channel was kept without a break; written as sixteen hexadecimal digits.
     pub epoch: u64,
-    /// How many events there were.
+    /// Number of events in the epoch so far.
     pub offset: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Kept {
     epoch: u64,
-    /// Of the newest event.
+    /// Offset of the newest event.
     offset: u64,
-    /// The last ones, without a gap.
+    /// The latest events, without a gap.
     events: VecDeque<Event>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Kept {
 struct Event {
     until: Moment,
     message: Encoded,
-    /// Who did not want to hear it.
+    /// The socket that was excluded from the event.
     except: Option<SocketId>,
 }
 
@@ -50,7 +50,7 @@ impl Kept {
         self.events.is_empty()
     }
 
-    /// Keeps the next event: it has the next offset.
+    /// Adds an event with the next offset.
     pub(crate) fn add(
         &mut self,
         message: Encoded,
@@ -65,7 +65,7 @@ impl Kept {
         }
     }
 
-    /// Forgets what is too old.
+    /// Removes expired events.
     pub(crate) fn expire(&mut self, now: Moment) {
         while self.next_end().is_some_and(|end| end <= now) {
             self.events.pop_front();
@@ -75,12 +75,12 @@ impl Kept {
         }
     }
 
-    /// When the oldest event will be too old; none when nothing is kept.
+    /// Returns when the oldest event expires; `None` if the history is empty.
     pub(crate) fn next_end(&self) -> Option<Moment> {
         self.events.front().map(|event| event.until)
     }
 
-    /// What came after `position`, but for what `socket` did not want to hear; none when not all of it is kept.
+    /// Returns the events after `position` except those that excluded `socket`; `None` if not all of them are kept.
     pub(crate) fn since(
         &self,
         position: Position,

@@ -1,8 +1,8 @@
-//! JSON as it passes through: checked once, looked into without copies, and given on byte for byte.
+//! Validates JSON once, reads it without copies, and forwards it byte for byte.
 //!
 //! Invariants
-//! - No recursion: what nests deeper than [`DEPTH`] is refused, whatever its size.
-//! - A [`Raw`] is one whole value that RFC 8259 allows; its text is the sender's own.
+//! - No recursion: values nested deeper than [`DEPTH`] are rejected, whatever their size.
+//! - A [`Raw`] is one whole value according to RFC 8259; its text is the sender's own.
 //! - Of two members with one name the last counts, as in browsers, PHP and Go.
 
 mod scan;
@@ -13,14 +13,14 @@ use std::borrow::Cow;
 pub use scan::Invalid;
 pub use write::{push_string, quoted};
 
-/// Arrays and objects one in another: PHP's own bound.
+/// Maximum nesting depth of arrays and objects, the same as PHP's.
 pub const DEPTH: usize = 512;
 
-/// One value, known to be JSON, without the blanks around it.
+/// A valid JSON value, without surrounding whitespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw<'a>(&'a str);
 
-/// What a value is.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `null`
@@ -38,13 +38,13 @@ pub enum Kind {
 }
 
 impl<'a> Raw<'a> {
-    /// Checks that `text` is one value and nothing more.
+    /// Validates that `text` is exactly one value.
     pub fn new(text: &'a str) -> Result<Self, Invalid> {
         let span = scan::document(text.as_bytes())?;
         Ok(Self(text.get(span).expect("a value begins and ends with ASCII")))
     }
 
-    /// The same for bytes, which must be UTF-8.
+    /// Validates bytes, which must be UTF-8.
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, Invalid> {
         match str::from_utf8(bytes) {
             Ok(text) => Self::new(text),
@@ -52,12 +52,12 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// As it was sent.
+    /// Returns the text as it was sent.
     pub fn text(self) -> &'a str {
         self.0
     }
 
-    /// What it is.
+    /// Returns the type of the value.
     pub fn kind(self) -> Kind {
         match self.0.as_bytes().first() {
             Some(b'n') => Kind::Null,
@@ -69,12 +69,12 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// What a string says; none for all else, and for one that is no Unicode text (half of a surrogate pair).
+    /// Returns the unescaped string; `None` for other types, and for a string with half of a surrogate pair.
     pub fn string(self) -> Option<Cow<'a, str>> {
         (self.kind() == Kind::String).then(|| scan::unescape(self.0)).flatten()
     }
 
-    /// A boolean.
+    /// Returns a boolean.
     pub fn boolean(self) -> Option<bool> {
         match self.0 {
             "true" => Some(true),
@@ -83,12 +83,13 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// A whole number from 0 on, written without fraction and exponent.
+    /// Returns a non-negative integer written without fraction and exponent.
     pub fn unsigned(self) -> Option<u64> {
         self.0.parse().ok()
     }
 
-    /// A string, or a number as JavaScript would write it where it can tell it from its neighbours: applications give users' ids as either.
+    /// Returns a string, or a number as JavaScript would write it if it is exact. Applications send user ids as
+    /// either.
     pub fn id(self) -> Option<Cow<'a, str>> {
         match self.kind() {
             Kind::String => self.string(),
@@ -97,19 +98,20 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Members of an object, in order, with names as they are meant; nothing for all else. A name that is no Unicode text is passed over with its value.
+    /// Iterates over the members of an object in order, with unescaped names; empty for other types. A member whose
+    /// name is not valid Unicode is skipped.
     pub fn members(self) -> impl Iterator<Item = (Cow<'a, str>, Self)> {
         scan::Members::new(self.0)
             .map(|(name, value)| (scan::unescape(name), Self(value)))
             .filter_map(|(name, value)| Some((name?, value)))
     }
 
-    /// Elements of an array, in order; nothing for all else.
+    /// Iterates over the elements of an array in order; empty for other types.
     pub fn elements(self) -> impl Iterator<Item = Self> {
         scan::Elements::new(self.0).map(Self)
     }
 
-    /// The members of these names, in one walk. Each none when it is missing or this is no object.
+    /// Returns the members with these names in one pass; `None` for each that is missing.
     pub fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
         let mut found = [None; N];
         for (name, value) in self.members() {
@@ -120,19 +122,19 @@ impl<'a> Raw<'a> {
         found
     }
 
-    /// The member of this name.
+    /// Returns the member with this name.
     pub fn get(self, name: &str) -> Option<Self> {
         let [found] = self.pick([name]);
         found
     }
 
-    /// Itself unless it is `null`, which says as much as leaving it out.
+    /// Returns the value unless it is `null`, which is treated like a missing value.
     pub fn present(self) -> Option<Self> {
         (self.kind() != Kind::Null).then_some(self)
     }
 }
 
-/// Beyond this JavaScript's numbers have no neighbours one apart.
+/// Largest magnitude up to which JavaScript's numbers represent all integers.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 fn number_as_text(text: &str) -> Cow<'_, str> {
@@ -140,7 +142,8 @@ fn number_as_text(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     match text.parse::<f64>() {
-        // Display writes the shortest digits that read back as the same number, as JavaScript does; adding 0 makes of -0 a 0.
+        // `Display` writes the shortest digits that parse to the same number, as JavaScript does; adding 0 turns -0
+        // into 0.
         Ok(number) if number.abs() < EXACT => Cow::Owned((number + 0.0).to_string()),
         _ => Cow::Borrowed(text),
     }

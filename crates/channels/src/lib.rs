@@ -1,13 +1,14 @@
-//! Realtime channels: clients' sockets that outlive requests, in the Pusher protocol, version 7. docs/internals/realtime.md is the
-//! specification.
+//! Realtime channels: long-lived client connections in the Pusher protocol, version 7. docs/internals/realtime.md is
+//! the specification.
 //!
-//! Knows nothing of PHP, of configuration files and of HTTP routing.
+//! This crate does not depend on PHP, configuration files or HTTP routing.
 //!
 //! Invariants
-//! - A slow socket holds up neither a publisher nor another socket: its queue is bounded, and a full one closes it.
-//! - One event is encoded once, whoever gets it.
-//! - All subscribers of a channel see its events in one order, each once.
-//! - Nothing a client sends can end the process, or hold memory without bound.
+//! - A slow socket delays neither a publisher nor another socket: its queue is bounded, and a full one closes the
+//!   connection.
+//! - An event is encoded once, however many sockets receive it.
+//! - All subscribers of a channel receive its events in one order, each once.
+//! - No client input can end the process or hold memory without bound.
 
 mod app;
 mod apps;
@@ -28,8 +29,8 @@ mod delivery;
 mod encoded;
 mod hello;
 mod message;
+mod nodes;
 mod observer;
-mod peers;
 
 mod cache;
 mod channels;
@@ -60,8 +61,8 @@ pub use hello::{Hello, Target};
 pub use history::Position;
 pub use moment::{Moment, UnixTime};
 pub use name::{Access, ChannelName, InvalidName};
-pub use observer::{Happening, NoObserver, Observer};
-pub use peers::{News, NodeId, Origin, Peers};
+pub use nodes::{ClusterUpdate, NodeId, Nodes, Origin};
+pub use observer::{ChannelEvent, NoObserver, Observer};
 pub use presence::Member;
 pub use registry::{
     Author, ChannelReport, EVENT_LOOPS, Joined, Publication, PublishRefused, Registry, Resume,

@@ -1,12 +1,12 @@
-//! Applications that are not known from the beginning: they are asked for when a client or a call names them, and kept for a while.
+//! Looks up applications that are not in the settings when a client or request names them, and caches them.
 //!
 //! Invariants
-//! - Nobody waits in a call: event loops find what is known, and get everything else in their inbox.
-//! - However many ask for an application, one fetch for it is under way.
-//! - Who cannot be told, because the source fails, is not told that there is no such application.
-//! - An application that is used is asked for again when it is [`Options::age`] old; until there is an answer, what was known holds. So a source
-//!   that fails costs new applications alone.
-//! - What is under way, waits and is kept is bounded by [`Options`], whatever keys clients come with.
+//! - No call waits: event loops find what is cached, and receive everything else in their inbox.
+//! - At most one fetch per application is in progress, however many callers ask.
+//! - If the source fails, callers get an error and not the answer that the application does not exist.
+//! - An application in use is fetched again when it is [`Options::age`] old; the cached value stays valid until the
+//!   answer arrives. A failing source therefore affects only new applications.
+//! - Fetches, waiting callers and cached entries are bounded by [`Options`], whatever keys clients use.
 
 mod cache;
 
@@ -27,30 +27,30 @@ use crate::apps::{Answer, Answered, AppRef, Apps, FixedApps, Found, Unavailable}
 use crate::channels::Channels;
 use crate::moment::Moment;
 use crate::statistics::Number;
-use cache::{Cache, Settled};
+use cache::{Cache, Completed};
 
-/// How applications are looked up.
+/// Settings of the look-up.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long what is known of an application holds.
+    /// How long a cached application is valid.
     pub age: Duration,
-    /// How long it holds that there is none.
+    /// How long a negative result is valid.
     pub absence: Duration,
-    /// How long after a failure the same is not asked again.
+    /// How long after a failure the same key or id is not fetched again.
     pub failure: Duration,
-    /// How long after a failure an application that is known is asked for again.
+    /// How long after a failure a cached application is fetched again.
     pub retry: Duration,
-    /// How long the source may take.
+    /// Timeout of one fetch.
     pub timeout: Duration,
-    /// How long an ask may wait for its turn.
+    /// How long a look-up may wait for its turn.
     pub patience: Duration,
-    /// Fetches at a time.
-    pub flights: usize,
-    /// Keys and ids that may be asked for at a time; further ones are answered with [`Unavailable`].
+    /// Maximum number of concurrent fetches.
+    pub concurrency: usize,
+    /// Maximum number of keys and ids being looked up; further ones are answered with [`Unavailable`].
     pub waiting: usize,
-    /// Applications without sockets that are kept; with more, those that nobody came for go.
+    /// Maximum number of cached applications without sockets. Beyond it, unused ones are removed.
     pub kept: usize,
-    /// Keys and ids that are known to be nobody's; with more, all are forgotten.
+    /// Maximum number of cached negative results. Beyond it, all are removed.
     pub refused: usize,
 }
 
@@ -63,7 +63,7 @@ impl Default for Options {
             retry: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
             patience: Duration::from_secs(5),
-            flights: 4,
+            concurrency: 4,
             waiting: 1024,
             kept: 10_000,
             refused: 10_000,
@@ -71,12 +71,12 @@ impl Default for Options {
     }
 }
 
-/// What is asked for.
+/// The subject of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
-    /// The application whose clients have this key.
+    /// The application with this client key.
     Key(Arc<str>),
-    /// The one with this id.
+    /// The application with this id.
     Id(Arc<str>),
 }
 
@@ -98,42 +98,42 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What a [`Source`] answers: the application, none when there is no such one, or in words why it cannot say.
+/// Result of a [`Source`]: the application, `None` if it does not exist, or an error message.
 pub type Fetch = Pin<Box<dyn Future<Output = Result<Option<App>, String>> + Send>>;
 
-/// Who knows all applications. One that panics has failed.
+/// A source of applications. A panic counts as a failure.
 pub trait Source: fmt::Debug + Send + Sync {
-    /// Asks for one.
+    /// Fetches an application.
     ///
     /// # Cancel safety
-    /// It is dropped when it takes longer than [`Options::timeout`].
+    /// The future is dropped when it takes longer than [`Options::timeout`].
     fn fetch(&self, subject: &Subject) -> Fetch;
 
-    /// An application is not kept any more: nobody uses it, or there is none.
+    /// Called when an application is removed from the cache, because it is unused or does not exist any more.
     fn forgotten(&self, app: &App);
 }
 
-/// An application that is another one now, or none.
+/// A replaced or removed application.
 #[derive(Clone, Debug)]
 struct Change {
     before: Arc<App>,
     now: Option<Arc<App>>,
 }
 
-/// What a look-up has done so far.
+/// Counters of a look-up.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// Applications that were found.
+    /// Applications found.
     pub found: Number,
-    /// Keys and ids that are nobody's.
+    /// Keys and ids without an application.
     pub absent: Number,
-    /// Times the source did not say.
+    /// Failures of the source.
     pub failed: Number,
-    /// Applications that were another one, or none, when they were asked for again.
+    /// Applications that a later fetch found changed or removed.
     pub changed: Number,
 }
 
-/// Applications of which some are known from the beginning, and others are looked up while [`run`] runs.
+/// Applications of which some are fixed, and others are looked up while [`run`] runs.
 #[derive(Debug)]
 pub struct Lookup {
     fixed: FixedApps,
@@ -146,7 +146,8 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// With these known from the beginning; they are never asked for. `clock` may stand anywhere, as long as it goes.
+    /// Creates a look-up with these fixed applications, which are never fetched. `clock` may have any start, but must
+    /// advance.
     pub fn new(fixed: FixedApps, options: Options, clock: fn() -> Moment) -> Self {
         Self {
             fixed,
@@ -159,22 +160,22 @@ impl Lookup {
         }
     }
 
-    /// What has been done so far.
+    /// Returns the counters.
     pub fn figures(&self) -> &Figures {
         &self.figures
     }
 
-    /// How many looked-up applications are known now.
+    /// Returns the number of cached applications.
     pub fn known(&self) -> usize {
         self.lock().len()
     }
 
-    /// How many keys and ids are being asked for.
+    /// Returns the number of keys and ids being looked up.
     pub fn waiting(&self) -> usize {
         self.lock().waiting()
     }
 
-    /// All looked-up applications that are known now.
+    /// Returns all cached applications.
     pub fn all(&self) -> Vec<Arc<App>> {
         self.lock().apps().map(Arc::clone).collect()
     }
@@ -183,7 +184,7 @@ impl Lookup {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An application of the settings is not to be had twice.
+    /// Rejects a fetched application that has the id or key of a fixed one.
     fn distinct(&self, app: Option<App>) -> Result<Option<App>, String> {
         let twin = app.as_ref().and_then(|app| {
             let known = self.fixed.all().iter();
@@ -217,14 +218,14 @@ impl Apps for Lookup {
         let now = (self.clock)();
         let at_once = self.lock().ask(app, answer, now);
         match at_once {
-            // Outside of the lock: what is called may ask.
+            // Called outside of the lock, because the callback may look up again.
             Some((answer, answered)) => answer(answered),
             None => self.woken.notify_one(),
         }
     }
 }
 
-/// Looks applications up until `ending` is over. Sockets of those that change are told through `channels`.
+/// Looks applications up until `ending` completes. Sockets of changed applications are updated through `channels`.
 pub async fn run(
     lookup: Arc<Lookup>,
     source: Arc<dyn Source>,
@@ -233,28 +234,28 @@ pub async fn run(
 ) {
     let mut ending = pin!(ending);
     let mut log = Log::default();
-    let mut flights: JoinSet<(Subject, Result<Option<App>, String>)> = JoinSet::new();
+    let mut fetches: JoinSet<(Subject, Result<Option<App>, String>)> = JoinSet::new();
     let in_use = |id: &str| channels.statistics().connections(id) > 0;
     loop {
         let now = (lookup.clock)();
         let mut late = Vec::new();
-        while flights.len() < lookup.options.flights {
+        while fetches.len() < lookup.options.concurrency {
             let Some(subject) = lookup.lock().next(now, &mut late) else { break };
-            flights.spawn(fetch(subject, Arc::clone(&source), lookup.options.timeout));
+            fetches.spawn(fetch(subject, Arc::clone(&source), lookup.options.timeout));
         }
         answer_all(late, &Err(Unavailable));
         let wake = lookup.lock().wake().map(|at| Instant::now() + at.since(now));
         tokio::select! {
             () = lookup.woken.notified() => {}
-            Some(flight) = flights.join_next() => {
-                let (subject, fetched) = flight.expect("a flight neither panics nor is cancelled");
+            Some(in_flight) = fetches.join_next() => {
+                let (subject, fetched) = in_flight.expect("a fetch task neither panics nor is cancelled");
                 let fetched = fetched.and_then(|app| lookup.distinct(app));
                 let now = (lookup.clock)();
-                let settled = lookup.lock().settle(&subject, fetched, &in_use, now);
-                if let Some(why) = &settled.failure {
-                    log.complain(&subject, why);
+                let completed = lookup.lock().complete(&subject, fetched, &in_use, now);
+                if let Some(why) = &completed.failure {
+                    log.log_once(&subject, why);
                 }
-                tell(&lookup, &*source, &channels, settled);
+                notify(&lookup, &*source, &channels, completed);
             }
             () = until(wake) => {
                 let forgotten = lookup.lock().expire((lookup.clock)(), &in_use);
@@ -288,7 +289,7 @@ async fn fetch(
     source: Arc<dyn Source>,
     patience: Duration,
 ) -> (Subject, Result<Option<App>, String>) {
-    // In a task of its own: a source that panics has failed, and no more.
+    // A separate task contains a panic of the source.
     let mut attempt = JoinSet::new();
     let asked = subject.clone();
     attempt.spawn(async move { source.fetch(&asked).await });
@@ -300,9 +301,9 @@ async fn fetch(
     (subject, fetched)
 }
 
-/// Tells those who waited, and those for whom something is different.
-fn tell(lookup: &Lookup, source: &dyn Source, channels: &Channels, settled: Settled) {
-    let Settled { waiting, answered, change, forgotten, .. } = settled;
+/// Answers the waiting callers, and updates sockets of a changed application.
+fn notify(lookup: &Lookup, source: &dyn Source, channels: &Channels, completed: Completed) {
+    let Completed { waiting, answered, change, forgotten, .. } = completed;
     let figures = &lookup.figures;
     match &answered {
         Ok(Some(_)) => figures.found.increase(),
@@ -323,16 +324,16 @@ fn tell(lookup: &Lookup, source: &dyn Source, channels: &Channels, settled: Sett
     answer_all(waiting, &answered);
 }
 
-/// Says what goes wrong, once a second at most: what clients ask for is theirs to choose.
+/// Logs failures at most once a second, because clients choose how many look-ups fail.
 #[derive(Debug, Default)]
 struct Log(Option<Instant>);
 
-/// Between two complaints.
-const COMPLAINTS: Duration = Duration::from_secs(1);
+/// Minimum time between two log lines.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Log {
-    fn complain(&mut self, subject: &Subject, why: &str) {
-        if self.0.is_none_or(|last| last.elapsed() >= COMPLAINTS) {
+    fn log_once(&mut self, subject: &Subject, why: &str) {
+        if self.0.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
             self.0 = Some(Instant::now());
             warn!(%subject, why, "an application cannot be looked up");
         }

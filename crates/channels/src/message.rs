@@ -1,9 +1,9 @@
-//! What clients may say, read; what the server says, written (Pusher Channels: "WebSocket protocol", version 7).
+//! Parses client messages and writes server messages (Pusher Channels: "WebSocket protocol", version 7).
 //!
 //! Invariants
-//! - `data` of an event is never read and never written anew: its bytes go on as they came.
-//! - What the server itself tells in `data` is a JSON string that holds JSON, but for `pusher:error`, `pusher:ping` and `pusher:pong`, as the protocol's
-//!   documents have it.
+//! - `data` of an event is neither parsed nor re-encoded: its bytes are forwarded as received.
+//! - In the server's own messages `data` is a JSON string that contains JSON, except in `pusher:error`, `pusher:ping`
+//!   and `pusher:pong`, as documented by the protocol.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,9 +14,9 @@ use crate::json::{self, Kind, Raw, push_string};
 use crate::presence::Member;
 use crate::socket_id::SocketId;
 
-/// One message of a client.
+/// A message from a client.
 #[derive(Debug)]
-pub(crate) enum Said<'a> {
+pub(crate) enum ClientMessage<'a> {
     /// `pusher:ping`
     Ping,
     /// `pusher:pong`
@@ -25,52 +25,52 @@ pub(crate) enum Said<'a> {
     Subscribe(Subscribe<'a>),
     /// `pusher:unsubscribe`
     Unsubscribe {
-        /// From which channel.
+        /// Name of the channel.
         channel: Cow<'a, str>,
     },
     /// `pusher:signin`
     SignIn {
-        /// The signature.
+        /// Signature.
         auth: Cow<'a, str>,
-        /// What it is of.
+        /// The signed user data.
         user_data: Cow<'a, str>,
     },
-    /// `client-` and anything
+    /// An event whose name starts with `client-`.
     Client {
-        /// The whole name.
+        /// Whole name of the event.
         event: Cow<'a, str>,
-        /// To whom.
+        /// Name of the channel.
         channel: Cow<'a, str>,
-        /// What, as it came.
+        /// Data as received.
         data: Raw<'a>,
     },
 }
 
-/// What a client says that wants to hear a channel.
+/// A subscription request.
 #[derive(Debug)]
 pub(crate) struct Subscribe<'a> {
     pub(crate) channel: Cow<'a, str>,
     pub(crate) auth: Option<Cow<'a, str>>,
     pub(crate) channel_data: Option<Cow<'a, str>>,
-    /// Where it was before its connection broke.
+    /// Position at which the connection broke.
     pub(crate) resume: Option<Resume>,
 }
 
-/// A place in a channel's history, as a client has it.
+/// A position in a channel's history, as the client sent it.
 #[derive(Debug)]
 pub(crate) struct Resume {
     pub(crate) epoch: u64,
     pub(crate) offset: u64,
-    /// The socket it had then: what that one said is not new to it.
+    /// Id of the client's previous socket, whose own events are not new to it.
     pub(crate) socket_id: Option<SocketId>,
 }
 
-/// Why a client's message is no message. The words are for its developer.
+/// Reasons why a message is rejected. The text is for the client's developer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    #[error("the message is no JSON: {0}")]
+    #[error("the message cannot be parsed: {0}")]
     Json(json::Invalid),
-    #[error("the message is no JSON object with an \"event\" that is a string")]
+    #[error("the message is not a JSON object with an \"event\" that is a string")]
     NoEvent,
     #[error("\"{member}\" is missing, or not of the right type")]
     Member { member: &'static str },
@@ -80,11 +80,11 @@ pub(crate) enum Malformed {
     UnknownEvent,
 }
 
-/// What a `null` or nothing stands for.
+/// Value used for `null` and missing data.
 const NULL: &str = "null";
 
-impl<'a> Said<'a> {
-    /// Reads one text message.
+impl<'a> ClientMessage<'a> {
+    /// Parses one text message.
     pub(crate) fn read(text: &'a str) -> Result<Self, Malformed> {
         let message = Raw::new(text).map_err(Malformed::Json)?;
         let [event, channel, data] = message.pick(["event", "channel", "data"]);
@@ -97,7 +97,7 @@ impl<'a> Said<'a> {
                 Ok(Self::Unsubscribe { channel: Inner::of(data)?.required("channel")? })
             }
             "pusher:signin" => {
-                // What is not there has not been signed: whoever says so is refused as for a wrong signature.
+                // A missing value cannot have been signed, so it is rejected like a wrong signature.
                 let string = |name| data.and_then(|data| data.get(name)).and_then(Raw::string);
                 Ok(Self::SignIn {
                     auth: string("auth").unwrap_or_default(),
@@ -133,7 +133,7 @@ impl<'a> Inner<'a> {
         self.optional(member)?.ok_or(Malformed::Member { member })
     }
 
-    /// Left out and `null` are the same.
+    /// Returns an optional string; a missing member and `null` are the same.
     fn optional(self, member: &'static str) -> Result<Option<Cow<'a, str>>, Malformed> {
         match self.0.get(member).and_then(Raw::present) {
             None => Ok(None),
@@ -151,7 +151,7 @@ impl<'a> Inner<'a> {
     }
 }
 
-/// What makes no sense as a place in the history counts as none: the client gets what is new, and is told where it is.
+/// Parses a position. An invalid one counts as none: the client receives only new events and its current position.
 fn resume(value: Raw<'_>) -> Option<Resume> {
     let [epoch, offset, socket_id] = value.pick(["epoch", "offset", "socket_id"]);
     Some(Resume {
@@ -187,7 +187,7 @@ pub(crate) fn error(code: u16, message: &str) -> Encoded {
     Encoded::new(&text)
 }
 
-/// An event of the server's own about a channel, with `data` that is JSON and goes as a string.
+/// Builds an event of the server about a channel; `data` is JSON and is sent as a string.
 pub(crate) fn about(event: &str, channel: &str, data: &str) -> Encoded {
     let mut text = String::with_capacity(event.len() + channel.len() + data.len() * 9 / 8 + 48);
     text.push_str(r#"{"event":""#);
@@ -204,7 +204,7 @@ pub(crate) fn about(event: &str, channel: &str, data: &str) -> Encoded {
 pub(crate) fn subscription_error(channel: &str, kind: &str, message: &str, status: u16) -> Encoded {
     let mut data = format!(r#"{{"type":"{kind}","error":"#);
     push_string(&mut data, message);
-    write!(data, r#","status":{status}}}"#).expect("a String takes all");
+    write!(data, r#","status":{status}}}"#).expect("writing to a String cannot fail");
     about("pusher:subscription_error", channel, &data)
 }
 
@@ -269,16 +269,16 @@ pub(crate) fn watchlist_event<'a>(name: &str, users: impl Iterator<Item = &'a st
     Encoded::new(&text)
 }
 
-/// An event as subscribers get it.
+/// An event as subscribers receive it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) name: &'a str,
     pub(crate) channel: &'a str,
-    /// JSON.
+    /// The data: JSON.
     pub(crate) data: &'a str,
-    /// Whose it is: client events of members carry it.
+    /// Id of the member that sent a client event.
     pub(crate) user_id: Option<&'a str>,
-    /// Its place in the channel's history.
+    /// Offset in the channel's history.
     pub(crate) offset: Option<u64>,
 }
 
@@ -297,7 +297,7 @@ impl Event<'_> {
             push_string(&mut text, user_id);
         }
         if let Some(offset) = self.offset {
-            write!(text, r#","offset":{offset}"#).expect("a String takes all");
+            write!(text, r#","offset":{offset}"#).expect("writing to a String cannot fail");
         }
         text.push('}');
         Encoded::new(&text)

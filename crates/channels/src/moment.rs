@@ -1,24 +1,24 @@
-//! The time, as the core is told it: nothing below the hub looks at a clock.
+//! Time types. Code below the hub reads no clock; the time is passed in.
 
 use std::ops::Add;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Milliseconds on a clock that only goes forward. Where it began is the business of whoever reads it.
+/// Milliseconds on a monotonic clock. The caller chooses its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// So many milliseconds after the clock began.
+    /// Returns the moment `millis` milliseconds after the clock's start.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the clock began.
+    /// Returns the milliseconds since the clock's start.
     pub const fn millis(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier`; nothing when it is not after it.
+    /// Returns the time since `earlier`, or zero if it is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -32,28 +32,28 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// Milliseconds since 1970 (UTC): what signatures and webhooks carry.
+/// Milliseconds since 1970 (UTC), as signatures and webhooks carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnixTime(u64);
 
 impl UnixTime {
-    /// So many milliseconds since 1970.
+    /// Returns the time `millis` milliseconds after 1970.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the milliseconds since 1970.
     pub const fn millis(self) -> u64 {
         self.0
     }
 
-    /// Whole seconds since 1970.
+    /// Returns the whole seconds since 1970.
     pub const fn seconds(self) -> u64 {
         self.0 / 1000
     }
 }
 
-/// 1970 for a clock that stands before it.
+/// A clock set to a time before 1970 counts as 1970.
 impl From<SystemTime> for UnixTime {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,23 +1,23 @@
-//! A channel's name, and what it says of the channel's kind (Pusher Channels: "Channels", "Channel naming conventions").
+//! Channel names and the channel type that they imply (Pusher Channels: "Channels", "Channel naming conventions").
 
 use std::sync::Arc;
 
-/// Who may subscribe.
+/// The access rule of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Everybody.
+    /// Any client may subscribe.
     Public,
-    /// Whoever the application signed a subscription for (`private-`).
+    /// Clients with a signature of the application may subscribe (`private-`).
     Private,
-    /// The same, with members (`presence-`).
+    /// Clients with a signature may subscribe and become members (`presence-`).
     Presence,
-    /// As private; what is said is not for the server's eyes (`private-encrypted-`).
+    /// As private; the data are encrypted end to end (`private-encrypted-`).
     Encrypted,
-    /// Nobody by a subscription: the server sends to a user who has signed in (`#server-to-user-`).
+    /// No client may subscribe itself; the server sends to a signed-in user (`#server-to-user-`).
     User,
 }
 
-/// A channel's name, known to be one.
+/// A valid channel name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChannelName {
     text: Arc<str>,
@@ -25,29 +25,29 @@ pub struct ChannelName {
     cache: bool,
 }
 
-/// Why a text is no channel's name.
+/// Reasons why a channel name is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidName {
-    /// It has no characters.
+    /// The name is empty.
     #[error("a channel's name is missing")]
     Empty,
-    /// It is longer than the application allows.
+    /// The name is longer than the application allows.
     #[error("a channel's name has at most {limit} characters")]
     TooLong {
-        /// How many are allowed.
+        /// Maximum number of characters.
         limit: usize,
     },
-    /// A character that no name may have.
+    /// The name contains an invalid character.
     #[error("a channel's name has only letters, digits and _-=@,.;")]
     Character,
 }
 
-/// What begins the name of the channel on which the server speaks to one user.
+/// Prefix of the channel on which the server sends to one user.
 const TO_USER: &str = "#server-to-user-";
 
 impl ChannelName {
-    /// Reads a name of at most `limit` characters.
+    /// Validates a name of at most `limit` characters.
     pub fn new(text: &str, limit: usize) -> Result<Self, InvalidName> {
         if text.is_empty() {
             return Err(InvalidName::Empty);
@@ -78,32 +78,33 @@ impl ChannelName {
         Ok(Self { text: text.into(), access, cache })
     }
 
-    /// The channel on which the server speaks to one user: the only one there is. Not every user's id can stand in a name.
+    /// Returns the name of a user's own channel. It fails if the user id contains characters that a name must not
+    /// have.
     pub fn to_user(user_id: &str, limit: usize) -> Result<Self, InvalidName> {
         Self::new(&format!("{TO_USER}{user_id}"), limit)
     }
 
-    /// Whose channel it is, if the server speaks to one user on it.
+    /// Returns the id of the user if this is a user's own channel.
     pub fn user_id(&self) -> Option<&str> {
         self.text.strip_prefix(TO_USER)
     }
 
-    /// As clients write it.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The same, shared.
+    /// Returns the name as a shared string.
     pub fn shared(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// Who may subscribe.
+    /// Returns the access rule.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Does it keep its last event for those who come later?
+    /// Returns whether the channel keeps its last event for later subscribers.
     pub fn is_cache(&self) -> bool {
         self.cache
     }
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_its_kind() {
+    fn a_name_determines_the_channel_type() {
         let kinds = [
             ("news", Access::Public, false),
             ("cache-news", Access::Public, true),
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_channel_names_are_rejected() {
         assert_eq!(ChannelName::new("", 164), Err(InvalidName::Empty));
         assert_eq!(ChannelName::new("#server-to-user-", 164), Err(InvalidName::Empty));
         assert_eq!(ChannelName::new("abc", 2), Err(InvalidName::TooLong { limit: 2 }));

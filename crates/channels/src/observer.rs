@@ -1,4 +1,4 @@
-//! What happens to channels, for those who want to know: webhooks, the console.
+//! Channel events for webhooks and the console.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,74 +6,74 @@ use std::sync::Arc;
 use crate::app::App;
 use crate::socket_id::SocketId;
 
-/// Something that happened.
+/// An event in the life of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening<'a> {
+pub enum ChannelEvent<'a> {
     /// A channel got its first subscriber.
     Occupied {
-        /// Which.
+        /// Name of the channel.
         channel: &'a Arc<str>,
     },
     /// A channel lost its last subscriber.
     Vacated {
-        /// Which.
+        /// Name of the channel.
         channel: &'a Arc<str>,
     },
-    /// A user came to a presence channel, with the first of its sockets.
+    /// A user joined a presence channel with its first socket.
     MemberAdded {
-        /// Which.
+        /// Name of the channel.
         channel: &'a Arc<str>,
-        /// Who.
+        /// Id of the user.
         user_id: &'a Arc<str>,
     },
-    /// A user left a presence channel, with the last of its sockets.
+    /// A user left a presence channel with its last socket.
     MemberRemoved {
-        /// Which.
+        /// Name of the channel.
         channel: &'a Arc<str>,
-        /// Who.
+        /// Id of the user.
         user_id: &'a Arc<str>,
     },
-    /// A channel without members has another number of subscribers.
+    /// The number of subscribers of a channel without members changed.
     SubscriptionCount {
-        /// Which.
+        /// Name of the channel.
         channel: &'a Arc<str>,
-        /// How many.
+        /// Number of subscribers.
         count: usize,
     },
-    /// Somebody came to a cache channel that had nothing for it.
+    /// A client subscribed to a cache channel that has no cached event.
     CacheMiss {
-        /// Which.
+        /// Name of the channel.
         channel: &'a Arc<str>,
     },
-    /// A client said something to others.
+    /// A client published an event.
     ClientEvent {
-        /// On which channel.
+        /// Name of the channel.
         channel: &'a Arc<str>,
-        /// `client-` and more.
+        /// Name of the event, which starts with `client-`.
         event: &'a str,
-        /// JSON, as the client sent it.
+        /// Data: JSON as the client sent it.
         data: &'a str,
-        /// Which client.
+        /// Id of the client's socket.
         socket: SocketId,
-        /// Which member, on a presence channel.
+        /// Id of the member, on a presence channel.
         user_id: Option<&'a Arc<str>>,
     },
 }
 
-/// Who wants to know what happens.
+/// A receiver of channel events.
 ///
-/// It is told in the order in which things happen to a channel, and for that while the channel's shard is locked: it takes what it wants to keep, never
-/// waits, and never calls the registry.
+/// Events of a channel arrive in order, because the channel's shard is locked during the call. An observer therefore
+/// copies what it needs, never waits, and never calls the registry.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// Something happened.
-    fn happened(&self, app: &Arc<App>, happening: &Happening<'_>);
+    /// Receives one event.
+    fn observe(&self, app: &Arc<App>, event: &ChannelEvent<'_>);
 }
 
-/// Wants to know nothing.
+/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 
 impl Observer for NoObserver {
-    fn happened(&self, _: &Arc<App>, _: &Happening<'_>) {}
+    fn observe(&self, _: &Arc<App>, _: &ChannelEvent<'_>) {}
 }

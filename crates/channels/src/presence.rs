@@ -1,16 +1,16 @@
-//! Members of one presence channel.
+//! The members of a presence channel.
 //!
 //! Invariants
-//! - One member for each user's id, however many sockets it comes with and whichever nodes they are on.
-//! - What a member tells of itself is what its first socket brought; it stays while the member stays.
+//! - A user id has one member, however many sockets it has and whichever nodes they are on.
+//! - A member's `user_info` is the one of its first socket, and stays the same while the member stays.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::json::push_string;
-use crate::peers::{NodeId, Origin};
+use crate::nodes::{NodeId, Origin};
 
-/// Who subscribes to a presence channel.
+/// A member of a presence channel.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Member {
     id: Arc<str>,
@@ -18,17 +18,17 @@ pub struct Member {
 }
 
 impl Member {
-    /// A user's id, and what it tells of itself: JSON.
+    /// Creates a member from its user id and its `user_info` in JSON.
     pub fn new(id: &str, info: Option<&str>) -> Self {
         Self { id: id.into(), info: info.map(Into::into) }
     }
 
-    /// The user's id.
+    /// Returns the user id.
     pub fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// JSON, as the application signed it.
+    /// Returns the `user_info`: JSON as the application signed it.
     pub fn info(&self) -> Option<&str> {
         self.info.as_deref()
     }
@@ -37,29 +37,29 @@ impl Member {
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     by_id: HashMap<Arc<str>, Entry>,
-    /// For those who come next, until somebody comes or goes.
+    /// Cached list for new subscribers, until a member joins or leaves.
     roster: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     member: Arc<Member>,
-    /// Sockets on this node.
+    /// Number of sockets on this node.
     sockets: usize,
-    /// Other nodes with sockets of it.
+    /// Other nodes on which the member has sockets.
     nodes: Vec<Origin>,
 }
 
-/// What the coming or going of one socket means.
+/// The effect of a socket's subscription or unsubscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// For this node: it is the user's first or last socket here.
+    /// It was the user's first or last socket on this node.
     pub(crate) here: bool,
-    /// For the channel: it is the user's first or last socket anywhere.
+    /// It was the user's first or last socket on any node.
     pub(crate) anywhere: bool,
 }
 
-/// One more would be too many.
+/// The error returned when the channel has the maximum number of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
@@ -76,12 +76,12 @@ impl Members {
         self.by_id.keys()
     }
 
-    /// Those with sockets on this node.
+    /// Iterates over the members with sockets on this node.
     pub(crate) fn here(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.by_id.values().filter(|entry| entry.sockets > 0).map(|entry| &entry.member)
     }
 
-    /// A socket of a user comes to this node.
+    /// Adds a socket of a user on this node.
     pub(crate) fn join(&mut self, member: &Arc<Member>, limit: usize) -> Result<Change, TooMany> {
         if let Some(entry) = self.by_id.get_mut(&member.id) {
             entry.sockets += 1;
@@ -94,7 +94,7 @@ impl Members {
         Ok(Change { here: true, anywhere: true })
     }
 
-    /// A socket of a user leaves this node.
+    /// Removes a socket of a user on this node.
     pub(crate) fn leave(&mut self, id: &str) -> Change {
         let Some(entry) = self.by_id.get_mut(id).filter(|entry| entry.sockets > 0) else {
             debug_assert!(false, "a socket leaves that had not joined");
@@ -104,8 +104,8 @@ impl Members {
         Change { here: entry.sockets == 0, anywhere: self.remove_if_gone(id) }
     }
 
-    /// A user has sockets on another node. True when it had none anywhere.
-    pub(crate) fn arrive(&mut self, member: &Arc<Member>, from: Origin) -> bool {
+    /// Adds a user with sockets on another node. Returns `true` if the user had none on any node.
+    pub(crate) fn add_remote(&mut self, member: &Arc<Member>, from: Origin) -> bool {
         if let Some(entry) = self.by_id.get_mut(&member.id) {
             entry.nodes.retain(|known| known.node != from.node);
             entry.nodes.push(from);
@@ -115,21 +115,21 @@ impl Members {
         true
     }
 
-    /// A user has no sockets on another node any more. True when it has none anywhere now.
-    pub(crate) fn depart(&mut self, id: &str, node: NodeId) -> bool {
+    /// Removes a user's sockets on another node. Returns `true` if the user has none on any node now.
+    pub(crate) fn remove_remote(&mut self, id: &str, node: NodeId) -> bool {
         let Some(entry) = self.by_id.get_mut(id) else { return false };
         entry.nodes.retain(|known| known.node != node);
         self.remove_if_gone(id)
     }
 
-    /// Members that another node told of in other rounds than `round`: what it does not tell of now.
-    pub(crate) fn left_behind(&self, node: NodeId, round: Option<u32>) -> Vec<Arc<str>> {
+    /// Returns the members that another node published only in rounds other than `round`.
+    pub(crate) fn outdated_members(&self, node: NodeId, round: Option<u32>) -> Vec<Arc<str>> {
         let is_old = |known: &Origin| known.node == node && Some(known.round) != round;
         let old = self.by_id.values().filter(|entry| entry.nodes.iter().any(is_old));
         old.map(|entry| Arc::clone(&entry.member.id)).collect()
     }
 
-    /// The value of `presence` in what a new subscriber is told.
+    /// Returns the value of `presence` in `subscription_succeeded`.
     pub(crate) fn roster(&mut self) -> Arc<str> {
         let by_id = &self.by_id;
         let write = || roster(by_id.values().map(|entry| &*entry.member)).into();

@@ -1,34 +1,34 @@
-//! Token buckets: so many at once, and as many again each second.
+//! Token buckets.
 
 use crate::moment::Moment;
 
-/// What is left of an allowance of some whole number a second.
+/// A token bucket that refills by a whole number of tokens per second.
 ///
 /// Invariants
-/// - No more than the allowance passes in any one instant, and no more than twice of it in any one second.
-/// - A clock that stands still or goes back gives nothing.
+/// - At most the allowance passes at one instant, and at most twice the allowance in one second.
+/// - A clock that stands still or goes back adds no tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
-    /// Thousandths of a token.
+    /// Available tokens in thousandths.
     level: u64,
     filled: Moment,
 }
 
-/// Thousandths: an allowance of one a second gives one of them each millisecond.
+/// Thousandths per token: at one token a second, each millisecond adds one thousandth.
 const TOKEN: u64 = 1000;
 
 impl Bucket {
-    /// A full one.
+    /// Returns a full bucket.
     pub(crate) fn full(at_once: u32, now: Moment) -> Self {
         Self { level: u64::from(at_once) * TOKEN, filled: now }
     }
 
-    /// Takes one, if there is one.
+    /// Takes one token if there is one.
     pub(crate) fn take(&mut self, per_second: u32, now: Moment) -> bool {
         self.take_of(per_second, per_second, now)
     }
 
-    /// The same of an allowance of `at_once`, some of which comes back each second.
+    /// Takes one token of a bucket with the capacity `at_once` and the given refill rate.
     pub(crate) fn take_of(&mut self, at_once: u32, per_second: u32, now: Moment) -> bool {
         self.level = self.level_at(at_once, per_second, now);
         self.filled = self.filled.max(now);
@@ -39,12 +39,12 @@ impl Bucket {
         enough
     }
 
-    /// Would so many be there to be taken?
+    /// Returns whether `tokens` tokens are available.
     pub(crate) fn has(&self, tokens: usize, per_second: u32, now: Moment) -> bool {
         (tokens as u64).saturating_mul(TOKEN) <= self.level_at(per_second, per_second, now)
     }
 
-    /// Does it say no more than a new one would?
+    /// Returns whether the bucket is full and therefore need not be kept.
     pub(crate) fn is_full(&self, per_second: u32, now: Moment) -> bool {
         self.level_at(per_second, per_second, now) == u64::from(per_second) * TOKEN
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_allowance_passes_at_once_and_comes_back_evenly() {
+    fn an_allowance_can_be_used_at_once_and_refills_evenly() {
         let at = Moment::from_millis;
         let mut bucket = Bucket::full(10, at(0));
         assert!(bucket.has(10, 10, at(0)) && !bucket.has(11, 10, at(0)));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn much_at_once_may_come_back_slowly() {
+    fn a_large_burst_may_refill_slowly() {
         let at = Moment::from_millis;
         let mut bucket = Bucket::full(100, at(0));
         let taken = |bucket: &mut Bucket, now| {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_gives_nothing() {
+    fn a_clock_that_goes_back_adds_no_tokens() {
         let at = Moment::from_millis;
         let mut bucket = Bucket::full(1, at(5000));
         assert!(bucket.take(1, at(5000)));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_of_nothing_passes_nothing() {
+    fn an_allowance_of_zero_rejects_everything() {
         let mut bucket = Bucket::full(0, Moment::default());
         assert!(!bucket.take(0, Moment::from_millis(u64::MAX)));
     }

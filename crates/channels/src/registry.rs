@@ -1,14 +1,16 @@
-//! Channels by application and name: who hears them, how many there are, what was said last.
+//! Channels by application and name: their subscribers, members and last events.
 //!
 //! Invariants
-//! - Deliveries of one channel stand in every event loop's inbox in one order, and who subscribes hears exactly those published after it.
-//! - A lock is held for lines: over one channel's record and over putting deliveries into inboxes, never over a socket or a clock, nor while another channel is locked.
-//! - Nothing costs more when a channel has more subscribers, but for telling a new member of the others.
-//! - A channel that nobody hears and that keeps nothing is gone, and its memory with it.
-//! - Names are attackers' choice: shards and tables are found by a hash with a random key.
+//! - Deliveries of one channel have the same order in every event loop's inbox, and a subscriber receives exactly
+//!   those published after its subscription.
+//! - A lock is held for a few lines: over one channel's record and over filling inboxes, never over a socket or a
+//!   clock, nor while another channel is locked.
+//! - No operation costs more when a channel has more subscribers, except sending the list of members to a new one.
+//! - A channel without subscribers and kept events is removed, and its memory is freed.
+//! - Clients choose names, so shards and tables are indexed by a hash with a random key.
 
 mod channel;
-mod elsewhere;
+mod remote_counts;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,17 +30,17 @@ use crate::encoded::Encoded;
 use crate::history::Position;
 use crate::moment::Moment;
 use crate::name::{Access, ChannelName};
+use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::observer::Observer;
-use crate::peers::{News, NodeId, Origin, Peers};
 use crate::presence::Member;
 use crate::socket_id::SocketId;
 use crate::statistics::{Counters, Statistics};
-use channel::{Around, Channel};
+use channel::{Channel, Context};
 
-/// Parts of the registry that are locked apart from each other.
+/// Number of separately locked parts of the registry.
 const SHARDS: usize = 64;
 
-/// Event loops there may be.
+/// Maximum number of event loops.
 pub const EVENT_LOOPS: usize = 256;
 
 /// All channels of all applications on this node.
@@ -48,7 +50,7 @@ pub struct Registry {
     next_id: AtomicU64,
     outlets: Outlets,
     observer: Arc<dyn Observer>,
-    peers: OnceLock<Arc<dyn Peers>>,
+    nodes: OnceLock<Arc<dyn Nodes>>,
     statistics: Arc<Statistics>,
 }
 
@@ -58,11 +60,11 @@ struct Shard {
     due: Due,
 }
 
-/// Records to look at again, by when and by where they are. One that is gone meanwhile is passed over.
+/// Records to check, by time and location. Entries whose record no longer exists are skipped.
 type Due = BinaryHeap<Reverse<(Moment, u64, ChannelId)>>;
 
 impl Shard {
-    /// Takes out the next record whose time has come.
+    /// Removes and returns the next due entry.
     fn next_due(&mut self, now: Moment) -> Option<(Moment, u64, ChannelId)> {
         let Reverse(next) = *self.due.peek().filter(|Reverse((at, ..))| *at <= now)?;
         self.due.pop();
@@ -70,7 +72,7 @@ impl Shard {
     }
 }
 
-/// Gives memory back when most of it is not used.
+/// Shrinks a table that is mostly empty.
 fn shrink(table: &mut HashTable<Box<Channel>>) {
     if table.capacity() > 32 && table.len() * 8 < table.capacity() {
         table.shrink_to(table.len() * 2, |channel| channel.hash());
@@ -93,7 +95,7 @@ impl Outlets {
         Self { taken: AtomicU16::new(0), all: (0..EVENT_LOOPS).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Gives an event loop its number. None when there are [`EVENT_LOOPS`] already.
+    /// Returns the number of a new event loop. `None` if there are [`EVENT_LOOPS`] already.
     pub(crate) fn attach(&self, outlet: Arc<dyn Outlet>) -> Option<u16> {
         let last = u16::try_from(self.all.len()).unwrap_or(u16::MAX);
         let next = |number| (number < last).then_some(number + 1);
@@ -101,7 +103,7 @@ impl Outlets {
         self.all.get(usize::from(number))?.set(outlet).ok().map(|()| number)
     }
 
-    /// Puts a delivery that no inbox refuses into all of them.
+    /// Adds a delivery to all inboxes; it must be of a kind that none rejects.
     pub(crate) fn put_everywhere(&self, delivery: impl Fn() -> Delivery) {
         for outlet in self.all.iter().map_while(OnceLock::get) {
             let taken = outlet.put(AppNumber::default(), delivery());
@@ -109,7 +111,8 @@ impl Outlets {
         }
     }
 
-    /// Puts a delivery into an inbox. One that is full is the event loop's to deal with: it knows that it lost something, and ends the sockets concerned.
+    /// Adds a delivery to an inbox. The event loop handles a full one: it records the loss and closes the affected
+    /// sockets.
     pub(crate) fn put(&self, event_loop: u16, delivery: Delivery, counters: &Counters) {
         let outlet = self.all.get(usize::from(event_loop)).and_then(OnceLock::get);
         if let Some(outlet) = outlet
@@ -120,116 +123,117 @@ impl Outlets {
     }
 }
 
-/// A socket that wants to hear a channel, and may.
+/// A permitted subscription of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Subscription<'a> {
-    /// Which channel.
+    /// Name of the channel.
     pub channel: &'a ChannelName,
-    /// The event loop the socket belongs to.
+    /// Event loop of the socket.
     pub event_loop: u16,
-    /// Who it is, on a presence channel; none on all others.
+    /// The member, on a presence channel; `None` on all others.
     pub member: Option<&'a Arc<Member>>,
-    /// Where it was before its connection broke.
+    /// Position at which the previous connection broke.
     pub resume: Option<Resume>,
 }
 
-/// Where a client was in a channel's history.
+/// A client's position in a channel's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume {
-    /// Up to here it has heard everything.
+    /// The client has received everything up to this position.
     pub position: Position,
-    /// The socket it had: what that one published without wanting to hear it is not new to it.
+    /// The client's previous socket, whose own events are not new to it.
     pub socket: Option<SocketId>,
 }
 
-/// A subscription that was made.
+/// The result of a subscription.
 #[derive(Clone, Debug)]
 pub struct Joined {
-    /// The channel's id from now on, until nobody hears it.
+    /// Id of the channel while it has subscribers.
     pub channel: ChannelId,
-    /// Its name, shared by all its subscribers.
+    /// Name of the channel, shared by all subscribers.
     pub name: ChannelName,
-    /// Deliveries up to this one are not for the new subscriber.
+    /// Only deliveries with a higher offset are for the new subscriber.
     pub after: Offset,
-    /// On a presence channel its members, the new one too: the value of `presence` in `subscription_succeeded`.
+    /// Members of a presence channel including the new one: the value of `presence` in `subscription_succeeded`.
     pub roster: Option<Arc<str>>,
-    /// On a channel with history: where it is.
+    /// Current position, on a channel with history.
     pub position: Option<Position>,
-    /// What was missed; none when that cannot be told, or was not asked.
+    /// Missed events; `None` if they are not all kept, or if no position was given.
     pub missed: Option<Vec<Encoded>>,
-    /// On a cache channel the last event, if it has one.
+    /// Last event of a cache channel, if it has one.
     pub cached: Option<Encoded>,
 }
 
-/// Why a subscription is not made.
+/// Reasons why a subscription is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeRefused {
-    /// The presence channel has as many members as it may.
+    /// The presence channel has the maximum number of members.
     #[error("the channel has {limit} members, which is as many as it may have")]
     TooManyMembers {
-        /// How many that are.
+        /// The maximum.
         limit: usize,
     },
 }
 
-/// Something to be said on a channel.
+/// An event to publish.
 #[derive(Clone, Copy, Debug)]
 pub struct Publication<'a> {
-    /// Where.
+    /// Name of the channel.
     pub channel: &'a ChannelName,
-    /// The event's name.
+    /// Name of the event.
     pub event: &'a str,
-    /// JSON, which goes to clients as it is: what the HTTP API and PHP are given is a string, so this is a string with its quotes.
+    /// Data as JSON, sent to clients unchanged. The HTTP API and PHP pass a string, so this is a string with its
+    /// quotes.
     pub data: &'a str,
-    /// Who says it.
+    /// Author of the event.
     pub author: Author<'a>,
 }
 
-/// Who says something.
+/// The author of an event.
 #[derive(Clone, Copy, Debug)]
 pub enum Author<'a> {
     /// The application.
     Server {
-        /// A socket that is not to hear it.
+        /// A socket that does not receive the event.
         except: Option<SocketId>,
     },
-    /// A client, which does not hear itself.
+    /// A client, which does not receive its own event.
     Client {
-        /// Which.
+        /// Id of the socket.
         socket: SocketId,
-        /// Which member, on a presence channel.
+        /// Id of the member, on a presence channel.
         user_id: Option<&'a Arc<str>>,
     },
 }
 
-/// Why something is not said.
+/// Reasons why an event is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishRefused {
-    /// More events a second than the channel may have.
+    /// The channel has exceeded its rate limit.
     #[error("the channel has more than {limit} events per second, which is as many as it may have")]
     TooOften {
-        /// How many that are.
+        /// The limit in events per second.
         limit: u32,
     },
 }
 
-/// What is known of a channel.
+/// State of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelReport {
-    /// Its name.
+    /// Name of the channel.
     pub name: ChannelName,
-    /// Sockets that hear it.
+    /// Number of subscribed sockets.
     pub subscription_count: usize,
-    /// Members, if it is a presence channel.
+    /// Number of members, on a presence channel.
     pub user_count: Option<usize>,
-    /// The last event, if it is a cache channel that has one; never in a list of channels.
+    /// The last event of a cache channel; always `None` in a list of channels.
     pub cache: Option<CacheReport>,
 }
 
 impl ChannelReport {
-    /// Does anybody hear it?
+    /// Returns whether the channel has subscribers.
     pub fn is_occupied(&self) -> bool {
         self.subscription_count > 0
     }
@@ -242,7 +246,7 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Without channels.
+    /// Creates an empty registry.
     pub(crate) fn new(observer: Arc<dyn Observer>, statistics: Arc<Statistics>) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -250,25 +254,26 @@ impl Registry {
             next_id: AtomicU64::new(1),
             outlets: Outlets::new(),
             observer,
-            peers: OnceLock::new(),
+            nodes: OnceLock::new(),
             statistics,
         }
     }
 
-    /// From now on there are other nodes. Only the first call counts.
-    pub(crate) fn connect(&self, peers: Arc<dyn Peers>) {
-        let _connected_before = self.peers.set(peers);
+    /// Sets the connection to other nodes. Only the first call has an effect.
+    pub(crate) fn connect(&self, nodes: Arc<dyn Nodes>) {
+        let _connected_before = self.nodes.set(nodes);
     }
 
-    pub(crate) fn peers(&self) -> Option<&dyn Peers> {
-        self.peers.get().map(|peers| &**peers)
+    pub(crate) fn nodes(&self) -> Option<&dyn Nodes> {
+        self.nodes.get().map(|nodes| &**nodes)
     }
 
     pub(crate) fn outlets(&self) -> &Outlets {
         &self.outlets
     }
 
-    /// Counts a socket among a channel's subscribers. The event loop adds it to its own list before it looks into its inbox again.
+    /// Adds a subscriber to a channel. The event loop must add the socket to its audience before it reads its inbox
+    /// again.
     pub fn subscribe(
         &self,
         app: &Arc<App>,
@@ -277,12 +282,12 @@ impl Registry {
     ) -> Result<Joined, SubscribeRefused> {
         let counters = self.statistics.of(&app.id);
         self.with(app, subscription.channel, now, |channel| {
-            channel.belongs_to(app);
-            channel.join(&self.around(app, &counters, now), subscription)
+            channel.set_app(app);
+            channel.join(&self.context(app, &counters, now), subscription)
         })
     }
 
-    /// A socket hears a channel no more: it said so, or is gone. `member` is who it was there.
+    /// Removes a subscriber; `member` is the one it subscribed with.
     pub fn unsubscribe(
         &self,
         app: &Arc<App>,
@@ -293,11 +298,11 @@ impl Registry {
     ) {
         let counters = self.statistics.of(&app.id);
         self.with_known(app, channel.as_str(), now, |channel| {
-            channel.leave(&self.around(app, &counters, now), event_loop, member);
+            channel.leave(&self.context(app, &counters, now), event_loop, member);
         });
     }
 
-    /// Says something to all who hear a channel now.
+    /// Publishes an event to all subscribers of a channel.
     pub fn publish(
         &self,
         app: &Arc<App>,
@@ -305,11 +310,11 @@ impl Registry {
         now: Moment,
     ) -> Result<(), PublishRefused> {
         let counters = self.statistics.of(&app.id);
-        self.say(&self.around(app, &counters, now), publication, false)
+        self.emit(&self.context(app, &counters, now), publication, false)
     }
 
-    /// Says all of these in their order, or none where a channel would have too many: that one is given with the reason. Whoever is refused may say the same
-    /// again, and nobody hears anything twice.
+    /// Publishes all events in order, or none if a channel would exceed its rate limit; the error names the event. A
+    /// rejected caller may retry, and no event is delivered twice.
     pub fn publish_all<'a>(
         &self,
         app: &Arc<App>,
@@ -317,13 +322,13 @@ impl Registry {
         now: Moment,
     ) -> Result<(), (&'a ChannelName, PublishRefused)> {
         let counters = self.statistics.of(&app.id);
-        let around = self.around(app, &counters, now);
+        let context = self.context(app, &counters, now);
         if let Some(limit) = app.limits.channel_events {
             for (index, Publication { channel, .. }) in publications.iter().enumerate() {
                 let before = publications[..index].iter().filter(|one| one.channel == *channel);
                 let events = before.count() + 1;
                 let known = self.with_known(app, channel.as_str(), now, |channel| {
-                    channel.admits(&around, events)
+                    channel.admits(&context, events)
                 });
                 if !known.unwrap_or(events <= limit as usize) {
                     counters.rate_limited.increase();
@@ -332,35 +337,36 @@ impl Registry {
             }
         }
         for publication in publications {
-            self.say(&around, publication, true).map_err(|why| (publication.channel, why))?;
+            self.emit(&context, publication, true).map_err(|why| (publication.channel, why))?;
         }
         Ok(())
     }
 
-    fn say(
+    fn emit(
         &self,
-        around: &Around<'_>,
+        context: &Context<'_>,
         publication: &Publication<'_>,
         admitted: bool,
     ) -> Result<(), PublishRefused> {
-        let (app, now) = (around.app, around.now);
+        let (app, now) = (context.app, context.now);
         let publish = |channel: &mut Channel| {
-            channel.belongs_to(app);
-            channel.publish(around, publication, admitted)
+            channel.set_app(app);
+            channel.publish(context, publication, admitted)
         };
-        if Channel::keeps(app, publication.channel) || around.peers.is_some() {
+        if Channel::keeps(app, publication.channel) || context.nodes.is_some() {
             self.with(app, publication.channel, now, publish)
         } else {
-            // What nobody hears and nothing keeps leaves no trace. Other nodes may hear it, whatever is known of them.
+            // A channel without subscribers and kept events needs no record. Other nodes may have subscribers, so
+            // they always get the event.
             let said = self.with_known(app, publication.channel.as_str(), now, publish);
             said.unwrap_or_else(|| {
-                around.counters.published.increase();
+                context.counters.published.increase();
                 Ok(())
             })
         }
     }
 
-    /// What is known of one channel; none when nobody hears it and it keeps nothing.
+    /// Returns the state of a channel; `None` if it has no subscribers and no kept events.
     pub fn channel(&self, app: &App, name: &str, now: Moment) -> Option<ChannelReport> {
         let (mut report, last) =
             self.with_known(app, name, now, |channel| (channel.report(), channel.last(now)))?;
@@ -368,8 +374,8 @@ impl Registry {
         Some(report)
     }
 
-    /// What is known of all channels of an application that somebody hears and whose names begin so. The channels of users are only among them when the
-    /// prefix asks for them.
+    /// Returns the state of all channels with subscribers whose names start with `prefix`. User channels are included
+    /// only if the prefix is theirs.
     pub fn channels(&self, app: &App, prefix: &str) -> Vec<ChannelReport> {
         let mut found = Vec::new();
         for shard in &self.shards {
@@ -384,61 +390,61 @@ impl Registry {
         found
     }
 
-    /// The ids of a presence channel's members.
+    /// Returns the user ids of a presence channel's members.
     pub fn members(&self, app: &App, name: &str, now: Moment) -> Vec<Arc<str>> {
         self.with_known(app, name, now, |channel| channel.members()).unwrap_or_default()
     }
 
-    /// Another node told of a channel.
-    pub(crate) fn hear(
+    /// Applies an update of another node.
+    pub(crate) fn apply_remote(
         &self,
         from: Origin,
         app: &Arc<App>,
         name: &ChannelName,
-        news: &News<'_>,
+        update: &ClusterUpdate<'_>,
         now: Moment,
     ) {
         let counters = self.statistics.of(&app.id);
-        let around = self.around(app, &counters, now);
-        let hear = |channel: &mut Channel| {
-            channel.belongs_to(app);
-            channel.hear(&around, from, news);
+        let context = self.context(app, &counters, now);
+        let apply_remote = |channel: &mut Channel| {
+            channel.set_app(app);
+            channel.apply_remote(&context, from, update);
         };
-        let makes_a_record = match news {
-            News::Published(_) => Channel::keeps(app, name),
-            News::Last { .. } | News::Member { .. } => true,
-            News::Subscribers { count, .. } => *count > 0,
+        let makes_a_record = match update {
+            ClusterUpdate::Published(_) => Channel::keeps(app, name),
+            ClusterUpdate::Last { .. } | ClusterUpdate::Member { .. } => true,
+            ClusterUpdate::Subscribers { count, .. } => *count > 0,
             _ => false,
         };
         if makes_a_record {
-            self.with(app, name, now, hear);
+            self.with(app, name, now, apply_remote);
         } else {
-            self.with_known(app, name.as_str(), now, hear);
+            self.with_known(app, name.as_str(), now, apply_remote);
         }
     }
 
-    /// Forgets what another node told in other rounds than `round`.
+    /// Removes state that another node published only in rounds other than `round`.
     pub(crate) fn forget_node(&self, node: NodeId, round: Option<u32>, now: Moment) {
         self.each(
             now,
-            |channel| channel.has_old(node, round),
-            |channel, around| {
-                channel.forget_node(around, node, round);
+            |channel| channel.has_outdated(node, round),
+            |channel, context| {
+                channel.forget_node(context, node, round);
             },
         );
     }
 
-    /// Tells other nodes all that this one knows of channels by itself.
-    pub(crate) fn tell_all(&self, now: Moment) {
-        self.each(now, |_| true, |channel, around| channel.tell_all(around));
+    /// Publishes the whole state of this node's channels to other nodes.
+    pub(crate) fn publish_state(&self, now: Moment) {
+        self.each(now, |_| true, |channel, context| channel.publish_state(context));
     }
 
-    /// Forgets what is too old. The hub calls it about once a second, from one of its loops.
+    /// Removes expired state. One of the hub's loops calls it about once a second.
     pub fn tick(&self, now: Moment) {
         for shard in &self.shards {
             let shard = &mut *lock(shard);
             while let Some((at, hash, id)) = shard.next_due(now) {
-                self.with_id(shard, hash, id, now, |channel, around| channel.wake(around, at));
+                self.with_id(shard, hash, id, now, |channel, context| channel.wake(context, at));
             }
             if shard.due.len() * 8 < shard.due.capacity() {
                 let room = shard.due.len() * 2;
@@ -447,29 +453,34 @@ impl Registry {
         }
     }
 
-    /// How many channels there are a record of.
+    /// Returns the number of channel records.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).channels.len()).sum()
     }
 
-    /// Is there no channel?
+    /// Returns whether there are no channels.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Places for records and for times to look at them again, taken or not.
+    /// Returns the capacity of the tables and heaps.
     #[cfg(test)]
     fn room(&self) -> usize {
         let room = |shard: &Shard| shard.channels.capacity() + shard.due.capacity();
         self.shards.iter().map(|shard| room(&lock(shard))).sum()
     }
 
-    fn around<'a>(&'a self, app: &'a Arc<App>, counters: &'a Counters, now: Moment) -> Around<'a> {
-        Around {
+    fn context<'a>(
+        &'a self,
+        app: &'a Arc<App>,
+        counters: &'a Counters,
+        now: Moment,
+    ) -> Context<'a> {
+        Context {
             app,
             outlets: &self.outlets,
             observer: &*self.observer,
-            peers: self.peers(),
+            nodes: self.nodes(),
             counters,
             random: &self.random,
             now,
@@ -481,11 +492,11 @@ impl Registry {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        // The table uses the lowest and the highest bits.
+        // The table uses the lowest and the highest bits of the hash, so the shard uses others.
         lock(&self.shards[(hash >> 32) as usize % SHARDS])
     }
 
-    /// Does something with a channel's record, which is made if there is none.
+    /// Calls a function with a channel's record, which is created if it does not exist.
     fn with<T>(
         &self,
         app: &Arc<App>,
@@ -511,7 +522,7 @@ impl Registry {
         visit(&mut shard.due, found, now, act)
     }
 
-    /// Does something with a channel's record, if there is one.
+    /// Calls a function with a channel's record if it exists.
     fn with_known<T>(
         &self,
         app: &App,
@@ -526,12 +537,12 @@ impl Registry {
         Some(visit(&mut shard.due, found, now, act))
     }
 
-    /// Does something with all records for which `wanted` holds, each with a lock of its own.
+    /// Calls a function with all records that match `wanted`, each under its own lock.
     fn each(
         &self,
         now: Moment,
         wanted: impl Fn(&Channel) -> bool,
-        act: impl Fn(&mut Channel, &Around<'_>),
+        act: impl Fn(&mut Channel, &Context<'_>),
     ) {
         for shard in &self.shards {
             let found: Vec<_> = {
@@ -545,14 +556,14 @@ impl Registry {
         }
     }
 
-    /// Does something with the record of this id, if it still is there.
+    /// Calls a function with the record of this id if it still exists.
     fn with_id(
         &self,
         shard: &mut Shard,
         hash: u64,
         id: ChannelId,
         now: Moment,
-        act: impl FnOnce(&mut Channel, &Around<'_>),
+        act: impl FnOnce(&mut Channel, &Context<'_>),
     ) {
         let Ok(found) = shard.channels.find_entry(hash, |channel| channel.id() == id) else {
             return;
@@ -560,12 +571,12 @@ impl Registry {
         visit(&mut shard.due, found, now, |channel| {
             let app = Arc::clone(channel.app());
             let counters = self.statistics.of(&app.id);
-            act(channel, &self.around(&app, &counters, now));
+            act(channel, &self.context(&app, &counters, now));
         });
     }
 }
 
-/// Does something with a record, and sees to what follows: that it is gone when nothing needs it, and looked at again when it is time.
+/// Calls a function with a record, then removes an unneeded record and schedules the next check.
 fn visit<T>(
     due: &mut Due,
     mut found: OccupiedEntry<'_, Box<Channel>>,
@@ -574,7 +585,7 @@ fn visit<T>(
 ) -> T {
     let channel = found.get_mut();
     let result = act(channel);
-    if channel.is_needless(now) {
+    if channel.is_unneeded(now) {
         let (_, vacant) = found.remove();
         shrink(vacant.into_table());
     } else if let Some(at) = channel.next_wake(now) {

@@ -1,9 +1,9 @@
-//! One socket's conversation: what its client says in, what it is told and what becomes of it out.
+//! The protocol state of one socket: takes client messages, returns frames and decisions.
 //!
 //! Invariants
-//! - A session belongs to one event loop; what it shares with others is in the registry.
-//! - Whatever a client says, it gets an answer or silence, and the process goes on.
-//! - A session that ends leaves every channel it was in, and nothing of it stays anywhere.
+//! - A session belongs to one event loop; shared state is in the registry.
+//! - Any client message gets a reply or is ignored; none can end the process.
+//! - A session that ends leaves all its channels, and leaves no state behind.
 
 mod client_event;
 mod sign_in;
@@ -18,7 +18,7 @@ use crate::close::{Close, NOT_UNDERSTOOD};
 use crate::delivery::{ChannelId, Offset, Seat};
 use crate::encoded::Encoded;
 use crate::hello::Hello;
-use crate::message::{self, Said};
+use crate::message::{self, ClientMessage};
 use crate::moment::Moment;
 use crate::name::ChannelName;
 use crate::presence::Member;
@@ -27,36 +27,36 @@ use crate::socket_id::SocketId;
 use crate::statistics::Counters;
 use sign_in::SignedIn;
 
-/// What an event loop has to do for a socket after a turn of its session, in this order.
+/// The actions of an event loop after a turn of a session, in this order.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// Into the socket's queue.
+    /// Messages for the socket's queue.
     pub frames: Vec<Encoded>,
-    /// Channels it does not hear any more.
+    /// Channels from which the socket was removed.
     pub left: Vec<ChannelId>,
-    /// Channels it hears from now on.
+    /// Channels to which the socket was added.
     pub joined: Vec<Join>,
-    /// To be closed, after its queue is sent.
+    /// Closes the connection after its queue is sent.
     pub close: Option<Close>,
 }
 
-/// A channel that a socket hears from now on.
+/// A new subscription of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Join {
-    /// Which.
+    /// Id of the channel.
     pub channel: ChannelId,
-    /// Deliveries up to this one are not for it.
+    /// Only deliveries with a higher offset are for the socket.
     pub after: Offset,
 }
 
 impl Out {
-    /// Tells a client why, and ends the connection: for one that has no session yet.
+    /// Sends an error and closes a connection that has no session yet.
     pub fn refuse(&mut self, close: Close) {
         self.frames.push(message::error(close.code, close.reason));
         self.close = Some(close);
     }
 
-    /// Makes it empty, for the next turn; its room stays.
+    /// Clears the actions for the next turn and keeps the buffers.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.left.clear();
@@ -65,21 +65,21 @@ impl Out {
     }
 }
 
-/// One socket's conversation.
+/// The session of one socket.
 #[derive(Debug)]
 pub struct Session {
     app: Arc<App>,
     counters: Arc<Counters>,
     socket: SocketId,
     seat: Seat,
-    /// When the client was heard last.
+    /// Time of the last message from the client.
     heard: Moment,
-    /// It was asked whether it is there, and has not said anything since.
+    /// Time of an unanswered ping.
     asked: Option<Moment>,
-    /// What it may still do of what others are told; none until it has said something to them, or left a channel.
+    /// Rate limits for messages that other clients see; `None` until the first use.
     allowances: Option<Box<Allowances>>,
     user: Option<Box<SignedIn>>,
-    /// In the order of names.
+    /// Subscriptions, sorted by name.
     subscriptions: Vec<Subscribed>,
 }
 
@@ -97,7 +97,7 @@ struct Subscribed {
 }
 
 impl Session {
-    /// A client has come. None when it may not stay: `out` says why.
+    /// Opens a session. Returns `None` if the client is rejected; `out` contains the reason.
     pub fn open(
         app: Arc<App>,
         seat: Seat,
@@ -132,39 +132,43 @@ impl Session {
         })
     }
 
-    /// Which socket it is.
+    /// Returns the socket id.
     pub fn socket(&self) -> SocketId {
         self.socket
     }
 
-    /// Whose client it is.
+    /// Returns the application.
     pub fn app(&self) -> &Arc<App> {
         &self.app
     }
 
-    /// Its application is this from now on. What was asked when the client came (origin, TLS, room) is not asked again.
+    /// Replaces the application. Checks at connection time (origin, TLS, capacity) are not repeated.
     pub(crate) fn renew(&mut self, app: Arc<App>) {
         self.app = app;
     }
 
-    /// The numbers of its application.
+    /// Returns the counters of the application.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The client said something: one whole text message.
+    /// Handles one whole text message.
     pub fn text(&mut self, text: &str, channels: &Channels, now: Moment, out: &mut Out) {
         self.heard(now);
         self.counters.received.increase();
-        match Said::read(text) {
-            Ok(Said::Ping) => out.frames.push(message::pong()),
-            Ok(Said::Pong) => {}
-            Ok(Said::Subscribe(subscribe)) => self.subscribe(&subscribe, channels, now, out),
-            Ok(Said::Unsubscribe { channel }) => self.unsubscribe(&channel, channels, now, out),
-            Ok(Said::SignIn { auth, user_data }) => {
+        match ClientMessage::read(text) {
+            Ok(ClientMessage::Ping) => out.frames.push(message::pong()),
+            Ok(ClientMessage::Pong) => {}
+            Ok(ClientMessage::Subscribe(subscribe)) => {
+                self.subscribe(&subscribe, channels, now, out)
+            }
+            Ok(ClientMessage::Unsubscribe { channel }) => {
+                self.unsubscribe(&channel, channels, now, out)
+            }
+            Ok(ClientMessage::SignIn { auth, user_data }) => {
                 self.sign_in(&auth, &user_data, channels, now, out);
             }
-            Ok(Said::Client { event, channel, data }) => {
+            Ok(ClientMessage::Client { event, channel, data }) => {
                 self.client_event(&event, &channel, data, channels, now, out);
             }
             Err(malformed) => {
@@ -173,20 +177,20 @@ impl Session {
         }
     }
 
-    /// The client sent a whole binary message: the protocol has none.
+    /// Handles a whole binary message, which the protocol does not have.
     pub fn binary(&mut self, now: Moment, out: &mut Out) {
         self.heard(now);
         self.counters.received.increase();
         out.frames.push(message::error(NOT_UNDERSTOOD, "binary messages are not understood"));
     }
 
-    /// The client is there: a ping or a pong of the WebSocket itself.
+    /// Records a sign of life of the client, for example a WebSocket ping or pong.
     pub fn heard(&mut self, now: Moment) {
         self.heard = now;
         self.asked = None;
     }
 
-    /// When [`Session::idle`] is to be called, if nothing is heard until then.
+    /// Returns when to call [`Session::idle`] unless the client sends a message before.
     pub fn due(&self) -> Moment {
         match self.asked {
             Some(asked) => asked + self.app.limits.pong_timeout,
@@ -194,17 +198,17 @@ impl Session {
         }
     }
 
-    /// How long the client may take to answer the ping that it was sent; `None` when no answer is awaited.
+    /// Returns the timeout of the pending ping; `None` if no ping is pending.
     pub fn awaits_pong(&self) -> Option<Duration> {
         self.asked.map(|_| self.app.limits.pong_timeout)
     }
 
-    /// Starts the time for an answer to the ping again: the client is behind, and alive.
+    /// Restarts the timeout of the pending ping, because the client is slow but alive.
     pub fn extend_pong_timeout(&mut self, now: Moment) {
         self.asked = self.asked.map(|_| now);
     }
 
-    /// It is as late as [`Session::due`] said: asks whether the client is there, or ends the connection. Does nothing when it is not that late.
+    /// Sends a ping or closes the connection when [`Session::due`] is reached; otherwise does nothing.
     pub fn idle(&mut self, now: Moment, out: &mut Out) {
         if now < self.due() {
             return;
@@ -218,7 +222,7 @@ impl Session {
         }
     }
 
-    /// The socket is gone, whoever ended it.
+    /// Ends the session of a closed socket.
     pub fn closed(self, channels: &Channels, now: Moment) {
         for subscribed in &self.subscriptions {
             self.leave(subscribed, channels, now);
@@ -261,9 +265,10 @@ impl Session {
         })
     }
 
-    /// May it subscribe, or sign in anew? Others are told of both, so a client that comes and goes without end would keep everybody busy. What it does
-    /// before it leaves a channel has a bound anyway, and needs no memory.
-    fn may_come(&mut self, now: Moment) -> bool {
+    /// Takes a token for a subscription or a sign-in. Both send events to other clients, so a client that repeats
+    /// them endlessly would load all of them. Until the first unsubscription the number is bounded anyway, and needs
+    /// no bucket.
+    fn take_subscription_token(&mut self, now: Moment) -> bool {
         let limits = &self.app.limits;
         let Some(allowances) = &mut self.allowances else { return true };
         let may = allowances.subscriptions.take_of(at_once(limits), limits.subscription_rate, now);
@@ -278,7 +283,7 @@ impl Session {
     }
 }
 
-/// It may leave all channels that it may have, and come back at once.
+/// Returns the bucket size: a client may leave all its channels and subscribe to them again at once.
 fn at_once(limits: &Limits) -> u32 {
     u32::try_from(limits.subscriptions).unwrap_or(u32::MAX).max(limits.subscription_rate)
 }

@@ -1,26 +1,27 @@
-//! A socket's id, as clients and applications see it.
+//! Socket ids, as clients and applications see them.
 //!
 //! Invariants
-//! - It has the form that every Pusher library checks: two decimal numbers with a point between (`/\A\d+\.\d+\z/`).
-//! - It is drawn at random, from 2^63: one of another node does not meet it, and none can be foretold.
+//! - An id has the form that every Pusher library checks: two decimal numbers with a point between
+//!   (`/\A\d+\.\d+\z/`).
+//! - It is drawn at random from 2^63 values: it does not collide with an id of another node, and cannot be predicted.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Each half is below this: with both, an id is below 2^63 and its decimals fit where others keep 19.
+/// Upper bound of each half. The whole id is below 2^63, so its decimals fit into fields of 19 digits.
 const HALF: u64 = 1 << 31;
 
-/// Which socket, on whichever node.
+/// Id of a socket, unique across nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketId(u64);
 
 impl SocketId {
-    /// From 63 random bits; the highest is not looked at.
+    /// Creates an id from 63 random bits; the highest bit is ignored.
     pub const fn from_random(random: u64) -> Self {
         Self(random & (HALF * HALF * 2 - 1))
     }
 
-    /// Its 63 bits.
+    /// Returns the 63 bits.
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
@@ -38,14 +39,14 @@ impl fmt::Debug for SocketId {
     }
 }
 
-/// No id of a socket, or none that was ever given.
+/// The error returned for a malformed id, or one that this server never issues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidSocketId;
 
 impl FromStr for SocketId {
     type Err = InvalidSocketId;
 
-    /// Takes only what [`SocketId`] writes: no sign, no leading zero, each half in its range.
+    /// Accepts only the form that [`SocketId`] writes: no sign, no leading zero, each half in its range.
     fn from_str(text: &str) -> Result<Self, InvalidSocketId> {
         let (high, low) = text.split_once('.').ok_or(InvalidSocketId)?;
         let (high, low) = (half(high, HALF * 2)?, half(low, HALF)?);
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_id_can_be_parsed() {
         for random in [0, 1, HALF - 1, HALF, u64::MAX, 0x1234_5678_9abc_def0] {
             let id = SocketId::from_random(random);
             assert_eq!(id.to_string().parse(), Ok(id));
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_read() {
+    fn all_other_texts_are_rejected() {
         for text in [
             "",
             "1",

@@ -1,4 +1,4 @@
-//! Numbers by application: what is now, and what has been since the process began.
+//! Counters by application: current values, and totals since the process started.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -7,37 +7,37 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::delivery::AppNumber;
 
-/// One number that several threads change.
+/// A counter that several threads change.
 #[derive(Debug, Default)]
 pub struct Number(AtomicU64);
 
 impl Number {
-    /// One more.
+    /// Adds one.
     pub fn increase(&self) {
         self.add(1);
     }
 
-    /// So many more.
+    /// Adds `by`.
     pub fn add(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// One more; returns whether it is the first.
+    /// Adds one; returns whether it is the first.
     fn increase_first(&self) -> bool {
         self.0.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// One less.
+    /// Subtracts one.
     pub fn decrease(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What it is.
+    /// Returns the value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// One more, unless that would be more than `limit`.
+    /// Adds one unless the result would exceed `limit`.
     pub(crate) fn increase_below(&self, limit: Option<u64>) -> bool {
         let Some(limit) = limit else {
             self.increase();
@@ -50,47 +50,47 @@ impl Number {
     }
 }
 
-/// The numbers of one application on this node.
+/// The counters of one application on this node.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Which application's: each has another.
+    /// Number of the application on this node.
     number: AppNumber,
-    /// Sockets open now.
+    /// Open connections.
     pub connections: Number,
-    /// Sockets opened.
+    /// Connections opened.
     pub connected: Number,
-    /// Sockets turned away or closed by us with an error of the protocol.
+    /// Connections rejected or closed by the server with a protocol error.
     pub closed_with_error: Number,
-    /// Messages from clients.
+    /// Messages received from clients.
     pub received: Number,
-    /// Messages put into clients' queues: the hub counts them.
+    /// Messages put into clients' queues; counted by the hub.
     pub sent: Number,
-    /// Events published, by clients too, one for each channel.
+    /// Published events, including client events, counted once per channel.
     pub published: Number,
-    /// Client events among them.
+    /// Client events.
     pub client_events: Number,
-    /// Client events and publications refused because there were too many.
+    /// Client events and publish requests rejected by a rate limit.
     pub rate_limited: Number,
     /// Subscriptions made.
     pub subscribed: Number,
-    /// Subscriptions refused.
+    /// Subscriptions rejected.
     pub subscription_errors: Number,
-    /// Subscriptions there are now.
+    /// Current subscriptions.
     pub subscriptions: Number,
-    /// Deliveries that an event loop had no room for.
+    /// Deliveries for which an event loop's inbox had no room.
     pub inbox_full: Number,
-    /// Signatures of clients and of calls that were refused.
+    /// Rejected signatures of clients and API requests.
     pub signatures_refused: Number,
-    /// Users that signed in.
+    /// Sign-ins.
     pub signed_in: Number,
-    /// Clients that came back and got all they had missed.
+    /// Clients that reconnected and received all missed events.
     pub recovered: Number,
-    /// Clients that came back and could not.
+    /// Clients that reconnected and could not receive all missed events.
     pub not_recovered: Number,
 }
 
 impl Counters {
-    /// For inboxes, which know applications by it.
+    /// Returns the number by which inboxes identify the application.
     pub fn app(&self) -> AppNumber {
         self.number
     }
@@ -102,18 +102,18 @@ impl Counters {
                 app = id,
                 signed,
                 %why,
-                "signature refused; is the application's secret the same here and there? Further ones are only counted"
+                "signature rejected: check that both sides use the same application secret; further ones are only counted"
             );
         }
     }
 }
 
-/// The numbers of all applications that had clients or calls.
+/// The counters of all applications that had clients or API requests.
 #[derive(Debug, Default)]
 pub struct Statistics(RwLock<HashMap<Arc<str>, Arc<Counters>>>);
 
 impl Statistics {
-    /// Those of the application with this id.
+    /// Returns the counters of the application with this id.
     pub fn of(&self, app: &Arc<str>) -> Arc<Counters> {
         if let Some(counters) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(app) {
             return Arc::clone(counters);
@@ -124,13 +124,13 @@ impl Statistics {
         Arc::clone(all.entry(Arc::clone(app)).or_insert_with(new))
     }
 
-    /// Sockets that an application has open. Unlike [`Statistics::of`] it makes no record of one that has had none.
+    /// Returns the number of open connections of an application. Unlike [`Statistics::of`] it creates no record.
     pub fn connections(&self, app: &str) -> u64 {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all.get(app).map_or(0, |counters| counters.connections.get())
     }
 
-    /// Those of all, by id.
+    /// Returns the counters of all applications, by id.
     pub fn all(&self) -> Vec<(Arc<str>, Arc<Counters>)> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all.iter().map(|(app, counters)| (Arc::clone(app), Arc::clone(counters))).collect()

@@ -1,4 +1,4 @@
-//! An event loop without sockets, for tests: sessions, lists of subscribers, an inbox, and what each socket got.
+//! An event loop without sockets, for tests: sessions, audiences, an inbox, and the messages of each socket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::{
-    App, AppNumber, Author, ChannelId, ChannelName, Channels, Close, Delivery, FixedApps, Full,
-    Happening, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
+    App, AppNumber, Author, ChannelEvent, ChannelId, ChannelName, Channels, Close, Delivery,
+    FixedApps, Full, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
     PublishRefused, Rights, Seat, Secret, Session, SocketId, auth,
 };
 
-/// An application with Pusher's limits.
+/// Returns an application with Pusher's limits.
 pub(crate) fn app() -> App {
     App {
         id: "1".into(),
@@ -34,7 +34,7 @@ impl Outlet for Inbox {
     }
 }
 
-/// One socket: its conversation, and what its client got.
+/// One socket: its session, and the messages its client received.
 #[derive(Debug)]
 struct Socket {
     session: Session,
@@ -50,7 +50,7 @@ pub(crate) struct Loop {
     pub(crate) channels: Channels,
     pub(crate) now: Moment,
     number: u16,
-    /// Of its sockets' ids: what is above the bits for its own number and theirs.
+    /// The high bits of its sockets' ids, above the bits for loop and slot.
     node: u64,
     inbox: Arc<Inbox>,
     sockets: BTreeMap<u32, Socket>,
@@ -70,13 +70,13 @@ impl Loop {
         Self::on(app, channels)
     }
 
-    /// On a node of its own.
+    /// Creates a loop on a node of its own.
     pub(crate) fn observed_as(app: App, observer: Arc<dyn Observer>, node: usize) -> Self {
         let world = Self::observed(app, observer);
         Self { node: node as u64, ..world }
     }
 
-    /// One more, of the same channels.
+    /// Creates a further loop with the same channels.
     pub(crate) fn on(app: Arc<App>, channels: Channels) -> Self {
         let inbox = Arc::new(Inbox::default());
         let number = channels.attach(Arc::<Inbox>::clone(&inbox)).unwrap();
@@ -93,7 +93,7 @@ impl Loop {
         }
     }
 
-    /// A client comes; its number, unless it was turned away.
+    /// Connects a client; returns its number unless it was rejected.
     pub(crate) fn open(&mut self) -> Result<u32, Close> {
         self.open_as(&Hello { tls: false, origin: None, without_origin: false })
     }
@@ -125,7 +125,7 @@ impl Loop {
         }
     }
 
-    /// A client says something; what follows happens in its loop at once, what comes over the inbox after that.
+    /// Sends a message of a client. The loop applies direct results at once and inbox deliveries after that.
     pub(crate) fn says(&mut self, socket: u32, text: &str) {
         let mut out = Out::default();
         let found = self.sockets.get_mut(&socket).unwrap();
@@ -134,7 +134,7 @@ impl Loop {
         self.turn();
     }
 
-    /// A client subscribes with what its application signed, and what it got of it.
+    /// Subscribes a client with a signature of its application, and returns the replies.
     pub(crate) fn subscribe(
         &mut self,
         socket: u32,
@@ -147,7 +147,7 @@ impl Loop {
         self.events(socket)
     }
 
-    /// What such a client says.
+    /// Returns the subscription message with a signature.
     pub(crate) fn signed_subscribe(
         &self,
         socket: u32,
@@ -162,13 +162,13 @@ impl Loop {
         json!({"event": "pusher:subscribe", "data": data})
     }
 
-    /// A client leaves a channel.
+    /// Unsubscribes a client.
     pub(crate) fn unsubscribe(&mut self, socket: u32, channel: &str) {
         let text = json!({"event": "pusher:unsubscribe", "data": {"channel": channel}});
         self.says(socket, &text.to_string());
     }
 
-    /// A client signs in, and what it got of it.
+    /// Signs a client in, and returns the replies.
     pub(crate) fn sign_in(&mut self, socket: u32, user_data: &str) -> Vec<Value> {
         self.got(socket);
         let auth = auth::sign_sign_in(&self.app, self.id(socket), user_data);
@@ -177,7 +177,7 @@ impl Loop {
         self.events(socket)
     }
 
-    /// The application publishes.
+    /// Publishes as the application.
     pub(crate) fn publish(
         &mut self,
         channel: &str,
@@ -202,7 +202,7 @@ impl Loop {
         result
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         for slot in self.sockets.keys().copied().collect::<Vec<_>>() {
@@ -214,7 +214,7 @@ impl Loop {
         self.turn();
     }
 
-    /// A client is gone.
+    /// Closes a client's socket.
     pub(crate) fn close(&mut self, socket: u32) {
         let gone = self.sockets.remove(&socket).unwrap();
         for list in self.subscribers.values_mut() {
@@ -234,23 +234,23 @@ impl Loop {
         self.sockets[&socket].id
     }
 
-    /// With what a socket was closed.
+    /// Returns how a socket was closed.
     pub(crate) fn closed(&self, socket: u32) -> Option<Close> {
         self.sockets[&socket].closed
     }
 
-    /// What a client got since it was asked last.
+    /// Returns the messages that a client received since the last call.
     pub(crate) fn got(&mut self, socket: u32) -> Vec<String> {
         self.turn();
         std::mem::take(&mut self.sockets.get_mut(&socket).unwrap().got)
     }
 
-    /// The same, read: `data` that is a string with JSON in it, too.
+    /// Returns the same messages parsed, including `data` that is a string with JSON.
     pub(crate) fn events(&mut self, socket: u32) -> Vec<Value> {
         self.got(socket).iter().map(|text| read(text)).collect()
     }
 
-    /// Empties the inbox into sockets.
+    /// Moves the inbox into the sockets.
     pub(crate) fn turn(&mut self) {
         let deliveries = std::mem::take(&mut *self.inbox.0.lock().unwrap());
         for delivery in deliveries {
@@ -270,7 +270,7 @@ impl Loop {
                         }
                     }
                 }
-                // Of the hub's sockets alone.
+                // Handled only by the hub.
                 Delivery::App { .. } => {}
                 Delivery::Close { seat, code, reason } => {
                     if let Some(socket) = self.sockets.get_mut(&seat.slot) {
@@ -297,27 +297,27 @@ impl Loop {
     }
 }
 
-/// Remembers what happened, in words.
+/// Records channel events as text.
 #[derive(Debug, Default)]
 pub(crate) struct Diary(Mutex<Vec<String>>);
 
 impl Diary {
-    /// What happened since it was asked last.
+    /// Returns the events since the last call.
     pub(crate) fn read(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
 impl Observer for Diary {
-    fn happened(&self, _: &Arc<App>, happening: &Happening<'_>) {
-        let line = match happening {
-            Happening::Occupied { channel } => format!("{channel} occupied"),
-            Happening::Vacated { channel } => format!("{channel} vacated"),
-            Happening::MemberAdded { channel, user_id } => format!("{channel} +{user_id}"),
-            Happening::MemberRemoved { channel, user_id } => format!("{channel} -{user_id}"),
-            Happening::SubscriptionCount { channel, count } => format!("{channel} {count}"),
-            Happening::CacheMiss { channel } => format!("{channel} missed"),
-            Happening::ClientEvent { channel, event, data, socket, user_id } => {
+    fn observe(&self, _: &Arc<App>, event: &ChannelEvent<'_>) {
+        let line = match event {
+            ChannelEvent::Occupied { channel } => format!("{channel} occupied"),
+            ChannelEvent::Vacated { channel } => format!("{channel} vacated"),
+            ChannelEvent::MemberAdded { channel, user_id } => format!("{channel} +{user_id}"),
+            ChannelEvent::MemberRemoved { channel, user_id } => format!("{channel} -{user_id}"),
+            ChannelEvent::SubscriptionCount { channel, count } => format!("{channel} {count}"),
+            ChannelEvent::CacheMiss { channel } => format!("{channel} missed"),
+            ChannelEvent::ClientEvent { channel, event, data, socket, user_id } => {
                 format!("{channel} {event} {data} {socket} {user_id:?}")
             }
         };
@@ -325,12 +325,12 @@ impl Observer for Diary {
     }
 }
 
-/// `pusher:subscribe`, for a channel that wants no signature.
+/// Returns `pusher:subscribe` for a channel that needs no signature.
 pub(crate) fn subscribe(channel: &str) -> String {
     json!({"event": "pusher:subscribe", "data": {"channel": channel}}).to_string()
 }
 
-/// A message that the socket got over its inbox or as an answer, read: `data` that is a string with JSON in it, too.
+/// Parses a message, including `data` that is a string with JSON.
 pub(crate) fn read(text: &str) -> Value {
     let mut message: Value = serde_json::from_str(text).unwrap();
     if let Some(data) = message.get("data").and_then(Value::as_str)

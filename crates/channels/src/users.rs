@@ -1,9 +1,11 @@
-//! Users who have signed in, and who wants to know of them.
+//! Signed-in users, and the sockets that watch them.
 //!
 //! Invariants
-//! - A user is online while one of its sockets is, on whichever node; whoever watches it is told once when that begins and once when it ends.
-//! - A user that is not online and that nobody watches is gone, and its memory with it.
-//! - Users are found by a hash with a random key; each shard's lock is held for one user's record and for putting deliveries into inboxes.
+//! - A user is online while one of its sockets is, on any node. A watcher receives one event when that begins and one
+//!   when it ends.
+//! - A user that is offline and not watched is removed, and its memory is freed.
+//! - Users are indexed by a hash with a random key. Each shard's lock is held for one user's record and for filling
+//!   inboxes.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
@@ -17,11 +19,11 @@ use crate::app::App;
 use crate::close::Close;
 use crate::delivery::{Delivery, Seat};
 use crate::message;
-use crate::peers::{News, NodeId, Origin, Peers};
+use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::registry::Outlets;
 use crate::statistics::{Counters, Statistics};
 
-/// Parts that are locked apart from each other.
+/// Number of separately locked parts.
 const SHARDS: usize = 32;
 
 /// All users of all applications who are online or watched.
@@ -33,12 +35,12 @@ pub(crate) struct Users {
 
 type Shard = HashTable<Box<User>>;
 
-/// Whom one application's users are told of by, and through what.
+/// The surroundings of a user: its application, the outlets and the other nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach<'a> {
     pub(crate) app: &'a Arc<App>,
     pub(crate) outlets: &'a Outlets,
-    pub(crate) peers: Option<&'a dyn Peers>,
+    pub(crate) nodes: Option<&'a dyn Nodes>,
     pub(crate) counters: &'a Counters,
 }
 
@@ -47,35 +49,35 @@ struct User {
     hash: u64,
     app: Arc<App>,
     id: Arc<str>,
-    /// Its sockets on this node.
+    /// The user's sockets on this node.
     seats: HashSet<Seat>,
-    /// Other nodes with sockets of it.
+    /// Other nodes on which the user has sockets.
     nodes: Vec<Origin>,
-    /// Sockets on this node of users who watch it.
+    /// Sockets on this node that watch the user.
     watchers: HashSet<Seat>,
 }
 
 impl Users {
-    /// Nobody.
+    /// Creates an empty set.
     pub(crate) fn new() -> Self {
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), random: RandomState::new() }
     }
 
-    /// A socket is this user's from now on.
+    /// Assigns a socket to a user.
     pub(crate) fn sign_in(&self, reach: &Reach<'_>, id: &Arc<str>, seat: Seat) {
         self.with(reach.app, id, |user| {
             user.changing(reach, |user| user.seats.insert(seat));
         });
     }
 
-    /// A socket is this user's no more.
+    /// Removes a socket from a user.
     pub(crate) fn sign_out(&self, reach: &Reach<'_>, id: &Arc<str>, seat: Seat) {
         self.with(reach.app, id, |user| {
             user.changing(reach, |user| user.seats.remove(&seat));
         });
     }
 
-    /// A socket wants to know of this user from now on. True when the user is online.
+    /// Adds a watcher. Returns `true` if the user is online.
     pub(crate) fn watch(&self, reach: &Reach<'_>, id: &Arc<str>, seat: Seat) -> bool {
         self.with(reach.app, id, |user| {
             user.watchers.insert(seat);
@@ -83,12 +85,12 @@ impl Users {
         })
     }
 
-    /// A socket does not want to know of this user any more.
+    /// Removes a watcher.
     pub(crate) fn unwatch(&self, reach: &Reach<'_>, id: &Arc<str>, seat: Seat) {
         self.with(reach.app, id, |user| user.watchers.remove(&seat));
     }
 
-    /// Ends all connections of a user on this node.
+    /// Closes all connections of a user on this node.
     pub(crate) fn terminate(&self, reach: &Reach<'_>, id: &str) {
         let app = &reach.app.id;
         let hash = self.hash(app, id);
@@ -101,24 +103,24 @@ impl Users {
         }
     }
 
-    /// Another node told of a user.
-    pub(crate) fn hear(&self, reach: &Reach<'_>, from: Origin, news: &News<'_>) {
-        match *news {
-            News::Online { user_id } => self.with(reach.app, user_id, |user| {
+    /// Applies an update of another node.
+    pub(crate) fn apply_remote(&self, reach: &Reach<'_>, from: Origin, update: &ClusterUpdate<'_>) {
+        match *update {
+            ClusterUpdate::Online { user_id } => self.with(reach.app, user_id, |user| {
                 user.changing(reach, |user| {
                     user.nodes.retain(|known| known.node != from.node);
                     user.nodes.push(from);
                 });
             }),
-            News::Offline { user_id } => self.with(reach.app, user_id, |user| {
+            ClusterUpdate::Offline { user_id } => self.with(reach.app, user_id, |user| {
                 user.changing(reach, |user| user.nodes.retain(|known| known.node != from.node));
             }),
-            News::Terminated { user_id } => self.terminate(reach, user_id),
+            ClusterUpdate::Terminated { user_id } => self.terminate(reach, user_id),
             _ => {}
         }
     }
 
-    /// Forgets what another node told of users in other rounds than `round`.
+    /// Removes state that another node published only in rounds other than `round`.
     pub(crate) fn forget_node(
         &self,
         node: NodeId,
@@ -135,7 +137,7 @@ impl Users {
             };
             for (app, id) in found {
                 let counters = statistics.of(&app.id);
-                let reach = Reach { app: &app, outlets, peers: None, counters: &counters };
+                let reach = Reach { app: &app, outlets, nodes: None, counters: &counters };
                 self.with(&app, &id, |user| {
                     user.changing(&reach, |user| user.nodes.retain(|known| !is_old(known)));
                 });
@@ -143,21 +145,21 @@ impl Users {
         }
     }
 
-    /// Tells other nodes which users have sockets on this one.
-    pub(crate) fn tell_all(&self, peers: &dyn Peers) {
+    /// Publishes the users with sockets on this node to other nodes.
+    pub(crate) fn publish_state(&self, nodes: &dyn Nodes) {
         for shard in &self.shards {
             for user in lock(shard).iter().filter(|user| !user.seats.is_empty()) {
-                peers.tell(&user.app, &News::Online { user_id: &user.id });
+                nodes.publish(&user.app, &ClusterUpdate::Online { user_id: &user.id });
             }
         }
     }
 
-    /// How many users there are a record of.
+    /// Returns the number of user records.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Places for records, taken or not.
+    /// Returns the capacity of the tables.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).capacity()).sum()
@@ -168,11 +170,12 @@ impl Users {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        // The table uses the lowest and the highest bits.
+        // The table uses the lowest and the highest bits of the hash, so the shard uses others.
         lock(&self.shards[(hash >> 32) as usize % SHARDS])
     }
 
-    /// Does something with a user's record, which is made if there is none, and is gone when nothing needs it after that.
+    /// Calls a function with a user's record, which is created if it does not exist, and removed afterwards if it is
+    /// empty.
     fn with<T>(&self, app: &Arc<App>, id: &Arc<str>, act: impl FnOnce(&mut User) -> T) -> T {
         let hash = self.hash(&app.id, id);
         let mut shard = self.shard(hash);
@@ -188,7 +191,7 @@ impl Users {
             })),
         };
         let result = act(found.get_mut());
-        if found.get().is_needless() {
+        if found.get().is_unneeded() {
             remove(found);
         }
         result
@@ -204,27 +207,31 @@ impl User {
         !self.seats.is_empty() || !self.nodes.is_empty()
     }
 
-    fn is_needless(&self) -> bool {
+    fn is_unneeded(&self) -> bool {
         !self.is_online() && self.watchers.is_empty()
     }
 
-    /// Changes where the user is, and tells those whom it concerns what came of it.
+    /// Changes a user's sockets, and publishes the result to watchers and other nodes.
     fn changing<T>(&mut self, reach: &Reach<'_>, change: impl FnOnce(&mut Self) -> T) {
         let (was_here, was_online) = (!self.seats.is_empty(), self.is_online());
         change(self);
         let (is_here, is_online) = (!self.seats.is_empty(), self.is_online());
-        if let Some(peers) = reach.peers.filter(|_| was_here != is_here) {
+        if let Some(nodes) = reach.nodes.filter(|_| was_here != is_here) {
             let user_id = &self.id;
-            let news = if is_here { News::Online { user_id } } else { News::Offline { user_id } };
-            peers.tell(reach.app, &news);
+            let update = if is_here {
+                ClusterUpdate::Online { user_id }
+            } else {
+                ClusterUpdate::Offline { user_id }
+            };
+            nodes.publish(reach.app, &update);
         }
         if was_online != is_online {
-            self.tell_watchers(if is_online { "online" } else { "offline" }, reach);
+            self.notify_watchers(if is_online { "online" } else { "offline" }, reach);
         }
     }
 
-    /// One delivery for each event loop with watchers.
-    fn tell_watchers(&self, name: &str, reach: &Reach<'_>) {
+    /// Sends one delivery to each event loop with watchers.
+    fn notify_watchers(&self, name: &str, reach: &Reach<'_>) {
         if self.watchers.is_empty() {
             return;
         }
@@ -243,7 +250,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes a record out, and gives memory back when most of the table is not used.
+/// Removes a record, and shrinks a table that is mostly empty.
 fn remove(found: OccupiedEntry<'_, Box<User>>) {
     let (_, vacant) = found.remove();
     let table = vacant.into_table();

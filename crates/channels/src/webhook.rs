@@ -1,25 +1,27 @@
-//! Webhooks: what happens to channels, told to an application's own server (Pusher Channels: "Webhooks").
+//! Webhooks: sends channel events to an application's own server (Pusher Channels: "Webhooks").
 //!
 //! ```text
-//! registry ─ Intake (an Observer) ─ Settling ─ Queue: one order for each endpoint ─ Carrier ─ the application
+//! registry ─ Intake (an Observer) ─ Debounce ─ Queue: one order for each endpoint ─ Carrier ─ the application
 //!                                     │            └ Spool: a file that outlives the process
-//!                                     └ a page's reload is no news: who comes back in time was never gone
+//!                                     └ drops pairs such as a page's reload, which leaves and joins again in time
 //! ```
 //!
 //! Invariants
-//! - Whoever reports what happened never waits, neither for a file nor for the application.
-//! - An endpoint is told in the order in which things happened, in one batch at a time.
-//! - A batch that is not taken is sent again, with pauses that double, for [`Options::patience`]; then it is dropped and counted.
-//! - Memory and file are bounded by [`Options::kept`]; when that is full the oldest go, counted.
-//! - What was accepted is told after a crash of the process too, at least once: a batch whose answer was not seen is sent again. What
-//!   waits to settle at that time is lost. A machine that loses power may lose the last second.
+//! - The source of an event never waits, neither for a file nor for the application.
+//! - An endpoint receives events in the order in which they occurred, in one batch at a time.
+//! - A batch that is not accepted is retried, with pauses that double, for [`Options::patience`]; then it is dropped
+//!   and counted.
+//! - Memory and file are bounded by [`Options::kept`]; beyond it the oldest events are dropped and counted.
+//! - An accepted event is delivered at least once, even after a crash of the process: a batch without a response is
+//!   sent again. Debounced events are lost in a crash, and a power failure may lose the last second.
 //!
-//! `queue`, `settling` and `spool`'s format know neither sockets nor clocks; `run` is the task that moves the bytes.
+//! `queue`, `debounce` and the format of `spool` use neither sockets nor clocks; `run` is the task that moves the
+//! bytes.
 
+mod debounce;
 mod intake;
 mod queue;
 mod run;
-mod settling;
 mod spool;
 
 use std::fmt;
@@ -33,7 +35,7 @@ pub use queue::{BatchId, Outcome, Queue, Report, Step};
 pub use run::{Carrier, Delivery, Keeping, run};
 pub use spool::{Kept, OpenError, Spool};
 
-/// What an endpoint can be told of: Pusher's events of webhooks.
+/// The kinds of webhook events, as Pusher defines them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// `channel_occupied`
@@ -53,7 +55,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Occupied,
         Self::Vacated,
@@ -64,7 +66,7 @@ impl Topic {
         Self::SubscriptionCount,
     ];
 
-    /// As webhooks write it.
+    /// Returns the name used in webhooks.
     pub fn name(self) -> &'static str {
         match self {
             Self::Occupied => "channel_occupied",
@@ -77,12 +79,12 @@ impl Topic {
         }
     }
 
-    /// The topic of this name.
+    /// Returns the kind with this name.
     pub fn of(event: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|topic| topic.name() == event)
     }
 
-    /// What makes it no news when it comes soon after, or before.
+    /// Returns the kind that cancels this one when it occurs shortly before or after.
     fn opposite(self) -> Option<Self> {
         match self {
             Self::Occupied => Some(Self::Vacated),
@@ -94,19 +96,20 @@ impl Topic {
     }
 }
 
-/// Somewhere an application wants to be told.
+/// An endpoint of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// What the [`Carrier`] knows it by: a URL, or another word. With the application's id it is what the endpoint is known by after a restart.
+    /// The [`Carrier`]'s name for it: a URL, or another word. Together with the application's id it identifies the
+    /// endpoint across restarts.
     pub target: Arc<str>,
-    /// Of what; empty: of all but client events and subscription counts, which may be many.
+    /// The kinds to send; empty means all except client events and subscription counts, which may be many.
     pub topics: Vec<Topic>,
-    /// Only of channels whose names begin with one of these; empty: all.
+    /// Prefixes of the channels whose events are sent; empty means all.
     pub channels: Vec<Arc<str>>,
 }
 
 impl Endpoint {
-    /// Does it want to be told?
+    /// Returns whether the endpoint subscribes to this kind of event on this channel.
     pub fn wants(&self, topic: Topic, channel: &str) -> bool {
         let of_topic = match &*self.topics {
             [] => !matches!(topic, Topic::ClientEvent | Topic::SubscriptionCount),
@@ -118,40 +121,42 @@ impl Endpoint {
     }
 }
 
-/// Where an application's endpoints are looked up: for everything that happens, while a channel is locked, so it must be quick.
+/// Looks up an application's endpoints. Called for each event while a channel is locked, so it must be fast.
 pub trait Endpoints: fmt::Debug + Send + Sync {
-    /// The application's; none for most.
+    /// Returns the application's endpoints; empty for most.
     fn of(&self, app: &App) -> Arc<[Endpoint]>;
 }
 
-/// How webhooks are sent.
+/// Settings of webhooks.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a channel must stay vacated, or a member away, before that is told. Who is back before was never gone.
-    pub settling: Duration,
+    /// How long a channel must stay vacated, or a member away, before the event is sent. A client that returns within
+    /// this time causes no event.
+    pub debounce: Duration,
     /// How long the first event of a batch may wait for more.
-    pub gathering: Duration,
-    /// Events of one batch.
+    pub batch_delay: Duration,
+    /// Maximum number of events of one batch.
     pub batch_events: usize,
-    /// Bytes of one batch; an event that is larger goes alone.
+    /// Maximum size of one batch in bytes; a larger event is sent alone.
     pub batch_bytes: usize,
-    /// The pause after a first failure; each further one is twice as long.
+    /// Pause after the first failure; each further one is twice as long.
     pub first_pause: Duration,
-    /// The longest pause.
+    /// Longest pause.
     pub longest_pause: Duration,
-    /// How long a batch is tried.
+    /// How long a batch is retried.
     pub patience: Duration,
-    /// Bytes of events kept for one endpoint.
+    /// Maximum number of bytes of waiting events per endpoint.
     pub kept: usize,
-    /// How long the end of the process waits for answers. What was not told by then is told after the next start, if there is a spool.
+    /// How long a stopping process waits for responses. Unsent events are sent after the next start, if there is a
+    /// spool.
     pub linger: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            settling: Duration::from_secs(3),
-            gathering: Duration::from_millis(50),
+            debounce: Duration::from_secs(3),
+            batch_delay: Duration::from_millis(50),
             batch_events: 50,
             batch_bytes: 256 * 1024,
             first_pause: Duration::from_secs(1),

@@ -81,7 +81,7 @@ pub(crate) fn auth(login: &Login) -> Result<Vec<u8>, Refused> {
 pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len());
     for word in words {
-        write!(bytes, "${}\r\n{word}\r\n", word.len()).expect("a String takes all");
+        write!(bytes, "${}\r\n{word}\r\n", word.len()).expect("writing to a String cannot fail");
     }
     bytes.into_bytes()
 }

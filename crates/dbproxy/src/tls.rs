@@ -243,7 +243,7 @@ pub(crate) fn explain(error: &std::io::Error, host: &str) -> String {
         Some(rustls::Error::AlertReceived(alert)) => {
             let mut text = "the server does not go on".to_owned();
             write!(text, " ({alert:?}): it may want a certificate of its own authority")
-                .expect("a String takes all");
+                .expect("writing to a String cannot fail");
             text
         }
         Some(other) => format!("the handshake failed: {other}"),

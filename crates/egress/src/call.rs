@@ -1,4 +1,4 @@
-//! One call: what is asked, what comes back, how it fails. The face between doors and engine.
+//! One call: the request, the response, the errors. The interface between the listeners and the engine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::{Key, Secured};
 
-/// The body of a call. An error of it ends the call: whoever sends it has broken off.
+/// The body of a call. An error of it ends the call: its sender has broken off.
 pub type CallBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// The body of an answer, with trailers. Dropped before its end: the rest is not wanted.
+/// The body of a response, with trailers. Dropping it before its end discards the rest.
 pub type AnswerBody = UnsyncBoxBody<Bytes, CallError>;
 
 /// One call.
 #[derive(Debug)]
 pub struct Call {
-    /// Where it goes, and what its connection must be like.
+    /// The origin, and the properties of the connection.
     pub key: Key,
-    /// Method, absolute URI, fields in order, body. Without hop-by-hop fields.
+    /// Method, absolute URI, fields in order, body; without hop-by-hop fields.
     pub request: Request<CallBody>,
-    /// How long it may wait.
+    /// The time limits.
     pub limits: Limits,
 }
 
-/// How long a call may wait. Once it is under way its owner ends it, by dropping it.
+/// The time limits of a call before it is under way. After that its owner ends it by dropping it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For a connection to be made, from look-up to TLS.
+    /// For opening a connection, from look-up to TLS.
     pub connect: Duration,
-    /// For a connection to become free, where there are as many as there may be.
+    /// For a connection to become free if the limit of connections is reached.
     pub queue: Duration,
 }
 

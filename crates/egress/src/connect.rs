@@ -1,4 +1,4 @@
-//! From a key to a connection: look up, deny, connect, pass the proxy, TLS.
+//! Opens the connection of a key: look-up, deny-list, connect, proxy, TLS.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,28 +21,28 @@ use crate::{
     proxy,
 };
 
-/// What is needed to connect.
+/// The parts that opening a connection needs.
 #[derive(Debug)]
 pub(crate) struct Ways {
     pub(crate) dns: Dns,
     pub(crate) tls: Tls,
     pub(crate) deny: Vec<Network>,
     pub(crate) deny_sockets: Vec<SocketAddr>,
-    /// What TLS has come to is kept.
+    /// Whether the outcome of TLS handshakes is recorded.
     pub(crate) peers: bool,
 }
 
-/// When a connection came to be, and where it goes.
+/// When a connection was opened, and its addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Birth {
     pub(crate) resolved: Instant,
     pub(crate) connected: Instant,
     pub(crate) secured: Option<Instant>,
-    /// A unix socket has none.
+    /// The peer's address; `None` for a Unix socket.
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// A socket behind the proxy, where there is one.
+/// A connected socket, past the proxy if there is one.
 #[derive(Debug)]
 pub(crate) struct Reached {
     pub(crate) socket: Socket,
@@ -50,21 +50,21 @@ pub(crate) struct Reached {
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// A stream that HTTP can be spoken over.
+/// A stream that is ready for HTTP.
 #[derive(Debug)]
 pub(crate) struct Connected {
     pub(crate) stream: Stream,
     pub(crate) birth: Birth,
     pub(crate) http2: bool,
-    /// Where it is kept.
+    /// The outcome of the TLS handshake, if it is recorded.
     pub(crate) secured: Option<Arc<Secured>>,
 }
 
 impl Ways {
-    /// Connects. `resolving` is true while a name is looked up, for whoever gives up in the meantime.
+    /// Connects. `resolving` is true during the look-up of a name, so that a caller that gives up can report it.
     ///
     /// # Cancel safety
-    /// Dropped, everything is closed; a look-up goes on for the next.
+    /// Dropping the future closes everything. A look-up continues for the next caller.
     pub(crate) async fn connect(
         &self,
         key: &Key,
@@ -82,7 +82,7 @@ impl Ways {
         self.secure(reached, key, http).await
     }
 
-    /// Connects, through the proxy where there is one. `tunnel`: a proxy of HTTP is asked for one.
+    /// Connects, through the proxy if there is one. `tunnel`: an HTTP proxy is asked to open a tunnel.
     pub(crate) async fn reach(
         &self,
         key: &Key,
@@ -131,7 +131,7 @@ impl Ways {
         Ok(Reached { socket, resolved, address: Some(address) })
     }
 
-    /// TLS with the proxy itself.
+    /// Does the TLS handshake with the proxy itself.
     async fn secure_proxy(&self, tcp: TcpStream, proxy: &Proxy) -> Result<Socket, CallError> {
         let name = ServerName::try_from(proxy.host.to_string())
             .map_err(|_name| CallError::unsupported("The proxy's host is no name for TLS"))?;
@@ -177,7 +177,7 @@ impl Ways {
         }
     }
 
-    /// TLS with the origin. Without versions of HTTP there is no ALPN.
+    /// Does the TLS handshake with the origin. ALPN is omitted if no version of HTTP is given.
     pub(crate) async fn handshake(
         &self,
         socket: Socket,
@@ -191,7 +191,7 @@ impl Ways {
         tls.map_err(|error| tls::refused(&error, &key.host, key.port))
     }
 
-    /// The addresses of a name that may be called.
+    /// Returns the addresses of a name that the deny-list permits.
     async fn addresses(
         &self,
         (host, port): (&Arc<str>, u16),
@@ -218,7 +218,7 @@ impl Ways {
         if allowed.is_empty() { Err(CallError::denied(host)) } else { Ok(allowed) }
     }
 
-    /// The origin's address, where a proxy wants one; denied where it is known and nobody may go there.
+    /// Returns the origin's address if a proxy needs one. Fails if the address is known and denied.
     async fn beyond(&self, key: &Key) -> Result<Option<IpAddr>, CallError> {
         let Some(proxy) = &key.proxy else { return Ok(None) };
         let (host, port) = beyond_proxy(key);
@@ -277,7 +277,7 @@ impl Ways {
     }
 }
 
-/// Where a proxy is asked to connect to.
+/// The destination that a proxy is asked to connect to.
 fn beyond_proxy(key: &Key) -> (&Arc<str>, u16) {
     match &key.connect_to {
         Some((host, port)) => (host, *port),
@@ -285,7 +285,7 @@ fn beyond_proxy(key: &Key) -> (&Arc<str>, u16) {
     }
 }
 
-/// `None`: there was nothing to connect to, which does not happen.
+/// The error of the last attempt. It is never `None`, because there is at least one address.
 async fn connect_to_one(
     addresses: &[IpAddr],
     port: u16,
@@ -321,7 +321,7 @@ fn unconnected(error: &io::Error, key: &Key, host: &str, port: u16, since: Insta
     CallError { exhausted: exhausted(error), ..declined }
 }
 
-/// No descriptor was left: EMFILE, ENFILE.
+/// Whether no descriptor was left: EMFILE, ENFILE.
 fn exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let code = error.raw_os_error().map(Errno::from_raw_os_error);

@@ -1,29 +1,29 @@
-//! Where nobody may call: networks, and sockets of this machine, judged after resolving.
+//! Destinations that are denied: networks, and sockets of this machine, checked after look-up.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
-/// Addresses with a common beginning, as in `169.254.0.0/16`.
+/// Addresses with a common prefix, as in `169.254.0.0/16`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Network {
     first: IpAddr,
     prefix: u8,
 }
 
-/// Why a text names no network.
+/// Why a text is not a network.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is no network: write it as 10.0.0.0/8, fd00::/8 or as one address")]
 pub struct NotANetwork(String);
 
 impl Network {
-    /// `169.254.0.0/16` and `fe80::/10`: where clouds keep their metadata services.
+    /// `169.254.0.0/16` and `fe80::/10`: link-local networks, where clouds keep their metadata services.
     pub fn link_local() -> Vec<Self> {
         let v4 = Self { first: IpAddr::from([169, 254, 0, 0]), prefix: 16 };
         let v6 = Self { first: IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0]), prefix: 10 };
         vec![v4, v6]
     }
 
-    /// Is the address in it? An IPv4 address in the clothes of IPv6 is the IPv4 address that it reaches.
+    /// Whether the network contains the address. An IPv4 address written as IPv6 counts as the IPv4 address that it reaches.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first.to_canonical(), reached(address)) {
             (IpAddr::V4(first), IpAddr::V4(address)) => {
@@ -41,12 +41,12 @@ impl Network {
     }
 }
 
-/// Whether the address is in one of the networks.
+/// Whether one of the networks contains the address.
 pub(crate) fn denied(networks: &[Network], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(address))
 }
 
-/// Whether a connection to this address and port arrives at one of the sockets.
+/// Whether a connection to this address and port reaches one of the sockets.
 pub(crate) fn arrives_at(sockets: &[SocketAddr], address: IpAddr, port: u16) -> bool {
     let address = connected(address);
     let mut of_port = sockets.iter().filter(|socket| socket.port() == port);
@@ -56,7 +56,7 @@ pub(crate) fn arrives_at(sockets: &[SocketAddr], address: IpAddr, port: u16) -> 
     })
 }
 
-/// The address that connect(2) connects to: for an unspecified one that is loopback (ip(7)).
+/// The address that connect(2) connects to: loopback for an unspecified one (ip(7)).
 fn connected(address: IpAddr) -> IpAddr {
     match reached(address) {
         IpAddr::V4(v4) if v4.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -65,12 +65,12 @@ fn connected(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Only an address of the machine's own can be bound. Nothing is sent.
+/// Whether the address is the machine's own: only such an address can be bound. Nothing is sent.
 fn is_of_this_machine(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// Whether the address is one of the public Internet (the IANA special-purpose registries, RFC 6890).
+/// Whether the address is public (the IANA special-purpose registries, RFC 6890).
 pub(crate) fn public(address: IpAddr) -> bool {
     match reached(address) {
         IpAddr::V4(v4) => {
@@ -101,7 +101,7 @@ pub(crate) fn public(address: IpAddr) -> bool {
     }
 }
 
-/// The address that packets to this one come to: of IPv4 addresses written as IPv6 (RFC 4291, 2.5.5; NAT64, RFC 6052) the IPv4 one.
+/// The address that packets reach: the IPv4 address for one written as IPv6 (RFC 4291, 2.5.5; NAT64, RFC 6052).
 fn reached(address: IpAddr) -> IpAddr {
     const NAT64: u128 = 0x0064_ff9b_u128 << 96;
 

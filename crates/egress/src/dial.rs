@@ -1,8 +1,8 @@
-//! Connections for what is no HTTP: the way there is the same (look-up, deny-list, proxies, TLS), what is said over them is the caller's.
+//! Connections for other protocols than HTTP: the same path (look-up, deny-list, proxies, TLS), with the caller's own protocol on top.
 //!
 //! Invariants
-//! - A proxy of HTTP is asked for a tunnel, also without TLS.
-//! - Nothing is said about HTTP in the TLS handshake.
+//! - An HTTP proxy is asked for a tunnel, also without TLS.
+//! - The TLS handshake offers no HTTP version.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,29 +22,29 @@ use crate::{CallError, Engine, Key};
 #[derive(Debug)]
 pub struct Dialed {
     layer: Layer,
-    /// How it came to be.
+    /// The times of its opening.
     pub birth: DialTiming,
     _permit: OwnedSemaphorePermit,
 }
 
-/// When what was done, from the call of [`Engine::dial`] on.
+/// When each step was done, counted from the call of [`Engine::dial`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DialTiming {
     /// The name was resolved.
     pub resolved: Duration,
-    /// The connection was there.
+    /// The connection was established.
     pub connected: Duration,
-    /// TLS was there, where it is from the beginning.
+    /// The TLS handshake was done, if TLS is used from the start.
     pub secured: Duration,
-    /// The other end.
+    /// The peer's address.
     pub address: Option<SocketAddr>,
 }
 
 impl Engine {
-    /// Connects as `key` says, with TLS from the beginning or without, within so long. The key's scheme and versions of HTTP do not count.
+    /// Connects as `key` says, with TLS from the start or without, within a time limit. The key's scheme and HTTP versions are ignored.
     ///
     /// # Cancel safety
-    /// Dropped, everything is closed; a look-up goes on for the next.
+    /// Dropping the future closes everything. A look-up continues for the next caller.
     pub async fn dial(&self, key: &Key, tls: bool, limit: Duration) -> Result<Dialed, CallError> {
         let resolving = AtomicBool::new(false);
         let begin = Instant::now();
@@ -73,10 +73,10 @@ impl Engine {
         }
     }
 
-    /// Begins TLS on a connection that has none, within so long.
+    /// Starts TLS on a plain connection, within a time limit.
     ///
     /// # Cancel safety
-    /// Dropped, it is closed.
+    /// Dropping the future closes the connection.
     pub async fn secure(
         &self,
         dialed: Dialed,
@@ -96,12 +96,12 @@ impl Engine {
 }
 
 impl Dialed {
-    /// Over TLS.
+    /// Whether TLS is used.
     pub fn is_secure(&self) -> bool {
         matches!(self.layer, Layer::Tls(_))
     }
 
-    /// This end, where it is one of TCP.
+    /// The local address, for TCP.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match &self.layer {
             Layer::Plain(socket) => socket.local_address(),

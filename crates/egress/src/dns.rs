@@ -1,11 +1,11 @@
-//! Addresses of names: asked once, however many want to know, and believed for a fixed time.
+//! Addresses of names: one look-up for all concurrent callers, cached for a fixed time.
 //!
-//! `getaddrinfo` answers as the machine is configured (/etc/hosts, nsswitch, search domains), as libcurl would; it does not tell
-//! the zone's TTL, so what it says is believed for [`Options::dns`](crate::Options::dns). A failure is not remembered.
+//! `getaddrinfo` answers as the machine is configured (/etc/hosts, nsswitch, search domains), as in libcurl. It does not return
+//! the zone's TTL, so an answer is cached for [`Options::dns`](crate::Options::dns). Failures are not cached.
 //!
 //! Invariants
-//! - At most [`Options::lookups`](crate::Options::lookups) threads look names up: one whose servers are gone keeps its own for half a minute.
-//! - One look-up per name at a time; who gives up waiting disturbs nobody.
+//! - At most [`Options::lookups`](crate::Options::lookups) threads look names up. A look-up without a reachable server occupies its thread for half a minute.
+//! - There is one look-up per name at a time. A caller that gives up does not disturb the others.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,29 +20,29 @@ use tokio_util::task::TaskTracker;
 
 use crate::Options;
 
-/// Names that are remembered.
+/// The most names in the cache.
 const NAMES: usize = 1024;
 
-/// What asks: `getaddrinfo`, or a test.
+/// The function that looks a name up: `getaddrinfo`, or a test's.
 type Ask = Arc<dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync>;
-/// What a look-up came to. `None`: it goes on.
+/// The outcome of a look-up. `None`: it is still running.
 type Found = Option<Result<Arc<[IpAddr]>, Unknown>>;
 
 /// Why there are no addresses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Unknown {
-    /// The name has none, as far as can be said.
+    /// The name has no address, as far as is known.
     Nowhere,
-    /// No thread became free to ask.
+    /// No thread became free for the look-up.
     Busy,
 }
 
-/// The names that are known.
+/// The cache of names.
 pub(crate) struct Dns {
     ask: Ask,
     believed: Duration,
     threads: Arc<Semaphore>,
-    /// How long one is waited for; `None`: for ever.
+    /// How long a caller waits for a look-up; `None`: without a limit.
     patience: Option<Duration>,
     tasks: TaskTracker,
     closing: CancellationToken,
@@ -71,10 +71,10 @@ impl Dns {
         }
     }
 
-    /// The addresses of a name, in the order in which they are to be tried. Addresses are their own.
+    /// Returns the addresses of a name, in the order in which to try them. An IP address is returned as it is.
     ///
     /// # Cancel safety
-    /// Dropped, the look-up goes on for the others, and for the next.
+    /// The look-up continues for other and later callers if the future is dropped.
     pub(crate) async fn look_up(&self, host: &Arc<str>) -> Result<Arc<[IpAddr]>, Unknown> {
         if let Ok(address) = host.parse() {
             return Ok(Arc::new([address]));
@@ -159,7 +159,7 @@ impl std::fmt::Debug for Dns {
     }
 }
 
-/// `localhost` and the names below it are this machine's, also where nothing says so (RFC 6761, 6.3), as in libcurl.
+/// Whether a name is `localhost` or below it: such names are always this machine's (RFC 6761, 6.3), as in libcurl.
 fn is_local(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
@@ -260,7 +260,7 @@ mod tests {
             let dns = Arc::clone(&dns);
             all.spawn(async move { dns.look_up(&"one.test".into()).await });
         }
-        // Whoever gives up does not take the answer from the others.
+        // A caller that gives up does not take the answer from the others.
         let name = "one.test".into();
         let given_up = tokio::time::timeout(Duration::from_millis(1), dns.look_up(&name));
         assert!(given_up.await.is_err());
@@ -288,7 +288,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_is_its_own_answer() {
-        let dns = dns(Duration::ZERO, |_| panic!("nobody is asked"));
+        let dns = dns(Duration::ZERO, |_| panic!("no look-up is expected"));
         assert_eq!(dns.look_up(&"127.0.0.1".into()).await.as_deref(), Ok(&[HERE][..]));
         let v6: IpAddr = "::1".parse().expect("an address");
         assert_eq!(dns.look_up(&"::1".into()).await.as_deref(), Ok(&[v6][..]));

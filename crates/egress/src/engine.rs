@@ -27,24 +27,24 @@ use crate::{
     Scheme, Sight, Tap, Timing, Trust, memory, tap,
 };
 
-/// How often the engine looks for what is past its time.
+/// How often the engine closes expired connections.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Without connections and calls for so long an origin is forgotten.
-const FORGOTTEN: Duration = Duration::from_mins(10);
-/// Where there are more than so many origins,
-const CROWD: usize = 1024;
-/// sooner.
-const FORGOTTEN_IN_A_CROWD: Duration = Duration::from_secs(5);
-/// Origins whose numbers are kept. Those of more are not counted.
+/// An origin without connections and calls is evicted after this time.
+const IDLE_EVICTION: Duration = Duration::from_mins(10);
+/// Above this many origins, idle ones are evicted after `IDLE_EVICTION_CROWDED`.
+const CROWDED: usize = 1024;
+/// The eviction time of idle origins while there are more than `CROWDED`.
+const IDLE_EVICTION_CROWDED: Duration = Duration::from_secs(5);
+/// The most origins with statistics. Further ones are not counted.
 const COUNTED: usize = 4096;
 
-/// Owns the outgoing connections. A clone is another handle of the same engine; with the last one the connections go.
+/// Owns the outgoing connections. A clone is another handle of the same engine. Dropping the last handle closes the connections.
 #[derive(Clone, Debug)]
 pub struct Engine {
     held: Arc<Held>,
 }
 
-/// Ends the engine with its last handle: what it consists of holds each other.
+/// Ends the engine with its last handle, because its parts hold references to each other.
 #[derive(Debug)]
 struct Held {
     common: Arc<Common>,
@@ -56,10 +56,10 @@ impl Drop for Held {
     }
 }
 
-/// The name of an origin's numbers.
+/// The key of an origin's statistics.
 type Name = (Scheme, Arc<str>, u16);
 
-/// What origins share.
+/// State that all origins share.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) options: Options,
@@ -70,17 +70,17 @@ pub(crate) struct Common {
     permits: Arc<Semaphore>,
     wanted: AtomicUsize,
     sweeping: AtomicBool,
-    /// The engine takes no more calls.
+    /// Cancelled when the engine accepts no more calls.
     pub(crate) closing: CancellationToken,
 }
 
 impl Common {
-    /// A place for one more connection, where there is one.
+    /// Returns a permit for one more connection, if one is free.
     pub(crate) fn free_place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
-    /// A place for one more connection. Where there is none, one that carries no call makes room.
+    /// Waits for a permit for one more connection, and evicts an idle connection if none is free.
     pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
         if let Some(permit) = self.free_place() {
             return permit;
@@ -93,7 +93,7 @@ impl Common {
         permit.expect("it is never closed")
     }
 
-    /// Somebody waits for a place.
+    /// Whether a call waits for a permit.
     pub(crate) fn crowded(&self) -> bool {
         self.wanted.load(Relaxed) > 0
     }
@@ -153,7 +153,7 @@ impl Drop for Wanting<'_> {
     }
 }
 
-/// Lets go what is past its time, as long as there is an engine.
+/// Closes expired connections for as long as the engine exists.
 async fn sweep(common: Weak<Common>, closing: CancellationToken) {
     while closing.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
         let Some(common) = common.upgrade() else { return };
@@ -163,7 +163,7 @@ async fn sweep(common: Weak<Common>, closing: CancellationToken) {
             let verified = |key: &Key| key.trust == Trust::System || key.proxy.is_some();
             origins.iter().filter(|origin| verified(origin.key())).for_each(Origin::renew);
         }
-        let after = if origins.len() > CROWD { FORGOTTEN_IN_A_CROWD } else { FORGOTTEN };
+        let after = if origins.len() > CROWDED { IDLE_EVICTION_CROWDED } else { IDLE_EVICTION };
         let forgotten: Vec<_> = origins.iter().filter(|origin| origin.sweep(now, after)).collect();
         if !forgotten.is_empty() {
             let mut origins = common.origins.write().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +178,7 @@ async fn sweep(common: Weak<Common>, closing: CancellationToken) {
 }
 
 impl Engine {
-    /// Opens nothing yet.
+    /// Creates an engine without connections.
     pub fn new(options: Options) -> Self {
         let tasks = TaskTracker::new();
         let closing = CancellationToken::new();
@@ -212,10 +212,10 @@ impl Engine {
         self.held.common.permit().await
     }
 
-    /// Makes one call. Interim answers (100, 103) are handed to `interim` as they come, before the answer.
+    /// Makes one call. Interim responses (100, 103) are passed to `interim` as they arrive, before the response.
     ///
     /// # Cancel safety
-    /// Dropped, the call is cancelled: its HTTP/2 stream is reset, its HTTP/1.1 connection closed.
+    /// Dropping the future cancels the call: its HTTP/2 stream is reset, its HTTP/1.1 connection closed.
     pub async fn call(
         &self,
         call: Call,
@@ -224,7 +224,7 @@ impl Engine {
         self.call_tapped(call, None, interim).await
     }
 
-    /// The same, with somebody who sees what goes over the wire.
+    /// Makes one call, as [`Engine::call`], with an observer of the bytes on the wire.
     ///
     /// # Cancel safety
     /// As [`Engine::call`].
@@ -277,7 +277,7 @@ impl Engine {
         }
     }
 
-    /// The keys that are worth a connection at the next start, most used first. None with a secret, and none with a wish beyond the origin.
+    /// Returns the keys to connect to at the next start, most used first. Keys with a secret or with special options are left out.
     pub fn remembered(&self) -> Vec<Key> {
         let mut origins: Vec<_> = self
             .held
@@ -291,7 +291,7 @@ impl Engine {
         origins.into_iter().filter(|(calls, _)| *calls > 0).map(|(_, key)| key).collect()
     }
 
-    /// The numbers of every origin.
+    /// Returns the statistics of every origin.
     pub fn report(&self) -> Vec<OriginReport> {
         let common = &self.held.common;
         let mut now: HashMap<Name, (usize, usize)> = HashMap::new();
@@ -315,11 +315,11 @@ impl Engine {
         counted.iter().map(report).collect()
     }
 
-    /// Takes no more calls, and closes what carries none. Returns when nothing is being opened and the last HTTP/2 connection has ended with
-    /// its last stream; one of HTTP/1.1 ends with the call that has it.
+    /// Stops accepting calls, and closes idle connections. Returns when nothing is being opened and the last HTTP/2 connection has ended with
+    /// its last stream. An HTTP/1.1 connection ends with its call.
     ///
     /// # Cancel safety
-    /// Dropped, closing goes on.
+    /// Closing continues if the future is dropped.
     pub async fn close(&self) {
         let common = &self.held.common;
         common.close();
@@ -328,7 +328,7 @@ impl Engine {
     }
 }
 
-/// Makes a call, again if that is safe.
+/// Makes a call, and repeats it if that is safe.
 async fn attempt(
     origin: &Arc<Origin>,
     head: Head,
@@ -400,12 +400,12 @@ async fn attempt(
 
 /// Why a request got no answer on a connection.
 enum Unsent {
-    /// It is none for this protocol.
+    /// The request cannot be sent by this version of HTTP.
     Refused(CallError),
     Broken(Broken),
 }
 
-/// Sends a request on a connection. With the answer comes its head as it was written, over HTTP/1.1.
+/// Sends a request on a connection. Over HTTP/1.1 the response comes with its head as the origin wrote it.
 async fn send(
     origin: &Arc<Origin>,
     lease: Lease,

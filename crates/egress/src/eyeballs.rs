@@ -1,4 +1,4 @@
-//! Happy Eyeballs (RFC 8305): addresses in turn, the next one before the last one has failed; the first connection wins.
+//! Happy Eyeballs (RFC 8305): addresses are tried in turn, each a little later than the one before; the first connection wins.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// How long an address is ahead of the next (RFC 8305, section 5).
+/// The delay between two attempts (RFC 8305, section 5).
 const AHEAD: Duration = Duration::from_millis(250);
 
-/// The families in turns, beginning with that of the first address (RFC 8305, section 4).
+/// Interleaves the address families, beginning with that of the first address (RFC 8305, section 4).
 pub(crate) fn in_turns(addresses: &[IpAddr]) -> Vec<IpAddr> {
     let first_is_v6 = addresses.first().is_some_and(IpAddr::is_ipv6);
     let (first, second): (Vec<IpAddr>, Vec<IpAddr>) =
@@ -26,10 +26,10 @@ pub(crate) fn in_turns(addresses: &[IpAddr]) -> Vec<IpAddr> {
     turns
 }
 
-/// Connects to the quickest; `None` when there is no address, the last failure when none can be reached.
+/// Connects to the fastest address. Returns `None` without addresses, and the last error if none can be reached.
 ///
 /// # Cancel safety
-/// Dropped, all attempts are.
+/// Dropping the future drops all attempts.
 pub(crate) async fn race<T, F>(
     addresses: Vec<IpAddr>,
     mut connect: impl FnMut(IpAddr) -> F,

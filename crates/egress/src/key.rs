@@ -1,4 +1,4 @@
-//! What must be equal for two calls to share a connection. The whole of it is compared, never a hash alone.
+//! What must be equal for two calls to share a connection. All of it is compared, never a hash alone.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -7,46 +7,46 @@ use std::sync::Arc;
 
 use crate::Cipher;
 
-/// Everything that makes a connection what it is.
+/// Everything that distinguishes connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Key {
-    /// The user whose process asks: users share no connection.
+    /// The user of the calling process: users share no connection.
     pub uid: u32,
-    /// With TLS or without.
+    /// The scheme.
     pub scheme: Scheme,
-    /// Lower case; IPv6 addresses without brackets. Also the name for SNI and the certificate.
+    /// The host, in lower case; IPv6 addresses without brackets. It is also the name for SNI and the certificate.
     pub host: Arc<str>,
-    /// The target's.
+    /// The port of the target.
     pub port: u16,
-    /// To connect to instead of `host` and `port`.
+    /// The host and port to connect to instead.
     pub connect_to: Option<(Arc<str>, u16)>,
-    /// A unix socket to connect to instead of anything else; there is no proxy then.
+    /// A Unix socket to connect to instead, without a proxy.
     pub unix: Option<Arc<Path>>,
-    /// Local address.
+    /// The local address.
     pub interface: Option<IpAddr>,
-    /// Only addresses of the public Internet, judged after look-up: no loopback, no private networks.
+    /// Whether only public addresses are permitted, checked after look-up: no loopback, no private networks.
     pub public: bool,
-    /// Which addresses are tried.
+    /// The address families to try.
     pub family: IpFamily,
-    /// Whose certificates are believed.
+    /// The authorities to trust.
     pub trust: Trust,
-    /// Public keys that the origin's must be among (`sha256//…`, as `CURLOPT_PINNEDPUBLICKEY`); empty: any.
+    /// The permitted public keys (`sha256//…`, as `CURLOPT_PINNEDPUBLICKEY`); empty: any.
     pub pins: Arc<[[u8; 32]]>,
-    /// The caller's own.
+    /// The client certificate.
     pub certificate: Option<Certificate>,
-    /// The least version of TLS.
+    /// The lowest version of TLS.
     pub tls_min: TlsVersion,
-    /// The greatest version of TLS.
+    /// The highest version of TLS.
     pub tls_max: TlsVersion,
-    /// The cipher suites that may be spoken; none: all there are.
+    /// The permitted cipher suites; none: all.
     pub ciphers: Option<Arc<[Cipher]>>,
-    /// Which versions of HTTP.
+    /// The permitted versions of HTTP.
     pub http: HttpVersions,
-    /// Through whom.
+    /// The proxy.
     pub proxy: Option<Proxy>,
 }
 
-/// Of what tells most keys apart: the rest is compared.
+/// Hashes the parts that differ between most keys; equality compares all of them.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.host.hash(state);
@@ -58,17 +58,17 @@ impl Hash for Key {
     }
 }
 
-/// With TLS or without.
+/// The scheme: plain or TLS.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Scheme {
-    /// Without.
+    /// `http`.
     Http,
-    /// With.
+    /// `https`.
     Https,
 }
 
 impl Scheme {
-    /// As URLs write it.
+    /// The scheme as in URLs.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -76,12 +76,12 @@ impl Scheme {
         }
     }
 
-    /// The scheme that URLs write so, in lower case.
+    /// Parses a scheme in lower case.
     pub fn named(word: &str) -> Option<Self> {
         [Self::Http, Self::Https].into_iter().find(|scheme| scheme.word() == word)
     }
 
-    /// The port of URLs that name none (RFC 9110, 4.2).
+    /// The default port (RFC 9110, 4.2).
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -90,7 +90,7 @@ impl Scheme {
     }
 }
 
-/// Which addresses are tried.
+/// The address families to try.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum IpFamily {
     /// IPv6 and IPv4 (RFC 8305).
@@ -102,23 +102,23 @@ pub enum IpFamily {
     V6,
 }
 
-/// Whose certificates are believed.
+/// The authorities to trust.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Trust {
-    /// The system's authorities, or those the broker was given.
+    /// The system's authorities, or those of the broker's settings.
     System,
     /// The authorities in this PEM text.
     Authorities(Arc<[u8]>),
-    /// Anybody's: nothing is verified.
+    /// Any certificate: nothing is verified.
     Anyone,
 }
 
-/// A client certificate: PEM texts.
+/// A client certificate, as PEM texts.
 #[derive(Clone, Eq, Hash, PartialEq)]
 pub struct Certificate {
-    /// With its chain.
+    /// The certificate with its chain.
     pub chain: Arc<[u8]>,
-    /// Its private key.
+    /// The private key.
     pub key: Arc<[u8]>,
 }
 
@@ -137,62 +137,62 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// Which versions of HTTP may be spoken.
+/// The permitted versions of HTTP.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum HttpVersions {
-    /// As ALPN finds; without TLS HTTP/1.1.
+    /// The version that ALPN selects; HTTP/1.1 without TLS.
     #[default]
     Negotiate,
     /// HTTP/1.1.
     Http1,
-    /// HTTP/2 from the first byte.
+    /// HTTP/2 with prior knowledge.
     Http2,
 }
 
-/// A proxy between us and the origin.
+/// A proxy in front of the origin.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Proxy {
-    /// How it is spoken to.
+    /// The proxy's protocol.
     pub kind: ProxyKind,
-    /// Name or address.
+    /// The proxy's name or address.
     pub host: Arc<str>,
-    /// Port.
+    /// The proxy's port.
     pub port: u16,
-    /// Name and password.
+    /// User name and password.
     pub credentials: Option<(Arc<str>, Arc<str>)>,
-    /// How it is believed, where it is spoken to over TLS; none: as the system's authorities say.
+    /// The TLS options for a proxy over TLS; none: the system's authorities.
     pub tls: Option<Arc<ProxyTls>>,
 }
 
-/// TLS towards a proxy.
+/// TLS options for a proxy.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ProxyTls {
-    /// Whose certificates are believed.
+    /// The authorities to trust.
     pub trust: Trust,
-    /// The caller's own.
+    /// The client certificate.
     pub certificate: Option<Certificate>,
 }
 
 impl ProxyKind {
-    /// It speaks HTTP.
+    /// Whether the proxy is an HTTP proxy.
     pub(crate) const fn http(self) -> bool {
         matches!(self, Self::Http | Self::Https)
     }
 }
 
-/// How a proxy is spoken to.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ProxyKind {
     /// CONNECT for `https`, absolute form for `http` (RFC 9110, 9.3.6).
     Http,
-    /// The same, over TLS.
+    /// An HTTP proxy over TLS.
     Https,
-    /// SOCKS 4; the address is resolved here, and must be one of IPv4.
+    /// SOCKS 4; the name is resolved here, to an IPv4 address.
     Socks4,
     /// SOCKS 4A; the proxy resolves the name.
     Socks4Hostname,
-    /// RFC 1928; the address is resolved here.
+    /// SOCKS 5 (RFC 1928); the name is resolved here.
     Socks5,
-    /// RFC 1928; the proxy resolves the name.
+    /// SOCKS 5 (RFC 1928); the proxy resolves the name.
     Socks5Hostname,
 }

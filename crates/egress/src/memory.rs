@@ -1,8 +1,8 @@
-//! Origins remembered for the next start: a small text file, one origin a line.
+//! Origins remembered for the next start, in a text file with one origin a line.
 //!
 //! Invariants
-//! - No secret is ever written: keys with certificates, credentials or any other wish are left out.
-//! - What does not parse is left out: a file of yesterday's version costs handshakes, never a start.
+//! - No secret is ever written: keys with certificates, credentials or any other option are left out.
+//! - Lines that do not parse are skipped: a file of an older version costs handshakes, never a start.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use crate::{HttpVersions, IpFamily, Key, Scheme, TlsVersion, Trust};
 
-/// Origins that are remembered.
+/// The most remembered origins.
 const REMEMBERED: usize = 64;
 /// The longest file that is read.
 const LONGEST: u64 = 64 << 10;
 
 impl Key {
-    /// The key of an origin without any wish beyond it.
+    /// The key of an origin without further options.
     pub fn plain(uid: u32, scheme: Scheme, host: impl Into<Arc<str>>, port: u16) -> Self {
         Self {
             uid,
@@ -42,12 +42,12 @@ impl Key {
     }
 }
 
-/// The key has no wish beyond its origin.
+/// Whether the key has no options beyond its origin.
 pub(crate) fn plain(key: &Key) -> bool {
     *key == Key::plain(key.uid, key.scheme, Arc::clone(&key.host), key.port)
 }
 
-/// Writes the first of these keys to a file, in place of what was there. Blocks for a moment.
+/// Writes the first of these keys to a file, replacing it. Blocks for a moment.
 pub fn remember(file: &Path, keys: &[Key]) -> io::Result<()> {
     let mut new = file.as_os_str().to_owned();
     new.push(".new");
@@ -66,7 +66,7 @@ pub fn remember(file: &Path, keys: &[Key]) -> io::Result<()> {
     written
 }
 
-/// Reads what [`remember`] wrote. No file: nothing is remembered. Blocks for a moment.
+/// Reads what [`remember`] wrote. A missing file is an empty list. Blocks for a moment.
 pub fn recall(file: &Path) -> io::Result<Vec<Key>> {
     let text = match fs::metadata(file) {
         Ok(facts) if facts.len() > LONGEST => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! What the engine is told at start. The defaults are those of docs/internals/egress.md.
+//! The engine's options. The defaults are those of docs/internals/egress.md.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,37 +9,37 @@ use crate::deny::Network;
 /// How the engine keeps connections.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// HTTP/1.1 connections to one origin, at most.
+    /// The most HTTP/1.1 connections to one origin.
     pub http1_connections: usize,
-    /// HTTP/2 connections to one origin, at most. There is one, until streams queue or a burst meets a cold one.
+    /// The most HTTP/2 connections to one origin. There is one until streams queue or a burst meets a cold one.
     pub http2_connections: usize,
-    /// Connections to all origins together, at most.
+    /// The most connections to all origins together.
     pub connections: usize,
-    /// Calls that wait for one origin, at most. More are declined at once.
+    /// The most calls that wait for one origin. Further ones are declined at once.
     pub waiting: usize,
     /// How long a connection without calls is kept: HTTP/1.1, and HTTP/2 beyond an origin's first.
     pub idle: Duration,
-    /// How long a connection is used. Its successor is opened before it goes.
+    /// How long a connection is used. Its successor is opened before it is closed.
     pub age: Duration,
-    /// After this time without calls a connection's congestion window is taken to be back at its beginning (RFC 5681, 4.1).
+    /// After this time without calls the congestion window is assumed to be reset (RFC 5681, 4.1).
     pub cold: Duration,
-    /// How often an HTTP/2 connection is asked whether it lives.
+    /// How often an HTTP/2 connection is pinged.
     pub ping: Duration,
-    /// How long an answer to that may take.
+    /// The time limit for the answer to a ping.
     pub pong: Duration,
-    /// How long the addresses of a name are believed. `getaddrinfo` does not tell what the zone wants.
+    /// How long the addresses of a name are cached. `getaddrinfo` does not return the zone's TTL.
     pub dns: Duration,
-    /// Names that are looked up at a time, each in a thread of the runtime's.
+    /// The most concurrent look-ups, each in a thread of the runtime.
     pub lookups: usize,
-    /// How long a look-up waits for such a thread; then its callers are declined. None: as long as they do.
+    /// How long a look-up waits for such a thread before its callers are declined. None: as long as they wait.
     pub lookup_patience: Option<Duration>,
-    /// The PEM file of the authorities that are believed; none: the system's.
+    /// The PEM file of trusted authorities; none: the system's.
     pub ca: Option<PathBuf>,
-    /// Networks that are never called.
+    /// Networks that are denied.
     pub deny: Vec<Network>,
-    /// Sockets of this machine that are never called, by whatever address leads to them. An unspecified address stands for all of the machine's.
+    /// Sockets of this machine that are denied, by every address that reaches them. An unspecified address stands for all of the machine's.
     pub deny_sockets: Vec<SocketAddr>,
-    /// What TLS has come to is kept with each connection, the peer's certificates included: some 4 KB.
+    /// Whether the outcome of TLS is recorded for each connection, the peer's certificates included: some 4 KB.
     pub peers: bool,
 }
 

@@ -1,9 +1,9 @@
-//! The connections of one key, and who waits for them. What to do is decided in [`plan`]; here it is done.
+//! The connections of one key, and the calls that wait for them. [`plan`] decides what to do; this file does it.
 //!
 //! Invariants
-//! - No lock is held across an await, and none while something is dropped that wants it.
-//! - A connection is opened by a task of its own: whoever gives up waiting takes it from nobody.
-//! - "Timed out" is told only to a caller in whose time an attempt was begun: whoever waited for another's is declined as from a queue.
+//! - No lock is held across an await, nor while a value is dropped whose drop takes the lock.
+//! - A connection is opened by its own task: a caller that gives up waiting does not take it from others.
+//! - A caller fails with "timed out" only if an attempt was begun while it waited. A caller that waited for an earlier attempt is declined.
 //! - At most [`Options::waiting`](crate::Options::waiting) calls wait; more are declined.
 
 mod plan;
@@ -28,7 +28,7 @@ use crate::{CallError, HttpVersions, Key, Limits, Scheme, Secured};
 pub(crate) use plan::{Condition, Noted};
 use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
 
-/// How long one attempt to connect may take, unless somebody who has waited for it from its beginning waits still.
+/// The time limit of one attempt to connect. It is extended while a caller waits that has waited since the attempt began.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
 impl Idle for Box<Http1> {
@@ -70,7 +70,7 @@ pub(crate) struct Origin {
     pub(crate) counters: Arc<Counters>,
     streams: Arc<Streams>,
     resolving: AtomicBool,
-    /// Nobody waits any more.
+    /// Notified when no caller waits any more.
     served: Notify,
     state: Mutex<State>,
 }
@@ -79,10 +79,10 @@ pub(crate) struct Origin {
 struct State {
     plan: Plan<Box<Http1>, Http2>,
     waiters: VecDeque<Waiter>,
-    /// The origin has said that it wants HTTP/1.1 (RFC 9113, 7: `HTTP_1_1_REQUIRED`).
+    /// The origin requires HTTP/1.1 (RFC 9113, 7: `HTTP_1_1_REQUIRED`).
     http1_only: bool,
     used: Instant,
-    /// A connection that is older carries no further call.
+    /// Connections older than this carry no further call.
     renewed: Option<Instant>,
     closed: bool,
 }
@@ -95,7 +95,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// Nobody listens any more.
+    /// Whether the caller has given up.
     fn gone(&self) -> bool {
         self.tell.is_closed()
     }
@@ -106,13 +106,13 @@ impl Waiter {
 enum Wait {
     /// A connection that is being made.
     Made,
-    /// One that should have been made by now: there is no other.
+    /// A connection that should have been made by now; there is no other.
     Late,
-    /// His turn.
+    /// A connection that other calls use.
     Turn,
 }
 
-/// A connection for one call. Dropped unused, it is free again.
+/// A connection for one call. It is free again if the lease is dropped unused.
 #[derive(Debug)]
 pub(crate) enum Lease {
     Http1(Lease1),
@@ -127,12 +127,12 @@ impl Lease1 {
         self.0.take().expect("it is taken once, here")
     }
 
-    /// Takes the head of a request, which is then sent.
+    /// Queues the head of a request for sending.
     pub(crate) fn put(&mut self, head: &Head, key: &Key, upload: &Upload) -> Result<(), CallError> {
         self.0.as_mut().expect("it is not taken yet").put(head, key, upload)
     }
 
-    /// That head, as it goes out.
+    /// The queued head, as it is sent.
     pub(crate) fn head(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |connection| connection.head())
     }
@@ -149,7 +149,7 @@ impl Drop for Lease1 {
 }
 
 impl Lease {
-    /// It has carried a call before.
+    /// Whether the connection has carried a call before.
     pub(crate) fn kept(&self) -> bool {
         match self {
             Self::Http1(lease) => lease.0.as_ref().is_some_and(|connection| connection.kept()),
@@ -157,7 +157,7 @@ impl Lease {
         }
     }
 
-    /// What TLS has come to, where that is kept.
+    /// The outcome of the TLS handshake, if it is recorded.
     pub(crate) fn secured(&self) -> Option<Arc<Secured>> {
         match self {
             Self::Http1(lease) => lease.0.as_ref().and_then(|connection| connection.secured()),
@@ -166,7 +166,7 @@ impl Lease {
         .cloned()
     }
 
-    /// When it came to be. `None` never happens: it is the lease's.
+    /// When the connection was opened. It is never `None`, because the lease holds the connection.
     pub(crate) fn birth(&self) -> Option<Birth> {
         match self {
             Self::Http1(lease) => lease.0.as_ref().map(|connection| connection.birth()),
@@ -175,7 +175,7 @@ impl Lease {
     }
 }
 
-/// One stream of an HTTP/2 connection is in use.
+/// Counts one stream of an HTTP/2 connection as used while it exists.
 #[derive(Debug)]
 pub(crate) struct StreamGuard {
     home: Arc<Origin>,
@@ -236,7 +236,7 @@ impl Origin {
         &self.key
     }
 
-    /// Open connections and waiting calls.
+    /// The numbers of open connections and of waiting calls.
     pub(crate) fn now(&self) -> (usize, usize) {
         let state = self.state();
         let waiting = state.waiters.iter().filter(|waiter| !waiter.gone()).count();
@@ -247,10 +247,10 @@ impl Origin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection for a call: one that is there, or the next that is free or made. `repeatable`: the call may be made again.
+    /// Returns a connection for a call: an idle one, or the next one that is freed or opened. `repeatable`: the call may be made again.
     ///
     /// # Cancel safety
-    /// Dropped, the caller's place in the queue is given up.
+    /// Dropping the future gives up the caller's place in the queue.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         limits: Limits,
@@ -302,7 +302,7 @@ impl Origin {
         self.granted(waiting, limits, what, now).await
     }
 
-    /// What a caller who waits since then is given.
+    /// Waits for the connection of a caller that has waited since `since`.
     async fn granted(
         &self,
         mut waiting: oneshot::Receiver<Result<Lease, CallError>>,
@@ -316,7 +316,7 @@ impl Origin {
                 Wait::Late => limits.connect.min(limits.queue),
                 Wait::Turn => limits.queue,
             };
-            // Whoever waits for what is being made looks now and then whether it is still.
+            // A caller that waits for a connection checks from time to time whether it is still being opened.
             let step = if what == Wait::Made { limits.queue.max(plan::LATE) } else { limit };
             let left = limit.saturating_sub(since.elapsed());
             match tokio::time::timeout(left.min(step), &mut waiting).await {
@@ -353,7 +353,7 @@ impl Origin {
         }
     }
 
-    /// Does something to the connections, and then what follows from it: those who wait get what is free, and what lacks is opened.
+    /// Changes the connections, then gives free ones to waiting calls and opens missing ones.
     fn after<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
         self.after_at(Instant::now(), change)
     }
@@ -403,7 +403,7 @@ impl Origin {
         changed
     }
 
-    /// An HTTP/1.1 connection carries no call any more and can carry another.
+    /// Takes back an HTTP/1.1 connection that can carry another call.
     pub(crate) fn put_back(self: &Arc<Self>, mut connection: Box<Http1>) {
         let now = Instant::now();
         drop(connection.come_home(now));
@@ -424,27 +424,27 @@ impl Origin {
         }
     }
 
-    /// A connection may carry no call any more: others may want its place more than its origin wants to keep it.
+    /// Evicts an idle connection if other origins wait for a place.
     fn make_room(&self) {
         if self.common.crowded() {
             self.evict();
         }
     }
 
-    /// The origin has closed a kept HTTP/1.1 connection under a call, without an answer. It had carried `calls` before, and been idle for
+    /// Records that the origin closed a kept HTTP/1.1 connection under a call, without an answer. The connection had carried `calls` calls and been idle for
     /// `idle`.
     pub(crate) fn closed_under_call(self: &Arc<Self>, calls: u64, idle: Duration) {
         let now = Instant::now();
         self.after_at(now, |state| state.plan.closed_under_call(now, calls, idle));
     }
 
-    /// The origin has sent something behind an answer that no request had asked for.
+    /// Records that the origin sent bytes after an answer that belong to no request.
     pub(crate) fn unasked(self: &Arc<Self>) {
         let now = Instant::now();
         self.after_at(now, |state| state.plan.unasked(now));
     }
 
-    /// Counts what was seen of idle connections.
+    /// Counts the observations about idle connections.
     fn note(&self, noted: Option<Noted>) {
         let Some(noted) = noted else { return };
         self.counters.noted(noted);
@@ -456,12 +456,12 @@ impl Origin {
         }
     }
 
-    /// An HTTP/1.1 connection that carried a call is gone.
+    /// Records that an HTTP/1.1 connection that carried a call is gone.
     pub(crate) fn lost(self: &Arc<Self>) {
         self.after(|state| state.plan.lost());
     }
 
-    /// From here on only HTTP/1.1.
+    /// Uses HTTP/1.1 alone from now on.
     pub(crate) fn insist_on_http1(self: &Arc<Self>) {
         self.after(|state| {
             state.http1_only = true;
@@ -470,7 +470,7 @@ impl Origin {
         });
     }
 
-    /// Whom connections were verified by is not believed any more, perhaps: they end with the calls that they carry.
+    /// Ends connections with the calls that they carry, because the authority that verified them may no longer be trusted.
     pub(crate) fn renew(self: &Arc<Self>) {
         let now = Instant::now();
         self.after_at(now, |state| {
@@ -479,7 +479,7 @@ impl Origin {
         });
     }
 
-    /// Opens a connection that nobody has asked for yet, unless there is one.
+    /// Opens a connection in advance, unless there is one.
     pub(crate) fn prewarm(self: &Arc<Self>) {
         let now = Instant::now();
         let wanted = {
@@ -493,7 +493,7 @@ impl Origin {
         self.connect(usize::from(wanted), now);
     }
 
-    /// Lets go what is past its time, and tries again what had to wait. True: nothing is left, and nobody has asked for so long.
+    /// Closes expired connections, and retries delayed attempts. Returns true if nothing is left and no call came within `forgotten`.
     pub(crate) fn sweep(self: &Arc<Self>, now: Instant, forgotten: Duration) -> bool {
         self.after(|state| {
             state.plan.sweep(now);
@@ -501,12 +501,12 @@ impl Origin {
         })
     }
 
-    /// Gives up one connection that carries no call.
+    /// Closes one idle connection. Returns false if there is none.
     pub(crate) fn evict(&self) -> bool {
         self.state().plan.evict()
     }
 
-    /// Takes no more calls; connections end with what they carry.
+    /// Stops accepting calls; connections end with the calls that they carry.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -514,7 +514,7 @@ impl Origin {
         state.waiters.clear();
     }
 
-    /// A task of the engine's.
+    /// Starts a task that the engine owns.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.common.tasks.spawn(task);
     }
@@ -530,7 +530,7 @@ impl Origin {
     async fn attempt(self: Arc<Self>, begun: Instant) {
         let made = self.made_in_time(begun);
         let Some(Some(made)) = self.common.closing.run_until_cancelled(made).await else {
-            // Whoever still waits came later: for them another is made.
+            // Callers that still wait came later: another connection is opened for them.
             self.after(|state| state.plan.given_up(begun));
             return;
         };
@@ -576,7 +576,7 @@ impl Origin {
         }
     }
 
-    /// `None`: it takes too long.
+    /// Opens a connection; `None` if it takes too long.
     async fn made_in_time(
         self: &Arc<Self>,
         begun: Instant,
@@ -586,7 +586,7 @@ impl Origin {
             if let Ok(made) = tokio::time::timeout(ATTEMPT, made.as_mut()).await {
                 return Some(made);
             }
-            // Who came while it was young has no better one to wait for.
+            // A caller that came while the attempt was young has no better one to wait for.
             let waits = |waiter: &Waiter| waiter.since < begun + plan::LATE && !waiter.gone();
             if !self.state().waiters.iter().any(waits) {
                 return None;
@@ -594,7 +594,7 @@ impl Origin {
         }
     }
 
-    /// `None`: nobody wants it any more.
+    /// Opens a connection; `None` if no call needs it any more.
     async fn made(self: &Arc<Self>, begun: Instant) -> Result<Option<Made>, CallError> {
         let permit = if let Some(permit) = self.common.free_place() {
             permit
@@ -611,19 +611,19 @@ impl Origin {
         speak(connected, permit, Arc::clone(&self.streams)).await.map(Some)
     }
 
-    /// Returns when nobody waits here, and one connection less is being opened. Where others would have to make room for it, it is for those
-    /// who wait alone.
+    /// Returns when no call waits here and the plan counts one attempt less. If others had to make room for the connection, only calls
+    /// that wait justify it.
     async fn needless(self: &Arc<Self>, begun: Instant) {
         loop {
             let served = self.served.notified();
-            let nobody = self.after(|state| {
-                let nobody = state.waiters.iter().all(Waiter::gone);
-                if nobody {
+            let needless = self.after(|state| {
+                let needless = state.waiters.iter().all(Waiter::gone);
+                if needless {
                     state.plan.given_up(begun);
                 }
-                nobody
+                needless
             });
-            if nobody {
+            if needless {
                 return;
             }
             served.await;
@@ -631,7 +631,7 @@ impl Origin {
     }
 }
 
-/// A connection that HTTP is spoken on.
+/// A new connection with its version of HTTP.
 enum Made {
     Http1(Box<Http1>),
     Http2(Http2, Box<Driver>, OwnedSemaphorePermit),

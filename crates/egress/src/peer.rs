@@ -1,9 +1,9 @@
-//! Who may call: the user at the other end of a socket, as the system tells it (`SO_PEERCRED`), beside the socket's mode.
+//! Access check: the user at the other end of a socket, as the system reports it (`SO_PEERCRED`), in addition to the socket's mode.
 
 /// The superuser.
 const ROOT: u32 = 0;
 
-/// Users who may call.
+/// The users that may call.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowed {
     own: u32,
@@ -11,17 +11,17 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// Our own user, root, and these.
+    /// Permits the broker's own user, root, and the named users.
     pub(crate) fn new(further: Vec<u32>) -> Self {
         Self { own: rustix::process::geteuid().as_raw(), further }
     }
 
-    /// May this user call?
+    /// Whether this user may call.
     pub(crate) fn may_call(&self, uid: u32) -> bool {
         uid == self.own || uid == ROOT || self.further.contains(&uid)
     }
 
-    /// May this user have us read files? Only what it could read itself, and that is known of our own user alone.
+    /// Whether the broker may read files for this user. Only the broker's own user, because only its rights are known.
     pub(crate) fn reads_as_we_do(&self, uid: u32) -> bool {
         uid == self.own
     }

@@ -1,7 +1,7 @@
-//! The way through a proxy: CONNECT (RFC 9110, 9.3.6) and SOCKS5 (RFC 1928, RFC 1929).
+//! Connections through a proxy: CONNECT (RFC 9110, 9.3.6) and SOCKS (RFC 1928, RFC 1929).
 //!
 //! Invariants
-//! - Not one byte beyond the proxy's own answer is read: the next is the origin's.
+//! - No byte beyond the proxy's own response is read: the next one is the origin's.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,16 +13,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::errors::code;
 use crate::{CallError, Proxy, Reason};
 
-/// The longest answer to CONNECT.
+/// The longest response to CONNECT.
 const LONGEST: usize = 16 << 10;
 
-/// `Basic …` for `Proxy-Authorization` (RFC 7617).
+/// The value `Basic …` of `Proxy-Authorization` (RFC 7617).
 pub(crate) fn basic(proxy: &Proxy) -> Option<String> {
     let (user, password) = proxy.credentials.as_ref()?;
     Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
 }
 
-/// Host and port as CONNECT and Host write them.
+/// Host and port as in CONNECT and Host.
 fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -60,7 +60,7 @@ pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Up to and with the empty line, and no further: byte by byte, once per connection.
+/// Reads up to and including the empty line, byte by byte, once per connection.
 async fn head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(256);
     while !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"\n\n") {
@@ -87,7 +87,7 @@ fn broken(error: &io::Error) -> CallError {
     CallError::declined(Reason::Proxy, code::RECEIVE, message)
 }
 
-/// Asks a SOCKS 4 proxy for a connection to an address, or, without one, to a name (4A).
+/// Asks a SOCKS 4 proxy for a connection to an address or, without one, to a name (4A).
 pub(crate) async fn socks4<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     proxy: &Proxy,
@@ -138,7 +138,7 @@ pub(crate) async fn socks4<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Asks a SOCKS5 proxy for a connection to a name, or to an address that was resolved here.
+/// Asks a SOCKS 5 proxy for a connection to a name, or to an address that was resolved here.
 pub(crate) async fn socks5<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     proxy: &Proxy,

@@ -1,8 +1,8 @@
-//! May a call that failed be made again? "Never twice" of docs/internals/egress.md.
+//! Whether a failed call may be repeated: "Never twice" of docs/internals/egress.md.
 
 use http::Method;
 
-/// How often an origin may say that it did not process a call.
+/// How often an origin may report that it did not process a call.
 const REFUSALS: u8 = 3;
 /// How often a connection may turn out to be closed before anything was written.
 const UNWRITTEN: u8 = 8;
@@ -12,17 +12,17 @@ const UNWRITTEN: u8 = 8;
 pub(crate) enum Progress {
     /// Nothing of it was written.
     Unwritten,
-    /// The origin said that it did not process it (`REFUSED_STREAM`, a GOAWAY below it: RFC 9113, 8.7).
+    /// The origin reported that it did not process the call (`REFUSED_STREAM`, a GOAWAY below it: RFC 9113, 8.7).
     Unprocessed,
-    /// The origin wants it over HTTP/1.1 instead (`HTTP_1_1_REQUIRED`).
+    /// The origin requires HTTP/1.1 (`HTTP_1_1_REQUIRED`).
     WantsHttp1,
-    /// Something was written, and nothing came back.
+    /// Something was written, and nothing was received.
     Written,
-    /// Something came back.
+    /// Something was received.
     Answered,
 }
 
-/// What has been tried for one call.
+/// The attempts of one call.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     unwritten: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// Decides after a failure. `kept`: the connection had been there before the call. `intact`: the whole body can be sent again.
+    /// Decides after a failure. `kept`: the connection was reused. `intact`: the whole body can be sent again.
     pub(crate) fn again(
         &mut self,
         progress: Progress,
@@ -60,13 +60,13 @@ impl Tries {
         }
     }
 
-    /// The origin may have seen the call: nobody else may make it now.
+    /// The origin may have seen the call, so it must not be repeated.
     pub(crate) fn sent(&self) -> bool {
         self.written
     }
 }
 
-/// RFC 9110, 9.2.2, and QUERY. What is not known is not idempotent.
+/// Whether a method is idempotent: RFC 9110, 9.2.2, and QUERY. An unknown method is not.
 pub(crate) fn idempotent(method: &Method) -> bool {
     matches!(
         *method,

@@ -1,4 +1,4 @@
-//! A request as each protocol wants it.
+//! A request in the form that each version of HTTP needs.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
@@ -13,7 +13,7 @@ use crate::spelling::Spelled;
 use crate::upload::Upload;
 use crate::{CallBody, CallError, Key, Scheme, proxy};
 
-/// Whether a request signs in its connection, not only itself (RFC 4559, 6; MS-NTHT): the next one on it would be taken for the same user's.
+/// Whether a request authenticates its connection, not only itself (RFC 4559, 6; MS-NTHT): the next request on it would have the same user.
 pub(crate) fn signs_in(fields: &HeaderMap) -> bool {
     const SCHEMES: [&[u8]; 3] = [b"negotiate", b"ntlm", b"kerberos"];
     fields.get_all(AUTHORIZATION).iter().any(|value| {
@@ -35,7 +35,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Takes a request apart; declines what no connection may carry.
+    /// Takes a request apart; declines one that no connection can carry.
     pub(crate) fn new(request: Request<CallBody>) -> Result<(Self, CallBody), CallError> {
         let (parts, body) = request.into_parts();
         if parts.method == Method::CONNECT {
@@ -65,20 +65,20 @@ impl Head {
         Ok((head, body))
     }
 
-    /// Nobody else may have its connection afterwards.
+    /// Whether no other caller may use its connection afterwards.
     pub(crate) fn signs_in(&self) -> bool {
         signs_in(&self.headers)
     }
 
-    /// With `Expect: 100-continue`.
+    /// Whether it has `Expect: 100-continue`.
     pub(crate) fn expectant(&self) -> bool {
         self.headers
             .get(EXPECT)
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
     }
 
-    /// For HTTP/1.1: the path alone, or the whole target for a proxy; with Host in front, where there is none. Says how the body is framed.
-    /// `persist`: the other end keeps a connection only when it is asked to.
+    /// Encodes the head for HTTP/1.1: the path alone, or the whole target for a proxy; adds Host if it is missing. Returns the body's framing.
+    /// `persist`: the peer keeps a connection open only if it is asked to.
     pub(crate) fn put_http1(
         &self,
         key: &Key,
@@ -148,7 +148,7 @@ impl Head {
         })
     }
 
-    /// For HTTP/2: the whole target, without what belongs to a connection (RFC 9113, 8.2.2). Host is its authority (8.3.1).
+    /// Builds the head for HTTP/2: the whole target, without connection fields (RFC 9113, 8.2.2). Host becomes the authority (8.3.1).
     pub(crate) fn http2(&self, scheme: Scheme, body: &Upload) -> Result<Request<()>, CallError> {
         const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
         const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -183,7 +183,7 @@ impl Head {
         Ok(request)
     }
 
-    /// Who is asked: whom the caller names, as over HTTP/1.1, or the target's own.
+    /// The authority: the caller's Host, as over HTTP/1.1, or the target's.
     fn named(&self) -> Result<Authority, CallError> {
         let mut hosts = self.headers.get_all(HOST).iter();
         match (hosts.next(), hosts.next()) {

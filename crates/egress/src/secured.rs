@@ -1,4 +1,4 @@
-//! What TLS has come to with one peer, and the names of its cipher suites.
+//! The outcome of a TLS handshake, and the names of cipher suites.
 
 use rustls::crypto::ring;
 use rustls::{CipherSuite, SupportedCipherSuite};
@@ -6,14 +6,14 @@ use rustls_pki_types::CertificateDer;
 
 use crate::TlsVersion;
 
-/// What TLS has come to with one peer.
+/// The outcome of a TLS handshake with one peer.
 #[derive(Debug)]
 pub struct Secured {
-    /// The version that was negotiated.
+    /// The negotiated version.
     pub version: TlsVersion,
-    /// The suite's name, as IANA's registry has it.
+    /// The suite's name in IANA's registry.
     pub cipher: String,
-    /// The peer's certificates, DER, its own first. A session that was resumed has those of its beginning.
+    /// The peer's certificates, DER, its own first. A resumed session has those of its first handshake.
     pub chain: Vec<CertificateDer<'static>>,
 }
 
@@ -30,30 +30,30 @@ impl Secured {
     }
 }
 
-/// rustls marks the suites of TLS 1.3, which the registry does not.
+/// rustls marks the suites of TLS 1.3, the registry does not.
 fn registered(suite: CipherSuite) -> String {
     suite.as_str().unwrap_or_default().replace("TLS13_", "TLS_")
 }
 
-/// A cipher suite that can be spoken, by the number that IANA's registry has for it.
+/// A supported cipher suite, by its number in IANA's registry.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Cipher(pub(crate) u16);
 
 impl Cipher {
-    /// By its name in the registry (`TLS_AES_128_GCM_SHA256`) or OpenSSL's (`ECDHE-RSA-AES128-GCM-SHA256`), in any case.
+    /// Finds a suite by its name in the registry (`TLS_AES_128_GCM_SHA256`) or in OpenSSL (`ECDHE-RSA-AES128-GCM-SHA256`), in any case.
     pub fn named(name: &str) -> Option<Self> {
         let wanted = openssl(name).unwrap_or_else(|| name.to_ascii_uppercase());
         let mut suites = ring::ALL_CIPHER_SUITES.iter().map(SupportedCipherSuite::suite);
         suites.find(|suite| registered(*suite) == wanted).map(|suite| Self(suite.into()))
     }
 
-    /// Names of all that can be spoken, those that are preferred first.
+    /// The names of all supported suites, preferred ones first.
     pub fn all() -> impl Iterator<Item = String> {
         ring::ALL_CIPHER_SUITES.iter().map(|suite| registered(suite.suite()))
     }
 }
 
-/// The registry's name of a suite of TLS 1.2 that is named as OpenSSL does: `ECDHE-ECDSA-AES256-GCM-SHA384`.
+/// The registry's name of a TLS 1.2 suite with an OpenSSL name: `ECDHE-ECDSA-AES256-GCM-SHA384`.
 fn openssl(name: &str) -> Option<String> {
     let name = name.to_ascii_uppercase();
     let (key, rest) = ["ECDSA", "RSA"].iter().find_map(|key| {

@@ -1,4 +1,4 @@
-//! Whether the other end of a connection was heard of since something was asked: the way there may have gone without a word.
+//! Whether a connection's peer has sent anything since a call waited: the path to it may be broken without a sign.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,23 +10,23 @@ use tokio_util::io::InspectReader;
 
 use crate::stream::Stream;
 
-/// Who has waited for less is no witness: an answer may take as long to come from far away.
+/// A shorter wait proves nothing: a response may take that long from far away.
 const WITNESS: Duration = Duration::from_millis(500);
 
-/// A stream that tells when something comes.
+/// A stream that counts arrivals.
 pub(crate) type Heard = InspectReader<Stream, Box<dyn FnMut(&[u8]) + Send>>;
 
-/// What is known of the other end.
+/// The state of the peer.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
-    /// So often something came.
+    /// The number of arrivals.
     heard: AtomicU64,
     suspected: AtomicBool,
     suspicion: Notify,
 }
 
 impl Silence {
-    /// Listens to what comes there.
+    /// Wraps a stream, and counts what arrives.
     pub(crate) fn hear(self: &Arc<Self>, stream: Stream) -> Heard {
         let silence = Arc::clone(self);
         let heard = move |_: &[u8]| {
@@ -35,28 +35,28 @@ impl Silence {
         InspectReader::new(stream, Box::new(heard))
     }
 
-    /// Somebody asks, and waits until what this returns is dropped.
+    /// Registers a call that waits, until the returned guard is dropped.
     pub(crate) fn asked(&self) -> Asked<'_> {
         Asked { silence: self, heard: self.heard.load(Relaxed), since: Instant::now() }
     }
 
-    /// Somebody has waited in vain, and nothing came since.
+    /// Reports that a call has waited in vain, and nothing arrived since.
     pub(crate) fn suspected(&self) -> bool {
         self.suspected.load(Relaxed)
     }
 
-    /// Returns when there is a suspicion.
+    /// Returns when the peer is suspected to be gone.
     pub(crate) async fn suspicion(&self) {
         self.suspicion.notified().await;
     }
 
-    /// It has answered.
+    /// Clears the suspicion: the peer has answered.
     pub(crate) fn lives(&self) {
         self.suspected.store(false, Relaxed);
     }
 }
 
-/// Somebody who has asked.
+/// A call that waits.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     silence: &'a Silence,

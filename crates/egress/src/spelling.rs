@@ -1,8 +1,8 @@
-//! Names of fields as their sender wrote them. `http` knows them in lower case only; what we pass on keeps its sender's spelling.
+//! Field names as their sender wrote them. `http` knows them in lower case only; this keeps the sender's spelling when they are passed on.
 
 use bytes::Bytes;
 
-/// The head of a request as its caller wrote it: an extension of the request. Its names are written again as they are here.
+/// The head of a request as its caller wrote it: an extension of the request. Its names keep this spelling.
 #[derive(Clone, Debug)]
 pub(crate) struct Spelled(pub(crate) Bytes);
 
@@ -10,20 +10,20 @@ pub(crate) struct Spelled(pub(crate) Bytes);
 #[derive(Debug)]
 pub(crate) struct Spelling<'a> {
     fields: &'a [u8],
-    /// Behind the first field of the name asked for last.
+    /// The position after the first field of the last name.
     first: usize,
-    /// Behind the last field that was found.
+    /// The position after the last field that was found.
     next: usize,
 }
 
 impl<'a> Spelling<'a> {
-    /// Of a head, its first line included.
+    /// Searches a head, its first line included.
     pub(crate) fn of(head: &'a [u8]) -> Self {
         let begin = head.iter().position(|byte| *byte == b'\n').map_or(head.len(), |at| at + 1);
         Self { fields: head.get(begin..).unwrap_or_default(), first: 0, next: 0 }
     }
 
-    /// How the next field of this name is written; `again`: the same name was asked for last. `None`: there is no other.
+    /// Returns the spelling of the next field with this name; `again`: the same name was searched last. `None`: there is no other.
     pub(crate) fn next(&mut self, name: &str, again: bool) -> Option<&'a [u8]> {
         let from = if again { self.next } else { self.first };
         // Fields stand where a map has them, but for those that somebody has put in or moved.
@@ -55,7 +55,7 @@ impl<'a> Spelling<'a> {
     }
 }
 
-/// A name that nobody has spelled: each word with a capital.
+/// The spelling of a name without one: each word capitalised.
 pub(crate) fn put_title_case(out: &mut Vec<u8>, name: &str) {
     let mut begins = true;
     out.extend(name.bytes().map(|byte| {

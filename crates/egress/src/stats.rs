@@ -1,4 +1,4 @@
-//! What happened at one origin, in plain numbers that only grow, unless said otherwise. For metrics.
+//! Statistics of one origin, for metrics. Numbers only grow, unless their comment says otherwise.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,49 +6,49 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::origin::Noted;
 use crate::{Fate, Reason, Scheme};
 
-/// The numbers of one origin: of all keys with the same scheme, host and port.
+/// The statistics of one origin: of all keys with the same scheme, host and port.
 #[derive(Clone, Debug, Default)]
 pub struct OriginStats {
-    /// Calls that were asked for.
+    /// Requested calls.
     pub calls: u64,
-    /// Calls that went over a connection that had been there.
+    /// Calls over a reused connection.
     pub reused: u64,
-    /// Connections that were made.
+    /// Opened connections.
     pub connects: u64,
-    /// TLS handshakes that were made.
+    /// TLS handshakes.
     pub handshakes: u64,
     /// TLS handshakes that calls did without.
     pub handshakes_saved: u64,
-    /// Calls that were made again (docs/internals/egress.md, "Never twice").
+    /// Repeated calls (docs/internals/egress.md, "Never twice").
     pub repeated: u64,
     /// Kept HTTP/1.1 connections that the origin closed, while idle or under a call that it did not answer.
     pub closed: u64,
     /// Calls that did not use a kept HTTP/1.1 connection, because the origin might have closed it and they must not be sent twice.
     pub passed_over: u64,
-    /// HTTP/1.1 connections closed because the origin had sent what no request had asked for.
+    /// HTTP/1.1 connections closed because the origin sent bytes that belong to no request.
     pub unasked: u64,
     /// Calls that wait now.
     pub waiting: usize,
     /// Connections that are open now.
     pub connections: usize,
-    /// Calls that have no answer, by what came of them and why.
+    /// Calls without a response, by outcome and reason.
     pub unanswered: Vec<(Fate, Reason, u64)>,
 }
 
-/// One origin and its numbers.
+/// One origin and its statistics.
 #[derive(Clone, Debug)]
 pub struct OriginReport {
-    /// With TLS or without.
+    /// The scheme.
     pub scheme: Scheme,
-    /// Name or address.
+    /// The name or address.
     pub host: Arc<str>,
-    /// Port.
+    /// The port.
     pub port: u16,
-    /// Its numbers.
+    /// The statistics.
     pub stats: OriginStats,
 }
 
-/// The numbers while they are counted.
+/// The counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     calls: AtomicU64,

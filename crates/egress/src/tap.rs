@@ -1,4 +1,4 @@
-//! Whoever wants to see what goes over the wire for one call.
+//! Observers of the bytes on the wire for one call.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -7,36 +7,36 @@ use http::{HeaderMap, Request, StatusCode};
 
 use crate::Secured;
 
-/// Is told what goes over the wire for one call, as it goes. Called where the call is polled: it must not block.
+/// Receives what is sent and received for one call, as it happens. It is called where the call is polled, so it must not block.
 pub trait Tap: Send + Sync {
-    /// This was seen.
+    /// Receives one event.
     fn see(&self, sight: Sight<'_>);
 
-    /// It wants to see heads. Over HTTP/2 they are put together for it.
+    /// Whether it wants heads. Over HTTP/2 they are put together for it.
     fn heads(&self) -> bool {
         true
     }
 }
 
-/// What there is to see. Bodies are not: whoever makes the call has them in hand.
+/// The events. Bodies are not among them, because the caller has them.
 #[derive(Clone, Copy, Debug)]
 pub enum Sight<'a> {
     /// A try waits for its connection.
     Waiting,
     /// A try has its connection.
     Connection {
-        /// The other end: a proxy's, where there is one.
+        /// The peer's address: the proxy's, if there is one.
         address: Option<SocketAddr>,
-        /// It has carried a call before.
+        /// Whether the connection has carried a call before.
         kept: bool,
-        /// HTTP/2 is spoken over it.
+        /// Whether HTTP/2 is used.
         http2: bool,
-        /// TLS, where [`Options::peers`](crate::Options::peers) has it kept.
+        /// The outcome of TLS, if [`Options::peers`](crate::Options::peers) records it.
         secured: Option<&'a Secured>,
     },
-    /// The head of the request as it goes out. Over HTTP/2, where fields go packed, as HTTP/1.1 would write it.
+    /// The head of the request as it is sent. For HTTP/2, which compresses fields, it is written as in HTTP/1.1.
     Request(&'a [u8]),
-    /// The head of an answer, interim ones included. The same.
+    /// The head of a response, interim ones included, in the same form.
     Answer(&'a [u8]),
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn request_head(request: &Request<()>) -> Vec<u8> {
     head(line, request.headers())
 }
 
-/// An answer of HTTP/2 as text.
+/// A response of HTTP/2 as text.
 pub(crate) fn answer_head(status: StatusCode, headers: &HeaderMap) -> Vec<u8> {
     head(format!("HTTP/2 {}\r\n", status.as_u16()), headers)
 }

@@ -1,4 +1,4 @@
-//! TLS towards origins: whom to believe, which versions, which certificate of our own. One configuration per set of wishes, built
+//! TLS towards origins: trusted authorities, versions, and the client's certificate. There is one configuration per set of options, built
 //! once; sessions are resumed within it.
 //!
 //! Invariants
@@ -24,10 +24,10 @@ use crate::errors::code;
 use crate::stamp::Stamp;
 use crate::{CallError, Certificate, Cipher, HttpVersions, Key, Reason, TlsVersion, Trust};
 
-/// Configurations that are kept. Beyond that those without connections go.
+/// The most cached configurations. Above it, those without connections are dropped.
 const KEPT: usize = 256;
 
-/// Where systems keep their authorities.
+/// The files in which systems keep their authorities.
 const SYSTEM: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt", // Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
@@ -36,7 +36,7 @@ const SYSTEM: [&str; 5] = [
     "/etc/ssl/cert.pem",                  // Alpine
 ];
 
-/// The file of the system's authorities, if one of those that systems use is there.
+/// Returns the file of the system's authorities, if there is one.
 pub fn system_authorities() -> Option<PathBuf> {
     SYSTEM.iter().map(PathBuf::from).find(|file| std::fs::File::open(file).is_ok())
 }
@@ -46,28 +46,28 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> =
 
 /// The part of a [`Key`] that TLS depends on.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Wishes {
+struct TlsOptions {
     trust: Trust,
-    /// Which authorities the system's are, where they are asked for.
+    /// The version of the system's authorities, if they are used.
     system: Option<Stamp>,
     pins: Arc<[[u8; 32]]>,
     certificate: Option<Certificate>,
     min: TlsVersion,
     max: TlsVersion,
     ciphers: Option<Arc<[Cipher]>>,
-    /// None: what is spoken is no HTTP.
+    /// `None`: the protocol is not HTTP.
     http: Option<HttpVersions>,
 }
 
-/// The configurations that were asked for.
+/// The cache of configurations.
 #[derive(Debug)]
 pub(crate) struct Tls {
     ca: Option<PathBuf>,
-    /// Loaded at the first wish, and when the file has changed: 140 certificates take milliseconds.
+    /// Loaded on first use, and when the file has changed: 140 certificates take milliseconds.
     system: Mutex<Option<(Stamp, Arc<RootCertStore>)>>,
-    /// By which of them connections were verified.
+    /// The version of the authorities that verified connections.
     verified: std::sync::Mutex<Option<Stamp>>,
-    configs: std::sync::Mutex<HashMap<Wishes, Arc<ClientConfig>>>,
+    configs: std::sync::Mutex<HashMap<TlsOptions, Arc<ClientConfig>>>,
 }
 
 impl Tls {
@@ -80,7 +80,7 @@ impl Tls {
         }
     }
 
-    /// The configuration for a key that may speak these versions of HTTP, or something else.
+    /// Returns the configuration for a key and these versions of HTTP, or for another protocol.
     pub(crate) async fn config(
         &self,
         key: &Key,
@@ -92,7 +92,7 @@ impl Tls {
             }
             _ => (None, None),
         };
-        let wishes = Wishes {
+        let options = TlsOptions {
             trust: key.trust.clone(),
             system: stamp,
             pins: Arc::clone(&key.pins),
@@ -102,10 +102,10 @@ impl Tls {
             ciphers: key.ciphers.clone(),
             http,
         };
-        if let Some(config) = self.configs().get(&wishes) {
+        if let Some(config) = self.configs().get(&options) {
             return Ok(Arc::clone(config));
         }
-        let asked = wishes.clone();
+        let asked = options.clone();
         let built = tokio::task::spawn_blocking(move || build(&asked, system));
         let built = Arc::new(built.await.map_err(|_gone| CallError::closing())??);
         let mut configs = self.configs();
@@ -116,10 +116,10 @@ impl Tls {
             return Ok(built);
         }
         // Another may have been quicker; its sessions are worth more.
-        Ok(Arc::clone(configs.entry(wishes).or_insert(built)))
+        Ok(Arc::clone(configs.entry(options).or_insert(built)))
     }
 
-    fn configs(&self) -> std::sync::MutexGuard<'_, HashMap<Wishes, Arc<ClientConfig>>> {
+    fn configs(&self) -> std::sync::MutexGuard<'_, HashMap<TlsOptions, Arc<ClientConfig>>> {
         self.configs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +132,7 @@ impl Tls {
                 let load = tokio::task::spawn_blocking(move || loaded(&file)).await;
                 let roots = load.map_err(|_gone| CallError::closing())??;
                 // With their sessions.
-                self.configs().retain(|wishes, _| wishes.system.is_none_or(|of| of == stamp));
+                self.configs().retain(|options, _| options.system.is_none_or(|of| of == stamp));
                 *system = Some((stamp, Arc::clone(&roots)));
                 roots
             }
@@ -141,7 +141,7 @@ impl Tls {
         Ok((stamp, loaded))
     }
 
-    /// The system's authorities are others than those that connections were verified by. Says so once.
+    /// Whether the system's authorities have changed since they verified connections. Returns true once per change.
     pub(crate) fn changed(&self) -> bool {
         let mut verified = self.verified();
         let current = |of: &mut Stamp| system(self.ca.as_deref()).is_ok_and(|(_, now)| now == *of);
@@ -153,10 +153,13 @@ impl Tls {
     }
 }
 
-fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientConfig, CallError> {
-    let versions = versions(wishes.min, wishes.max);
-    let provider = provider(wishes.ciphers.as_deref());
-    let roots = match &wishes.trust {
+fn build(
+    options: &TlsOptions,
+    system: Option<Arc<RootCertStore>>,
+) -> Result<ClientConfig, CallError> {
+    let versions = versions(options.min, options.max);
+    let provider = provider(options.ciphers.as_deref());
+    let roots = match &options.trust {
         Trust::System => system,
         Trust::Authorities(pem) => Some(Arc::new(roots(pem).ok_or_else(|| {
             let message = "error setting certificate verify locations: no certificate in it";
@@ -177,7 +180,7 @@ fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientCo
     };
     let verifier = Verifier {
         chain,
-        pins: Arc::clone(&wishes.pins),
+        pins: Arc::clone(&options.pins),
         algorithms: provider.signature_verification_algorithms,
     };
     let builder = ClientConfig::builder_with_provider(provider)
@@ -185,7 +188,7 @@ fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientCo
         .map_err(|error| CallError::unsupported(error.to_string()))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
-    let mut config = match &wishes.certificate {
+    let mut config = match &options.certificate {
         None => builder.with_no_client_auth(),
         Some(certificate) => {
             let unusable = || {
@@ -199,7 +202,7 @@ fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientCo
             builder.with_client_auth_cert(chain, key).map_err(|_why| unusable())?
         }
     };
-    config.alpn_protocols = match wishes.http {
+    config.alpn_protocols = match options.http {
         Some(HttpVersions::Negotiate) => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         Some(HttpVersions::Http1) => vec![b"http/1.1".to_vec()],
         Some(HttpVersions::Http2) => vec![b"h2".to_vec()],
@@ -208,7 +211,7 @@ fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientCo
     Ok(config)
 }
 
-/// Of all cipher suites, or of those that are wished.
+/// Returns a provider with all cipher suites, or with the named ones.
 fn provider(ciphers: Option<&[Cipher]>) -> Arc<CryptoProvider> {
     let Some(wished) = ciphers else { return Arc::clone(&PROVIDER) };
     let mut provider = CryptoProvider::clone(&PROVIDER);
@@ -226,7 +229,7 @@ fn versions(min: TlsVersion, max: TlsVersion) -> Vec<&'static SupportedProtocolV
     }
 }
 
-/// This file of authorities, or the first that the system has, as it is now.
+/// Reads this file of authorities, or the system's first one.
 fn system(ca: Option<&Path>) -> Result<(PathBuf, Stamp), CallError> {
     let files: Vec<&Path> = match ca {
         Some(file) => vec![file],
@@ -244,7 +247,7 @@ fn unusable(what: impl std::fmt::Display) -> CallError {
     CallError::declined(Reason::Certificate, code::CA_FILE, message)
 }
 
-/// The authorities of a file.
+/// Returns the authorities of a file.
 fn loaded(file: &Path) -> Result<Arc<RootCertStore>, CallError> {
     let pem = std::fs::read(file).map_err(unusable)?;
     match roots(&pem) {
@@ -253,14 +256,14 @@ fn loaded(file: &Path) -> Result<Arc<RootCertStore>, CallError> {
     }
 }
 
-/// What is not a certificate, or none that rustls takes, is left out, as OpenSSL does. None left: nothing.
+/// Parses certificates. Entries that rustls does not accept are skipped, as in OpenSSL. Returns `None` if none is left.
 fn roots(pem: &[u8]) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
     (!roots.is_empty()).then_some(roots)
 }
 
-/// Verifies the chain, where that is wished, and then the pins.
+/// Verifies the chain, if the options ask for it, and then the pins.
 #[derive(Debug)]
 struct Verifier {
     chain: Option<Arc<WebPkiServerVerifier>>,
@@ -320,7 +323,7 @@ fn sha256(bytes: &[u8]) -> rustls::crypto::hash::Output {
     suite.common.hash_provider.hash(bytes)
 }
 
-/// A failed handshake, as libcurl with OpenSSL tells it.
+/// The error of a failed handshake, as libcurl with OpenSSL reports it.
 pub(crate) fn refused(error: &std::io::Error, host: &str, port: u16) -> CallError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let tls = |what: String| CallError::declined(Reason::Tls, code::SSL_CONNECT, what);

@@ -1,9 +1,10 @@
-//! The access log: entries go through a bounded queue to one writer, so a slow disk never holds up a request.
+//! The access log: entries go through a bounded queue to one writer, so a slow disk never delays a request.
 //!
-//! When the queue is full the entry is dropped and `hearth_access_log_dropped_total` counts it.
+//! When the queue is full, the entry is dropped and counted by `hearth_access_log_dropped_total`.
 //!
 //! Invariants
-//! - Only the writer opens the file anew, between two writes: no line is lost or torn by it, and no request waits for it.
+//! - Only the writer reopens the file, between two writes: no line is lost or split by it, and no request waits for
+//!   it.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -25,36 +26,37 @@ use traces::Context;
 use crate::answer_body::Account;
 use crate::options::{AccessLog, AccessLogFormat, AccessLogTarget};
 
-/// Entries that wait for the writer.
+/// Maximum number of entries waiting for the writer.
 const QUEUE: usize = 8192;
 
-/// The sending end.
+/// The sending end of the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     sender: mpsc::Sender<Option<Box<Record>>>,
     renamed: Arc<AtomicBool>,
 }
 
-/// The file of an access log, for whoever renames it.
+/// Handle of an access log file, for log rotation.
 #[derive(Clone, Debug)]
 pub struct AccessLogFile {
-    /// The log ends when there are no more requests, not when nobody renames it any more.
+    /// A weak sender: the log ends with the last request, even while handles for rotation exist.
     sender: mpsc::WeakSender<Option<Box<Record>>>,
     renamed: Arc<AtomicBool>,
 }
 
 impl AccessLogFile {
-    /// Has the file opened anew by its name. Where that fails, lines go on to the one that is open, and the log says so.
+    /// Reopens the file by its path. If that fails, lines are still written to the open file, and the failure is
+    /// logged.
     pub fn reopen(&self) {
         self.renamed.store(true, Ordering::Release);
         if let Some(sender) = self.sender.upgrade() {
-            // Whom a full queue keeps busy looks without being woken.
+            // A full queue keeps the writer busy, so it sees the flag without being woken.
             let _full = sender.try_send(None).is_err();
         }
     }
 }
 
-/// One request, of which the end is not known yet.
+/// The entry of a request that has not ended yet.
 pub(crate) struct Entry {
     log: Log,
     record: Box<Record>,
@@ -72,7 +74,7 @@ struct Record {
     agent: Option<HeaderValue>,
     id: RequestId,
     trace: Option<Context>,
-    /// Where there are several.
+    /// Name of the application, if there are several.
     application: Option<Arc<str>>,
     status: StatusCode,
     sent: u64,
@@ -81,7 +83,7 @@ struct Record {
 }
 
 impl Log {
-    /// Opens the target and starts the writer, which ends once all senders are gone.
+    /// Opens the target and starts the writer, which ends when all senders are dropped.
     pub(crate) fn open(options: &AccessLog) -> io::Result<(Self, JoinHandle<()>)> {
         let mut target: Box<dyn Write + Send> = match &options.target {
             AccessLogTarget::Stdout => Box::new(io::stdout()),
@@ -99,7 +101,7 @@ impl Log {
             while let Some(entry) = entries.blocking_recv() {
                 lines.clear();
                 let mut next = Some(entry);
-                // What has gathered meanwhile goes out in the same write, up to a wish to open the file anew.
+                // Waiting entries are written together, up to a request to reopen the file.
                 while let Some(Some(record)) = next {
                     record.format(format, &mut lines);
                     next = if lines.len() < 32 << 10 { entries.try_recv().ok() } else { None };
@@ -111,7 +113,7 @@ impl Log {
                     failed = true;
                     tracing::error!(error = %error, "access log cannot be written");
                 }
-                // After each write, whether it was that wish that ended it: with a full queue it could not be sent.
+                // Checked after each write, because with a full queue the request to reopen could not be sent.
                 if let Some(place) = &place
                     && renamed.swap(false, Ordering::AcqRel)
                     && let Some(file) = opened_anew(place)
@@ -124,12 +126,12 @@ impl Log {
         Ok((log, writer))
     }
 
-    /// By which its file is opened anew.
+    /// Returns a handle to reopen the file.
     pub(crate) fn file(&self) -> AccessLogFile {
         AccessLogFile { sender: self.sender.downgrade(), renamed: Arc::clone(&self.renamed) }
     }
 
-    /// Begins an entry.
+    /// Starts an entry.
     pub(crate) fn entry(
         &self,
         parts: &Parts,
@@ -183,12 +185,12 @@ fn opened_anew(path: &Path) -> Option<File> {
 }
 
 impl Entry {
-    /// Says which of several applications it is for.
+    /// Sets the application of the request.
     pub(crate) fn of(&mut self, application: Option<&Arc<str>>) {
         self.record.application = application.cloned();
     }
 
-    /// Hands it to the writer.
+    /// Sends the entry to the writer.
     pub(crate) fn write(mut self, account: &Account, duration: Duration) {
         self.record.status = account.status;
         self.record.sent = account.sent;
@@ -200,7 +202,7 @@ impl Entry {
     }
 }
 
-/// OpenTelemetry's names where they exist.
+/// Field names are OpenTelemetry's where they exist.
 #[derive(Serialize)]
 struct Json<'r> {
     time: String,
@@ -220,7 +222,7 @@ struct Json<'r> {
     status: u16,
     #[serde(rename = "http.response.body.size")]
     sent: u64,
-    /// The application broke off its answer.
+    /// The application aborted its response.
     #[serde(skip_serializing_if = "is_false")]
     cut: bool,
     duration_ms: f64,
@@ -311,7 +313,8 @@ fn write(out: &mut String, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("a string takes everything");
 }
 
-/// As Apache does: quotes and backslashes escaped, bytes that are not printable ASCII as `\xHH`.
+/// Escapes as Apache does: quotes and backslashes with a backslash, other bytes that are not printable ASCII as
+/// `\xHH`.
 fn escape(bytes: &[u8], out: &mut String) {
     for byte in bytes {
         match byte {
@@ -325,11 +328,11 @@ fn escape(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// Year, month, day, hour, minute, second in UTC, and the milliseconds.
+/// Returns year, month, day, hour, minute and second in UTC, and the milliseconds.
 fn civil(time: SystemTime) -> ([u64; 6], u32) {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Days since 0000-03-01 in the proleptic Gregorian calendar, by eras of 400 years.
+    // Days since 0000-03-01 in the proleptic Gregorian calendar, computed by eras of 400 years.
     let days = days + 719_468;
     let era = days / 146_097;
     let of_era = days % 146_097;

@@ -1,4 +1,4 @@
-//! The body of an answer on its way out, whatever makes it, and the account of its request that closes with it.
+//! The body of a response being sent, and the accounting of its request, which ends with it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,28 +19,29 @@ use crate::phase::PhaseCell;
 use crate::realtime::EventStream;
 use crate::trace;
 
-/// Why an answer broke off after its head: the connection (or the HTTP/2 stream) is cut.
+/// The error of a response that was aborted after its head. The connection or HTTP/2 stream is reset.
 pub(crate) type CutError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An answer's body.
+/// The body of a response.
 pub(crate) struct AnswerBody<B> {
     source: Source<B>,
     account: Account,
-    /// Told at the next look: hyper then has sent what it held, the head above all, and a client sees a broken answer, not none.
+    /// Reported at the next poll: hyper has then sent the head, so the client sees an aborted response instead of
+    /// none.
     broken: Option<CutError>,
-    /// The client has taken everything and waits for more.
+    /// The client has received everything so far and waits for more.
     awaited: bool,
 }
 
-/// What makes the bytes.
+/// The source of the bytes.
 pub(crate) enum Source<B> {
     Empty,
     Whole(Bytes),
     File(FileBody),
     Application(BufferedBody<B>),
-    /// Of channels.
+    /// An event stream of channels.
     Events(EventStream),
-    /// `None` once the application's body has ended.
+    /// A compressed body; `None` once the application's body has ended.
     Encoded(Option<BufferedBody<B>>, Encoder),
 }
 
@@ -54,7 +55,7 @@ impl<B> AnswerBody<B>
 where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
 {
-    /// Whether a worker is still at it, so that [`AnswerBody::poll_fill`] has, or may have later, something to do.
+    /// Returns whether a worker still produces the body, so that [`AnswerBody::poll_fill`] may have work.
     pub(crate) fn may_fill(&self) -> bool {
         match &self.source {
             Source::Application(body) | Source::Encoded(Some(body), _) => body.may_fill(),
@@ -62,7 +63,7 @@ where
         }
     }
 
-    /// Takes what the worker sends while the client does not read: [`BufferedBody::poll_fill`].
+    /// Buffers what the worker sends while the client does not read: [`BufferedBody::poll_fill`].
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) {
         if let Source::Application(body) | Source::Encoded(Some(body), _) = &mut self.source {
             body.poll_fill(cx, self.awaited);
@@ -171,25 +172,25 @@ where
     }
 }
 
-/// What is known about a request when its answer ends; counted and logged when dropped, however it ended.
+/// The accounting of a request. It is counted and logged on drop, however the response ended.
 pub(crate) struct Account {
     pub(crate) started: Instant,
     pub(crate) method: Method,
     pub(crate) status: StatusCode,
     pub(crate) metrics: Arc<FrontMetrics>,
     pub(crate) entry: Option<Entry>,
-    /// Set idle with the end of the answer: an HTTP/1.1 connection's.
+    /// Phase of an HTTP/1.1 connection, set to idle at the end of the response.
     pub(crate) phase: Option<Arc<PhaseCell>>,
-    /// Bytes of the body that were handed over for sending.
+    /// Number of body bytes passed on for sending.
     pub(crate) sent: u64,
-    /// The application broke off its answer.
+    /// The application aborted its response.
     pub(crate) cut: bool,
-    /// Of the request, where it is sampled.
+    /// Span of the request, if it is sampled.
     pub(crate) span: Option<Span>,
 }
 
 impl Account {
-    /// Says which of several applications it is for.
+    /// Sets the application of the request.
     pub(crate) fn of(&mut self, application: Option<&Arc<str>>) {
         if let Some(entry) = &mut self.entry {
             entry.of(application);

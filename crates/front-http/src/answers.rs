@@ -1,18 +1,18 @@
-//! The front's own answers: small honest pages that name the status and the request's id, and nothing of the inside.
+//! The front's own responses: small pages that name the status and the request id, and no internal details.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use pool::DispatchError;
 
-/// What the front answers itself.
+/// A response of the front itself.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: StatusCode,
-    /// One sentence for the person who reads it.
+    /// One sentence for the reader.
     pub(crate) says: &'static str,
-    /// Further fields.
+    /// Additional header fields.
     pub(crate) fields: Vec<(header::HeaderName, HeaderValue)>,
-    /// The connection cannot go on after it.
+    /// The connection must be closed after it.
     pub(crate) closes: bool,
 }
 
@@ -31,23 +31,23 @@ impl Page {
         self
     }
 
-    /// The page for a path that nothing answers.
+    /// Returns the page for a path without a resource.
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "Nothing is here.")
     }
 
-    /// The page for a host that none of several applications is for (RFC 9110, section 15.5.20).
+    /// Returns the page for a host that no application claims (RFC 9110, section 15.5.20).
     pub(crate) fn misdirected() -> Self {
         Self::new(StatusCode::MISDIRECTED_REQUEST, "This host is not served here.")
     }
 
-    /// The page for a method that does not fit.
+    /// Returns the page for an unsupported method.
     pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "This method is not allowed here.")
             .with(header::ALLOW, HeaderValue::from_static(allow))
     }
 
-    /// The page for a request body that could not be read.
+    /// Returns the page for a request body that could not be read.
     pub(crate) fn body_failed(status: StatusCode) -> Self {
         let says = match status {
             StatusCode::PAYLOAD_TOO_LARGE => "The request body is larger than this server takes.",
@@ -59,13 +59,13 @@ impl Page {
         Self::new(status, says).closing()
     }
 
-    /// The page for a request for which there is no room now.
+    /// Returns the page for a request without capacity.
     pub(crate) fn busy() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "The server is busy. Please try again soon.")
             .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    /// The page for a request that got no answer from PHP.
+    /// Returns the page for a request to which PHP gave no response.
     pub(crate) fn dispatch_failed(error: &DispatchError) -> Self {
         match error {
             DispatchError::Overloaded { .. } => Self::busy(),
@@ -89,7 +89,7 @@ impl Page {
         }
     }
 
-    /// As the client likes it: JSON, HTML, or plain text when it names neither.
+    /// Renders the page as JSON, HTML, or plain text, according to the request's `Accept`.
     pub(crate) fn render(self, request: &HeaderMap, id: &str) -> Response<Bytes> {
         let status = self.status.as_u16();
         let reason = self.status.canonical_reason().unwrap_or("Error");
@@ -135,7 +135,7 @@ enum Kind {
     Plain,
 }
 
-/// Of JSON and HTML the one named first.
+/// Returns the first of JSON and HTML that the request names.
 fn preferred(request: &HeaderMap) -> Kind {
     let accepts = request.get_all(header::ACCEPT);
     let types = accepts.iter().filter_map(|value| value.to_str().ok());

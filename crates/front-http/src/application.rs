@@ -1,4 +1,4 @@
-//! What answers requests that no file answers: PHP's pool, or a test's own application.
+//! The interface to the application behind the front: the PHP pool, or an application of a test.
 
 use std::future::Future;
 
@@ -9,15 +9,16 @@ use pool::{DispatchError, Pool, ResponseBody};
 
 use crate::request_body::RequestBody;
 
-/// Answers requests. The front calls it with a [`pool::RequestContext`] in the request's extensions and an origin-form URI.
+/// Answers requests. The front calls it with a [`pool::RequestContext`] in the request's extensions and an
+/// origin-form URI.
 pub trait Application: Send + Sync + 'static {
-    /// The body of an answer. An error in it means that the answer was cut.
+    /// The body of a response. An error means that the response was aborted.
     type Body: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>
         + Send
         + Unpin
         + 'static;
 
-    /// Answers one request. Dropped before it is done when the client goes away.
+    /// Answers one request. The future is dropped early if the client disconnects.
     fn call(
         &self,
         request: Request<RequestBody>,

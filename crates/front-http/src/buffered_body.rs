@@ -1,11 +1,13 @@
-//! Response buffering: the body of an application's answer, taken from the worker whether or not the client reads it.
+//! Response buffering: reads the application's response from the worker whether or not the client reads it.
 //!
 //! Invariants
-//! - While the client reads as fast as the worker writes, bytes pass through: no copy, no queue, no timer. A body whose size is known from the
-//!   start costs nothing at all.
-//! - A worker whose answer is complete is free, however much of it the client has still to read.
-//! - A worker is held only while the queue is full or its script runs on, and [`crate::stalled`] bounds how many a client that reads nothing holds.
-//! - Dropping the body, or cutting the answer, drops the application's body: the worker learns that the client is gone.
+//! - While the client reads as fast as the worker writes, bytes pass through without copy, queue or timer. A body of
+//!   known size costs nothing at all.
+//! - A worker is free once its response is complete, however much of it the client has yet to read.
+//! - A worker is blocked only while the queue is full or its script runs; [`crate::stalled`] bounds how many a client
+//!   that reads nothing can block.
+//! - Dropping the body, or aborting the response, drops the application's body, which tells the worker that the
+//!   client is gone.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,41 +22,41 @@ use crate::site::Site;
 use crate::spool::{Limits, Room, Spool, Spools};
 use crate::stalled::{Stall, StalledAnswers};
 
-/// Pieces taken in one go: then other tasks have their turn.
+/// Maximum number of pieces read at once before other tasks run.
 const PIECES_AT_ONCE: usize = 32;
 
-/// What the buffering of all answers shares.
+/// The shared state of all response buffers.
 #[derive(Debug)]
 pub(crate) struct AnswerBuffers {
     pub(crate) spools: Arc<Spools>,
-    /// Of one answer. No memory: answers are not buffered.
+    /// Limits of one response. With zero memory responses are not buffered.
     pub(crate) limits: Limits,
     pub(crate) stalled: Arc<StalledAnswers>,
     pub(crate) metrics: Arc<FrontMetrics>,
 }
 
-/// An application's body, and the bytes that were taken of it ahead of the client.
+/// An application's body with the bytes read ahead of the client.
 pub(crate) struct BufferedBody<B> {
-    /// `None` once it has ended, failed or been cut.
+    /// The body; `None` once it has ended, failed or been aborted.
     body: Option<B>,
-    /// Why it failed; reported when the client has taken all that came before.
+    /// The failure of the body, reported when the client has received everything before it.
     failure: Option<CutError>,
     buffering: Option<Buffering>,
 }
 
-/// How a body is buffered.
+/// The buffering state of a body.
 struct Buffering {
     buffers: Arc<AnswerBuffers>,
-    /// The client's; `None`: it is not known.
+    /// The client's site; `None` if it is unknown.
     site: Option<Site>,
     stall: Stall,
-    /// The bytes taken ahead. Allocated with the first of them.
+    /// Bytes read ahead, allocated with the first of them.
     ahead: Option<Box<Spool>>,
-    /// Counted as an answer in a file.
+    /// The response is counted as one in a file.
     in_file: bool,
 }
 
-/// The client read nothing, and other answers for it did not either.
+/// The client read nothing, and neither did it for its other responses.
 #[derive(Debug, thiserror::Error)]
 #[error("the client read nothing while its answers held workers")]
 struct Stalled;
@@ -63,7 +65,7 @@ impl<B> BufferedBody<B>
 where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
 {
-    /// A body for a client at `site`. One of known size is complete: it holds no worker.
+    /// Creates a body for a client at `site`. A body of known size is complete and blocks no worker.
     pub(crate) fn new(body: B, buffers: &Arc<AnswerBuffers>, site: Option<Site>) -> Self {
         let buffering = if buffers.limits.memory == 0 || body.size_hint().exact().is_some() {
             None
@@ -74,7 +76,7 @@ where
         Self { body: Some(body), failure: None, buffering }
     }
 
-    /// Whether [`BufferedBody::poll_fill`] has, or may have later, something to do.
+    /// Returns whether [`BufferedBody::poll_fill`] may have work, now or later.
     pub(crate) fn may_fill(&self) -> bool {
         self.buffering.is_some() && self.body.is_some()
     }
@@ -93,7 +95,7 @@ where
         }
     }
 
-    /// The next bytes for the client. Cancel safe.
+    /// Returns the next bytes for the client. Cancel safe.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -117,8 +119,10 @@ where
         Poll::Ready(next)
     }
 
-    /// Takes what the worker sends while the client does not read. Polled by the task that also polls for the client, each time after the client
-    /// has been given what it takes; `awaited`: it has taken everything and waits for more.
+    /// Reads what the worker sends while the client does not read.
+    ///
+    /// It is polled by the task that also polls for the client, each time after the client received what it accepts.
+    /// `awaited` says that the client has received everything and waits for more.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, awaited: bool) {
         let Self { body, failure, buffering: Some(buffering) } = self else { return };
         for taken in 0.. {
@@ -152,7 +156,8 @@ where
 }
 
 impl Buffering {
-    /// Whether the next piece has a place. A disk that is full means no: the worker waits, as it would for the client itself.
+    /// Returns whether there is room for the next piece. A full disk counts as no room: the worker waits, as it would
+    /// for the client itself.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(ahead) = &mut self.ahead else { return true };
         let room = matches!(ahead.poll_room(cx), Poll::Ready(Ok(Room::Free)));
@@ -170,7 +175,8 @@ impl Buffering {
             .append(piece);
     }
 
-    /// Ready when the answer has to be cut: bytes wait for a client that holds more workers than it may.
+    /// Ready when the response must be aborted, because bytes wait for a client that blocks more workers than
+    /// allowed.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(site) = self.site else { return Poll::Pending };
         self.stall.poll(&self.buffers.stalled, site, cx)

@@ -1,10 +1,12 @@
-//! Which of several applications a request is for: by the host that it asks for, then by its path.
+//! Selects the application of a request by its host, then by its path.
 //!
 //! Invariants
-//! - The most specific claim wins: a host by its name, then by the longest `*.` that it is below, then any; of those with the same host, the longest path.
-//! - A path is claimed by whole segments of its decoded form, the one that files and scripts are found by: no spelling of it leads elsewhere.
-//! - Where one application answers everything, nothing is looked at.
-//! - Choosing allocates nothing, whatever a client sends.
+//! - The most specific claim wins: an exact host, then the longest matching `*.` host, then any host; with the same
+//!   host the longest path.
+//! - Paths are compared by whole segments of the decoded form that is also used to find files and scripts, so no
+//!   spelling bypasses a claim.
+//! - With a single application that claims everything, nothing is compared.
+//! - Selecting allocates nothing, whatever a client sends.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,21 +15,22 @@ use std::str::FromStr;
 use crate::request_head::is_valid_host;
 use crate::route;
 
-/// The longest name of a host (RFC 1035, section 2.3.4).
+/// Maximum length of a host name (RFC 1035, section 2.3.4).
 const LONGEST_HOST: usize = 255;
 
-/// Whose requests: a name, everything below one, or anybody's.
+/// The host part of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostClaim {
-    /// Whatever is asked for, and requests that name no host.
+    /// Matches every host, and requests without a host.
     Any,
-    /// `shop.example.com`, in lower case.
+    /// Matches one host in lower case, for example `shop.example.com`.
     Exact(String),
-    /// `*.example.com`: `a.example.com` and `a.b.example.com`, not `example.com` itself. Without the `*.`, in lower case.
+    /// Matches subdomains of any depth: `*.example.com` matches `a.example.com` and `a.b.example.com`, not
+    /// `example.com` itself. Stored without the `*.`, in lower case.
     Below(String),
 }
 
-/// A text that names no host.
+/// The error for a text that is not a host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a host's name")]
 pub struct NoHost;
@@ -38,7 +41,7 @@ impl FromStr for HostClaim {
     fn from_str(text: &str) -> Result<Self, NoHost> {
         let (text, below) = text.strip_prefix("*.").map_or((text, false), |below| (below, true));
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-        // An address of IPv6 stands in brackets, as in a Host field.
+        // An IPv6 address has brackets, as in a Host field.
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         let fits = match bare {
             Some(address) => !below && address.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -65,17 +68,17 @@ impl fmt::Display for HostClaim {
     }
 }
 
-/// Begins a path: `/legacy` for itself and everything below it, empty for all.
+/// The path part of a claim: `/legacy` matches itself and everything below it; empty matches all paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathClaim(String);
 
-/// A text that begins no path.
+/// The error for a text that is not a path prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a decoded path without dot segments and `*`")]
 pub struct NoPath;
 
 impl PathClaim {
-    /// `/legacy`, or nothing for all paths.
+    /// Returns the prefix, for example `/legacy`; empty for all paths.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -85,24 +88,24 @@ impl FromStr for PathClaim {
     type Err = NoPath;
 
     fn from_str(text: &str) -> Result<Self, NoPath> {
-        // `/legacy/*` is how others write what `/legacy` means here, and a folder of that name nobody has.
+        // `/legacy/*` is rejected because it is another notation for `/legacy`, and no real folder has that name.
         let fits = !text.contains(['%', '?', '#', '*', '\\', '\0'])
             && route::clean(text).is_ok_and(|clean| clean.as_bytes() == text.as_bytes());
         if fits { Ok(Self(text.trim_end_matches('/').to_owned())) } else { Err(NoPath) }
     }
 }
 
-/// Requests that are for an application.
+/// A set of requests that belong to an application.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// The host that is asked for.
+    /// The host.
     pub host: HostClaim,
-    /// How the path begins.
+    /// The path prefix.
     pub path: PathClaim,
 }
 
 impl Claim {
-    /// All requests.
+    /// Returns a claim that matches all requests.
     pub const fn everything() -> Self {
         Self { host: HostClaim::Any, path: PathClaim(String::new()) }
     }
@@ -118,16 +121,16 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Nobody claims a request.
+/// The reasons why no application claims a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unclaimed {
-    /// This host is nobody's.
+    /// No application claims the host.
     Host,
-    /// The host is somebody's, and this path of it nobody's.
+    /// Applications claim the host, but not this path.
     Path,
 }
 
-/// Beginnings of paths with the number of an application, the longest first.
+/// Path prefixes with the number of their application, the longest first.
 #[derive(Debug, Default)]
 struct Paths(Vec<(Box<[u8]>, usize)>);
 
@@ -146,7 +149,7 @@ impl Paths {
     }
 }
 
-/// The claims of several applications, which are counted from 0.
+/// The claims of several applications, which are numbered from 0.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     exact: HashMap<Box<[u8]>, Paths>,
@@ -155,7 +158,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// `claims`, with the number of the application whose each is.
+    /// Creates the table from claims with the number of their application.
     pub(crate) fn new<'c>(claims: impl IntoIterator<Item = (&'c Claim, usize)>) -> Self {
         let mut all = Self::default();
         for (Claim { host, path }, number) in claims {
@@ -169,11 +172,11 @@ impl Claims {
         all
     }
 
-    /// The application that a request is for. `host`: without a port; `path`: cleaned.
+    /// Returns the application of a request. `host` has no port; `path` is normalised.
     pub(crate) fn choose(&self, host: &str, path: &[u8]) -> Result<usize, Unclaimed> {
         let mut lower = [0; LONGEST_HOST];
         let host = host.strip_suffix('.').unwrap_or(host).as_bytes();
-        // No claim is as long as one that does not fit.
+        // A host that does not fit is longer than any claim.
         let host = match lower.get_mut(..host.len()) {
             Some(lower) => {
                 lower.copy_from_slice(host);

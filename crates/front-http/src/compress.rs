@@ -1,8 +1,8 @@
-//! Compression of PHP's answers.
+//! Compression of PHP's responses.
 //!
 //! Invariants
-//! - What PHP has flushed reaches the client: whenever PHP pauses, everything compressed so far goes out.
-//! - An answer that PHP has encoded, ranged or marked `no-transform` is passed on as it is.
+//! - Flushed output reaches the client: whenever PHP pauses, everything compressed so far is sent.
+//! - A response that PHP has encoded, ranged or marked `no-transform` is passed on unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -17,13 +17,13 @@ use tokio::io::AsyncWrite;
 
 use crate::encoding::{Accepted, Coding};
 
-/// Answers of a known smaller size are not worth it.
+/// Responses known to be smaller are not compressed.
 const MIN_SIZE: u64 = 1024;
 
-/// Output is handed on once this much of it has gathered.
+/// Output is passed on in batches of this size.
 const BATCH: usize = 16 << 10;
 
-/// Whether bodies of this type become smaller.
+/// Returns whether bodies of this type are worth compressing.
 pub(crate) fn is_compressible(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     let Some((kind, subtype)) = essence.split_once('/') else { return false };
@@ -59,7 +59,7 @@ pub(crate) fn is_compressible(content_type: &str) -> bool {
     }
 }
 
-/// Chooses a coding for an answer of PHP and adapts its head. `None`: pass it on.
+/// Selects a coding for a response of PHP and adapts its head. `None` means to pass it on unchanged.
 pub(crate) fn choose(
     accept_encoding: Option<&HeaderValue>,
     answer: &mut Parts,
@@ -88,7 +88,7 @@ pub(crate) fn choose(
     headers.insert(header::CONTENT_ENCODING, coding.value());
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::ACCEPT_RANGES);
-    // The digest of RFC 1864 was of other bytes.
+    // The digest of RFC 1864 belongs to the uncompressed bytes.
     headers.remove("content-md5");
     if let Some(etag) = headers.get(header::ETAG)
         && etag.as_bytes().starts_with(b"\"")
@@ -112,14 +112,14 @@ fn add_vary(headers: &mut HeaderMap) {
     }
 }
 
-/// Compresses chunk by chunk into memory.
+/// Compresses a body chunk by chunk in memory.
 pub(crate) struct Encoder {
     stream: Stream,
-    /// Went in since the last flush.
+    /// Bytes were written since the last flush.
     unflushed: bool,
 }
 
-// Levels for answers made while a client waits: zstd 3, brotli 4 and gzip 5 take 2 to 6 ns a byte.
+// Levels for responses compressed while a client waits: zstd 3, brotli 4 and gzip 5 take 2 to 6 ns a byte.
 enum Stream {
     Zstd(Box<ZstdEncoder<Vec<u8>>>),
     Brotli(Box<BrotliEncoder<Vec<u8>>>),
@@ -142,7 +142,7 @@ impl Encoder {
         Self { stream, unflushed: false }
     }
 
-    /// Takes a chunk; gives output once a batch of it has gathered.
+    /// Compresses a chunk; returns output once a batch is complete.
     pub(crate) fn write(&mut self, mut bytes: &[u8]) -> io::Result<Option<Bytes>> {
         self.unflushed |= !bytes.is_empty();
         while !bytes.is_empty() {
@@ -155,7 +155,7 @@ impl Encoder {
         Ok(if self.output().len() >= BATCH { self.take() } else { None })
     }
 
-    /// Everything that went in comes out.
+    /// Returns all output for the bytes written so far.
     pub(crate) fn flush(&mut self) -> io::Result<Option<Bytes>> {
         if self.unflushed {
             self.unflushed = false;
@@ -164,7 +164,7 @@ impl Encoder {
         Ok(self.take())
     }
 
-    /// The end of the coded stream.
+    /// Returns the end of the coded stream.
     pub(crate) fn finish(&mut self) -> io::Result<Option<Bytes>> {
         self.drive(|stream, cx| Pin::new(stream).poll_shutdown(cx))?;
         Ok(self.take())

@@ -1,20 +1,20 @@
-//! Whether a client already has what it asks for, and which part of it it wants (RFC 9110, sections 13 and 14).
+//! Conditional and range requests (RFC 9110, sections 13 and 14).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// What identifies one version of a file.
+/// Identifies one version of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Validators {
     pub(crate) etag: HeaderValue,
-    /// Whole seconds, as HTTP's dates are.
+    /// Modification time in whole seconds, as in HTTP dates.
     pub(crate) modified: SystemTime,
 }
 
 impl Validators {
-    /// From a file's size and its modification time in nanoseconds. Strong: two contents of one size within one nanosecond
-    /// of the file system's clock are not to be had. `coding` tells precompressed variants apart.
+    /// Creates validators from a file's size and modification time in nanoseconds. The tag is strong, because two
+    /// versions of one size do not occur within a nanosecond. `coding` distinguishes precompressed variants.
     pub(crate) fn of(size: u64, modified: SystemTime, coding: &str) -> Self {
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         let dash = if coding.is_empty() { "" } else { "-" };
@@ -26,18 +26,18 @@ impl Validators {
     }
 }
 
-/// What a conditional GET or HEAD comes to.
+/// The result of a conditional GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Go on.
+    /// The condition holds: send the file.
     Holds,
-    /// 304.
+    /// The client has the current version: 304.
     NotModified,
-    /// 412.
+    /// A precondition failed: 412.
     Failed,
 }
 
-/// RFC 9110, section 13.2.2.
+/// Evaluates the conditions in the order of RFC 9110, section 13.2.2.
 pub(crate) fn evaluate(headers: &HeaderMap, now: &Validators) -> Condition {
     if let Some(wanted) = text(headers, header::IF_MATCH) {
         if !lists(wanted, now, false) {
@@ -73,7 +73,7 @@ fn date(headers: &HeaderMap, name: header::HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(text(headers, name)?).ok()
 }
 
-/// Whether a list of entity tags has ours. Ours holds no comma.
+/// Returns whether a list of entity tags contains ours, which contains no comma.
 fn lists(list: &str, now: &Validators, weak: bool) -> bool {
     list.split(',').map(str::trim).any(|tag| {
         tag == "*"
@@ -83,24 +83,24 @@ fn lists(list: &str, now: &Validators, weak: bool) -> bool {
     })
 }
 
-/// Which part of a file is wanted.
+/// The requested part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of it: 200.
+    /// The whole file: 200.
     Whole,
-    /// From a byte to a byte, both included: 206.
+    /// A range of bytes, both ends included: 206.
     Range {
         /// First byte.
         first: u64,
         /// Last byte.
         last: u64,
     },
-    /// Nothing that exists: 416.
+    /// The range does not exist: 416.
     Unsatisfiable,
 }
 
-/// The range of a GET. Several ranges are answered with the whole file, which RFC 9110 (section 14.2) allows: they are how
-/// a small request makes a large answer.
+/// Returns the range of a GET. Several ranges are answered with the whole file, as RFC 9110 (section 14.2) allows,
+/// because they let a small request cause a large response.
 pub(crate) fn part(headers: &HeaderMap, size: u64, now: &Validators) -> Part {
     let Some(range) = text(headers, header::RANGE) else { return Part::Whole };
     if let Some(condition) = text(headers, header::IF_RANGE) {
@@ -118,7 +118,7 @@ pub(crate) fn part(headers: &HeaderMap, size: u64, now: &Validators) -> Part {
 
 pub(crate) fn parse_range(range: &str, size: u64) -> Part {
     let parse = |text: &str| -> Option<u64> {
-        // `u64::from_str` takes a plus sign; RFC 9110 does not.
+        // `u64::from_str` accepts a plus sign; RFC 9110 does not.
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }

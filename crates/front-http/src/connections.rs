@@ -1,10 +1,13 @@
-//! The table of open connections: it bounds them, counts them by client address, and closes idle ones while further clients wait.
+//! The table of open connections: it limits them, counts them by client address, and closes idle ones while clients
+//! wait.
 //!
 //! Invariants
-//! - A connection with a request under way is never closed here. One that gets its request just then answers it first.
-//! - A request takes no lock of the table: only the start and the end of a connection do. The table is scanned only while every place is
-//!   taken and a client waits, for a twentieth of the time at most.
-//! - While fewer than a sixteenth of the places are free, an address above its share gets no further one but in place of its own.
+//! - A connection with a request in progress is never closed here. A connection that receives a request at that
+//!   moment answers it first.
+//! - A request takes no lock of the table; only the start and end of a connection do. The table is scanned only while
+//!   all places are taken and a client waits, for at most a twentieth of the time.
+//! - While fewer than a sixteenth of the places are free, an address above its share gets a further place only in
+//!   exchange for one of its own.
 //! - Trusted proxies and unix sockets have no share.
 
 use std::collections::HashMap;
@@ -23,16 +26,16 @@ use crate::options::Options;
 use crate::phase::{Phase, PhaseCell};
 use crate::site::Site;
 
-/// How often the table may be scanned while clients wait.
+/// Minimum time between two scans while clients wait.
 const SCAN: Duration = Duration::from_millis(25);
-/// A scan may take this part of the time.
+/// Inverse of the fraction of time that scans may take.
 const SCAN_PART: u32 = 20;
-/// This part of the places is closed at once, so that the next clients need no scan.
+/// Inverse of the fraction of places closed at once, so that the next clients need no scan.
 const BATCH_PART: usize = 32;
 const LARGEST_BATCH: usize = 256;
-/// While fewer places than this part are free, shares hold.
+/// Shares apply while fewer than this fraction of the places (its inverse) is free.
 const CROWDED_PART: usize = 16;
-/// Addresses in a report.
+/// Maximum number of addresses in a report.
 const TOP: usize = 10;
 
 /// The connections of a front.
@@ -40,7 +43,7 @@ const TOP: usize = 10;
 pub struct Connections {
     limit: usize,
     share: usize,
-    /// Descriptors from this number on are not for clients.
+    /// Descriptors from this number on are reserved and not used for clients.
     ceiling: RawFd,
     slots: Arc<Semaphore>,
     table: Mutex<Table>,
@@ -52,15 +55,15 @@ struct Table {
     next: u64,
     entries: HashMap<u64, Entry>,
     clients: HashMap<IpAddr, Held>,
-    /// Connections that were closed and have not been replaced yet by others of addresses above their share.
+    /// Connections closed above their address's share and not yet replaced.
     credit: usize,
-    /// The last scan found as many connections to close as it was to: there may be more.
+    /// The last scan found as many connections to close as it was looking for, so there may be more.
     more: bool,
-    /// Most connections since somebody asked.
+    /// Maximum number of connections since the last report.
     peak: usize,
-    /// No scan before this.
+    /// No scan takes place before this time.
     next_scan: Option<Instant>,
-    /// When a connection was last refused, and to which address.
+    /// Time and address of the last rejected connection.
     refused: Option<(Instant, IpAddr)>,
 }
 
@@ -75,12 +78,12 @@ struct Held {
 struct Entry {
     client: Client,
     phase: Arc<PhaseCell>,
-    /// Ends the connection when no request is under way.
+    /// Closes the connection when no request is in progress.
     close: CancellationToken,
     closing: bool,
 }
 
-/// Whose connection it is.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Client {
     address: Option<IpAddr>,
@@ -88,7 +91,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Not known yet, or on a unix socket.
+    /// A client that is not known yet, or is on a unix socket.
     pub(crate) const UNKNOWN: Self = Self { address: None, has_share: false };
 
     pub(crate) fn at(address: IpAddr, trusted: bool) -> Self {
@@ -96,7 +99,7 @@ impl Client {
     }
 }
 
-/// An open connection; its place is free when this is dropped.
+/// An open connection; its place becomes free on drop.
 #[derive(Debug)]
 pub(crate) struct Open {
     connections: Arc<Connections>,
@@ -105,7 +108,7 @@ pub(crate) struct Open {
     _slot: OwnedSemaphorePermit,
 }
 
-/// The address has more than its share while places are short.
+/// The error for an address above its share while places are scarce.
 #[derive(Debug)]
 pub(crate) struct AboveShare;
 
@@ -122,7 +125,8 @@ impl Connections {
         })
     }
 
-    /// A free place. While there is none and `waits` says that a client waits, idle connections are closed. Cancel safe.
+    /// Waits for a free place. While there is none and `waits` says that a client waits, idle connections are closed.
+    /// Cancel safe.
     pub(crate) async fn slot(&self, waits: impl Fn() -> bool) -> OwnedSemaphorePermit {
         loop {
             if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
@@ -138,13 +142,13 @@ impl Connections {
         }
     }
 
-    /// Whether a client may have this descriptor, or is to leave it to the rest of the server. Descriptors are numbered from the lowest that
-    /// is free, so a number tells how many are open.
+    /// Returns whether a client may use this descriptor, or whether it is reserved for the rest of the server. The
+    /// kernel assigns the lowest free number, so a number shows how many are open.
     pub(crate) fn may_have(&self, descriptor: RawFd) -> bool {
         descriptor < self.ceiling
     }
 
-    /// Waits until clients may have descriptors again. `any` is some open one. Cancel safe.
+    /// Waits until clients may use descriptors again. `any` is any open one. Cancel safe.
     pub(crate) async fn descriptor(&self, any: &impl AsFd, waits: impl Fn() -> bool) {
         let is_free = || {
             let next = rustix::io::fcntl_dupfd_cloexec(any, 0);
@@ -158,7 +162,7 @@ impl Connections {
         }
     }
 
-    /// Enters a connection that was accepted. `close` ends it when no request is under way.
+    /// Adds an accepted connection. `close` ends it when no request is in progress.
     pub(crate) fn open(
         self: &Arc<Self>,
         slot: OwnedSemaphorePermit,
@@ -180,7 +184,8 @@ impl Connections {
         Ok(open)
     }
 
-    /// Closes some of the connections that wait for their clients. Seldom enough, however often it is called.
+    /// Closes some of the connections that wait for their clients. Calls more frequent than the scan interval do
+    /// nothing.
     pub(crate) fn make_room(&self) {
         let started = Instant::now();
         let mut table = self.table();
@@ -198,7 +203,7 @@ impl Connections {
         }
         table.credit = tokens.len();
         table.more = tokens.len() == batch;
-        // What is left to close is closed when it is needed; where nothing is left, a look costs and does not help.
+        // If more can be closed, the next call scans at once; otherwise scanning would cost time without effect.
         let pause = if table.more { Duration::ZERO } else { SCAN };
         table.next_scan = Some(started + pause.max(started.elapsed() * SCAN_PART));
         drop(table);
@@ -211,24 +216,24 @@ impl Connections {
         }
     }
 
-    /// Most connections at once since the last call.
+    /// Returns the maximum number of connections since the last call.
     pub fn take_peak(&self) -> usize {
         let mut table = self.table();
         let open = table.entries.len();
         std::mem::replace(&mut table.peak, open)
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub fn len(&self) -> usize {
         self.table().entries.len()
     }
 
-    /// Whether none is open.
+    /// Returns whether no connection is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What there is now, for people and programs.
+    /// Returns the current state for people and programs.
     pub fn report(&self) -> ClientReport {
         let mut report =
             ClientReport { limit: self.limit, share: self.share, ..ClientReport::default() };
@@ -259,7 +264,7 @@ impl Connections {
     }
 }
 
-/// An address as it is shown: of IPv6 the network of the client.
+/// Returns the display form of an address; for IPv6 the client's network.
 fn name(client: IpAddr) -> String {
     match client {
         IpAddr::V4(_) => client.to_string(),
@@ -282,7 +287,7 @@ impl Table {
         self.entries.iter().filter_map(waiting).collect()
     }
 
-    /// How many connections addresses have above their share.
+    /// Returns how many connections each address has above its share.
     fn excess(&self, share: usize) -> HashMap<IpAddr, usize> {
         let above = self.clients.iter().filter(|(_, held)| held.has_share && held.open > share);
         above.map(|(client, held)| (*client, held.open - share)).collect()
@@ -300,7 +305,7 @@ impl Table {
 }
 
 impl Open {
-    /// Says whose connection it is, once that is known.
+    /// Sets the client of a connection once it is known.
     pub(crate) fn is_of(&self, client: Client) -> Result<(), AboveShare> {
         let connections = &self.connections;
         let Some(address) = client.address else { return Ok(()) };
@@ -318,7 +323,7 @@ impl Open {
         if !client.has_share || open <= connections.share || !crowded {
             return Ok(());
         }
-        // In place of one that is idle: those of addresses above their share are closed first.
+        // Takes the place of an idle connection; those of addresses above their share are closed first.
         if table.credit == 0 {
             drop(table);
             connections.make_room();
@@ -347,28 +352,28 @@ impl Drop for Open {
     }
 }
 
-/// The connections of clients at one moment, and how often limits on clients applied since the start.
+/// The clients' connections at one moment, and how often client limits applied since the start.
 #[derive(Clone, Debug, Default)]
 pub struct ClientReport {
-    /// Most connections at once.
+    /// Maximum number of connections.
     pub limit: usize,
-    /// Most of one address while places are short.
+    /// Maximum number for one address while places are scarce.
     pub share: usize,
-    /// Connections that are open.
+    /// Open connections.
     pub open: usize,
-    /// Connections with a request under way.
+    /// Connections with a request in progress.
     pub busy: usize,
     /// Connections between two requests.
     pub idle: usize,
-    /// Connections whose first request has not come, or whose next one has begun to come.
+    /// Connections whose first request has not arrived, or whose next one is incomplete.
     pub unfinished: usize,
-    /// Connections whose client does not take what was written to it at this moment.
+    /// Connections whose client currently does not read what was written.
     pub not_reading: usize,
-    /// Addresses with a connection; an IPv6 /64 is one.
+    /// Addresses with a connection; an IPv6 /64 counts as one.
     pub clients: usize,
-    /// The addresses with most connections, the first with most.
+    /// Addresses with the most connections, in descending order.
     pub most: Vec<(String, usize)>,
-    /// The address to which a connection was last refused because of its share, and how long ago.
+    /// Address of the last connection rejected because of its share, and how long ago.
     pub refused: Option<(String, Duration)>,
     /// How often each limit applied.
     pub limited: Vec<(ClientLimit, u64)>,

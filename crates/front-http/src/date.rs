@@ -1,8 +1,9 @@
-//! The `Date` field of answers (RFC 9110, section 6.6.1), formatted once a second in each thread.
+//! The `Date` field of responses (RFC 9110, section 6.6.1), formatted once a second in each thread.
 //!
 //! Invariants
-//! - The value follows the system's clock in both directions. hyper's own cache keeps its value until the clock passes it
-//!   again: after the clock was set back by an hour, HTTP/1.1 answers would carry a date of the future for an hour.
+//! - The value follows the system's clock in both directions. hyper's own cache keeps its value until the clock
+//!   passes it again: after the clock was set back by an hour, HTTP/1.1 responses would carry a future date for an
+//!   hour.
 
 use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +14,7 @@ thread_local! {
     static CACHE: RefCell<Cache> = const { RefCell::new(Cache(None)) };
 }
 
-/// Returns the `Date` of now.
+/// Returns the current `Date`.
 pub(crate) fn now() -> HeaderValue {
     CACHE.with_borrow_mut(|cache| cache.at(SystemTime::now()))
 }

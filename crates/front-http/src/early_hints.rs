@@ -1,7 +1,8 @@
-//! 1xx answers over HTTP/1.1, which hyper's server cannot send: written into the byte stream between two messages.
+//! 1xx responses over HTTP/1.1, which hyper's server cannot send. They are injected into the byte stream between two
+//! messages.
 //!
-//! hyper flushes its buffer before it waits for the application, and it calls `poll_flush` on the stream only with an empty
-//! buffer. So a flush after a request has come in is a message boundary, and stays one until the next write.
+//! hyper flushes its buffer before it waits for the application, and it calls `poll_flush` on the stream only with an
+//! empty buffer. A flush after a request was received is therefore a message boundary, until the next write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +11,17 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use pool::HintSender;
 
-/// The most bytes of hints that wait to be written; further ones are dropped.
+/// Maximum number of waiting bytes; further hints are dropped.
 const MAX_WAITING: usize = 64 << 10;
 
-/// Hints of one connection on their way out.
+/// The hints of one connection that wait to be written.
 #[derive(Debug, Default)]
 pub(crate) struct HintQueue {
-    /// The application still works on its final answer.
+    /// The application is still working on its final response.
     open: AtomicBool,
     /// The stream is at a message boundary.
     boundary: AtomicBool,
-    /// Something waits; saves the lock in the common case.
+    /// Hints are waiting; this flag saves the lock in the common case.
     waiting: AtomicBool,
     queue: Mutex<Queue>,
 }
@@ -28,24 +29,25 @@ pub(crate) struct HintQueue {
 #[derive(Debug, Default)]
 struct Queue {
     bytes: BytesMut,
-    /// A part of what waits is already out: the rest must follow whatever happens.
+    /// A part of the waiting bytes is written, so the rest must follow.
     begun: bool,
 }
 
 impl HintQueue {
-    /// The sender to hand to the application.
+    /// Returns the sender for the application.
     pub(crate) fn sender(self: &Arc<Self>) -> HintSender {
         let queue = Arc::clone(self);
         HintSender(Arc::new(move |status, headers| queue.push(status, headers)))
     }
 
-    /// A request came in.
+    /// Opens the queue when a request was received.
     pub(crate) fn begin(&self) {
         self.open.store(true, Ordering::Relaxed);
         self.boundary.store(false, Ordering::Relaxed);
     }
 
-    /// Its final answer is about to be written. Hints that never met a boundary are dropped: a hint is only a hint.
+    /// Closes the queue when the final response is about to be written. Hints that found no boundary are dropped,
+    /// because they are optional.
     pub(crate) fn finish(&self) {
         self.open.store(false, Ordering::Relaxed);
         if self.waiting.load(Ordering::Relaxed) && !self.boundary.load(Ordering::Relaxed) {
@@ -57,17 +59,17 @@ impl HintQueue {
         }
     }
 
-    /// Everything written so far is flushed.
+    /// Marks a message boundary: everything written so far is flushed.
     pub(crate) fn boundary(&self) {
         self.boundary.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes of a message were written.
+    /// Marks that bytes of a message were written.
     pub(crate) fn mid_message(&self) {
         self.boundary.store(false, Ordering::Relaxed);
     }
 
-    /// The bytes to write now. Must be answered with [`Self::written`].
+    /// Returns the bytes to write now. The caller must report the result with [`Self::written`].
     pub(crate) fn next(&self) -> Option<Bytes> {
         if !self.waiting.load(Ordering::Relaxed) {
             return None;
@@ -79,7 +81,7 @@ impl HintQueue {
         Some(queue.bytes.split().freeze())
     }
 
-    /// `count` of `bytes` are out.
+    /// Reports that `count` of `bytes` were written.
     pub(crate) fn written(&self, mut bytes: Bytes, count: usize) {
         let mut queue = self.lock();
         queue.begun = count > 0 || queue.begun;
@@ -111,12 +113,13 @@ impl HintQueue {
     }
 }
 
-/// 101 would end HTTP on the connection, and 100 is the front's own to send.
+/// Returns whether the application may send this status. 101 would end HTTP on the connection, and 100 is sent by the
+/// front.
 pub(crate) fn may_hint(status: StatusCode) -> bool {
     status.is_informational() && status.as_u16() > 101
 }
 
-/// Fields that mean nothing in a 1xx answer, or would frame a body that is not there.
+/// Returns whether a field is meaningful in a 1xx response and does not frame a body.
 pub(crate) fn belongs_in_hint(name: &HeaderName) -> bool {
     !(*name == header::CONNECTION
         || *name == header::TRANSFER_ENCODING

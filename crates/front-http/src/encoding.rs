@@ -1,8 +1,8 @@
-//! Content codings: which one a client likes best (RFC 9110, section 12.5.3).
+//! Content codings and the client's preferences (RFC 9110, section 12.5.3).
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// A content coding that this front speaks.
+/// A supported content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
     Zstd,
@@ -23,7 +23,7 @@ impl Coding {
         HeaderValue::from_static(self.name())
     }
 
-    /// What a precompressed file's name ends with.
+    /// Returns the suffix of precompressed files.
     pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Self::Zstd => ".zst",
@@ -33,7 +33,7 @@ impl Coding {
     }
 }
 
-/// What a client says about codings: a weight in thousandths for each, zero for "not acceptable".
+/// The client's weights of codings in thousandths; zero means "not acceptable".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accepted {
     zstd: u16,
@@ -42,12 +42,12 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// Of all `Accept-Encoding` fields of a request.
+    /// Parses all `Accept-Encoding` fields of a request.
     pub(crate) fn read(headers: &HeaderMap) -> Self {
         Self::of(headers.get_all(header::ACCEPT_ENCODING))
     }
 
-    /// Of these values.
+    /// Parses these values.
     pub(crate) fn of<'v>(values: impl IntoIterator<Item = &'v HeaderValue>) -> Self {
         let mut accepted = Self::default();
         let mut named = [false; 3];
@@ -103,7 +103,7 @@ impl Accepted {
         }
     }
 
-    /// The acceptable ones, best first; `preference` decides between equal weights.
+    /// Returns the acceptable codings, best first; `preference` decides between equal weights.
     pub(crate) fn ranked(self, preference: [Coding; 3]) -> impl Iterator<Item = Coding> {
         let mut ranked = preference;
         ranked.sort_by_key(|coding| std::cmp::Reverse(self.weight(*coding)));
@@ -111,7 +111,7 @@ impl Accepted {
     }
 }
 
-/// A quality value in thousandths; what is not one counts as zero.
+/// Parses a quality value in thousandths; an invalid one counts as zero.
 fn weight(text: &str) -> u16 {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if fraction.len() > 3 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,28 +1,30 @@
-//! Decides which connections are closed when clients wait and every place is taken.
+//! Selects the connections to close when clients wait and every place is taken.
 //!
 //! Invariants
-//! - It knows nothing of sockets and clocks: it gets connections that wait for their clients, and orders them.
-//! - First those of addresses above their share, then those of addresses with many requests that do not come in whole, then by age.
+//! - It uses neither sockets nor clocks: it receives connections that wait for their clients, and orders them.
+//! - Connections of addresses above their share come first, then those of addresses with many incomplete requests,
+//!   then the oldest.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A connection younger than this without a whole request is left alone: a client on a slow network needs this long for its handshake and
-/// its first head.
+/// A connection without a complete request is kept for this long, because a client on a slow network needs the time
+/// for its handshake and first head.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// An address with at most this many unfinished requests is an ordinary client: a browser opens some connections ahead of their use.
+/// Up to this many incomplete requests an address counts as an ordinary client: a browser opens some connections in
+/// advance.
 const FEW: usize = 4;
 
 /// A connection that waits for its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) id: u64,
-    /// The client's address; none on a unix socket, and before a PROXY protocol header has come.
+    /// Address of the client; `None` on a unix socket, and before a PROXY protocol header.
     pub(crate) client: Option<IpAddr>,
-    /// The request that it waits for is its first, or has begun to come: it is not idle between two requests.
+    /// The connection waits for its first request or for the rest of one; it is not idle between two requests.
     pub(crate) unfinished: bool,
     pub(crate) waited: Duration,
 }
@@ -30,14 +32,15 @@ pub(crate) struct Candidate {
 /// The order in which connections are closed; the first variant goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// Its address has this many connections more than its share.
+    /// The address has this many connections above its share.
     AboveShare(Reverse<usize>),
-    /// Its address has this many more unfinished requests that came later.
+    /// The address has this many newer incomplete requests.
     Unfinished(Reverse<usize>),
     Ordinary,
 }
 
-/// The ids of the connections to close, at most `most`. `excess` says how many connections an address has above its share.
+/// Returns the ids of the connections to close, at most `most`. `excess` is the number of connections that an address
+/// has above its share.
 pub(crate) fn choose(
     mut candidates: Vec<Candidate>,
     mut excess: HashMap<IpAddr, usize>,
@@ -64,7 +67,7 @@ pub(crate) fn choose(
     ranked.into_iter().map(|(_, _, id)| id).collect()
 }
 
-/// Called for the oldest candidates first: each takes one off what its address has too much of.
+/// Called for the oldest candidates first; each reduces the excess of its address by one.
 fn rank(
     candidate: &Candidate,
     excess: &mut HashMap<IpAddr, usize>,

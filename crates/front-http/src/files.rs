@@ -1,9 +1,10 @@
-//! Static files: found by the router, sent from the page cache when they are in it, from another thread when they are not.
+//! Static files: found by the router, read from the page cache on the runtime's thread, and from disk on another
+//! thread.
 //!
 //! Invariants
-//! - A file takes at most one chunk of memory, however large it is and however slow the client.
+//! - A file uses at most one chunk of memory, however large it is and however slow the client.
 //! - Only regular files are sent; opening never blocks on a FIFO.
-//! - What is sent is the file that was opened: size, date and tag come from its descriptor.
+//! - The opened file is sent: size, date and tag come from its descriptor.
 
 use std::fs::File;
 use std::future::Future;
@@ -26,10 +27,10 @@ use crate::encoding::{Accepted, Coding};
 use crate::options::Options;
 use crate::reader::Judge;
 
-/// Bytes read and sent at once.
+/// Number of bytes read and sent at once.
 const CHUNK: usize = 64 << 10;
 
-/// How static files are sent.
+/// Settings of static files.
 #[derive(Clone, Debug)]
 pub(crate) struct FileOptions {
     precompressed: bool,
@@ -51,12 +52,12 @@ impl FileOptions {
     }
 }
 
-/// Why a file was not sent.
+/// Reasons why a file is not sent.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Gone, or nothing that can be sent.
+    /// The file is missing or not a regular file.
     Missing,
-    /// The system does not let us read it.
+    /// The system or the access check denies reading it.
     Forbidden,
     /// No descriptor is left for it.
     Scarce,
@@ -93,7 +94,7 @@ fn open(path: &Path, coding: &str, judge: Option<&Judge>) -> Result<Opened, Refu
     Ok(Opened { file, size, validators: Validators::of(size, modified, coding) })
 }
 
-/// No further descriptor can be had.
+/// Returns whether the limit of open descriptors is reached.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::MFILE | Errno::NFILE))
@@ -109,7 +110,7 @@ pub(crate) fn answer(
     let mut variants = false;
     let mut chosen = None;
     if options.precompressed && compresses(path) {
-        // One look each: the answer varies whenever a compressed variant is there, whoever asks.
+        // The response varies whenever a compressed variant exists, whatever the client accepts.
         let accepted = Accepted::read(request);
         let ranked = accepted.ranked([Coding::Brotli, Coding::Zstd, Coding::Gzip]);
         for coding in ranked {
@@ -142,7 +143,8 @@ pub(crate) fn answer(
     Ok(response)
 }
 
-/// Sends a file that the application named: its type unless the application gave one, no precompressed variants.
+/// Sends a file that the application named: with its own type unless the application set one, without precompressed
+/// variants.
 pub(crate) fn answer_for_application(
     path: &Path,
     method: &Method,
@@ -204,7 +206,7 @@ fn beside(path: &Path, coding: Coding) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Files of these types have no precompressed variants worth a look.
+/// Returns whether files of this type may have precompressed variants.
 fn compresses(path: &Path) -> bool {
     let guess = mime_guess::from_path(path).first_raw().unwrap_or("application/octet-stream");
     crate::compress::is_compressible(guess)
@@ -218,7 +220,7 @@ fn content_type(path: &Path) -> HeaderValue {
         "text/html" => HeaderValue::from_static("text/html; charset=utf-8"),
         "text/css" => HeaderValue::from_static("text/css; charset=utf-8"),
         "text/plain" => HeaderValue::from_static("text/plain; charset=utf-8"),
-        // RFC 9239: JavaScript's one type; its encoding is UTF-8 unless said otherwise, so say it.
+        // RFC 9239 defines one type for JavaScript; its encoding is UTF-8 unless stated otherwise, so it is stated.
         "text/javascript" | "application/javascript" => {
             HeaderValue::from_static("text/javascript; charset=utf-8")
         }
@@ -226,7 +228,7 @@ fn content_type(path: &Path) -> HeaderValue {
     }
 }
 
-/// A stretch of a file.
+/// A range of a file.
 pub(crate) struct FileBody {
     file: Option<Arc<File>>,
     at: u64,
@@ -243,7 +245,7 @@ impl FileBody {
         Self { file: Some(Arc::new(file)), at, left, reading: None }
     }
 
-    /// The file's descriptor, while it is needed.
+    /// Returns the file's descriptor while it is open.
     pub(crate) fn descriptor(&self) -> Option<RawFd> {
         self.file.as_ref().map(AsRawFd::as_raw_fd)
     }
@@ -252,7 +254,7 @@ impl FileBody {
         self.left
     }
 
-    /// The next chunk.
+    /// Returns the next chunk.
     pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let Some(file) = &self.file else { return Poll::Ready(None) };
         if self.left == 0 {
@@ -293,7 +295,8 @@ impl FileBody {
     }
 }
 
-/// Reads what the page cache has, without waiting for a disk. `None`: the disk is needed, or the kernel cannot tell.
+/// Reads what the page cache has, without waiting for a disk. `None` means that the disk is needed, or that the
+/// kernel cannot tell.
 fn read_cached(file: &File, at: u64, want: usize) -> Option<io::Result<Bytes>> {
     let mut buffer = vec![0; want];
     let slice = &mut [io::IoSliceMut::new(&mut buffer)];

@@ -1,10 +1,11 @@
-//! Whom to believe about the client: `Forwarded` (RFC 7239) or `X-Forwarded-*`, walked from the right, only from trusted peers.
+//! Client information from proxies: `Forwarded` (RFC 7239) or `X-Forwarded-*`, read from the right, and only from
+//! trusted peers.
 //!
 //! Invariants
-//! - A header from a peer that is not trusted changes nothing.
-//! - The walk stops at the first address that is not trusted: what stands left of it was written by the client.
-//! - One family is believed, and of it the fields that are named. The other family may only agree with it: a proxy that does
-//!   not set it passes its client's on.
+//! - A header from an untrusted peer has no effect.
+//! - Reading stops at the first untrusted address: the client wrote what is left of it.
+//! - Only the configured fields of one family are used. The other family may only agree with it, because a proxy that
+//!   does not set it passes its client's on.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -27,7 +28,7 @@ pub struct Cidr {
     prefix: u8,
 }
 
-/// A text that is no network.
+/// The error for a text that is not a network.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not an address or a network such as `10.0.0.0/8`")]
 pub struct InvalidCidr(String);
@@ -53,7 +54,7 @@ impl FromStr for Cidr {
 }
 
 impl Cidr {
-    /// Whether `address` is in this network. An IPv4 address mapped into IPv6 counts as the IPv4 address.
+    /// Returns whether `address` is in this network. An IPv4 address mapped into IPv6 counts as the IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -71,36 +72,37 @@ impl Cidr {
     }
 }
 
-/// What trusted proxies say about a request. `None` where they say nothing.
+/// The information from trusted proxies about a request; `None` for what they do not state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// The client's address; port 0 when it was not told.
+    /// The client's address; port 0 if it is not stated.
     pub(crate) client: Option<SocketAddr>,
-    /// Whether the client came over TLS.
+    /// Whether the client used TLS.
     pub(crate) secure: Option<bool>,
-    /// The host it asked for, perhaps with a port.
+    /// The requested host, possibly with a port.
     pub(crate) host: Option<String>,
-    /// The port it came to.
+    /// The port to which the client connected.
     pub(crate) port: Option<u16>,
 }
 
-/// Why a request from a trusted proxy is refused.
+/// Reasons why a request from a trusted proxy is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Contradiction {
     /// The families name different addresses, schemes or hosts.
     #[error("Forwarded and X-Forwarded-{0} contradict each other")]
     Families(&'static str),
-    /// A quotation mark is open at the end of a `Forwarded` field that is believed: the client may have hidden in a quotation
-    /// what the proxy has added behind its words.
+    /// A quoted string in a `Forwarded` field that is used does not end. The client may have opened it to hide what
+    /// the proxy appended.
     #[error("a quotation in Forwarded does not end")]
     OpenQuote,
 }
 
-/// How long after a warning further contradictions are logged at level debug: clients must not be able to fill the log.
+/// Interval in which at most one contradiction is logged as a warning; further ones are logged at debug level, so
+/// that clients cannot fill the log.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Contradiction {
-    /// Returns the answer to such a request, and logs which proxy passed it on.
+    /// Returns the response to such a request, and logs which proxy forwarded it.
     pub(crate) fn refuse(self, proxy: SocketAddr) -> Stop {
         static WARNED: Mutex<Option<Instant>> = Mutex::new(None);
         let now = Instant::now();
@@ -127,7 +129,7 @@ impl Contradiction {
     }
 }
 
-/// Takes what a trusted peer forwarded: reads the fields that are believed, and removes the others, which PHP must not see.
+/// Reads the trusted fields of a trusted peer, and removes the others, which PHP must not see.
 pub(crate) fn take(
     headers: &mut HeaderMap,
     believed: TrustedHeaders,
@@ -154,7 +156,7 @@ pub(crate) fn take(
 }
 
 impl Told {
-    /// Compares what both families say. Ports are left out: few proxies write the client's.
+    /// Compares the families. Ports are ignored, because few proxies write the client's.
     fn agrees_with(&self, other: &Self) -> Result<(), Contradiction> {
         let ip = |told: &Self| told.client.map(|client| client.ip().to_canonical());
         let of_for = ip(self).zip(ip(other)).is_none_or(|(one, other)| one == other);
@@ -194,7 +196,7 @@ fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Result<Told, Contrad
                 _ => {}
             }
         }
-        // An element says how the request reached the proxy that wrote it: believed, since that proxy is trusted.
+        // An element describes the request as received by the proxy that wrote it, and that proxy is trusted.
         next.client = told.client;
         let client = node.as_deref().and_then(parse_node);
         if let Some(client) = client {
@@ -213,7 +215,7 @@ fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Result<Told, Contrad
     Ok(told)
 }
 
-/// Reads those fields of `X-Forwarded-*` that are believed.
+/// Reads the trusted fields of `X-Forwarded-*`.
 fn read_x_forwarded(headers: &HeaderMap, believed: TrustedHeaders, trusted: &[Cidr]) -> Told {
     let values = |header: TrustedHeader| {
         if believed.has(header) { values(headers, header.name()) } else { Vec::new() }
@@ -230,7 +232,7 @@ fn read_x_forwarded(headers: &HeaderMap, believed: TrustedHeaders, trusted: &[Ci
         }
         hops += 1;
     }
-    // A list as long as that of the addresses has an entry per proxy; a shorter one was written by the nearest.
+    // A list as long as that of the addresses has an entry per proxy; a shorter one was written by the nearest proxy.
     let at = |header: TrustedHeader| -> Option<String> {
         let values = values(header);
         let mut list = list(&values);
@@ -246,8 +248,8 @@ fn read_x_forwarded(headers: &HeaderMap, believed: TrustedHeaders, trusted: &[Ci
     }
 }
 
-/// Returns all values of a field. Bytes that are not UTF-8 are replaced and not dropped with their value: a client could
-/// otherwise write one in front of what a proxy adds to its words, and be taken for the proxy.
+/// Returns all values of a field. Invalid UTF-8 is replaced instead of dropping the value. Otherwise a client could
+/// invalidate the value that a proxy appends to, and be taken for the proxy.
 fn values<'h>(headers: &'h HeaderMap, name: &str) -> Vec<Cow<'h, str>> {
     headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect()
 }
@@ -267,8 +269,8 @@ fn secure(proto: &str) -> Option<bool> {
     }
 }
 
-/// An address with or without a port: `192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]`, `[2001:db8::1]:80`, `2001:db8::1`.
-/// Obfuscated names (`_hidden`, `unknown`) are none.
+/// Parses an address with or without a port: `192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]`, `[2001:db8::1]:80`,
+/// `2001:db8::1`. Obfuscated names (`_hidden`, `unknown`) are rejected.
 fn parse_node(text: &str) -> Option<SocketAddr> {
     let text = text.trim();
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -301,7 +303,7 @@ fn has_open_quote(text: &str) -> bool {
     quoted
 }
 
-/// Splits at a separator that stands outside of quoted strings.
+/// Splits at a separator outside of quoted strings.
 fn split_quoted(text: &str, separator: u8) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -366,7 +368,7 @@ mod tests {
         trusted.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    /// With the family believed that is there.
+    /// Reads the pairs with the family that is present as the trusted one.
     fn told(pairs: &[(&'static str, &str)], trusted: &[&str]) -> Told {
         let family = if pairs.iter().any(|(name, _)| *name == "forwarded") {
             believing(&["forwarded"])
@@ -408,7 +410,7 @@ mod tests {
         assert_eq!(left.len(), 6, "nothing is removed of a request that is refused");
         let (told, left) = taken(&all[..5], &[]);
         assert_eq!((told, left), (Ok(Told::default()), Vec::new()));
-        // A list of addresses that is not believed says nothing about the length of other lists either.
+        // An ignored list of addresses does not determine the length of other lists either.
         let (told, _) = taken(
             &[("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "https, http")],
             &["x-forwarded-proto"],
@@ -433,7 +435,7 @@ mod tests {
             ("by=203.0.113.9", None, None),
             ("for=203.0.113.8", Some("For"), Some("For")),
             ("for=203.0.113.7;proto=http", Some("Proto"), Some("Proto")),
-            // The host of X-Forwarded-Host is not believed in the default.
+            // The default ignores X-Forwarded-Host.
             ("host=b.example", None, Some("Host")),
         ] {
             let families = |found: Option<&'static str>| found.map(Contradiction::Families);
@@ -459,7 +461,7 @@ mod tests {
                 assert_eq!(told, Err(Contradiction::OpenQuote), "{value}");
             }
         }
-        // Of a field that is not believed it is no fault.
+        // A fault in an ignored field has no effect.
         assert_eq!(taken(&[("forwarded", "for=\"")], DEFAULT).0, Ok(Told::default()));
     }
 

@@ -1,4 +1,4 @@
-//! The front as a whole: what all connections share, how it is bound, and how it ends.
+//! The front as a whole: shared state, binding and shutdown.
 
 use std::future::Future;
 use std::io;
@@ -40,67 +40,67 @@ use crate::trusted_headers::TrustedHeaders;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
-/// How long the access log may take for what is left in its queue, once there are no more requests and no patience.
+/// How long the access log may take for its queue after the last request, when the patience is over.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Why the front did not start.
+/// Reasons why the front does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// As it was given.
+        /// The address as configured.
         address: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         cause: io::Error,
     },
-    /// There is no address to listen on.
+    /// No address is configured.
     #[error("there is no address to listen on")]
     NoAddress,
-    /// A listener is to speak TLS, and there is no certificate.
+    /// A listener requires TLS, and there is no certificate.
     #[error("{address} is to speak TLS, but no certificate is configured")]
     NoCertificate {
-        /// As it was given.
+        /// The address as configured.
         address: String,
     },
-    /// A listener is to send clients to TLS, and there is none with TLS.
+    /// A listener redirects to https, and no listener uses TLS.
     #[error("{address} is to send clients to https, but no listener speaks TLS")]
     NowhereToSend {
-        /// As it was given.
+        /// The address as configured.
         address: String,
     },
     /// The access log cannot be opened.
     #[error("cannot open the access log {path}")]
     AccessLog {
-        /// Where it was to be.
+        /// Path of the access log.
         path: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         cause: io::Error,
     },
-    /// A configured header value has characters that no header may have.
+    /// A configured header value contains invalid characters.
     #[error("`{value}` cannot be a Strict-Transport-Security value")]
     Hsts {
-        /// As it was given.
+        /// The value as configured.
         value: String,
-        /// Why.
+        /// The error.
         #[source]
         cause: InvalidHeaderValue,
     },
-    /// A configured header value has characters that no header may have.
+    /// A configured header value contains invalid characters.
     #[error("`{value}` cannot be a Cache-Control value")]
     CacheControl {
-        /// As it was given.
+        /// The value as configured.
         value: String,
-        /// Why.
+        /// The error.
         #[source]
         cause: InvalidHeaderValue,
     },
 }
 
-/// Bounds of single requests.
+/// Limits of single requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_body: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Limits {
     pub(crate) pace: PaceLimits,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared<A> {
     pub(crate) switch: Switch<A>,
     pub(crate) limits: Limits,
@@ -117,7 +117,7 @@ pub(crate) struct Shared<A> {
     pub(crate) patience: Patience,
     pub(crate) handshake_timeout: Duration,
     pub(crate) tls: Option<Certificates>,
-    /// Where listeners that redirect send clients.
+    /// Port to which redirecting listeners send clients.
     pub(crate) https_port: u16,
     pub(crate) hsts: Option<HeaderValue>,
     pub(crate) trusted: Vec<Cidr>,
@@ -134,22 +134,22 @@ pub(crate) struct Shared<A> {
     pub(crate) http1: http1::Builder,
     pub(crate) http2: h2::server::Builder,
     pub(crate) connections: Arc<Connections>,
-    /// Where bodies wait for a slow side.
+    /// Buffers of bodies whose receiver is slow.
     pub(crate) spools: Arc<Spools>,
     pub(crate) buffers: Arc<AnswerBuffers>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
-    /// Cancelled when another process has taken the place of this one.
+    /// Cancelled when another process has taken over.
     pub(crate) succeeded: CancellationToken,
 }
 
 impl<A> Shared<A> {
-    /// Whether a peer at this address is a trusted proxy.
+    /// Returns whether a peer at this address is a trusted proxy.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(peer))
     }
 
-    /// Returns the number of the application that a request is for; what a trusted proxy told of the host counts only if that
-    /// is asked for.
+    /// Returns the number of the request's application. The host stated by a trusted proxy counts only if that is
+    /// configured.
     pub(crate) fn choose(
         &self,
         current: &Current<A>,
@@ -178,12 +178,13 @@ impl<A> std::fmt::Debug for Front<A> {
 }
 
 impl<A: Application> Front<A> {
-    /// Opens the access log and binds all addresses. Metrics go to the recorder installed by now.
+    /// Opens the access log and binds all addresses. Metrics use the recorder installed by now.
     pub async fn bind(options: Options, application: A) -> Result<Self, BindError> {
         Self::bind_with(options, Vec::new(), application).await
     }
 
-    /// The same, but for addresses where a socket listens that was given: it is taken. What is given and not to be listened on is closed.
+    /// Binds like [`Front::bind`], but uses a given socket if it listens on a configured address. Other given sockets
+    /// are closed.
     pub async fn bind_with(
         options: Options,
         mut given: Vec<Given>,
@@ -289,57 +290,59 @@ impl<A: Application> Front<A> {
         })
     }
 
-    /// By which another release takes this one's place, before or while it is served.
+    /// Returns the switch with which another release takes over, before or while the front serves.
     pub fn switch(&self) -> Switch<A> {
         self.shared.switch.clone()
     }
 
-    /// Has realtime answer what is for it. Nothing is served yet.
+    /// Sets the handler of realtime requests. Must be called before serving.
     pub fn realtime(&mut self, realtime: Arc<dyn Realtime>) {
         let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it is served");
         shared.realtime = Some(realtime);
     }
 
-    /// Where a hub with listeners of its own hands over what is no WebSocket. Nothing is served yet.
+    /// Returns the sender through which a hub hands over connections that are no WebSockets. Must be called before
+    /// serving.
     pub fn visitors(&mut self) -> Visitors {
         let (visitors, receiver) = Visitors::new();
         self.visitors = Some(receiver);
         visitors
     }
 
-    /// The file of its access log, where that goes into one; good for as long as it is served.
+    /// Returns the handle of the access log's file, if it is a file; valid while the front serves.
     pub fn access_log(&self) -> Option<AccessLogFile> {
         self.access_log.clone()
     }
 
-    /// What it has answered lately; goes on to count while it is served.
+    /// Returns the recent traffic, which is updated while the front serves.
     pub fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.shared.metrics.traffic)
     }
 
-    /// The connections of its clients; goes on to count while it is served.
+    /// Returns the table of connections, which is updated while the front serves.
     pub fn connections(&self) -> Arc<Connections> {
         Arc::clone(&self.shared.connections)
     }
 
-    /// Its sockets once more, for a process that is to take this one's place.
+    /// Duplicates the listening sockets, for a process that takes over.
     pub fn share(&self) -> io::Result<Vec<Given>> {
         self.listeners.iter().map(Listener::share).collect()
     }
 
-    /// By which it hears that another process accepts from its sockets now: cancelled before `shutdown` completes, it has [`Front::serve`]
-    /// end so that clients who keep their connections do not notice.
+    /// Returns a token to cancel when a new process accepts from these sockets. If it is cancelled before `shutdown`
+    /// completes, [`Front::serve`] ends in a way that clients with open connections do not notice.
     pub fn succeeded(&self) -> CancellationToken {
         self.shared.succeeded.clone()
     }
 
-    /// Where it listens, port 0 resolved.
+    /// Returns the listening addresses, with port 0 resolved.
     pub fn addresses(&self) -> Vec<Bound> {
         self.listeners.iter().map(Listener::bound).collect()
     }
 
-    /// Serves until `shutdown` completes: then it stops accepting, closes idle connections, finishes the requests in flight,
-    /// and after the patience of the options cuts what is left, the access log's lines included. Dropping the future cuts everything at once.
+    /// Serves until `shutdown` completes. Then it stops accepting, closes idle connections and finishes the requests
+    /// in progress, including the lines of the access log. After the configured patience it drops what is left.
+    /// Dropping the future drops everything at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Self { shared, listeners, visitors, log_writer, patience, .. } = self;
         let (end, drain) = (CancellationToken::new(), CancellationToken::new());
@@ -355,8 +358,9 @@ impl<A: Application> Front<A> {
         let deadline = Instant::now() + patience;
         end.cancel();
         let mut all = Box::pin(async { while accepting.join_next().await.is_some() {} });
-        // With a successor every answer says that it is the connection's last. Who asks once more within half the patience hears so, and
-        // is not cut off in the middle of asking; the other half is for what then still runs.
+        // With a successor every response announces the end of the connection. A client that sends another request
+        // within half the patience receives this announcement instead of a reset; the other half is for requests
+        // still running then.
         let lingers = shared.succeeded.is_cancelled();
         let ended = lingers && timeout(patience / 2, &mut all).await.is_ok();
         drain.cancel();

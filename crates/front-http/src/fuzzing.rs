@@ -1,8 +1,8 @@
-//! Entries for fuzz targets: parsers of what clients and proxies send. They must survive any bytes.
+//! Entry points of fuzz targets: parsers of client and proxy input, which must handle any bytes.
 
 use http::{HeaderMap, HeaderValue};
 
-/// A request target's path, routed in an empty tree.
+/// Routes the path of a request target in an empty tree.
 pub fn path(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(clean) = crate::route::clean(text) {
@@ -12,7 +12,7 @@ pub fn path(bytes: &[u8]) {
     }
 }
 
-/// A field of a trusted proxy, believed or not.
+/// Parses a field of a trusted proxy, used or ignored.
 pub fn forwarded(bytes: &[u8]) {
     let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
     let trusted = ["0.0.0.0/0", "::/0"].map(|text| text.parse().expect("a network"));
@@ -29,14 +29,14 @@ pub fn forwarded(bytes: &[u8]) {
     }
 }
 
-/// A PROXY protocol header.
+/// Parses a PROXY protocol header.
 pub fn proxy_protocol(bytes: &[u8]) {
     if let Ok(Some((_, length))) = crate::proxy_protocol::parse(bytes) {
         assert!(length <= bytes.len());
     }
 }
 
-/// A Range and an Accept-Encoding field.
+/// Parses a Range and an Accept-Encoding field.
 pub fn fields(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _part = crate::conditional::parse_range(text, 1000);

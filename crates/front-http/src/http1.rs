@@ -1,4 +1,5 @@
-//! HTTP/1.1 connections, by hyper: keep-alive, pipelining, 100-continue. All requests of a connection run on its task.
+//! HTTP/1.1 connections, using hyper: keep-alive, pipelining, 100-continue. All requests of a connection run on its
+//! task.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -26,10 +27,10 @@ use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 use crate::wire::Wire;
 
-/// The least buffer that hyper works with.
+/// The minimum buffer size of hyper.
 const MIN_BUFFER: usize = 8192;
 
-/// The number of fields that hyper takes unless told otherwise.
+/// hyper's default limit of header fields.
 const DEFAULT_HEADERS: usize = 100;
 
 pub(crate) fn builder(options: &Options) -> Builder {
@@ -37,21 +38,23 @@ pub(crate) fn builder(options: &Options) -> Builder {
     let mut builder = Builder::new();
     builder
         .keep_alive(true)
-        // The wire tells a client that has only closed its sending side from one that has gone.
+        // The stream below distinguishes a client that only closed its sending side from one that is gone.
         .half_close(true)
-        // The wire keeps the time.
+        // The stream below enforces the time-outs.
         .header_read_timeout(None)
         .max_header_size(head)
-        // One byte more than the head may have, so that hyper sees it is too large before its buffer is full.
+        // One byte more than the head may have, so that hyper detects a head that is too large before its buffer is
+        // full.
         .max_buf_size(head.max(64 << 10) + 1);
-    // Its own default is kept on the stack, any number that is set on the heap, anew for each request.
+    // With its default hyper uses the stack; any configured number allocates on the heap for each request.
     if options.max_headers != DEFAULT_HEADERS {
         builder.max_headers(options.max_headers);
     }
     builder
 }
 
-/// Serves one connection until it ends or becomes a WebSocket, or `drain` is cancelled and its request in flight is answered.
+/// Serves one connection until it ends or becomes a WebSocket, or until `drain` is cancelled and its request in
+/// progress is answered.
 pub(crate) async fn serve<
     A: Application,
     S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static,
@@ -77,7 +80,7 @@ pub(crate) async fn serve<
             let hints = Arc::clone(&hints);
             let front = Arc::clone(front);
             let connection = Arc::clone(&connection);
-            // HTTP/1.0 has no interim answers.
+            // HTTP/1.0 has no interim responses.
             let sender = (request.version() == Version::HTTP_11).then(|| sender.clone());
             async move {
                 let request = request.map(RequestBody::http1);
@@ -115,16 +118,16 @@ pub(crate) async fn serve<
     }
 }
 
-/// An answer's body as hyper sends it.
+/// The body of a response as hyper sends it.
 #[expect(clippy::large_enum_variant, reason = "most answers are complete and need no allocation")]
 enum Sending<B> {
-    /// It is complete, or no worker makes it.
+    /// The body is complete, or no worker produces it.
     Alone(AnswerBody<B>),
-    /// A worker is still at it: the connection takes the rest of it while hyper cannot write.
+    /// A worker still produces the body: the connection reads ahead while hyper cannot write.
     Watched(Arc<Mutex<AnswerBody<B>>>),
 }
 
-/// The answer that a connection is sending, beside hyper's view of it. Both are polled by the connection's task.
+/// The response being sent, shared with hyper. The connection's task polls both.
 struct Sent<B>(Mutex<Weak<Mutex<AnswerBody<B>>>>);
 
 impl<B> Default for Sent<B> {
@@ -146,7 +149,7 @@ where
         Sending::Watched(body)
     }
 
-    /// Completes as `served` does, and meanwhile takes what the worker sends while hyper waits for the client.
+    /// Polls `served` and reads ahead from the worker while hyper waits for the client.
     async fn filling<F: Future + Unpin>(&self, served: &mut F) -> F::Output {
         std::future::poll_fn(|cx| {
             let outcome = Pin::new(&mut *served).poll(cx);

@@ -1,11 +1,12 @@
-//! HTTP/2 connections, on the h2 crate itself: hyper's server cannot send 1xx answers, and browsers take early hints on
-//! HTTP/2 only.
+//! HTTP/2 connections, using the h2 crate directly: hyper's server cannot send 1xx responses, and browsers accept
+//! early hints on HTTP/2 only.
 //!
 //! Invariants
 //! - A stream's task ends with its connection; a stream that the client resets drops its request at once.
-//! - Flow control both ways: the client gets credit as PHP reads. PHP's answer is sent as the client grants credit; what is ahead of that is buffered.
-//! - A client that takes nothing of a stream for the write time-out loses that stream; one that does not answer a ping loses
-//!   the connection.
+//! - Flow control works in both directions: the client gets credit as PHP reads. PHP's response is sent as the client
+//!   grants credit; what is ahead of that is buffered.
+//! - A stream from which the client reads nothing for the write time-out is reset; a client that does not answer a
+//!   ping loses the connection.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -41,13 +42,14 @@ use crate::wire::Wire;
 const STREAM_WINDOW: u32 = 256 << 10;
 /// Credit for all streams of a connection.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bytes of one answer that wait for the socket.
+/// Maximum number of bytes of one response that wait for the socket.
 const SEND_BUFFER: usize = 128 << 10;
-/// Streams that a client opened and reset before we looked at them ("rapid reset", CVE-2023-44487); more end the connection.
+/// Maximum number of streams that a client opened and reset before they were processed ("rapid reset",
+/// CVE-2023-44487); more end the connection.
 const MAX_PENDING_RESETS: usize = 32;
-/// Streams that we had to reset for a client's errors; more end the connection.
+/// Maximum number of streams reset by the server for a client's errors; more end the connection.
 const MAX_OUR_RESETS: usize = 256;
-/// How long a connection without streams may take to say goodbye.
+/// How long closing a connection without streams may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) fn builder(options: &Options) -> Builder {
@@ -64,7 +66,7 @@ pub(crate) fn builder(options: &Options) -> Builder {
     builder
 }
 
-/// Serves one connection until it ends, or `drain` is cancelled and its streams are answered.
+/// Serves one connection until it ends, or until `drain` is cancelled and its streams are answered.
 pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     front: &Arc<Shared<A>>,
     connection: Connection,
@@ -86,7 +88,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
     let connection = Arc::new(connection);
     let mut streams = JoinSet::new();
     let mut ending = false;
-    // Between streams: how long to wait for another. During streams: when to ask whether the client still lives.
+    // Between streams: how long to wait for another. During streams: when to ping the client.
     let mut timer = pin!(tokio::time::sleep(front.patience.keep_alive));
     loop {
         tokio::select! {
@@ -116,7 +118,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
                     timer.as_mut().reset(Instant::now() + wait);
                 }
             }
-            // Who is told that a connection ends opens another one, and loses nothing by it.
+            // A client that receives GOAWAY opens another connection and loses nothing.
             () = async { tokio::select! {
                 () = drain.cancelled() => {}
                 () = front.succeeded.cancelled() => {}
@@ -171,7 +173,7 @@ fn send_interim(answering: &Answering, status: StatusCode, headers: HeaderMap) {
     }
 }
 
-/// One stream.
+/// Handles one stream.
 async fn exchange<A: Application>(
     front: Arc<Shared<A>>,
     connection: Arc<Connection>,
@@ -223,7 +225,7 @@ async fn exchange<A: Application>(
     }
 }
 
-/// What hyper adds for HTTP/1.1.
+/// Adds the fields that hyper adds for HTTP/1.1.
 fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B) {
     let bodyless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     if !body.is_end_stream()
@@ -234,7 +236,7 @@ fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B)
     }
 }
 
-/// Sends a body as credit comes. `length` is what the head promised: more is cut off, less resets the stream.
+/// Sends a body as credit arrives. `length` is the announced one: more is truncated, less resets the stream.
 async fn send_body<B>(
     mut stream: SendStream<Bytes>,
     mut body: AnswerBody<B>,
@@ -268,7 +270,7 @@ async fn send_body<B>(
         left -= data.len() as u64;
         while !data.is_empty() {
             stream.reserve_capacity(data.len());
-            // While the client gives no credit, the worker's answer is taken all the same.
+            // While the client grants no credit, the worker's response is still read.
             let credit = poll_fn(|cx| {
                 let credit = stream.poll_capacity(cx);
                 if credit.is_pending() {

@@ -3,14 +3,14 @@
 //! ```text
 //! listener -> (PROXY protocol) -> (TLS) -> http1 | http2 -> respond -> route -> files
 //!                                                                            -> application -> compress
-//!                                             -> realtime: its HTTP API; WebSockets leave for the hub
+//!                                                                            -> realtime: its HTTP API; WebSockets move to the hub
 //! ```
 //!
 //! Invariants
-//! - Every request that comes in whole gets exactly one answer.
-//! - Nothing a client sends or leaves unsent holds a connection, a worker or memory without bound.
+//! - Every complete request gets exactly one response.
+//! - No client can hold a connection, a worker or memory without bound by what it sends or does not send.
 //! - PHP source is never sent, and no path leaves the document root.
-//! - It knows nothing of processes: whatever implements [`Application`] answers.
+//! - The front knows no processes: any implementation of [`Application`] can answer.
 
 mod access_log;
 mod answer_body;

@@ -1,11 +1,12 @@
-//! Bound sockets: accept, find out which protocol a connection speaks, and own its task.
+//! Listening sockets: accept connections, detect their protocol, and own their tasks.
 //!
 //! Invariants
-//! - A failing accept (out of descriptors) is logged, counted and waited out; it neither spins nor ends the listener.
+//! - A failing accept (out of descriptors) is logged, counted and retried after a pause; it neither spins nor ends
+//!   the listener.
 //! - Every connection's task is owned by its listener and ends with it.
-//! - At the connection limit nothing is accepted: further clients wait in the kernel's queue, and connections that wait for their clients are
-//!   closed for them.
-//! - Descriptors that are kept for the server itself are used by one connection of each listener at most.
+//! - At the connection limit nothing is accepted: further clients wait in the kernel's queue, and connections that
+//!   wait for their clients are closed.
+//! - Descriptors reserved for the server are used by at most one connection of each listener.
 
 use std::fmt;
 use std::io;
@@ -38,42 +39,42 @@ use crate::tls::{self, Certificates};
 use crate::wire::Wire;
 use crate::{http1, http2, proxy_protocol};
 
-/// How long to wait after a failed accept: long enough not to spin, short enough not to be felt.
+/// Pause after a failed accept: long enough not to spin, short enough not to be noticed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a socket that another listener accepted waits for a place.
 const ROOM: Duration = Duration::from_secs(1);
 
-/// Connections that the kernel queues.
+/// Length of the kernel's accept queue.
 const QUEUE: i32 = 1024;
 
-/// What an HTTP/2 client sends first (RFC 9113, section 3.4).
+/// The first bytes of an HTTP/2 client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Stands for a peer on a unix socket, where PHP needs an address.
+/// The address of a peer on a unix socket, because PHP needs one.
 const UNIX_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Where a front listens.
+/// A listening address of a front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// An address with its port.
+    /// A TCP address with its port.
     Tcp {
         /// The address.
         address: SocketAddr,
-        /// Whether TLS is spoken.
+        /// Whether the listener uses TLS.
         tls: bool,
     },
-    /// A socket file.
+    /// A unix socket.
     Unix {
-        /// Its path.
+        /// Path of the socket.
         path: PathBuf,
-        /// Whether TLS is spoken.
+        /// Whether the listener uses TLS.
         tls: bool,
     },
 }
 
 impl fmt::Display for Bound {
-    /// A URL, as in `http://127.0.0.1:8080`.
+    /// Writes a URL, for example `http://127.0.0.1:8080`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = |tls: &bool| if *tls { "https" } else { "http" };
         match self {
@@ -92,7 +93,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A listening socket that somebody else has bound.
+/// A listening socket bound before the front.
 #[derive(Debug)]
 pub enum Given {
     /// A TCP socket.
@@ -101,18 +102,19 @@ pub enum Given {
     Unix {
         /// The socket.
         listener: std::os::unix::net::UnixListener,
-        /// Its file is the front's from now on, and goes with it.
+        /// The front owns the socket file and removes it at its end.
         takes_file_away: bool,
     },
 }
 
 impl Given {
-    /// Binds an address ahead of the front, which takes it when it is told to listen there: for who may bind now and will not then.
+    /// Binds an address before the front is created, for a process that will lose the permission to bind. The front
+    /// uses the socket if it is configured to listen there.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         bind_tcp(address).map(Self::Tcp)
     }
 
-    /// Where it listens; `None` for a unix socket without a file.
+    /// Returns the listening address; `None` for a unix socket without a file.
     pub fn address(&self) -> io::Result<Option<Address>> {
         Ok(match self {
             Self::Tcp(listener) => Some(Address::Tcp(listener.local_addr()?.to_string())),
@@ -123,7 +125,7 @@ impl Given {
         })
     }
 
-    /// Takes the one that listens there out of those that were given. Port 0 is any port.
+    /// Removes the socket with this address from the given ones. Port 0 matches any port.
     fn take(given: &mut Vec<Self>, wanted: SocketAddr) -> Option<std::net::TcpListener> {
         let is_wanted = |given: &mut Self| match given {
             Self::Tcp(listener) => listener.local_addr().is_ok_and(|address| {
@@ -138,7 +140,7 @@ impl Given {
         }
     }
 
-    /// The same for a path.
+    /// Removes the unix socket with this path from the given ones.
     fn take_unix(
         given: &mut Vec<Self>,
         wanted: &Path,
@@ -156,13 +158,13 @@ impl Given {
     }
 }
 
-/// One bound socket.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: Socket,
     bound: Bound,
     tls: bool,
-    /// Of a unix socket: its file goes with the front.
+    /// The socket file is removed with the front.
     takes_file_away: bool,
     redirect: bool,
 }
@@ -197,7 +199,7 @@ impl AsRawFd for Accepted {
 }
 
 impl Listener {
-    /// Binds an address, or takes the socket that listens there already; a name may have several.
+    /// Binds an address, or uses a given socket; a name may have several addresses.
     pub(crate) async fn bind(listen: &Listen, given: &mut Vec<Given>) -> io::Result<Vec<Self>> {
         let Listen { tls, redirect, .. } = *listen;
         match &listen.address {
@@ -248,7 +250,7 @@ impl Listener {
         self.bound.clone()
     }
 
-    /// Another handle of the same socket, for another process to accept from.
+    /// Duplicates the socket, for another process to accept from.
     pub(crate) fn share(&self) -> io::Result<Given> {
         Ok(match &self.socket {
             Socket::Tcp(socket) => Given::Tcp(socket.as_fd().try_clone_to_owned()?.into()),
@@ -259,7 +261,7 @@ impl Listener {
         })
     }
 
-    /// The port where it speaks TLS.
+    /// Returns the port, if the listener uses TLS.
     pub(crate) fn https_port(&self) -> Option<u16> {
         match self.bound {
             Bound::Tcp { address, tls: true } => Some(address.port()),
@@ -276,7 +278,7 @@ impl Listener {
     ) {
         let mut connections = JoinSet::new();
         let mut failing = false;
-        // The last connection got a descriptor that is kept for the server itself.
+        // The last connection used a descriptor reserved for the server.
         let mut scarce = false;
         loop {
             let slot = async {
@@ -321,7 +323,7 @@ impl Listener {
             scarce = !front.connections.may_have(accepted.as_raw_fd());
             let drain = drain.child_token();
             let client = match &accepted {
-                // The balancer's own address says nothing of the client.
+                // The balancer's own address does not identify the client.
                 Accepted::Tcp(..) if front.proxy_protocol => Client::UNKNOWN,
                 Accepted::Tcp(_, peer) => Client::at(peer.ip(), front.trusts(peer.ip())),
                 Accepted::Unix(_) => Client::UNKNOWN,
@@ -364,7 +366,7 @@ impl Listener {
         while connections.join_next().await.is_some() {}
     }
 
-    /// Whether a client waits to be accepted.
+    /// Returns whether a client waits to be accepted.
     fn has_waiting(&self) -> bool {
         let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
         rustix::event::poll(&mut waiting, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
@@ -396,7 +398,8 @@ pub(crate) async fn receive<A: Application>(
             visitor = visitors.recv() => visitor,
         };
         let Some(Visitor { stream, read, secure }) = visitor else { break };
-        // The limit is for all. Its socket is open already, so it waits no longer than the closing of idle ones takes.
+        // The limit applies to all connections. This socket is open already, so it only waits until idle ones are
+        // closed.
         let slot = front.connections.slot(|| true);
         let Ok(slot) = tokio::time::timeout(ROOM, slot).await else { continue };
         let client = match &stream {
@@ -445,7 +448,7 @@ async fn welcome<A: Application>(
     Ok(())
 }
 
-/// Errors that concern the client that was about to be accepted, and no other (accept(2)).
+/// Returns whether the error concerns only the client being accepted (accept(2)).
 fn is_of_one_client(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -456,13 +459,13 @@ fn is_of_one_client(error: &io::Error) -> bool {
 }
 
 fn bind_tcp(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    // With SO_REUSEADDR: std sets it.
+    // std sets SO_REUSEADDR.
     let listener = std::net::TcpListener::bind(address)?;
     rustix::net::listen(&listener, QUEUE)?;
     Ok(listener)
 }
 
-/// Binds a socket file. One that is left over from a process that is gone is replaced.
+/// Binds a socket file. A file left by a process that has ended is replaced.
 async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -486,11 +489,11 @@ struct Ends {
 }
 
 impl Ends {
-    /// Of a unix socket: whoever connects there is a proxy on this machine.
+    /// The ends of a unix socket: any peer there is a trusted proxy on this machine.
     const UNIX: Self = Self { peer: UNIX_PEER, local: UNIX_PEER, trusted: true, redirect: false };
 }
 
-/// From an accepted socket to its protocol.
+/// Detects the protocol of an accepted socket and serves it.
 async fn connect<
     A: Application,
     S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static,
@@ -515,7 +518,7 @@ async fn connect<
                 if let Some((peer, local)) = told {
                     ends.peer = peer;
                     ends.local = local;
-                    // The balancer passes the client's own fields through unread: who is trusted now is the told peer.
+                    // The balancer does not check the client's header fields, so trust depends on the stated peer.
                     ends.trusted = front.trusts(peer.ip());
                     if open.is_of(Client::at(peer.ip(), ends.trusted)).is_err() {
                         return;
@@ -533,7 +536,7 @@ async fn connect<
         return choose(front, stream, peeked, ends, false, open, drain).await;
     }
     let Some(acceptor) = front.tls.as_ref().map(Certificates::acceptor) else { return };
-    // Somebody who speaks HTTP in the clear gets told so.
+    // A client that sends plain HTTP to a TLS port gets an explanation.
     let greeting = async {
         if peeked.is_empty() {
             stream.read_buf(&mut peeked).await?;
@@ -573,7 +576,7 @@ async fn connect<
                 Some(b"h2") => {
                     speak_http2(front, stream, Bytes::new(), ends, true, open, drain).await;
                 }
-                // The authority has seen what it wanted to see.
+                // The handshake itself was the challenge's answer.
                 Some(tls::ACME) => {}
                 _ => speak_http1(front, stream, Bytes::new(), ends, true, open, drain).await,
             }
@@ -586,7 +589,7 @@ async fn connect<
     }
 }
 
-/// HTTP/1.1, or HTTP/2 by prior knowledge.
+/// Serves HTTP/1.1, or HTTP/2 by prior knowledge.
 async fn choose<A: Application, S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static>(
     front: &Arc<Shared<A>>,
     mut stream: S,
@@ -650,7 +653,7 @@ async fn speak_http2<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 
     drain: CancellationToken,
 ) {
     let phase = Arc::clone(&open.phase);
-    // HTTP/2 keeps its own time.
+    // HTTP/2 has its own time-outs.
     let wire = wire(front, stream, peeked, &phase).untimed();
     http2::serve(front, connection(ends, tls, None), wire, phase, drain).await;
 }
@@ -672,7 +675,7 @@ fn connection(ends: Ends, tls: bool, phase: Option<Arc<PhaseCell>>) -> Connectio
     }
 }
 
-/// A stream whose first bytes have been read already.
+/// A stream whose first bytes have already been read.
 pub(crate) struct Replay<S> {
     pub(crate) peeked: Bytes,
     pub(crate) stream: S,

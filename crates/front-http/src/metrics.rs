@@ -1,4 +1,4 @@
-//! The front's numbers: handles looked up once and kept, since a look-up by name costs more than a request may.
+//! The front's metrics: handles are looked up once and kept, because a look-up by name is too slow for each request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,23 +14,23 @@ use crate::traffic::Traffic;
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// A limit on clients that are slow, or take more than their part.
+/// A limit for clients that are slow, or use more than their share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientLimit {
-    /// A request head was not here in time.
+    /// A request head did not arrive in time.
     SlowHead,
     /// A TLS handshake was not complete in time.
     SlowHandshake,
     /// A request body paused for too long.
     SlowBody,
-    /// The client took nothing of its answer for too long.
+    /// The client read nothing of its response for too long.
     SlowReading,
     /// The connection was idle, and its place was needed for another.
     Idle,
-    /// The connection was above the share of its client's address while places were short.
+    /// The connection was above the share of its client's address while places were scarce.
     Share,
-    /// A file was not sent, because its descriptor was needed for the server itself.
+    /// A file was not sent because its descriptor was needed for the server.
     Descriptors,
 }
 
@@ -46,7 +46,7 @@ impl ClientLimit {
         Self::Descriptors,
     ];
 
-    /// Its name, as a label of a metric.
+    /// Returns the name used as a metric label.
     pub fn name(self) -> &'static str {
         match self {
             Self::SlowHead => "slow_head",
@@ -72,12 +72,12 @@ struct Limited {
 pub(crate) struct FrontMetrics {
     requests: [[OnceLock<Counter>; CLASSES.len()]; METHODS.len()],
     duration: Histogram,
-    /// The last minutes, for people.
+    /// Traffic of the last minutes, for people.
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) connections: Gauge,
     pub(crate) bytes_in: Counter,
     pub(crate) bytes_out: Counter,
-    /// Lines of the access log that found its queue full.
+    /// Lines of the access log dropped because its queue was full.
     pub(crate) log_dropped: Counter,
     pub(crate) accept_errors: Counter,
     limited: [Limited; ClientLimit::ALL.len()],
@@ -87,7 +87,7 @@ pub(crate) struct FrontMetrics {
 }
 
 impl FrontMetrics {
-    /// Registers with the recorder that is installed by now.
+    /// Registers the metrics with the recorder installed by now.
     pub(crate) fn register() -> Self {
         describe_counter!(
             "hearth_requests_total",
@@ -143,7 +143,7 @@ impl FrontMetrics {
         so_far.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often each limit has applied.
+    /// Returns how often each limit has applied.
     pub(crate) fn limited_so_far(&self) -> Vec<(ClientLimit, u64)> {
         let count =
             |limit: ClientLimit| self.limited[limit as usize].so_far.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Everything the front can be told, as types. `server::config` fills it; no default hides elsewhere.
+//! All settings of the front, as types. `server::config` fills them; no other module has defaults.
 
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU64};
@@ -14,165 +14,172 @@ use crate::request_buffering::RequestBuffering;
 use crate::tls::Certificates;
 use crate::trusted_headers::TrustedHeaders;
 
-/// How the front listens, routes, limits and logs.
+/// Settings for listening, routing, limits and logs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen; at least one, unless there are `visitors`.
+    /// Addresses to listen on; at least one, unless `visitors` is set.
     pub listen: Vec<Listen>,
-    /// Sockets come from elsewhere, too ([`crate::Front::visitors`]).
+    /// Accepts sockets handed over by a hub as well ([`crate::Front::visitors`]).
     pub visitors: bool,
-    /// Certificates for the listeners with `tls`, and answers to the authorities that issue them.
+    /// Certificates of the listeners with `tls`, and answers to certificate authorities' challenges.
     pub tls: Option<Certificates>,
-    /// The port that listeners with `redirect` send clients to. None: that of the first listener with TLS.
+    /// Port to which listeners with `redirect` send clients; `None` for that of the first listener with TLS.
     pub https_port: Option<NonZeroU16>,
-    /// `Strict-Transport-Security` (RFC 6797) of answers to requests that came over TLS, where the application sends none.
+    /// `Strict-Transport-Security` (RFC 6797) of responses over TLS, unless the application sends one.
     pub hsts: Option<String>,
-    /// Absolute path of the directory whose files are served: `DOCUMENT_ROOT`. Symbolic links in it are followed wherever
-    /// they lead (as nginx does): whoever may write there decides what is published, as far as the `reader` may read it.
+    /// Absolute path of the directory whose files are served: `DOCUMENT_ROOT`. Symbolic links in it are followed, as
+    /// nginx does. Any user that may write there therefore decides what is published, as far as `reader` may read it.
     pub document_root: PathBuf,
-    /// A user who has to be able to read what is sent; none: whatever our own may.
+    /// A user that must be able to read a file for it to be sent; `None` requires only the server's own permission.
     pub reader: Option<Reader>,
-    /// Which PHP script answers what no file answers.
+    /// Selects the PHP script for paths without a file.
     pub routing: Routing,
-    /// Serve existing files that are not PHP. Off: everything goes to PHP.
+    /// Serves existing files that are not PHP. If off, all requests go to PHP.
     pub static_files: bool,
     /// `Cache-Control` of static files; `None` sends none, and browsers then guess from `Last-Modified`.
     pub cache_control: Option<String>,
-    /// Serve `app.js.br`, `app.js.zst` or `app.js.gz` in place of `app.js` to clients that take them.
+    /// Serves `app.js.br`, `app.js.zst` or `app.js.gz` in place of `app.js` to clients that accept them.
     pub precompressed: bool,
-    /// Directories whose files PHP may have the front send by `X-Sendfile` or `X-Accel-Redirect`. Empty: both headers are
-    /// passed on to the client untouched.
+    /// Directories whose files PHP may send through the front by `X-Sendfile` or `X-Accel-Redirect`. If empty, both
+    /// headers are passed on to the client.
     pub sendfile: Vec<SendfileRoot>,
-    /// Compress PHP's answers with zstd, br or gzip for clients that take them. A page that mixes a secret with what an
-    /// attacker can put into the same page may leak the secret by its compressed length (BREACH); frameworks mask their
-    /// CSRF tokens against it. PHP switches it off for one answer with `Cache-Control: no-transform`.
+    /// Compresses PHP's responses with zstd, br or gzip for clients that accept them.
+    ///
+    /// A page that contains both a secret and attacker-controlled text may leak the secret by its compressed length
+    /// (BREACH); frameworks mask their CSRF tokens against it. PHP switches compression off for one response with
+    /// `Cache-Control: no-transform`.
     pub compression: bool,
-    /// Open connections, over all listeners. Further clients wait in the kernel's queue until one closes.
+    /// Maximum number of open connections, over all listeners. Further clients wait in the kernel's queue until one
+    /// closes.
     ///
     /// Connections that wait for their client are closed while others wait in the queue, the longest idle first.
     pub max_connections: usize,
-    /// Connections of one client address (an IPv6 /64 is one) while places are short; trusted proxies and unix sockets have no such
-    /// bound. `None`: half of `max_connections`.
+    /// Maximum number of connections of one client address (an IPv6 /64 is one) while places are scarce; trusted
+    /// proxies and unix sockets are exempt. `None` means half of `max_connections`.
     pub connections_per_client: Option<usize>,
-    /// Descriptors from this number on are not for clients' connections and files. `None`: all are.
+    /// Descriptors from this number on are not used for clients' connections and files; `None` for no limit.
     pub descriptor_ceiling: Option<RawFd>,
-    /// Largest request body in bytes; larger ones get 413.
+    /// Maximum size of a request body in bytes; larger ones get 413.
     pub max_body: u64,
-    /// Largest request head in bytes (at least 8192); larger ones get 431.
+    /// Maximum size of a request head in bytes (at least 8192); larger ones get 431.
     pub max_head: usize,
-    /// Most header fields in a request; more get 431. 100 is what costs least.
+    /// Maximum number of header fields in a request; more get 431. 100 is the most efficient value.
     pub max_headers: usize,
-    /// Longest request target in bytes; longer ones get 414.
+    /// Maximum length of a request target in bytes; longer ones get 414.
     pub max_uri: usize,
-    /// How long a client may take for a request head, counted from its first byte (and from the start of a connection).
+    /// How long a client may take for a request head, counted from its first byte (and from the start of a
+    /// connection).
     pub header_timeout: Duration,
     /// How long a connection may stay open between two requests.
     pub keep_alive_timeout: Duration,
     /// How long a client may pause within a request body; longer pauses get 408.
     pub body_timeout: Duration,
-    /// Bytes per second that a client has to send of a request body, averaged over twice the `body_timeout`; less gets 408. `None`: any.
+    /// Minimum rate of a request body in bytes per second, averaged over twice the `body_timeout`; a lower one gets
+    /// 408. `None` for no minimum.
     pub body_min_rate: Option<NonZeroU64>,
-    /// Which request bodies are received before PHP gets their request.
+    /// Selects the request bodies that are received before PHP gets their request.
     pub request_buffering: RequestBuffering,
-    /// How long a client may take nothing of an answer before its connection is cut: what keeps a client that stopped reading
-    /// from holding a worker for ever.
+    /// How long a client may read nothing of a response before its connection is closed. This keeps a client that
+    /// stopped reading from blocking a worker forever.
     pub write_timeout: Duration,
-    /// How bodies wait for a slow side.
+    /// Limits of buffers for bodies whose receiver is slow.
     pub buffers: Buffers,
-    /// Answers of one client that may hold workers while the client reads nothing; of more the longest-stalled is cut.
+    /// Maximum number of responses of one client that may block workers while the client reads nothing; beyond it the
+    /// longest-stalled one is aborted.
     pub max_stalled_per_client: usize,
     /// How long a TLS handshake may take.
     pub handshake_timeout: Duration,
-    /// Requests in flight on one HTTP/2 connection.
+    /// Maximum number of concurrent requests on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// Peers whose `trusted_headers` are believed. A peer on a unix socket is always trusted: only a proxy on this machine can
-    /// be one.
+    /// Peers whose `trusted_headers` are used. A peer on a unix socket is always trusted, because only a proxy on
+    /// this machine can connect there.
     pub trusted_proxies: Vec<Cidr>,
-    /// The header fields in which these peers are believed.
+    /// The header fields that are used from these peers.
     pub trusted_headers: TrustedHeaders,
-    /// Choose among applications by the host that these peers forward, in place of the one of the request itself.
+    /// Selects the application by the host that these peers forward, in place of the request's own.
     pub route_by_forwarded_host: bool,
-    /// Listeners expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections
-    /// without. Only for listeners that nobody but the balancer can reach.
+    /// Listeners require a PROXY protocol header (version 1 or 2) at the start of each connection. Only for listeners
+    /// that nothing but the balancer can reach.
     pub proxy_protocol: bool,
-    /// Send `X-Request-Id` with each answer.
+    /// Sends `X-Request-Id` with each response.
     pub request_id_header: bool,
-    /// Send `Server: Hearth` with each answer that has no `Server` field of the application's.
+    /// Sends `Server: Hearth` with each response for which the application sets no `Server` field.
     pub server_header: bool,
-    /// Begins a span for each request, if anybody wants spans.
+    /// Starts a span for each request, if tracing is on.
     pub tracer: Option<Tracer>,
-    /// Where a line about each request goes.
+    /// The access log.
     pub access_log: Option<AccessLog>,
-    /// How long requests in flight may take once the server shuts down; then they are cut.
+    /// How long requests in progress may take after shutdown starts; then they are aborted.
     pub patience: Duration,
 }
 
-/// Limits of what is kept of bodies while one side is slower than the other, in bytes.
+/// Limits of buffered bodies in bytes, while one side is slower than the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffers {
     /// Memory of all bodies together.
     pub memory: u64,
     /// Temporary files of all bodies together.
     pub disk: u64,
-    /// Where temporary files are created.
+    /// Directory of temporary files.
     pub directory: PathBuf,
-    /// Memory of one answer. Zero: answers are read from PHP only as their clients take them.
+    /// Memory of one response. With zero, responses are read from PHP only as fast as their clients read.
     pub answer_memory: u64,
-    /// Temporary file of one answer. Zero: none.
+    /// Temporary file of one response. With zero there is none.
     pub answer_file: u64,
 }
 
-/// One address to listen on.
+/// One listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// Where.
+    /// The address.
     pub address: Address,
-    /// Whether to speak TLS there.
+    /// Whether the listener uses TLS.
     pub tls: bool,
-    /// Answer nothing but where the same is over TLS, unless a trusted proxy says that the client has spoken TLS. Needs another listener with `tls`.
+    /// Redirects every request to https, unless a trusted proxy states that the client used TLS. Requires another
+    /// listener with `tls`.
     pub redirect: bool,
 }
 
 impl Listen {
-    /// Everything is answered there, in the clear.
+    /// Returns a listener without TLS that answers all requests.
     pub fn plain(address: Address) -> Self {
         Self { address, tls: false, redirect: false }
     }
 
-    /// Everything is answered there, over TLS.
+    /// Returns a listener with TLS that answers all requests.
     pub fn tls(address: Address) -> Self {
         Self { address, tls: true, redirect: false }
     }
 }
 
-/// A place to listen.
+/// A listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// `host:port`, e.g. `127.0.0.1:8080`, `[::]:443`, `localhost:0`. A name that has several addresses binds them all.
+    /// `host:port`, e.g. `127.0.0.1:8080`, `[::]:443`, `localhost:0`. A name with several addresses binds them all.
     Tcp(String),
-    /// A socket file. One that nobody listens on any more is replaced.
+    /// Path of a unix socket. A file on which no process listens any more is replaced.
     Unix(PathBuf),
 }
 
 /// A certificate chain and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, then its intermediates.
+    /// File of the certificate, followed by its intermediates.
     pub certificate: PathBuf,
-    /// PKCS#8, PKCS#1 or SEC1.
+    /// File of the key: PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
 }
 
-/// Which script answers what no file answers.
+/// Selects the script for paths without a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Routing {
-    /// As nginx's `try_files $uri $uri/ /index.php`: an existing `.php` file answers for itself, a directory by its
-    /// `index.php`, everything else goes to the front controller.
+    /// As nginx's `try_files $uri $uri/ /index.php`: an existing `.php` file runs itself, a directory its
+    /// `index.php`, and everything else goes to the front controller.
     Files {
-        /// URL path of the front controller, e.g. `/index.php`; `None`: 404 for what does not exist.
+        /// URL path of the front controller, e.g. `/index.php`; `None` answers missing paths with 404.
         front_controller: Option<String>,
     },
-    /// One script answers everything that is not a static file: a worker script.
+    /// One script, a worker script, answers everything that is not a static file.
     Script {
         /// Absolute path of the script.
         filename: PathBuf,
@@ -181,48 +188,49 @@ pub enum Routing {
     },
 }
 
-/// A directory whose files PHP may name in `X-Sendfile` (absolute path) or `X-Accel-Redirect` (URL path under `prefix`).
+/// A directory whose files PHP may name in `X-Sendfile` (absolute path) or `X-Accel-Redirect` (URL path under
+/// `prefix`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendfileRoot {
     /// URL prefix for `X-Accel-Redirect`, e.g. `/protected/`.
     pub prefix: String,
-    /// Absolute path. Symbolic links may not lead out of it.
+    /// Absolute path. Symbolic links must not lead out of it.
     pub directory: PathBuf,
 }
 
 /// A log of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// How a line looks.
+    /// Format of a line.
     pub format: AccessLogFormat,
-    /// Where lines go.
+    /// Target of the lines.
     pub target: AccessLogTarget,
 }
 
-/// How a line of the access log looks.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessLogFormat {
     /// One JSON object with OpenTelemetry's field names.
     Json,
     /// The Common Log Format.
     Common,
-    /// Common, then referrer and user agent.
+    /// The Combined Log Format: Common, then referrer and user agent.
     Combined,
 }
 
-/// Where lines of the access log go.
+/// The target of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogTarget {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// Appended to this file.
+    /// Appends to this file.
     File(PathBuf),
 }
 
 impl AccessLogTarget {
-    /// The file, where there is one.
+    /// Returns the path, if the target is a file.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -242,7 +250,7 @@ impl fmt::Display for AccessLogTarget {
 }
 
 impl Options {
-    /// The defaults for an application whose public files are in `document_root`.
+    /// Returns the defaults for an application whose public files are in `document_root`.
     pub fn new(document_root: impl Into<PathBuf>) -> Self {
         Self {
             listen: vec![Listen::plain(Address::Tcp("127.0.0.1:8080".to_owned()))],

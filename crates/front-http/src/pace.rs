@@ -1,8 +1,9 @@
-//! How fast a client has to send a request body: no pause beyond a limit, and no less than a rate on average.
+//! The minimum pace of a request body: a maximum pause, and a minimum average rate.
 //!
 //! Invariants
-//! - Only time counts in which the server waits for the client. While nothing reads the body the client cannot send.
-//! - Takes bytes and `now`, and returns decisions: it reads no clock and sets no timer.
+//! - Only the time in which the server waits for the client counts. While the body is not read, the client cannot
+//!   send.
+//! - It takes bytes and `now`, and returns decisions: it reads no clock and sets no timer.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 pub(crate) struct PaceLimits {
     /// Longest pause.
     pub(crate) pause: Duration,
-    /// Bytes per second, averaged over [`PaceLimits::window`]. `None`: any.
+    /// Minimum rate in bytes per second, averaged over [`PaceLimits::window`]; `None` for no minimum.
     pub(crate) least_rate: Option<NonZeroU64>,
 }
 
@@ -22,12 +23,13 @@ impl PaceLimits {
     /// No limits.
     pub(crate) const NONE: Self = Self { pause: Duration::MAX, least_rate: None };
 
-    /// Time over which the rate is averaged. Longer than a pause that is allowed, so that such a pause alone is never too slow.
+    /// Returns the time over which the rate is averaged. It exceeds the longest allowed pause, so that such a pause
+    /// alone is never too slow.
     fn window(&self) -> Duration {
         self.pause.saturating_mul(2)
     }
 
-    /// Bytes that have to arrive in a window.
+    /// Returns the number of bytes that must arrive in a window.
     fn least_bytes(&self) -> u64 {
         let rate = self.least_rate.map_or(0, NonZeroU64::get);
         let millis = u64::try_from(self.window().as_millis()).unwrap_or(u64::MAX);
@@ -35,12 +37,12 @@ impl PaceLimits {
     }
 }
 
-/// Why a client is too slow.
+/// Reasons why a client is too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slow {
-    /// It sent nothing for this long.
+    /// The client sent nothing for this long.
     Paused(Duration),
-    /// It sent fewer bytes per second than this.
+    /// The client sent fewer bytes per second than this.
     BelowRate(u64),
 }
 
@@ -48,11 +50,11 @@ pub(crate) enum Slow {
 #[derive(Debug)]
 pub(crate) struct Pace {
     limits: PaceLimits,
-    /// Since when nothing has arrived, while the server waits.
+    /// The current wait for the client, if the server waits.
     waits: Option<Waits>,
-    /// Time of this window that the server has waited, without the wait under way.
+    /// Time waited in this window, without the current wait.
     waited: Duration,
-    /// Bytes of this window.
+    /// Bytes received in this window.
     received: u64,
 }
 
@@ -60,7 +62,7 @@ pub(crate) struct Pace {
 #[derive(Clone, Copy, Debug)]
 struct Waits {
     since: Instant,
-    /// The part of it since this instant belongs to the current window.
+    /// The part of the wait since this instant belongs to the current window.
     counted: Instant,
 }
 
@@ -69,7 +71,7 @@ impl Pace {
         Self { limits, waits: None, waited: Duration::ZERO, received: 0 }
     }
 
-    /// Bytes have arrived. `now` is only asked for at the end of a wait.
+    /// Records received bytes. `now` is called only at the end of a wait.
     pub(crate) fn arrived(&mut self, bytes: usize, now: impl FnOnce() -> Instant) {
         self.received = self.received.saturating_add(bytes as u64);
         if let Some(waits) = self.waits.take() {
@@ -77,7 +79,8 @@ impl Pace {
         }
     }
 
-    /// Nothing is here: when to ask again at the latest, or why the client is too slow. `None`: it may take any time.
+    /// Records that no byte is available. Returns the latest time for the next check, or why the client is too slow;
+    /// `None` means that there is no limit.
     pub(crate) fn wait(&mut self, now: Instant) -> Result<Option<Instant>, Slow> {
         let waits = *self.waits.get_or_insert(Waits { since: now, counted: now });
         if now.saturating_duration_since(waits.since) >= self.limits.pause {
@@ -109,7 +112,7 @@ mod tests {
     const LIMITS: PaceLimits =
         PaceLimits { pause: Duration::from_secs(30), least_rate: NonZeroU64::new(240) };
 
-    /// Sends pieces of `bytes` with pauses before each, and returns the time that passes until it is too slow.
+    /// Sends pieces of `bytes` with a pause before each, and returns the time until the client is too slow.
     fn dripped(limits: PaceLimits, bytes: usize, pause: Duration) -> Option<(Duration, Slow)> {
         let start = Instant::now();
         let mut now = start;
@@ -151,7 +154,7 @@ mod tests {
     fn each_window_counts_for_itself() {
         let mut pace = Pace::new(LIMITS);
         let mut now = Instant::now();
-        // A quick start buys no slow rest.
+        // A fast start does not make up for a slow rest.
         assert!(pace.wait(now).is_ok());
         pace.arrived(100 << 20, || now);
         let mut seconds = 0;
@@ -172,7 +175,7 @@ mod tests {
         let mut pace = Pace::new(LIMITS);
         let mut now = Instant::now();
         for _ in 0..100 {
-            // PHP does something else for an hour, then a byte is there within a second.
+            // PHP does something else for an hour, then a byte arrives within a second.
             now += Duration::from_hours(1);
             assert!(pace.wait(now).is_ok());
             now += Duration::from_millis(500);

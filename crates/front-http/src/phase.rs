@@ -1,7 +1,7 @@
 //! The state of one connection: what it waits for, and since when.
 //!
-//! The task of the connection writes it, and the connection table ([`crate::connections`]) reads it when it looks for connections to close.
-//! A request costs three stores and two reads of the kernel's coarse clock, and no lock.
+//! The connection's task writes it, and the connection table ([`crate::connections`]) reads it to find connections to
+//! close. A request costs three stores and two reads of the kernel's coarse clock, and no lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,25 +17,25 @@ pub(crate) enum Phase {
     Idle,
     /// The rest of a head.
     Head,
-    /// An answer.
+    /// A response.
     Busy,
 }
 
-/// One connection's phase.
+/// The phase of one connection.
 #[derive(Debug)]
 pub(crate) struct PhaseCell {
     phase: AtomicU8,
-    /// Requests that came in so far; wraps.
+    /// Number of requests received so far; wraps.
     requests: AtomicU32,
     draining: AtomicBool,
-    /// When it last began to wait for the client, by [`now`].
+    /// When the current wait for the client began, by [`now`].
     since: AtomicU32,
-    /// The client does not take what was written to its socket.
+    /// The client does not read what was written to its socket.
     stalled: AtomicBool,
 }
 
-// Relaxed throughout: only the connection's own task changes the phase, and a reader that sees an old one closes nothing by it: the
-// connection's task looks again before it ends.
+// Relaxed ordering is enough: only the connection's own task changes the phase. A reader that sees an old value
+// closes nothing by it, because the task checks again before it ends.
 impl PhaseCell {
     pub(crate) fn new(phase: Phase) -> Self {
         Self {
@@ -56,24 +56,24 @@ impl PhaseCell {
         }
     }
 
-    /// Tells one wait from the next.
+    /// Returns the number of requests, which distinguishes one wait from the next.
     pub(crate) fn requests(&self) -> u32 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// A request is being answered.
+    /// Marks that a request is being answered.
     pub(crate) fn busy(&self) {
         self.requests.store(self.requests().wrapping_add(1), Ordering::Relaxed);
         self.phase.store(Phase::Busy as u8, Ordering::Relaxed);
     }
 
-    /// Its answer is complete.
+    /// Marks that the response is complete.
     pub(crate) fn answered(&self) {
         self.since.store(now(), Ordering::Relaxed);
         self.phase.store(Phase::Idle as u8, Ordering::Relaxed);
     }
 
-    /// Bytes of a request came.
+    /// Marks that bytes of a request arrived.
     pub(crate) fn bytes_came(&self) {
         match self.get() {
             Phase::First => self.phase.store(Phase::Head as u8, Ordering::Relaxed),
@@ -85,42 +85,44 @@ impl PhaseCell {
         }
     }
 
-    /// The time since the connection began to wait for what its phase says. It has no meaning while a request is being answered.
+    /// Returns how long the connection has waited for what its phase names. The value is meaningless while a request
+    /// is being answered.
     ///
     /// The time of a first head counts from the start of the connection.
     pub(crate) fn waited(&self) -> Duration {
         let since = self.since.load(Ordering::Relaxed);
-        // A wait that began after `now` was read is no wait yet. Both wrap after 49 days.
+        // A wait that began after `now` was read counts as zero. Both values wrap after 49 days.
         let waited = now().wrapping_sub(since).cast_signed().max(0);
         Duration::from_millis(u64::from(waited.unsigned_abs()))
     }
 
-    /// The client has stopped, or begun again, to take what is written to its socket.
+    /// Marks that the client stopped or resumed reading.
     pub(crate) fn stall(&self, stalled: bool) {
         self.stalled.store(stalled, Ordering::Relaxed);
     }
 
-    /// Whether bytes of an answer wait because the client does not take them.
+    /// Returns whether response bytes wait because the client does not read.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.load(Ordering::Relaxed)
     }
 
-    /// No further request is wanted.
+    /// Marks that no further request is accepted.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the connection is to end now: no request is being answered and none is wanted.
+    /// Returns whether the connection must end now: no request is being answered and none is accepted.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed) && self.get() != Phase::Busy
     }
 }
 
-/// Milliseconds of the kernel's coarse clock, which is read without a system call and steps every few milliseconds. Wraps.
+/// Returns milliseconds of the kernel's coarse clock, which is read without a system call and advances every few
+/// milliseconds. Wraps.
 fn now() -> u32 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     let milliseconds = now.tv_sec.wrapping_mul(1000).wrapping_add(now.tv_nsec / 1_000_000);
-    // The low half is what counts: differences are taken modulo 2^32.
+    // Only the low half counts: differences are taken modulo 2^32.
     (milliseconds & i64::from(u32::MAX)).try_into().unwrap_or(u32::MAX)
 }
 

@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: what a balancer tells about the client before the first byte of HTTP or TLS
+//! The PROXY protocol, versions 1 and 2: client information from a balancer before the first byte of HTTP or TLS
 //! (haproxy's doc/proxy-protocol.txt).
 
 use std::io;
@@ -7,14 +7,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The longest line of version 1, CRLF included.
+/// Maximum length of a version 1 line, including CRLF.
 const MAX_LINE: usize = 107;
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Both ends as the balancer saw them: source, destination. `None`: the balancer speaks for itself (health checks).
+/// Source and destination as the balancer saw them; `None` for the balancer's own connections (health checks).
 pub(crate) type Told = Option<(SocketAddr, SocketAddr)>;
 
-/// Reads the header off `stream`; what follows it stays in `buffer`.
+/// Reads the header from `stream`; the bytes after it stay in `buffer`.
 pub(crate) async fn read<S: AsyncRead + Unpin>(
     stream: &mut S,
     buffer: &mut BytesMut,
@@ -34,7 +34,7 @@ pub(crate) async fn read<S: AsyncRead + Unpin>(
     }
 }
 
-/// What is told and the header's length; `Ok(None)` while more bytes are needed.
+/// Parses the header and returns it with its length; `Ok(None)` while more bytes are needed.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Told, usize)>, &'static str> {
     let known = bytes.len().min(SIGNATURE.len());
     if bytes.get(..known) == SIGNATURE.get(..known) && !bytes.is_empty() {
@@ -98,7 +98,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<(Told, usize)>, &'static str> {
                 with_port(Ipv6Addr::from(*destination).into(), [ports[2], ports[3]]),
             ))
         }
-        // The balancer itself; or unix sockets, datagrams and the like: nothing that we could use.
+        // The balancer's own connection, or unix sockets, datagrams and other unusable families.
         (0 | 1, _) => None,
         _ => return Err("neither LOCAL nor PROXY"),
     };

@@ -1,8 +1,10 @@
-//! Whose files may be sent, where PHP is another user than the server: links that PHP makes lead to nothing that PHP could not read itself.
+//! The read permission check for files, if PHP runs as another user than the server: a link created by PHP cannot
+//! expose a file that PHP could not read.
 //!
 //! Invariants
-//! - What is judged is the file that was opened, by owner, group and mode, and the folders above it where it lies outside the document root (`path_resolution(7)`).
-//! - Access lists (acl(5)) are not looked at: what only one of them allows is not sent.
+//! - The check uses the opened file: owner, group and mode, and the folders above it if it is outside the document
+//!   root (`path_resolution(7)`).
+//! - Access control lists (acl(5)) are ignored: what only an ACL allows is not sent.
 
 use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd;
@@ -12,12 +14,12 @@ use std::path::{Path, PathBuf};
 const READ: u32 = 0o4;
 const ENTER: u32 = 0o1;
 
-/// A user who has to be able to read what is sent.
+/// A user that must be able to read a file for it to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reader {
-    /// His number.
+    /// Numeric user id.
     pub user: u32,
-    /// All groups that he is in.
+    /// All groups of the user.
     pub groups: Vec<u32>,
 }
 
@@ -35,7 +37,7 @@ impl Reader {
     }
 }
 
-/// Who has to be able to read what is sent from where.
+/// Checks whether the user may read a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Judge {
     reader: Reader,
@@ -43,19 +45,20 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// None: whatever the server may read.
+    /// Creates the check; `None` allows whatever the server may read.
     pub(crate) fn new(reader: Option<&Reader>, document_root: &Path) -> Option<Self> {
         let root = document_root.canonicalize().unwrap_or_else(|_cause| document_root.to_owned());
         Some(Self { reader: reader?.clone(), root })
     }
 
-    /// The reader could have opened `file`, too. He may go where the document root is: folders above it are not looked at.
+    /// Returns whether the user could have opened `file`. Folders above the document root are not checked, because
+    /// access to the document root is assumed.
     pub(crate) fn allows(&self, file: &File, metadata: &Metadata) -> bool {
         let Self { reader, root } = self;
         if !reader.may(metadata, READ) {
             return false;
         }
-        // Its name by now, whichever way it was found.
+        // The current name of the file, whichever path led to it.
         let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
             return false;
         };
@@ -115,7 +118,7 @@ mod tests {
         for name in ["file", "open", "private"] {
             assert!(may(&member, name) && !may(&stranger, name), "{name}");
         }
-        // The owner's bits are his, whatever others may.
+        // The owner's mode bits apply to the owner, whatever others may do.
         set("public/file", 0o044);
         if own.uid() != 0 {
             return;

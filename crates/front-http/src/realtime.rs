@@ -1,9 +1,10 @@
-//! Realtime on the front's own ports: WebSockets leave HTTP here and go to the hub, calls of the HTTP API are answered.
+//! Realtime on the front's own ports: WebSockets leave HTTP and move to the hub, and requests of the HTTP API are
+//! answered.
 //!
 //! Invariants
-//! - Only what realtime asks for is taken: `/app/...` with `Upgrade: websocket`, and paths that [`Realtime::takes`] or [`Realtime::streams`]. Everything else is the
-//!   application's, as if there were no realtime.
-//! - A socket is given away once its 101 is written; from then on nothing here holds anything of it.
+//! - Only realtime requests are handled: `/app/...` with `Upgrade: websocket`, and paths of [`Realtime::takes`] or
+//!   [`Realtime::streams`]. All others go to the application, as without realtime.
+//! - A socket is handed over once its 101 is written; from then on this crate holds nothing of it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,37 +32,37 @@ use crate::answers::Page;
 use crate::listener::Replay;
 use crate::request_body::{BodyError, RequestBody};
 
-/// Sockets that wait to be taken over from the hub; further ones are dropped.
+/// Maximum number of sockets from the hub that wait to be served; further ones are dropped.
 const VISITORS: usize = 1024;
 
-/// An answer, later.
+/// A future response.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Response<Bytes>> + Send + 'a>>;
 
-/// Who has the channels.
+/// The owner of the channels.
 pub trait Realtime: fmt::Debug + Send + Sync + 'static {
-    /// Whether a request for this path is for the HTTP API, and not for the application.
+    /// Returns whether a request for this path is for the HTTP API, not for the application.
     fn takes(&self, path: &str) -> bool;
 
-    /// The largest body of a call, in bytes.
+    /// Returns the maximum size of an API request body in bytes.
     fn body_limit(&self) -> u64;
 
-    /// Answers a call of the HTTP API.
+    /// Answers a request of the HTTP API.
     fn call<'a>(&'a self, head: &'a Parts, body: Bytes) -> Answering<'a>;
 
-    /// Whether messages may be compressed, with clients that want it.
+    /// Returns whether messages may be compressed, with clients that offer it.
     fn deflates(&self) -> bool;
 
-    /// Takes a socket whose WebSocket has been opened. Never waits.
+    /// Takes over a socket whose WebSocket handshake is complete. Never waits.
     fn adopt(&self, socket: Adopted);
 
-    /// Whether a request for this path is for an event stream of the channels, and not for the application.
+    /// Returns whether a request for this path is for an event stream, not for the application.
     fn streams(&self, path: &str) -> bool;
 
-    /// Takes a socket on which an event stream is to be answered. Never waits.
+    /// Takes over a socket on which an event stream is to be answered. Never waits.
     fn adopt_stream(&self, socket: AdoptedStream);
 }
 
-/// A WebSocket that was granted to the request of a connection: what its socket needs where it goes.
+/// An accepted WebSocket handshake, with what the hub needs.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) realtime: Arc<dyn Realtime>,
@@ -71,10 +72,10 @@ pub(crate) struct Granted {
     secure: bool,
 }
 
-/// Where a request leaves it for its connection.
+/// The place where a request leaves the handshake for its connection.
 pub(crate) type GrantCell = Mutex<Option<Granted>>;
 
-/// The answer to a request for a WebSocket, if it is one: 101 with what was granted, or why not.
+/// Answers a WebSocket request, if it is one: 101 with the handshake, or an error.
 pub(crate) fn upgrade(
     realtime: &Arc<dyn Realtime>,
     parts: &Parts,
@@ -126,7 +127,7 @@ pub(crate) fn upgrade(
 }
 
 impl Granted {
-    /// Gives the socket away. `read`: what came behind the request.
+    /// Hands the socket over. `read` is what was received after the request.
     pub(crate) fn give<S: IntoStream>(self, stream: S, read: Vec<u8>) {
         let Self { realtime, upgrade, target, origin, secure } = self;
         match stream.into_stream() {
@@ -145,7 +146,7 @@ impl Granted {
     }
 }
 
-/// Reads a call's body and has it answered.
+/// Reads the body of an API request and answers it.
 pub(crate) async fn call(
     realtime: &dyn Realtime,
     parts: &Parts,
@@ -155,10 +156,10 @@ pub(crate) async fn call(
     Ok(realtime.call(parts, body).await)
 }
 
-/// The largest head that the hub answers with.
+/// Maximum size of a response head from the hub.
 const STREAM_HEAD: usize = 4096;
 
-/// What the hub says of an event stream, behind its head: the body of the answer, to its end.
+/// The body of an event stream from the hub.
 #[derive(Debug)]
 pub(crate) struct EventStream {
     read: BytesMut,
@@ -178,7 +179,8 @@ impl EventStream {
     }
 }
 
-/// Server-Sent Events, over whichever version of HTTP: the hub answers at one end of a pair of sockets, and what it says is the answer.
+/// Answers Server-Sent Events, over any version of HTTP. The hub answers at one end of a socket pair, and its output
+/// becomes the response.
 pub(crate) async fn event_stream(
     realtime: &dyn Realtime,
     parts: &Parts,
@@ -220,7 +222,8 @@ pub(crate) async fn event_stream(
     }
 }
 
-/// The target of a request for an event stream, without the values of parameters that open channels or say who opens them.
+/// Returns the target of an event stream request for logs, without parameters that authorize channels or identify the
+/// user.
 pub(crate) fn without_signatures(target: &str) -> String {
     let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
     let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
@@ -230,15 +233,15 @@ pub(crate) fn without_signatures(target: &str) -> String {
     format!("{path}?{}", parameters.collect::<Vec<_>>().join("&"))
 }
 
-/// Parameters of an event stream that may be seen: whichever way the others are spelt, they may not.
+/// Parameters of an event stream that may be logged; all others are removed, however they are spelled.
 const PLAIN: [&str; 3] = ["channels", "socket_id", "last_event_id"];
 
-/// A socket and its TLS.
+/// A socket and its TLS state.
 type Apart = (Stream, Option<Box<ServerConnection>>);
 
 /// A stream that can be taken apart.
 pub(crate) trait IntoStream {
-    /// The socket, and its TLS.
+    /// Returns the socket and its TLS state.
     fn into_stream(self) -> io::Result<Apart>;
 }
 
@@ -263,7 +266,7 @@ impl<S: IntoStream> IntoStream for TlsStream<Replay<S>> {
     }
 }
 
-/// The sockets that the hub hands over because they ask for something else than a WebSocket.
+/// Receives the sockets that a hub hands over because their request is not for a WebSocket.
 #[derive(Clone, Debug)]
 pub struct Visitors(mpsc::Sender<Visitor>);
 

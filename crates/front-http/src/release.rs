@@ -1,10 +1,9 @@
-//! What a release brings along: its applications, which requests are for which, which of those are files, where these lie, and what answers the others. It can
-//! be replaced while the front serves.
+//! A release: its applications, their claims, files and scripts. It can be replaced while the front serves.
 //!
 //! Invariants
-//! - A request sees one release from its routing to its answer: never files of one and scripts of another.
-//! - It sees one application of it: files, scripts and workers are that one's.
-//! - Who replaces a release learns when the last request has let go of it: its application is dropped then.
+//! - A request uses one release from its routing to its response: never files of one and scripts of another.
+//! - It uses one application of the release: its files, scripts and workers.
+//! - A replaced release is dropped, together with its application, when its last request has ended.
 
 use std::fmt;
 use std::sync::{Arc, RwLock};
@@ -18,20 +17,20 @@ use crate::request_head;
 use crate::route::{self, Router};
 use crate::sendfile::Sendfile;
 
-/// One of several applications, as the front sees it.
+/// One of several applications.
 #[derive(Clone, Debug)]
 pub struct Hosted {
-    /// For the access log.
+    /// Name for the access log.
     pub name: Arc<str>,
-    /// The requests that are for it. No two of a release claim the same.
+    /// The requests of the application. No two applications of a release have the same claim.
     pub claims: Vec<Claim>,
-    /// Of these only what they say of files, scripts and `Cache-Control` is looked at.
+    /// Settings, of which only files, scripts and `Cache-Control` are used.
     pub options: Options,
 }
 
-/// The files of one application, and what they are not.
+/// The files of one application and its routing.
 pub(crate) struct Part {
-    /// Where there are several.
+    /// Name of the application, if there are several.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) router: Router,
     pub(crate) files: FileOptions,
@@ -52,10 +51,10 @@ impl Part {
     }
 }
 
-/// One release as the front sees it, but for what answers.
+/// A release as the front sees it, without the applications that answer.
 pub struct Release {
     parts: Box<[Part]>,
-    /// None: the only part answers everything.
+    /// The claims; `None` if there is only one application.
     claims: Option<Claims>,
 }
 
@@ -67,13 +66,13 @@ impl fmt::Debug for Release {
 }
 
 impl Release {
-    /// What `options` say of files, scripts and `Cache-Control`; what they say of listeners, limits and certificates belongs to the front for
-    /// as long as it lives.
+    /// Creates a release from the settings of files, scripts and `Cache-Control`. Listeners, limits and certificates
+    /// belong to the front for its whole life.
     pub fn new(options: &Options) -> Result<Self, BindError> {
         Ok(Self { parts: [Part::new(None, options)?].into(), claims: None })
     }
 
-    /// Several applications. What answers for each stands at the same place of what [`Switch::to`] gets.
+    /// Creates a release of several applications. [`Switch::to`] expects their handlers in the same order.
     pub fn of(applications: &[Hosted]) -> Result<Self, BindError> {
         let part = |hosted: &Hosted| Part::new(Some(Arc::clone(&hosted.name)), &hosted.options);
         let claims = applications.iter().zip(0..);
@@ -85,7 +84,7 @@ impl Release {
         })
     }
 
-    /// The number of the application that a request is for. `told`: given if a trusted proxy's host counts.
+    /// Returns the number of a request's application. `told` is given if a trusted proxy's host counts.
     pub(crate) fn choose(
         &self,
         told: Option<&Told>,
@@ -93,7 +92,7 @@ impl Release {
     ) -> Result<usize, Unclaimed> {
         let Some(claims) = &self.claims else { return Ok(0) };
         let host = request_head::host_of(told, &parts.headers).unwrap_or_default();
-        // What is no path is refused before anybody is asked whose it is.
+        // An invalid path is rejected before claims are compared.
         let path = route::clean(parts.uri.path()).map_err(|_refused| Unclaimed::Path)?;
         claims.choose(host, path.as_bytes())
     }
@@ -103,14 +102,14 @@ impl Release {
     }
 }
 
-/// A release and what answers for it.
+/// A release with the applications that answer.
 pub(crate) struct Current<A> {
     pub(crate) release: Release,
-    /// For each part of the release.
+    /// The application of each part of the release.
     pub(crate) applications: Box<[A]>,
 }
 
-/// Which release answers. Cheap to clone: all clones are the same switch.
+/// Selects the current release. Clones share the same state.
 pub struct Switch<A>(Arc<RwLock<Arc<Current<A>>>>);
 
 impl<A> Clone for Switch<A> {
@@ -131,19 +130,19 @@ impl<A> Switch<A> {
         Self(Arc::new(RwLock::new(Arc::new(Current { release, applications }))))
     }
 
-    /// What the next request sees.
+    /// Returns the current release.
     pub(crate) fn current(&self) -> Arc<Current<A>> {
         Arc::clone(&self.0.read().expect("no holder panics"))
     }
 
-    /// Has every request that comes from now on see this release, and be answered by what stands in `applications` for its part. Those that have
-    /// begun keep theirs; the old applications are dropped when the last of them has its answer's head.
+    /// Makes this release current for all further requests; `applications` has one entry for each part. Requests in
+    /// progress keep their release; the old applications are dropped when the last of them has its response head.
     pub fn to(&self, release: Release, applications: impl IntoIterator<Item = A>) {
         let applications: Box<[A]> = applications.into_iter().collect();
         assert_eq!(applications.len(), release.parts.len(), "one answers for each part");
         let current = Arc::new(Current { release, applications });
         let old = std::mem::replace(&mut *self.0.write().expect("no holder panics"), current);
-        // Not under the lock: it may be the last.
+        // Dropped outside of the lock, because it may be the last reference.
         drop(old);
     }
 }

@@ -1,10 +1,11 @@
-//! The request body on its way to PHP: received whole beforehand, or read only as fast as PHP takes it. Bounded in size and in the client's
-//! pauses, and with a least rate.
+//! The request body on its way to PHP: received completely in advance, or read only as fast as PHP reads. It is
+//! limited in size, pauses and minimum rate.
 //!
 //! Invariants
-//! - Never more bytes than the limit come out.
-//! - HTTP/2 flow-control credit is given back only once more is asked for: by the application, or by what receives the body for it.
-//! - A body that has been received has a known size and does not fail for what the client does.
+//! - Never more bytes than the limit are returned.
+//! - HTTP/2 flow-control credit is granted only when more is requested: by the application, or by the code that
+//!   receives the body for it.
+//! - A received body has a known size and does not fail because of the client.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -42,26 +43,26 @@ enum Source {
         unreleased: usize,
         length: Option<u64>,
     },
-    /// All of it is here, in one piece.
+    /// The complete body in one piece.
     Whole(Bytes),
-    /// All of it is here, and so many bytes of it were not read.
+    /// The complete body in a queue, with the number of unread bytes.
     Received(Spool, u64),
 }
 
-/// What has arrived of a body at the first look.
+/// What has arrived of a body at the first poll.
 #[derive(Debug)]
 pub(crate) enum Arrived {
-    /// All of it. The body gives it again.
+    /// The complete body, which the body returns again.
     Whole,
     /// The first bytes, if any.
     Part(Option<Bytes>),
 }
 
-/// Why a request body could not be read.
+/// Reasons why a request body could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// Larger than allowed: 413.
+    /// The body is larger than allowed: 413.
     #[error("the request body is larger than {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
@@ -73,22 +74,22 @@ pub enum BodyError {
         /// The limit.
         pause: Duration,
     },
-    /// The client sent less than the least rate: 408.
+    /// The client's rate was below the minimum: 408.
     #[error("the request body came with less than {rate} bytes per second")]
     TooSlow {
         /// The limit in bytes per second.
         rate: u64,
     },
-    /// The server could not keep the body until it was complete: 507 when there is no room, else 500.
+    /// The server could not store the body until it was complete: 507 if there is no room, otherwise 500.
     #[error("the request body could not be kept")]
     NotKept(#[source] std::io::Error),
-    /// The client went away or broke the protocol: 400, if anybody still listens.
+    /// The client disconnected or violated the protocol: 400, if the connection is still open.
     #[error("the request body broke off")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl BodyError {
-    /// The answer to it.
+    /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -109,12 +110,13 @@ impl From<Slow> for BodyError {
     }
 }
 
-/// What became of a request body, readable after the body has moved to the application: an application may swallow the error.
+/// The outcome of reading a request body, available after the body has moved to the application, which may ignore the
+/// error.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict(Arc<AtomicU8>);
 
 impl Verdict {
-    /// The status of the error that ended the body, if one did.
+    /// Returns the status of the error that ended the body, if any.
     pub(crate) fn failure(&self) -> Option<StatusCode> {
         match self.0.load(Ordering::Acquire) {
             1 => Some(StatusCode::PAYLOAD_TOO_LARGE),
@@ -146,7 +148,7 @@ impl std::fmt::Debug for RequestBody {
 }
 
 impl RequestBody {
-    /// No body.
+    /// Returns an empty body.
     pub(crate) fn empty() -> Self {
         Self::new(Source::Empty)
     }
@@ -177,14 +179,14 @@ impl RequestBody {
         }
     }
 
-    /// Called once, when the application first asks for the body.
+    /// Sets an action that is called once, when the application first reads the body.
     pub(crate) fn on_first_read(&mut self, action: impl FnOnce() + Send + 'static) {
         if !matches!(self.source, Source::Empty) {
             self.on_first_read = Some(Box::new(action));
         }
     }
 
-    /// Bounds the body. The verdict is for whoever answers; bodies that are empty, or here already, need none.
+    /// Limits the body. Returns the verdict, which is not needed for bodies that are empty or complete.
     pub(crate) fn limit(&mut self, limit: u64, pace: PaceLimits) -> Option<Verdict> {
         if matches!(self.source, Source::Empty | Source::Whole(_) | Source::Received(..)) {
             return None;
@@ -197,7 +199,7 @@ impl RequestBody {
         Some(verdict)
     }
 
-    /// Takes what is here without waiting, at the first look.
+    /// Takes what is available without waiting, at the first poll.
     pub(crate) fn take_arrived(&mut self, cx: &mut Context<'_>) -> Result<Arrived, BodyError> {
         match Pin::new(&mut *self).poll_frame(cx) {
             Poll::Pending => Ok(Arrived::Part(None)),
@@ -206,7 +208,7 @@ impl RequestBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let data = frame.into_data().unwrap_or_default();
                 if self.is_end_stream() {
-                    // It counts once.
+                    // The bytes count only once.
                     self.left = self.limit;
                     self.source = Source::Whole(data);
                     return Ok(Arrived::Whole);
@@ -216,7 +218,8 @@ impl RequestBody {
         }
     }
 
-    /// Receives the rest behind `begun`: in memory, and beyond its limit in a file. Afterwards the body gives all of it.
+    /// Receives the rest after `begun`: in memory, and beyond its limit in a file. Afterwards the body returns all of
+    /// it.
     ///
     /// # Cancel safety
     /// What was received is lost.
@@ -253,7 +256,7 @@ impl RequestBody {
         Ok(())
     }
 
-    /// Ready when the client, which is waited for, is too slow.
+    /// Ready when the client is too slow.
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<Slow> {
         loop {
             let until = match self.pace.wait(Instant::now()) {
@@ -261,7 +264,7 @@ impl RequestBody {
                 Ok(None) => return Poll::Pending,
                 Err(slow) => return Poll::Ready(slow),
             };
-            // The timer is moved only when it would fire too late: one that fires too early is set again then.
+            // The timer is moved only if it would fire too late; one that fires too early is set again.
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
             if timer.deadline() > until {
                 timer.as_mut().reset(until);
@@ -300,7 +303,7 @@ impl Source {
                     None => return Poll::Ready(None),
                     Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
                     Some(Ok(frame)) => {
-                        // Trailers of a request have no place in CGI: dropped (RFC 9110, section 6.5.1).
+                        // CGI has no request trailers, so they are dropped (RFC 9110, section 6.5.1).
                         if let Ok(data) = frame.into_data() {
                             return Poll::Ready(Some(Ok(data)));
                         }

@@ -1,21 +1,21 @@
-//! Which request bodies are received whole before the application gets their request.
+//! Selects the request bodies that are received completely before the application gets the request.
 //!
 //! Invariants
-//! - A form is one of them, whatever is asked for: PHP reads forms before it runs a script, so a slow client would hold its worker.
+//! - Forms are always among them: PHP reads forms before it runs a script, so a slow client would block its worker.
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// Which request bodies are received before the application gets their request.
+/// The request bodies that are received before the application gets their request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBuffering {
-    /// All of them.
+    /// All bodies.
     All,
-    /// Forms, by their content type. Others are passed on as they arrive.
+    /// Forms, by their content type. Other bodies are passed on as they arrive.
     Forms,
 }
 
 impl RequestBuffering {
-    /// Whether a body with these fields is received first.
+    /// Returns whether a body with these fields is received first.
     pub(crate) fn applies(self, headers: &HeaderMap) -> bool {
         match self {
             Self::All => true,
@@ -24,7 +24,7 @@ impl RequestBuffering {
     }
 }
 
-/// Whether PHP takes a body of this type for a form: `sapi_read_post_data()`, main/SAPI.c.
+/// Returns whether PHP parses a body of this type as a form: `sapi_read_post_data()`, main/SAPI.c.
 fn is_form(content_type: &HeaderValue) -> bool {
     let bytes = content_type.as_bytes();
     let essence = bytes.split(|byte| matches!(byte, b';' | b',' | b' ')).next().unwrap_or(bytes);

@@ -1,5 +1,4 @@
-//! Puts a request's head into the one shape that the rest of the house sees: origin-form target, one valid Host, no field that
-//! could pass for another one in CGI.
+//! Normalises a request's head: origin-form target, one valid Host, no field that could pass for another one in CGI.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -13,15 +12,15 @@ use crate::answers::Page;
 use crate::forwarded::Told;
 use crate::front::Limits;
 
-/// The methods that any resource may have, for `Allow`.
+/// Methods that any resource may support, for `Allow`.
 const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// Why a request ends here.
+/// Reasons why a request ends here.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// It is refused.
+    /// The request is rejected.
     Refused(Page),
-    /// `OPTIONS *`, which asks about the server and not about a resource.
+    /// `OPTIONS *`, which concerns the server and not a resource.
     AboutServer,
 }
 
@@ -29,7 +28,7 @@ fn bad_request(says: &'static str) -> Stop {
     Stop::Refused(Page::new(StatusCode::BAD_REQUEST, says).closing())
 }
 
-/// Checks and normalises. Afterwards `uri` is in origin form and `Host` is there, except in HTTP/1.0.
+/// Validates and normalises a request. Afterwards `uri` is in origin form and `Host` is present, except in HTTP/1.0.
 pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> {
     if parts.method == Method::CONNECT || parts.method == Method::TRACE {
         return Err(Stop::Refused(Page::method_not_allowed(ALLOW).closing()));
@@ -42,7 +41,8 @@ pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> 
     if let Some(refused) = refused_coding(&parts.headers) {
         return Err(refused);
     }
-    // An absolute-form target does not replace a Host field that is missing, doubled or wrong (RFC 9112, section 3.2).
+    // An absolute-form target does not replace a Host field that is missing, repeated or invalid (RFC 9112, section
+    // 3.2).
     let mut hosts = parts.headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_valid_host(host.as_bytes()) => {}
@@ -62,7 +62,7 @@ pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> 
     }
     if parts.version == Version::HTTP_2 {
         join_cookies(parts);
-        // hyper has counted those of HTTP/1.1.
+        // hyper has already counted the fields of HTTP/1.1.
         if parts.headers.len() > limits.max_headers {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             return Err(Stop::Refused(Page::new(
@@ -75,9 +75,9 @@ pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> 
     Ok(())
 }
 
-/// Refuses every `Transfer-Encoding` but exactly `chunked`. hyper looks at the last coding only, and would pass the body of
-/// `gzip, chunked` on as if it were not compressed; 501 is the status for codings that a server does not know (RFC 9112,
-/// section 6.1).
+/// Rejects every `Transfer-Encoding` except `chunked`. hyper checks only the last coding, and would pass on the body
+/// of
+/// `gzip, chunked` as if it were not compressed; 501 is the status for unknown codings (RFC 9112, section 6.1).
 fn refused_coding(headers: &HeaderMap) -> Option<Stop> {
     if !headers.contains_key(TRANSFER_ENCODING) {
         return None;
@@ -91,7 +91,7 @@ fn refused_coding(headers: &HeaderMap) -> Option<Stop> {
     {
         return None;
     }
-    // Chunked twice, or an empty place in the list: not a message (RFC 9112, section 6.1).
+    // `chunked` twice, or an empty list element, is not a valid message (RFC 9112, section 6.1).
     let chunked = codings.iter().filter(|coding| is_chunked(coding)).count();
     Some(if chunked != 1 || codings.iter().any(|coding| coding.is_empty()) {
         bad_request("The request's Transfer-Encoding is not valid.")
@@ -101,7 +101,7 @@ fn refused_coding(headers: &HeaderMap) -> Option<Stop> {
     })
 }
 
-/// Puts the host of an absolute-form target, or of `:authority`, in the place of the Host field (RFC 9112, section 3.2.2). A
+/// Replaces the Host field by the host of an absolute-form target or of `:authority` (RFC 9112, section 3.2.2). A
 /// target in origin form has none. Authority form is for CONNECT only (section 3.2.3).
 fn adopt_authority(parts: &mut Parts) -> Result<(), Stop> {
     let Some(authority) = parts.uri.authority() else { return Ok(()) };
@@ -125,15 +125,15 @@ fn adopt_authority(parts: &mut Parts) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A name or an address, perhaps with a port; nothing that could end up as markup or as part of a path.
+/// Returns whether the text is a name or an address, possibly with a port, without characters of markup or paths.
 pub(crate) fn is_valid_host(host: &[u8]) -> bool {
     host.iter().all(|byte| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
     })
 }
 
-/// CGI turns `X-Forwarded-For` and `X_Forwarded_For` into one variable, and `Proxy` into the `HTTP_PROXY` that HTTP clients
-/// obey (CVE-2016-5385): fields with an underscore and `Proxy` are dropped, as nginx and php-fpm do.
+/// Drops fields with an underscore and `Proxy`, as nginx and php-fpm do. CGI turns `X-Forwarded-For` and
+/// `X_Forwarded_For` into one variable, and `Proxy` into the `HTTP_PROXY` that HTTP clients obey (CVE-2016-5385).
 fn drop_impostors(parts: &mut Parts) {
     let is_impostor =
         |name: &HeaderName| name.as_str().as_bytes().contains(&b'_') || name == "proxy";
@@ -146,7 +146,7 @@ fn drop_impostors(parts: &mut Parts) {
     }
 }
 
-/// HTTP/2 clients may send cookies as several fields; CGI knows one (RFC 9113, section 8.2.3).
+/// Joins several cookie fields of HTTP/2 into the one that CGI has (RFC 9113, section 8.2.3).
 fn join_cookies(parts: &mut Parts) {
     let cookies: Vec<&[u8]> =
         parts.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
@@ -157,7 +157,7 @@ fn join_cookies(parts: &mut Parts) {
     }
 }
 
-/// The host that a client asks for, without a port: that of `told` if given, else the Host field's.
+/// Returns the requested host without a port: that of `told` if given, otherwise the Host field's.
 pub(crate) fn host_of<'r>(told: Option<&'r Told>, headers: &'r HeaderMap) -> Option<&'r str> {
     let told = told.and_then(|told| told.host.as_deref());
     let told = told.filter(|host| is_valid_host(host.as_bytes()));
@@ -165,7 +165,7 @@ pub(crate) fn host_of<'r>(told: Option<&'r Told>, headers: &'r HeaderMap) -> Opt
     host.map(|host| split_host(host).0)
 }
 
-/// A Host field's name and port. The name of an IPv6 address keeps its brackets, as in `SERVER_NAME`.
+/// Splits a Host field into name and port. An IPv6 address keeps its brackets, as in `SERVER_NAME`.
 pub(crate) fn split_host(host: &str) -> (&str, Option<u16>) {
     let Some((name, port)) = host.rsplit_once(':') else { return (host, None) };
     if name.starts_with('[') != name.ends_with(']') {
@@ -178,7 +178,7 @@ pub(crate) fn split_host(host: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// An address as `SERVER_NAME` has it.
+/// Formats an address as in `SERVER_NAME`.
 pub(crate) fn name_of(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),

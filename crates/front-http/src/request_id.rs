@@ -1,7 +1,7 @@
-//! Names for requests: from a trusted proxy, else made here without a system call or a lock.
+//! Request ids: from a trusted proxy, otherwise generated without a system call or a lock.
 //!
 //! Invariants
-//! - An id made here reveals nothing about other ids: neither how many requests there were nor which ids come next.
+//! - A generated id reveals nothing about other ids: neither the number of requests nor the next ids.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::HeaderMap;
 use pool::RequestId;
 
-/// The longest id that is taken from a proxy, in bytes.
+/// Maximum length of an id accepted from a proxy, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// Makes ids that differ from those of every other process and start: a counter under two keyed hashes whose keys
+/// Generates ids that differ from those of every other process and start: a counter under two keyed hashes whose keys
 /// the standard library draws from the system's randomness.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
@@ -36,7 +36,7 @@ impl RequestIds {
     }
 }
 
-/// The id that a trusted proxy gave, when it is one.
+/// Returns the id that a trusted proxy sent, if it is valid.
 pub(crate) fn given(headers: &HeaderMap) -> Option<RequestId> {
     let text = headers.get("x-request-id")?.to_str().ok()?;
     let valid = !text.is_empty()
@@ -72,7 +72,7 @@ mod tests {
                 .iter()
                 .map(|id| u64::from_str_radix(id.0.get(half.clone()).unwrap(), 16).unwrap());
             let numbers: Vec<u64> = numbers.collect();
-            // Of a counter every step is small and positive; of random numbers about half of the steps lead down.
+            // A counter only increases; of random numbers about half of the steps decrease.
             let up = numbers.windows(2).filter(|pair| pair[0] < pair[1]).count();
             assert!((300..700).contains(&up), "{up} of 999 steps lead up");
             // A counter's ids differ in a few bits; of 64 random bits fewer than 4 change once in 10^14 steps.

@@ -1,9 +1,9 @@
-//! From a request to its answer: checks, routing, the application, and what HTTP asks of an answer.
+//! Turns a request into a response: checks, routing, the application, and the response fields of HTTP.
 //!
 //! Invariants
-//! - Every request gets exactly one answer.
-//! - Nothing in an answer of the front's own tells about paths, processes or errors of the inside.
-//! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
+//! - Every request gets exactly one response.
+//! - The front's own responses reveal no paths, processes or internal errors.
+//! - A request without a body, routed to PHP, accesses the disk at most once and starts no task and no timer.
 
 mod receive;
 
@@ -44,27 +44,27 @@ use crate::site::Site;
 use crate::trace;
 use crate::trusted_headers::TrustedHeader;
 
-/// What all requests of a connection have in common.
+/// State shared by all requests of a connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The other end, or what the PROXY protocol says it is.
+    /// Address of the peer, or the one stated by the PROXY protocol.
     pub(crate) peer: SocketAddr,
-    /// Our end.
+    /// Local address.
     pub(crate) local: SocketAddr,
     pub(crate) tls: bool,
-    /// The other end is a trusted proxy.
+    /// The peer is a trusted proxy.
     pub(crate) trusted: bool,
-    /// Its listener answers nothing but where the same is over TLS.
+    /// The listener redirects every request to https.
     pub(crate) redirect: bool,
-    /// An HTTP/1.1 connection's.
+    /// Phase of an HTTP/1.1 connection.
     pub(crate) phase: Option<Arc<PhaseCell>>,
-    /// The host of its first request, taken apart: nearly always that of all others.
+    /// The parsed host of the first request, which nearly all further requests share.
     pub(crate) host: OnceLock<Host>,
-    /// What a request for a WebSocket was granted: its connection ends as HTTP.
+    /// An accepted WebSocket handshake, which ends HTTP on the connection.
     pub(crate) grant: GrantCell,
 }
 
-/// A Host field, taken apart.
+/// A parsed Host field.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     field: HeaderValue,
@@ -72,7 +72,7 @@ pub(crate) struct Host {
     port: Option<u16>,
 }
 
-/// Who asks, after trusted proxies were believed.
+/// The client, according to trusted proxies.
 struct Client {
     remote: SocketAddr,
     scheme: Scheme,
@@ -80,7 +80,7 @@ struct Client {
     server_port: u16,
 }
 
-/// An answer before HTTP's last touches.
+/// A response before the final HTTP fields are set.
 struct Answer<B> {
     head: http::response::Parts,
     source: Source<B>,
@@ -194,7 +194,7 @@ pub(crate) async fn respond<A: Application>(
     finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
 }
 
-/// What is logged as a request's target: of an event stream without what opens channels.
+/// Returns the target for logs; for an event stream without its signatures.
 fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
     if realtime.is_some_and(|realtime| realtime.streams(uri.path())) {
         realtime::without_signatures(&uri.to_string())
@@ -203,28 +203,28 @@ fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
     }
 }
 
-/// What is counted for a request whose client went away before the answer: nginx's number for it.
+/// Returns the status that is counted for a request whose client disconnected before the response: nginx's 499.
 fn gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-/// One request on its way.
+/// One request in progress.
 struct Exchange<'x, A> {
     front: &'x Shared<A>,
-    /// The release that answers, from its routing on.
+    /// The release, from the request's routing on.
     current: Arc<Current<A>>,
-    /// Its application in there.
+    /// The application in the release.
     chosen: Result<usize, Unclaimed>,
     connection: &'x Connection,
     told: Told,
     remote: SocketAddr,
     id: &'x RequestId,
-    /// For whoever works on it.
+    /// Trace context for the application.
     trace: Option<Carried>,
 }
 
 impl<A: Application> Exchange<'_, A> {
-    /// An authority asks whether the name is ours (HTTP-01: RFC 8555, section 8.3).
+    /// Answers an HTTP-01 challenge of a certificate authority (RFC 8555, section 8.3).
     fn for_authorities(&self, parts: &Parts) -> Option<Answer<A::Body>> {
         let answer = self.front.tls.as_ref()?.answer_to(parts.uri.path())?;
         let mut response = Response::new(Bytes::from(answer));
@@ -233,7 +233,7 @@ impl<A: Application> Exchange<'_, A> {
         Some(Answer::whole(response))
     }
 
-    /// On a listener that does not answer in the clear: where the same is over TLS.
+    /// Redirects to https, on a listener that does not answer in the clear.
     fn elsewhere(&self, parts: &Parts) -> Option<Answer<A::Body>> {
         if !self.connection.redirect || self.told.secure.unwrap_or(self.connection.tls) {
             return None;
@@ -255,7 +255,7 @@ impl<A: Application> Exchange<'_, A> {
                 Page::new(StatusCode::PERMANENT_REDIRECT, "This is answered over https.")
                     .with(header::LOCATION, location)
             }
-            // Of HTTP/1.0, which cannot be sent anywhere.
+            // HTTP/1.0 without a host cannot be redirected.
             _ => Page::new(StatusCode::BAD_REQUEST, "This is answered over https."),
         };
         Some(self.page(page, &parts.headers))
@@ -318,7 +318,7 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    /// An event stream of channels.
+    /// Answers an event stream of channels.
     async fn events(
         &self,
         realtime: &dyn Realtime,
@@ -340,7 +340,7 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    /// A call of realtime's HTTP API.
+    /// Answers a request of realtime's HTTP API.
     async fn call(
         &self,
         realtime: &dyn Realtime,
@@ -351,7 +351,7 @@ impl<A: Application> Exchange<'_, A> {
         if body.size_hint().lower() > limit {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
-        // What becomes of it is the outcome of reading it.
+        // The verdict is not needed, because reading the body returns its error.
         drop(body.limit(limit, self.front.limits.pace));
         match realtime::call(realtime, parts, body).await {
             Ok(response) => Answer::whole(response),
@@ -360,14 +360,14 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     fn page(&self, page: Page, headers: &HeaderMap) -> Answer<A::Body> {
-        // The application's own 408 is no page of the front's: this is a body that was too slow.
+        // A 408 of the application is not a page of the front: this one is for a slow body.
         if page.status == StatusCode::REQUEST_TIMEOUT {
             self.front.metrics.limited(ClientLimit::SlowBody);
         }
         Answer::whole(page.render(headers, &self.id.0))
     }
 
-    /// The answer, unless the server needs its file's descriptor itself.
+    /// Returns the response, unless the server needs its file's descriptor itself.
     fn spared(&self, response: Response<FileBody>) -> Result<Response<FileBody>, Refused> {
         let descriptor = response.body().descriptor();
         if descriptor.is_none_or(|descriptor| self.front.connections.may_have(descriptor)) {
@@ -411,7 +411,8 @@ impl<A: Application> Exchange<'_, A> {
         let verdict = body.limit(limits.max_body, limits.pace);
         let traced = self.trace.is_some();
         let client = self.client(&parts.headers);
-        // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
+        // Values needed after the request has moved to the application; they are cheap to keep, because they share
+        // their bytes.
         let part = self.current.release.part(number);
         let kept = Kept::of(&parts, !part.sendfile.is_empty());
 
@@ -432,8 +433,8 @@ impl<A: Application> Exchange<'_, A> {
         });
         match self.current.applications[number].call(request).await {
             Ok(response) => {
-                // An application that could not read the body to its end may have answered anyway; its answer stands, unless
-                // the body was refused for its size: then 413 is what the client must learn.
+                // An application that could not read the whole body may have responded anyway. Its response is used,
+                // unless the body exceeded the size limit: the client must then get 413.
                 if let Some(StatusCode::PAYLOAD_TOO_LARGE) =
                     verdict.as_ref().and_then(Verdict::failure)
                 {
@@ -453,7 +454,7 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    /// What PHP answered.
+    /// Processes PHP's response.
     async fn answered(
         &self,
         response: Response<A::Body>,
@@ -472,7 +473,7 @@ impl<A: Application> Exchange<'_, A> {
             return self.send_file(path, head, conditions, (kept, &part.files));
         }
         if kept.method == Method::HEAD || is_bodyless(head.status) {
-            // Taken to its end, so that PHP does not see a client that went away.
+            // The body is read to its end, so that PHP does not see a disconnected client.
             drain(body).await;
             return Answer { head, source: Source::Empty };
         }
@@ -485,13 +486,13 @@ impl<A: Application> Exchange<'_, A> {
         Answer { head, source: Source::Application(body) }
     }
 
-    /// The client's address, unless a trusted proxy has not named it.
+    /// Returns the client's address, unless it is a trusted proxy that named none.
     fn site(&self) -> Option<Site> {
         let known = self.told.client.is_some() || !self.connection.trusted;
         known.then(|| Site::of(self.remote.ip()))
     }
 
-    /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
+    /// Handles `X-Sendfile` and `X-Accel-Redirect`: sends the file in place of PHP's body, with PHP's fields.
     fn send_file(
         &self,
         path: Result<PathBuf, Refused>,
@@ -499,7 +500,7 @@ impl<A: Application> Exchange<'_, A> {
         conditions: &HeaderMap,
         (kept, files): (&Kept, &FileOptions),
     ) -> Answer<A::Body> {
-        // A page that is not the thing asked for has no parts and no versions of it.
+        // An error page has no ranges and no versions.
         let none = HeaderMap::new();
         let conditions = if head.status == StatusCode::OK { conditions } else { &none };
         let outcome = path
@@ -560,7 +561,8 @@ impl<A: Application> Exchange<'_, A> {
             let host = self.host(headers);
             (host.name, host.port)
         };
-        // Without a proxy the port is ours; a proxy's port is what it told, or what the host or the scheme implies.
+        // Without a proxy the port is the local one; a proxy's port is the stated one, or follows from the host or
+        // scheme.
         let server_port = if self.told == Told::default() {
             connection.local.port()
         } else {
@@ -593,12 +595,12 @@ impl<A: Application> Exchange<'_, A> {
     }
 }
 
-/// What an answer needs of its request once PHP has it. Values are shared bytes: keeping some costs no copy.
+/// What a response needs of its request once PHP has it. Values share their bytes, so keeping them costs no copy.
 struct Kept {
     method: Method,
     accept: Option<HeaderValue>,
     accept_encoding: Option<HeaderValue>,
-    /// The conditions and the range; kept only where PHP may name a file.
+    /// Conditions and range; kept only if PHP may name a file.
     conditions: Option<HeaderMap>,
 }
 
@@ -626,13 +628,13 @@ impl Kept {
         }
     }
 
-    /// For a page of the front's own.
+    /// Returns the `Accept` fields, for a page of the front.
     fn wishes(&self) -> HeaderMap {
         self.accept.iter().map(|value| (header::ACCEPT, value.clone())).collect()
     }
 }
 
-/// All values of a field in one.
+/// Joins all values of a field.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
@@ -656,15 +658,15 @@ fn is_length(value: &HeaderValue) -> bool {
     !bytes.is_empty() && bytes.len() < 20 && bytes.iter().all(u8::is_ascii_digit)
 }
 
-/// Leaves one `Content-Length` of PHP's, where it can be right: `size` is that of the body, if it is known. Without one the body's framing
-/// says where it ends.
+/// Keeps one valid `Content-Length` of PHP's; `size` is that of the body, if known. Without the field, the framing
+/// marks the end of the body.
 fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
     let mut said = head.headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = said.next() else { return };
     let several = said.next().is_some();
     let one = !several || head.headers.get_all(header::CONTENT_LENGTH).iter().all(|v| v == first);
     let fits = match size {
-        // A 204 has none at all (RFC 9110, section 8.6); a 304 has that of the body that it does not send.
+        // A 204 has no Content-Length (RFC 9110, section 8.6); a 304 has that of the body that it does not send.
         _ if head.status == StatusCode::NO_CONTENT => false,
         Some(size) if head.status != StatusCode::NOT_MODIFIED => {
             first.as_bytes() == size.to_string().as_bytes()
@@ -683,9 +685,9 @@ async fn drain<B: Body + Unpin>(mut body: B) {
     while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
-/// Fields about one connection are the front's to send (RFC 9110, section 7.6.1).
+/// Removes hop-by-hop fields, which the front sends itself (RFC 9110, section 7.6.1).
 fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    // One pass over the names instead of eight look-ups: PHP sends few.
+    // One pass over the names instead of eight look-ups: PHP sends few fields.
     let is_hop = |name: &HeaderName| {
         *name == header::CONNECTION
             || *name == header::TRANSFER_ENCODING
@@ -706,7 +708,7 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
 fn add_slash(parts: &Parts) -> Page {
     let path = parts.uri.path();
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    // One slash in front: `//host/` would be another site.
+    // Exactly one leading slash: `//host/` would be another site.
     let location = format!("/{}/{query}", path.trim_start_matches('/'));
     let status = if is_read(&parts.method) {
         StatusCode::MOVED_PERMANENTLY
@@ -720,18 +722,18 @@ fn add_slash(parts: &Parts) -> Page {
     }
 }
 
-/// What an answer has to know of its request.
+/// What a response needs to know about its request.
 struct About<'r> {
     method: &'r Method,
     version: Version,
     /// The request has `Transfer-Encoding`.
     chunked: bool,
-    /// The client speaks TLS, with us or with a proxy that is trusted.
+    /// The client uses TLS, to this server or to a trusted proxy.
     secure: bool,
     id: &'r RequestId,
 }
 
-/// What every answer gets.
+/// Sets the fields that every response gets.
 fn finish<A: Application>(
     front: &Shared<A>,
     about: &About<'_>,
@@ -762,7 +764,7 @@ fn finish<A: Application>(
         head.headers.entry(header::SERVER).or_insert(HeaderValue::from_static("Hearth"));
     }
     head.headers.entry(header::DATE).or_insert_with(date::now);
-    // Never in the clear (RFC 6797, section 7.2).
+    // Never over plain HTTP (RFC 6797, section 7.2).
     if secure && let Some(hsts) = &front.hsts {
         head.headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(hsts.clone());
     }
@@ -774,8 +776,9 @@ fn finish<A: Application>(
     if version == Version::HTTP_2 {
         head.headers.remove(header::CONNECTION);
     } else if chunked {
-        // A request with both Transfer-Encoding and Content-Length may be an attempt at smuggling. hyper keeps only the
-        // former, so they cannot be told apart here; closing is what RFC 9112 (section 6.1) demands for them.
+        // A request with both Transfer-Encoding and Content-Length may be a smuggling attempt. hyper keeps only the
+        // former, so the two cases cannot be distinguished here; RFC 9112 (section 6.1) requires closing the
+        // connection for it.
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Response::from_parts(head, source)

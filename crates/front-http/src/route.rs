@@ -1,11 +1,14 @@
-//! What answers a URL path: a file, a script, a redirect, or nothing. Decisions only; the file system is asked through a trait.
+//! Maps a URL path to a file, a script, a redirect, or nothing. It only decides; the file system is accessed through
+//! a trait.
 //!
 //! Invariants
-//! - No path leaves the document root: `..` is resolved before any file is looked at, and above the root it is refused.
-//! - A hidden segment (`.git`, `.env`) names nothing, except `/.well-known/` (RFC 8615).
-//! - Hearth's own settings name nothing either (`hearth.toml`, its backups): in an application whose folder is the document root they lie in it.
-//! - PHP source is run or refused, never sent: neither under another case, nor as a backup, nor as `.phtml`, `.phpt` or `.phar`.
-//! - A path with an encoded slash, backslash or with bytes that are not UTF-8 in a script's name names no script.
+//! - No path leaves the document root: `..` is resolved before any file is accessed, and rejected above the root.
+//! - A hidden segment (`.git`, `.env`) matches nothing, except `/.well-known/` (RFC 8615).
+//! - Hearth's own settings (`hearth.toml`, its backups) match nothing either: in an application whose folder is the
+//!   document root they are in it.
+//! - PHP source is run or rejected, never sent: neither with another case, nor as a backup, nor as `.phtml`, `.phpt`
+//!   or `.phar`.
+//! - A path with an encoded slash, backslash or with invalid UTF-8 in a script's name matches no script.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -20,10 +23,10 @@ use tokio::time::Instant;
 
 use crate::options::Routing;
 
-/// How long the front controller's existence is believed without another look.
+/// How long the front controller's existence is assumed without another check.
 const FRONT_CONTROLLER_TRUST: Duration = Duration::from_secs(1);
 
-/// A path that is refused with 400 before anything is looked at.
+/// Reasons why a path is rejected with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PathError {
     #[error("the path does not start with a slash")]
@@ -40,7 +43,7 @@ pub(crate) enum PathError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CleanPath<'p> {
     bytes: Cow<'p, [u8]>,
-    /// A slash or backslash came encoded: such a path names no file.
+    /// The path contains an encoded slash or backslash, so it matches no file.
     opaque: bool,
     hidden: bool,
 }
@@ -124,14 +127,14 @@ fn is_hidden(path: &[u8]) -> bool {
         || is_settings(path)
 }
 
-/// The last segment is `hearth.toml`, in any case, or begins so: what editors leave beside it.
+/// Returns whether the last segment is `hearth.toml`, in any case, or starts with it, as editors' backups do.
 fn is_settings(path: &[u8]) -> bool {
     const NAME: &[u8] = b"hearth.toml";
     let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     path.get(start..start + NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME))
 }
 
-/// What a path in the file system is.
+/// The kind of a file system entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -140,13 +143,13 @@ pub(crate) enum Kind {
     Missing,
 }
 
-/// The file system as far as routing asks.
+/// The file system operations that routing needs.
 pub(crate) trait FileSystem {
     fn kind(&self, path: &Path) -> Kind;
 }
 
-/// The real one. A look takes about a microsecond when the kernel has the entry cached, and is therefore made on the
-/// runtime's thread; a hop to another thread would cost ten times that.
+/// The real file system. A check takes about a microsecond if the entry is cached, so it runs on the runtime's
+/// thread; switching to another thread would take ten times as long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Disk;
 
@@ -160,25 +163,25 @@ impl FileSystem for Disk {
     }
 }
 
-/// What answers.
+/// The result of routing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// This file, as it is.
+    /// Send this file.
     File(PathBuf),
-    /// PHP.
+    /// Run PHP.
     Script(Script),
-    /// A directory was named without its slash: this path instead. Still decoded.
+    /// A directory was named without its slash: redirect to this path, which is still decoded.
     AddSlash,
     /// Nothing: 404.
     Nothing,
 }
 
-/// Routes for one document root.
+/// The routes of one document root.
 #[derive(Debug)]
 pub(crate) struct Router {
     root: Arc<Path>,
     fallback: Option<Fallback>,
-    /// `.php` files answer for themselves.
+    /// `.php` files run themselves.
     runs_files: bool,
     static_files: bool,
     started: Instant,
@@ -187,8 +190,8 @@ pub(crate) struct Router {
 #[derive(Debug)]
 struct Fallback {
     script: Script,
-    /// `None`: always there (a worker has booted it). Else milliseconds after `Router::started` until which the script is
-    /// known to be there.
+    /// `None` if the script always exists (a worker has booted it). Otherwise the time in milliseconds after
+    /// `Router::started` until which its existence is assumed.
     known_until: Option<AtomicU64>,
 }
 
@@ -215,7 +218,7 @@ impl Router {
         Self { root, fallback, runs_files, static_files, started: Instant::now() }
     }
 
-    /// What answers `path`.
+    /// Routes `path`.
     pub(crate) fn decide(&self, path: &CleanPath<'_>, files: &impl FileSystem) -> Decision {
         if path.hidden {
             return Decision::Nothing;
@@ -268,7 +271,7 @@ impl Router {
             || (self.static_files && files.kind(&directory.join("index.html")) == Kind::File)
     }
 
-    /// A directory's index; `path` ends with a slash.
+    /// Returns a directory's index; `path` ends with a slash.
     fn index(&self, path: &[u8], files: &impl FileSystem) -> Decision {
         let with = |name: &str| [path, name.as_bytes()].concat();
         if self.runs_files {
@@ -295,7 +298,7 @@ impl Router {
         self.fall_back(files)
     }
 
-    /// `/x.php/path/info`, when `x.php` is a file; what else is missing goes to the front controller.
+    /// Handles `/x.php/path/info` if `x.php` is a file; other missing paths go to the front controller.
     fn split(&self, path: &[u8], files: &impl FileSystem) -> Decision {
         if self.runs_files {
             let ends = path.windows(5).enumerate().filter(|(_, window)| *window == b".php/");
@@ -321,7 +324,7 @@ impl Router {
         }))
     }
 
-    /// The fallback; a worker script named in the URL still gets what follows its name as `PATH_INFO`.
+    /// Returns the fallback; a worker script named in the URL still gets the rest as `PATH_INFO`.
     fn fall_back_below(&self, path: &[u8], files: &impl FileSystem) -> Decision {
         if !self.runs_files
             && let Some(fallback) = &self.fallback
@@ -358,14 +361,15 @@ fn last_segment(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// Files that PHP runs.
+/// Returns whether PHP runs the file.
 fn is_script(path: &[u8]) -> bool {
     last_segment(path).ends_with(b".php")
 }
 
-/// Files that hold, or may hold, PHP source, by the parts of the name after its dots:
+/// Returns whether a file contains, or may contain, PHP source, by the parts of its name between dots:
 /// - the last part begins with `php` or `pht`, as in `x.PHP`, `x.phtml`, `x.phpold` and `x.phpt`;
-/// - any part is `php`, `phps`, `pht`, `phtml`, `phar` or a copy of one, as in `x.php.txt`, `x.php-old.gz` and `x.phpbak.zip`;
+/// - any part is `php`, `phps`, `pht`, `phtml`, `phar` or a copy of one, as in `x.php.txt`, `x.php-old.gz` and
+///   `x.phpbak.zip`;
 /// - the last part is `inc`, or a copy of that, as in `x.inc`, `x.inc~` and `x.inc.bak`.
 ///
 /// `index.php.html`, which mirroring tools write, is none; nor is `x.phpinfo.png`.
@@ -389,14 +393,14 @@ pub(crate) fn is_source(path: &[u8]) -> bool {
         || earlier.last().is_some_and(|part| *part == b"inc" && is_copy(last, b""))
 }
 
-/// Words behind a name for an old copy of the file.
+/// Suffixes that mark an old copy of a file.
 const COPIES: [&[u8]; 13] = [
     b"back", b"backup", b"bak", b"copy", b"dist", b"new", b"old", b"orig", b"sav", b"save", b"swo",
     b"swp", b"tmp",
 ];
 
-/// Whether `part` is `stem` alone, or the name of a copy: a number, a word of [`COPIES`] or anything that is neither letter
-/// nor digit follows.
+/// Returns whether `part` is `stem`, or the name of a copy: followed by a number, a word of [`COPIES`] or any other
+/// character that is neither letter nor digit.
 fn is_copy(part: &[u8], stem: &[u8]) -> bool {
     let ends = |rest: &[u8]| {
         rest.iter().all(u8::is_ascii_digit)

@@ -1,4 +1,5 @@
-//! Files that PHP names and the front sends: `X-Sendfile` and `X-Accel-Redirect`, held to the configured directories.
+//! Files that PHP names and the front sends: `X-Sendfile` and `X-Accel-Redirect`, limited to the configured
+//! directories.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +29,7 @@ impl Sendfile {
         self.roots.is_empty()
     }
 
-    /// Takes the field out of an answer; refused when it names nothing that may be sent.
+    /// Removes the field from a response; an error if the named file may not be sent.
     pub(crate) fn take(&self, headers: &mut HeaderMap) -> Option<Result<PathBuf, Refused>> {
         if let Some(value) = headers.remove(X_ACCEL_REDIRECT) {
             let path = value.to_str().ok().and_then(|url| self.by_url(url));
@@ -58,7 +59,7 @@ impl Sendfile {
     }
 }
 
-/// The path without symbolic links, if it lies in `root`.
+/// Returns the path without symbolic links, if it is in `root`.
 fn within(path: &Path, root: &Path) -> Option<PathBuf> {
     let real = std::fs::canonicalize(path).ok()?;
     let root = std::fs::canonicalize(root).ok()?;

@@ -1,7 +1,4 @@
 //! The address by which clients are counted.
-//!
-//! Invariants
-//! - An IPv6 client has all addresses of its /64, so these count as one. An IPv4 address is the same client over IPv6.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,11 +1,14 @@
-//! A bounded byte queue between a fast side and a slow side: in memory first, then in an unlinked temporary file.
+//! A bounded byte queue between a fast and a slow side: in memory first, then in an unlinked temporary file.
 //!
 //! Invariants
-//! - Bytes are read in the order in which they were appended, and every appended byte can be read, even after the disk is full.
-//! - A queue holds at most its limits, and all queues of a [`Spools`] together hold at most its limits. Each queue may exceed them by one
-//!   batch that is being gathered, one that is being written and the last appended piece.
-//! - No disk access runs on the caller's thread. A file has no name and ends with its queue, however the process ends.
-//! - A queue wakes its caller only for disk access: the side that waits for bytes, or for room, is woken by the owner of both sides.
+//! - Bytes are read in the order in which they were appended, and every appended byte can be read, even after the
+//!   disk is full.
+//! - A queue holds at most its limits, and all queues of a [`Spools`] together hold at most its limits. Each queue
+//!   may exceed them by one batch being collected, one being written and the last appended piece.
+//! - No disk access runs on the caller's thread. A file has no name and ends with its queue, however the process
+//!   ends.
+//! - A queue wakes its caller only for disk access: the side that waits for bytes, or for room, is woken by the owner
+//!   of both sides.
 
 mod limits;
 mod pieces;
@@ -25,13 +28,13 @@ use tokio::task::JoinHandle;
 pub(crate) use self::limits::{Limits, Spools};
 use self::pieces::Pieces;
 
-/// Bytes that are gathered before they are written to a file, and bytes that are read from it at once.
+/// Number of bytes collected before they are written to a file, and read from it at once.
 const BATCH: usize = 64 << 10;
 
-/// Bytes that are gathered when the shared memory is used up: many queues hold little.
+/// Batch size when the shared memory is used up, because many queues then hold little.
 const CROWDED_BATCH: usize = 4 << 10;
 
-/// Closing a file of at least this size frees so many blocks that it happens on a thread for blocking work.
+/// A file of at least this size is closed on a blocking thread, because freeing its blocks takes time.
 const LARGE_FILE: u64 = 4 << 20;
 
 /// Whether a queue accepts more bytes.
@@ -39,7 +42,7 @@ const LARGE_FILE: u64 = 4 << 20;
 pub(crate) enum Room {
     /// [`Spool::append`] may be called once.
     Free,
-    /// A limit is reached: bytes have to be read first.
+    /// A limit is reached: bytes must be read first.
     Full,
 }
 
@@ -48,11 +51,11 @@ pub(crate) enum Room {
 pub(crate) struct Spool {
     spools: Arc<Spools>,
     limits: Limits,
-    /// The first bytes. Counted as memory of `spools`.
+    /// The first bytes, counted as memory of `spools`.
     head: Pieces,
-    /// The bytes behind `head`, once that was full.
+    /// The bytes after `head`, once that was full.
     disk: Option<Disk>,
-    /// Bytes appended in all.
+    /// Total number of appended bytes.
     appended: u64,
 }
 
@@ -60,34 +63,34 @@ pub(crate) struct Spool {
 #[derive(Debug, Default)]
 struct Disk {
     file: Option<Arc<File>>,
-    /// Counted as a file of `spools`.
+    /// The file is counted in `spools`.
     counted: bool,
-    /// Bytes in the file.
+    /// Number of bytes in the file.
     written: u64,
-    /// Bytes of the file that were read.
+    /// Number of bytes read from the file.
     read: u64,
-    /// Bytes behind those in the file. Counted as memory of `spools`.
+    /// Bytes after those in the file, counted as memory of `spools`.
     tail: Pieces,
     writing: Option<Writing>,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
-    /// Why nothing more is written to the file.
+    /// The error after which nothing more is written to the file.
     failed: Option<io::ErrorKind>,
-    /// Bytes are gone with the thread that was to write them: the runtime is shutting down.
+    /// Bytes were lost with the thread that was to write them: the runtime is shutting down.
     lost: bool,
 }
 
-/// Bytes on their way into the file.
+/// Bytes being written to the file.
 #[derive(Debug)]
 struct Writing {
     bytes: u64,
     job: JoinHandle<Written>,
 }
 
-/// The outcome of writing: the file, or the pieces again and the error.
+/// The result of writing: the file, or the pieces and the error.
 type Written = Result<Arc<File>, (Vec<Bytes>, io::Error)>;
 
 impl Spool {
-    /// An empty queue whose bytes are freed when they are read.
+    /// Creates an empty queue whose bytes are freed when they are read.
     pub(crate) fn new(spools: &Arc<Spools>, limits: Limits) -> Self {
         Self {
             spools: Arc::clone(spools),
@@ -98,12 +101,12 @@ impl Spool {
         }
     }
 
-    /// Bytes appended so far, whether they were read or not.
+    /// Returns the number of bytes appended so far, read or not.
     pub(crate) fn appended(&self) -> u64 {
         self.appended
     }
 
-    /// Whether all appended bytes were read.
+    /// Returns whether all appended bytes were read.
     pub(crate) fn is_empty(&self) -> bool {
         let is_read = |disk: &Disk| {
             let on_disk = disk.read == disk.written && disk.writing.is_none();
@@ -112,16 +115,16 @@ impl Spool {
         self.head.is_empty() && self.disk.as_ref().is_none_or(is_read)
     }
 
-    /// Whether bytes are, or will be, in a file.
+    /// Returns whether bytes are, or will be, in a file.
     pub(crate) fn uses_disk(&self) -> bool {
         self.disk.is_some()
     }
 
-    /// Whether another piece may be appended. Pending while a batch is written to the file. Cancel safe.
+    /// Checks whether another piece may be appended. Pending while a batch is written to the file. Cancel safe.
     ///
     /// # Errors
-    /// The file could not be written, for instance because the disk is full ([`is_disk_full`]). The bytes can still be read, and a queue that was
-    /// read to its end starts again in memory.
+    /// The file could not be written, for instance because the disk is full ([`is_disk_full`]). The bytes can still
+    /// be read, and a queue that was read to its end starts again in memory.
     pub(crate) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Room>> {
         let Some(disk) = &mut self.disk else {
             let bytes = self.head.bytes();
@@ -148,7 +151,7 @@ impl Spool {
         Poll::Ready(Ok(Room::Free))
     }
 
-    /// Appends a piece. The caller has learned from [`Spool::poll_room`] that there is room.
+    /// Appends a piece. The caller must have got [`Room::Free`] from [`Spool::poll_room`].
     pub(crate) fn append(&mut self, piece: Bytes) {
         let length = piece.len() as u64;
         self.appended += length;
@@ -159,7 +162,8 @@ impl Spool {
         }
     }
 
-    /// The next bytes; `None` when all appended bytes were read. Pending while bytes come from the file. Cancel safe.
+    /// Returns the next bytes; `None` when all appended bytes were read. Pending while bytes are read from the file.
+    /// Cancel safe.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if let Some(piece) = self.next_of_head() {
             return Poll::Ready(Some(Ok(piece)));
@@ -190,7 +194,7 @@ impl Spool {
         let piece = disk.tail.pop();
         match &piece {
             Some(piece) => self.spools.memory.give_back(piece.len() as u64),
-            // Nothing is left: the file goes, and the next bytes stay in memory again.
+            // All bytes are read: the file is closed, and the next bytes stay in memory again.
             None => self.forget_disk(),
         }
         Poll::Ready(piece.map(Ok))
@@ -278,7 +282,7 @@ impl Disk {
     }
 }
 
-/// Writes pieces at `at` of a file, which is created when there is none. Blocks.
+/// Writes pieces at offset `at` of a file, which is created if there is none. Blocks.
 fn write(spools: &Spools, file: Option<Arc<File>>, at: u64, pieces: Vec<Bytes>) -> Written {
     let mut place = at;
     let outcome = match file {
@@ -295,7 +299,7 @@ fn write(spools: &Spools, file: Option<Arc<File>>, at: u64, pieces: Vec<Bytes>) 
     outcome.map_err(|error| (pieces, error))
 }
 
-/// Whether a write failed because the disk, or a quota on it, is full.
+/// Returns whether a write failed because the disk, or a quota on it, is full.
 pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

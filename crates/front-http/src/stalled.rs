@@ -1,10 +1,11 @@
-//! The bound on workers that one client address holds by reading nothing.
+//! Limits the workers that one client address blocks by reading nothing.
 //!
-//! An answer is stalled while its worker still runs, bytes wait for the client, and the client has taken none for [`GRACE`].
+//! A response is stalled while its worker still runs, bytes wait for the client, and the client has read none for
+//! [`GRACE`].
 //!
 //! Invariants
-//! - When an address has more stalled answers than it may, the one that has been stalled for longest is cut.
-//! - An answer that its client reads, however slowly it comes from the worker, is never cut here.
+//! - When an address has more stalled responses than allowed, the one that has been stalled longest is aborted.
+//! - A response that its client reads, however slowly the worker produces it, is never aborted here.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -18,36 +19,36 @@ use tokio::time::{Instant, Sleep};
 
 use crate::site::Site;
 
-/// A client may take nothing for this long before its answer counts as stalled.
+/// Time without reading after which a response counts as stalled.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// The stalled answers of all clients.
+/// The stalled responses of all clients.
 #[derive(Debug)]
 pub(crate) struct StalledAnswers {
     per_client: usize,
-    /// The longest stalled first.
+    /// Stalled responses by site, the longest stalled first.
     answers: Mutex<HashMap<Site, Vec<Arc<Entry>>>>,
     now: Gauge,
     cut: Counter,
 }
 
-/// One stalled answer.
+/// One stalled response.
 #[derive(Debug, Default)]
 struct Entry {
     cut: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-/// How long one answer has been waiting for its client.
+/// How long one response has waited for its client.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     since: Option<Instant>,
-    /// Kept from one wait to the next: it is moved only when it fires too early.
+    /// Kept between waits: it is moved only when it fires too early.
     timer: Option<Pin<Box<Sleep>>>,
     place: Option<Place>,
 }
 
-/// A place among the stalled answers, left when dropped.
+/// An entry among the stalled responses, removed on drop.
 #[derive(Debug)]
 struct Place {
     all: Arc<StalledAnswers>,
@@ -56,7 +57,7 @@ struct Place {
 }
 
 impl StalledAnswers {
-    /// `per_client`: how many one client may have.
+    /// Creates the limit; `per_client` is the maximum of one client.
     pub(crate) fn new(per_client: usize, now: Gauge, cut: Counter) -> Self {
         Self { per_client, answers: Mutex::default(), now, cut }
     }
@@ -94,13 +95,13 @@ impl Drop for Place {
 }
 
 impl Stall {
-    /// The client has taken something, or the worker is free.
+    /// Ends the stall: the client has read something, or the worker is free.
     pub(crate) fn end(&mut self) {
         self.since = None;
         self.place = None;
     }
 
-    /// Bytes wait for the client. Ready when the answer has to be cut.
+    /// Records that bytes wait for the client. Ready when the response must be aborted.
     pub(crate) fn poll(
         &mut self,
         all: &Arc<StalledAnswers>,
@@ -142,7 +143,7 @@ mod tests {
         Site::of(address.parse().unwrap())
     }
 
-    /// Whether the answer is to be cut now.
+    /// Returns whether the response must be aborted now.
     async fn is_cut(stall: &mut Stall, all: &Arc<StalledAnswers>, site: Site) -> bool {
         poll_fn(|cx| Poll::Ready(stall.poll(all, site, cx).is_ready())).await
     }

@@ -1,8 +1,8 @@
-//! The span of a request, as OpenTelemetry's semantic conventions for HTTP servers have it (stable since 1.23). `http.route` is nothing that
-//! a front knows.
+//! The span of a request, following OpenTelemetry's semantic conventions for HTTP servers (stable since 1.23).
+//! `http.route` is missing, because a front does not know it.
 //!
 //! Invariants
-//! - No query is told: there may be secrets in it.
+//! - Queries are not recorded, because they may contain secrets.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -15,21 +15,21 @@ use traces::{Begun, Span, Tracer, method_name};
 use crate::request_head::{name_of, split_host};
 use crate::respond::Connection;
 
-/// What is known of a request beside its head.
+/// Information about a request besides its head.
 pub(crate) struct About<'r> {
     pub(crate) connection: &'r Connection,
-    /// The client, after trusted proxies were believed.
+    /// Address of the client, according to trusted proxies.
     pub(crate) remote: SocketAddr,
-    /// The client speaks TLS.
+    /// The client uses TLS.
     pub(crate) secure: bool,
     pub(crate) id: &'r RequestId,
 }
 
-/// Why there is no answer of PHP's. In the extensions of the page that stands for it.
+/// The reason why PHP gave no response, stored in the extensions of the error page.
 #[derive(Clone, Debug)]
 pub(crate) struct Why(pub(crate) String);
 
-/// Begins it.
+/// Starts the span.
 pub(crate) fn begin(tracer: &Tracer, parts: &mut Parts, about: &About<'_>) -> Begun {
     let name = || Cow::Borrowed(method_name(&parts.method).unwrap_or("HTTP"));
     let mut begun = tracer.begin_server(&mut parts.headers, name);
@@ -68,7 +68,7 @@ fn describe(span: &mut Span, parts: &Parts, about: &About<'_>) {
     span.set("hearth.request.id", about.id.0.to_string());
 }
 
-/// There is a head.
+/// Records the response head.
 pub(crate) fn answered(span: &mut Span, head: &mut http::response::Parts) {
     let why = head.extensions.remove::<Why>();
     if head.status.is_server_error() {
@@ -78,7 +78,7 @@ pub(crate) fn answered(span: &mut Span, head: &mut http::response::Parts) {
     }
 }
 
-/// The answer has ended, or the client did not wait for it.
+/// Ends the span when the response has ended or the client has disconnected.
 pub(crate) fn end(mut span: Span, status: StatusCode) {
     if status.as_u16() == 499 {
         span.fail("client_gone", "the client went away before the answer");

@@ -1,9 +1,9 @@
-//! How many requests there were lately and how long they took, for people who look: the last five minutes, in steps of five seconds.
+//! Request counts and durations of the last five minutes, in steps of five seconds, for people.
 //!
 //! Invariants
-//! - It costs a request a few atomic additions and no lock, but for the first one of each step.
-//! - Its memory is bounded, whatever happens. No task keeps it: who records turns the steps over, who reads adds them up.
-//! - A time that is read is at most an eighth longer than one that was recorded.
+//! - A request costs a few atomic additions and no lock, except the first one of each step.
+//! - Memory is bounded. There is no background task: recording starts new steps, and reading adds them up.
+//! - A duration that is read is at most an eighth longer than the recorded one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,65 +14,65 @@ use tokio::time::Instant;
 
 /// Seconds in a step.
 pub const STEP: u64 = 5;
-/// Steps that are kept.
+/// Number of steps kept.
 pub const STEPS: usize = 60;
 /// Steps in a minute.
 pub const STEPS_A_MINUTE: usize = 12;
 const _: () = assert!(STEPS_A_MINUTE as u64 * STEP == 60);
-/// Each power of two of microseconds has so many buckets.
+/// Number of buckets for each power of two of microseconds.
 const PARTS: usize = 8;
-/// Up to 2^27 µs, more than two minutes; what takes longer is in the last one.
+/// Buckets reach up to 2^27 µs, more than two minutes; longer durations are in the last one.
 const BUCKETS: usize = 25 * PARTS;
 
-/// What the front has answered, step by step.
+/// The front's responses, step by step.
 #[derive(Debug)]
 pub struct Traffic {
     began: Instant,
     total: AtomicU64,
     errors: AtomicU64,
     steps: Vec<Step>,
-    /// Held by who turns a step over.
+    /// Held while a step is reused.
     turn: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Step {
-    /// Which step of all since the beginning, plus one; 0: none yet.
+    /// Number of the step since the start, plus one; 0 if it is unused.
     number: AtomicU64,
     errors: AtomicU32,
     took: [AtomicU32; BUCKETS],
 }
 
-/// What was answered in some time.
+/// Summary of some time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
-    /// The time looked at, in seconds.
+    /// Length of the time in seconds.
     pub seconds: f64,
-    /// Requests answered.
+    /// Number of answered requests.
     pub requests: u64,
-    /// Those answered with a status of 500 or above.
+    /// Number of requests answered with a status of 500 or above.
     pub errors: u64,
-    /// Half of them took no longer than this. `None` where there were none.
+    /// Median duration; `None` without requests.
     pub p50: Option<Duration>,
-    /// 95 of 100 took no longer.
+    /// 95th percentile of durations.
     pub p95: Option<Duration>,
-    /// 99 of 100 took no longer.
+    /// 99th percentile of durations.
     pub p99: Option<Duration>,
 }
 
 impl Report {
-    /// Requests a second.
+    /// Returns the number of requests per second.
     pub fn per_second(&self) -> f64 {
         rate(self.requests, self.seconds)
     }
 
-    /// Errors a second.
+    /// Returns the number of errors per second.
     pub fn errors_per_second(&self) -> f64 {
         rate(self.errors, self.seconds)
     }
 }
 
-/// No rate comes of less than a second.
+/// Divides by at least one second.
 #[expect(clippy::cast_precision_loss, reason = "nobody counts so far")]
 fn rate(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds.max(1.0)
@@ -110,17 +110,17 @@ impl Traffic {
         }
     }
 
-    /// Requests answered since the start.
+    /// Returns the number of requests answered since the start.
     pub fn requests(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Requests answered with a status of 500 or above since the start.
+    /// Returns the number of requests answered with a status of 500 or above since the start.
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// What was answered in the last `steps` whole steps and the one that runs.
+    /// Returns the summary of the last `steps` complete steps and the current one.
     pub fn last(&self, steps: usize) -> Report {
         let now = self.number();
         let first = now - (steps as u64).min(STEPS as u64 - 1).min(now - 1);
@@ -129,7 +129,7 @@ impl Traffic {
         self.report(first..=now, seconds)
     }
 
-    /// Each whole step of the last five minutes, the oldest first.
+    /// Returns the complete steps of the last five minutes, the oldest first.
     pub fn history(&self) -> Vec<Report> {
         let now = self.number();
         let first = now.saturating_sub(STEPS as u64 - 1).max(1);
@@ -141,7 +141,7 @@ impl Traffic {
         self.began.elapsed().as_secs() / STEP + 1
     }
 
-    /// Makes the place of a step that is long over that of a new one. False: it has gone to one that is newer still.
+    /// Reuses an old step for a new one. Returns `false` if it is used by a still newer step.
     #[cold]
     fn turn_over(&self, step: &Step, number: u64) -> bool {
         let _turning = self.turn.lock().expect("no holder panics");
@@ -171,7 +171,7 @@ impl Traffic {
         }
         let requests: u64 = took.iter().sum();
         let within = |percent: u64| {
-            // The smallest rank that so many of a hundred do not exceed.
+            // The smallest rank that this percentage does not exceed.
             let rank = (requests * percent).div_ceil(100).max(1);
             let mut seen = 0;
             let found = took.iter().position(|count| {
@@ -184,12 +184,12 @@ impl Traffic {
     }
 }
 
-/// Where a step is kept.
+/// Returns the index of a step.
 fn place(number: u64) -> usize {
     usize::try_from(number % STEPS as u64).expect("it is below STEPS")
 }
 
-/// Microseconds below 16 have a bucket each; above, a power of two has [`PARTS`].
+/// Returns the bucket of a duration. Microseconds below 16 have a bucket each; above, a power of two has [`PARTS`].
 fn bucket(took: Duration) -> usize {
     let micros = usize::try_from(took.as_micros()).unwrap_or(usize::MAX).max(1);
     let power = micros.ilog2() as usize;
@@ -200,7 +200,7 @@ fn bucket(took: Duration) -> usize {
     ((power - 2) * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The longest time that a bucket counts.
+/// Returns the longest duration of a bucket.
 fn upper_bound(bucket: usize) -> Duration {
     let (power, part) = (bucket / PARTS + 2, bucket % PARTS);
     let micros = if bucket < PARTS { bucket } else { ((PARTS + part + 1) << (power - 3)) - 1 };
@@ -217,7 +217,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// As long, or up to an eighth longer.
+    /// Asserts that a duration is equal, or up to an eighth longer.
     fn assert_close(read: Option<Duration>, recorded: Duration) {
         let read = read.expect("there were requests");
         assert!(read >= recorded && read <= recorded + recorded / 8, "{read:?} for {recorded:?}");

@@ -1,8 +1,8 @@
-//! The header fields in which trusted proxies are believed: one family of them, `X-Forwarded-*` or `Forwarded`.
+//! The header fields that are used from trusted proxies: one family, `X-Forwarded-*` or `Forwarded`.
 //!
 //! Invariants
-//! - A field that is not named here is neither believed nor passed on to PHP from a trusted proxy: the proxy may have passed it
-//!   on from its client unread.
+//! - A field that is not configured is neither used nor passed on to PHP from a trusted proxy, because the proxy may
+//!   have passed it on from its client unchecked.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,8 @@ pub enum TrustedHeader {
     XRequestId,
 }
 
-/// The fields that describe a client, in the order of [`TrustedHeader`]. `X-Request-Id` does not: it may be passed on.
+/// The fields that describe a client, in the order of [`TrustedHeader`]. `X-Request-Id` is not among them and may be
+/// passed on.
 static FIELDS: [(TrustedHeader, HeaderName); 5] = [
     (TrustedHeader::Forwarded, FORWARDED),
     (TrustedHeader::XForwardedFor, HeaderName::from_static("x-forwarded-for")),
@@ -69,7 +70,7 @@ impl fmt::Display for TrustedHeader {
     }
 }
 
-/// A text that names none of these fields.
+/// The error for a text that names none of these fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a header field in which a proxy can be trusted")]
 pub struct NotTrustable;
@@ -85,26 +86,26 @@ impl FromStr for TrustedHeader {
     }
 }
 
-/// `Forwarded` and a field of the other family are named together.
+/// The error if `Forwarded` and a field of the other family are both configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`forwarded` beside `{0}`: a proxy sets one family, and passes the other on from its client"
 )]
 pub struct TwoFamilies(pub TrustedHeader);
 
-/// The header fields in which trusted proxies are believed.
+/// The set of header fields that are used from trusted proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustedHeaders(u8);
 
 impl Default for TrustedHeaders {
-    /// What proxies set most often: `X-Forwarded-For` and `X-Forwarded-Proto`.
+    /// Returns the fields that proxies set most often: `X-Forwarded-For` and `X-Forwarded-Proto`.
     fn default() -> Self {
         Self(TrustedHeader::XForwardedFor.bit() | TrustedHeader::XForwardedProto.bit())
     }
 }
 
 impl TrustedHeaders {
-    /// One family as a whole.
+    /// The whole family `X-Forwarded-*`.
     pub(crate) const X_FORWARDED: Self = Self(
         TrustedHeader::XForwardedFor.bit()
             | TrustedHeader::XForwardedProto.bit()
@@ -112,7 +113,7 @@ impl TrustedHeaders {
             | TrustedHeader::XForwardedPort.bit(),
     );
 
-    /// Returns the set of these fields, unless they are of both families.
+    /// Returns the set of these fields; an error if they belong to both families.
     pub fn new(headers: impl IntoIterator<Item = TrustedHeader>) -> Result<Self, TwoFamilies> {
         let all = Self(headers.into_iter().fold(0, |all, header| all | header.bit()));
         let other = Self(all.0 & Self::X_FORWARDED.0);
@@ -123,23 +124,23 @@ impl TrustedHeaders {
         }
     }
 
-    /// Whether this field is believed.
+    /// Returns whether this field is used.
     pub const fn has(self, header: TrustedHeader) -> bool {
         self.0 & header.bit() != 0
     }
 
-    /// Whether proxies are believed about the host that the client asks for.
+    /// Returns whether proxies may state the requested host.
     pub const fn tell_host(self) -> bool {
         self.has(TrustedHeader::Forwarded) || self.has(TrustedHeader::XForwardedHost)
     }
 }
 
-/// Whether a request has any field that describes its client.
+/// Returns whether a request has any field that describes its client.
 pub(crate) fn any(headers: &HeaderMap) -> bool {
     FIELDS.iter().any(|(_, name)| headers.contains_key(name))
 }
 
-/// Removes the fields that describe a client and are not believed.
+/// Removes the fields that describe a client and are not used.
 pub(crate) fn drop_others(headers: &mut HeaderMap, believed: TrustedHeaders) {
     for (_, name) in FIELDS.iter().filter(|(header, _)| !believed.has(*header)) {
         headers.remove(name);

@@ -1,10 +1,13 @@
-//! The byte stream under HTTP: gives back peeked bytes, ends clients that stall, and slips 1xx heads between messages.
+//! The byte stream under HTTP: replays peeked bytes, enforces time-outs, and injects 1xx heads between messages.
 //!
 //! Invariants
-//! - Hint bytes go out only at a message boundary: every earlier byte is flushed, none of the next message is written.
+//! - Hint bytes are written only at a message boundary: every earlier byte is flushed, none of the next message is
+//!   written.
 //! - No timer is touched while a request is being answered; an idle connection owns at most one.
-//! - A client that takes nothing for the write time-out is cut; one that sends half a head for the header time-out too.
-//! - A client that closes its sending side with its request gets its answer; one that closes it later is gone (docs/decisions/0011-half-close.md).
+//! - A client that reads nothing for the write time-out is disconnected, and so is one that sends an incomplete head
+//!   for the header time-out.
+//! - A client that closes its sending side with its request gets its response; one that closes it later counts as
+//!   gone (docs/decisions/0011-half-close.md).
 
 use std::future::Future;
 use std::io;
@@ -21,10 +24,10 @@ use crate::early_hints::HintQueue;
 use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::phase::{Phase, PhaseCell};
 
-/// A client that closes its sending side this soon after the last byte of its request waits for the answer.
+/// A client that closes its sending side this soon after the last byte of its request waits for the response.
 const HALF_CLOSE: Duration = Duration::from_millis(500);
 
-/// Bytes that are read at once to find the end of the client's input.
+/// Number of bytes read at once to find the end of the client's input.
 const PROBE: usize = 1024;
 
 /// Time-outs of one connection.
@@ -35,35 +38,35 @@ pub(crate) struct Patience {
     pub(crate) write: Duration,
 }
 
-/// A stream with the front's care for it.
+/// A stream with time-outs and hints.
 pub(crate) struct Wire<S> {
     stream: S,
-    /// Read before anybody knew which protocol it was.
+    /// Bytes read to detect the protocol.
     peeked: Bytes,
     phase: Arc<PhaseCell>,
     hints: Option<Arc<HintQueue>>,
     patience: Patience,
-    /// What the connection waits for; compared with `phase` to see a change.
+    /// The current wait; compared with `phase` to detect a change.
     wait: Option<Wait>,
     idle: Option<Pin<Box<Sleep>>>,
     stall: Option<Pin<Box<Sleep>>>,
     metrics: Arc<FrontMetrics>,
-    /// It keeps the time of requests: another part does over HTTP/2.
+    /// The stream enforces the time-outs of requests. For HTTP/2 another module does.
     timed: bool,
-    /// When the last bytes came.
+    /// Time of the last received bytes.
     last_bytes: Option<Instant>,
     /// The client has closed its sending side.
     ended: bool,
 }
 
-/// A wait with its end.
+/// A wait with its deadline.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     phase: Phase,
-    /// The request that it came after.
+    /// The request after which it began.
     request: u32,
     until: Instant,
-    /// Its end was told to hyper.
+    /// hyper was woken at its end.
     over: bool,
 }
 
@@ -93,24 +96,24 @@ impl<S> Wire<S> {
         }
     }
 
-    /// Lets hints be slipped in.
+    /// Enables the injection of hints.
     pub(crate) fn with_hints(mut self, hints: Arc<HintQueue>) -> Self {
         self.hints = Some(hints);
         self
     }
 
-    /// Leaves the phase, and the time that requests may take, to the protocol above. Writes are still timed.
+    /// Leaves the phase and the request time-outs to the protocol above. Writes are still timed.
     pub(crate) fn untimed(mut self) -> Self {
         self.timed = false;
         self
     }
 
-    /// The stream, and what was peeked at and not read yet.
+    /// Returns the stream and the peeked bytes not read yet.
     pub(crate) fn into_parts(self) -> (S, Bytes) {
         (self.stream, self.peeked)
     }
 
-    /// The time for what the connection waits for is over.
+    /// Ready when the deadline of the current wait has passed.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let (phase, request) = (self.phase.get(), self.phase.requests());
         if phase == Phase::Busy || !self.timed {
@@ -128,8 +131,8 @@ impl<S> Wire<S> {
                 until
             }
         };
-        // The timer is moved only when it would fire too late; when it fires too early it is set anew. So a busy keep-alive
-        // connection leaves the timer wheel alone.
+        // The timer is moved only if it would fire too late; one that fires too early is set again. A busy keep-alive
+        // connection therefore does not touch the timer wheel.
         let timer = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if timer.deadline() > deadline {
             timer.as_mut().reset(deadline);
@@ -145,7 +148,7 @@ impl<S> Wire<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Wire<S> {
-    /// Hints first, when they may go now.
+    /// Writes hints first, if that is possible now.
     fn poll_hints(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(hints) = &self.hints else { return Poll::Ready(Ok(())) };
         while let Some(bytes) = hints.next() {
@@ -161,7 +164,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// What a write came to; while it cannot go on, the stall timer runs.
+    /// Handles the result of a write; while it is pending, the stall timer runs.
     fn progress<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -187,7 +190,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         )))
     }
 
-    /// Tells a client that was too slow with its head so, if its socket takes it at once.
+    /// Sends a 408 to a client that was too slow with its head, if the socket accepts it at once.
     fn refuse_slow_head(&mut self, cx: &mut Context<'_>) {
         const ANSWER: &[u8] =
             b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
@@ -227,7 +230,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
                 if this.timed && this.phase.is_draining() {
-                    // An idle connection has nothing to lose; one with half a head was too late.
+                    // An idle connection is just closed; one with an incomplete head was too late.
                     return Poll::Ready(Ok(()));
                 }
                 match ready!(this.poll_deadline(cx)) {
@@ -244,7 +247,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
 }
 
 impl<S: AsyncRead + Unpin> Wire<S> {
-    /// While a request of HTTP/1.1 is answered, hyper does not read: this looks whether the client has gone. Bytes of its next request are kept.
+    /// Checks whether the client has disconnected while an HTTP/1.1 request is answered, because hyper does not read
+    /// then. Bytes of the next request are kept.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.hints.is_none()
             || self.ended
@@ -260,7 +264,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
                 self.metrics.bytes_in.increment(buffer.filled().len() as u64);
                 self.last_bytes = Some(Instant::now());
                 self.peeked = Bytes::copy_from_slice(buffer.filled());
-                // hyper may be waiting for them.
+                // hyper may be waiting for these bytes.
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -330,15 +334,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
             return Poll::Ready(Err(gone));
         }
         if this.peeked.has_remaining() && this.phase.get() == Phase::Idle {
-            // The next request came while the last one was answered.
+            // The next request arrived while the last one was answered.
             cx.waker().wake_by_ref();
         }
         let outcome = match this.poll_hints(cx) {
             Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_flush(cx),
             other => other,
         };
-        // hyper reads next when the socket wakes it: the wait for that begins here. At its end hyper is woken once, to read
-        // the end of the stream.
+        // hyper reads again when the socket wakes it; the wait begins here. At the deadline hyper is woken once, to
+        // read the end of the stream.
         if this.poll_deadline(cx).is_ready()
             && let Some(wait) = &mut this.wait
             && !std::mem::replace(&mut wait.over, true)

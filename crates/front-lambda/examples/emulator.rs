@@ -1,5 +1,5 @@
-//! The emulator alone, for runtimes that are not Hearth's: `emulator ADDR [CONCURRENCY [TIMEOUT-IN-MS]]`. conformance/lambda compares it with
-//! AWS's own.
+//! Runs the emulator for other runtimes than Hearth's: `emulator ADDR [CONCURRENCY [TIMEOUT-IN-MS]]`.
+//! conformance/lambda compares it with AWS's own.
 #![expect(clippy::print_stderr, reason = "the ready line is for scripts")]
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The other side of the Runtime API, for local work: plays it to a runtime, and turns HTTP requests into the events of API Gateway,
-//! of a Function URL and of an Application Load Balancer.
+//! The platform's side of the Runtime API, for local work. It serves a runtime, and turns HTTP requests into the
+//! events of API Gateway, of a Function URL and of an Application Load Balancer.
 //!
 //! ```text
 //! browser -> web -> integration: event ─┐                    ┌─ runtime_api <- runtime: next, response, error
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! - Each invocation that was taken gets exactly one answer, and one `REPORT` line.
-//! - `environment`, `integration` and `report` are pure: they take what came and the time, and return what is to be done.
-//! - It knows of the runtime only what comes over the Runtime API; what runs there, PHP or not, is nothing to it.
+//! - Each accepted invocation gets exactly one response, and one `REPORT` line.
+//! - `environment`, `integration` and `report` are pure: they take input and the time, and return what is to be done.
+//! - The emulator knows the runtime only through the Runtime API; whether that is PHP makes no difference.
 
 mod driver;
 mod environment;

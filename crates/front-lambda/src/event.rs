@@ -1,9 +1,11 @@
-//! Shapes of events: which one this is, the request that it stands for, and the reply that its sender expects.
+//! Events of HTTP integrations: detects their shape, and converts them to requests. The shape determines the format
+//! of the reply.
 //!
 //! Invariants
-//! - Bytes in, a request or an error out: no I/O, no clock, and no event brings it down. What is nested deeper than 128 levels is refused.
-//! - Whatever the shape, PHP sees the request as the client sent it to the gateway: encoded where the gateway had decoded, whole where it
-//!   had taken it apart.
+//! - Takes bytes, returns a request or an error: no I/O, no clock, and no input causes a panic. JSON nested deeper
+//!   than 128 levels is rejected.
+//! - Whatever the shape, PHP sees the request as the client sent it to the gateway: encoded where the gateway had
+//!   decoded, joined where it had split.
 
 mod raw;
 mod reply;
@@ -22,12 +24,12 @@ use pool::Scheme;
 use raw::{Event, Multiple, Other, Single, Text};
 pub(crate) use reply::{Reply, write_json};
 
-/// Who sent an event, and so which reply it expects.
+/// The sender of an event, which determines the reply's format.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-apigateway.html>,
 /// <https://docs.aws.amazon.com/elasticloadbalancing/latest/application/lambda-functions.html>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// API Gateway, payload version 1.0: REST APIs, and HTTP APIs that ask for it.
+    /// API Gateway, payload version 1.0: REST APIs, and HTTP APIs configured for it.
     ApiGateway1,
     /// API Gateway, payload version 2.0: HTTP APIs.
     ApiGateway2,
@@ -35,62 +37,62 @@ pub enum Shape {
     FunctionUrl,
     /// An Application Load Balancer.
     LoadBalancer {
-        /// The target group has multi-value headers on.
+        /// The target group has multi-value headers enabled.
         multi_value: bool,
     },
 }
 
-/// The request that an event stands for.
+/// The request that an event contains.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) shape: Shape,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
-    /// The client, as the gateway saw it.
+    /// Address of the client, as the gateway saw it.
     pub(crate) remote: IpAddr,
-    /// How the client reached the gateway.
+    /// Scheme that the client used.
     pub(crate) scheme: Scheme,
-    /// The host that the client asked for, without a port.
+    /// Requested host, without a port.
     pub(crate) server_name: String,
-    /// The port that the client asked for.
+    /// Requested port.
     pub(crate) server_port: u16,
-    /// The stage as a path (`/prod`), when it is the beginning of the path that the client asked for.
+    /// The stage as a path (`/prod`), if the client's path began with it.
     pub(crate) stage: Option<String>,
-    /// `requestContext`, as it stands in the event.
+    /// `requestContext`, as in the event.
     pub(crate) request_context: Bytes,
 }
 
-/// Why an event is no request.
+/// Reasons why an event is not a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EventError {
-    /// The text is no JSON, is nested too deeply, or has another type where a shape has a text.
+    /// The text is not JSON, is nested too deeply, or has a wrong type.
     #[error("the event cannot be read: {0}")]
     Unreadable(#[from] serde_json::Error),
-    /// JSON, but of no sender whose requests are known.
+    /// The JSON is not from a known HTTP sender.
     #[error(
         "{0}, not an HTTP request of API Gateway, a Function URL or a load balancer: an HTTP application has no answer to it"
     )]
     Shape(String),
-    /// `isBase64Encoded` is true and the body is not.
+    /// `isBase64Encoded` is true and the body is not base64.
     #[error("the body of the event is no base64")]
     Base64(#[source] base64::DecodeError),
-    /// A part of the request that HTTP does not allow.
+    /// A part of the request is not allowed by HTTP.
     #[error("the {0} of the event is none that HTTP allows")]
     Part(&'static str),
 }
 
-/// What a request is made of that the settings decide.
+/// Settings for decoding requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
-    /// The application sees the stage at the beginning of its paths.
+    /// The application's paths include the stage.
     pub(crate) keep_stage: bool,
 }
 
-/// The request that `event` stands for.
+/// Decodes the request that `event` contains.
 pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventError> {
     let raw: Event<'_> = match serde_json::from_slice(event) {
         Ok(raw) => raw,
-        // A list, a number, or fields of other types: no request, if it is JSON at all.
+        // A list, a number, or fields of other types: valid JSON, but not a request.
         Err(error) if error.is_data() => {
             serde_json::from_slice::<&serde_json::value::RawValue>(event)?;
             return Err(EventError::Shape(other(event)));
@@ -158,7 +160,7 @@ pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventEr
             .entry(CONTENT_TYPE)
             .or_insert(HeaderValue::from_static("application/x-www-form-urlencoded"));
     }
-    // What the client declared is the length of what the gateway had, before base64 and recoding.
+    // The client's length was that of the gateway's body, before base64 and recoding.
     headers.remove(CONTENT_LENGTH);
     if !body.is_empty() {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -195,24 +197,25 @@ pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventEr
     })
 }
 
-/// `{"warmer": true}`: what tools send to keep an environment warm (<https://bref.sh/docs/runtimes/http#cold-starts>).
+/// Returns whether an event is `{"warmer": true}`, which tools send to keep an environment warm
+/// (<https://bref.sh/docs/runtimes/http#cold-starts>).
 pub(crate) fn is_warmer(event: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct Warmer {
         warmer: bool,
     }
-    // Such an event is short: a larger one is not read twice.
+    // Such an event is short: a larger one is not parsed twice.
     event.len() < 1024 && serde_json::from_slice::<Warmer>(event).is_ok_and(|warmer| warmer.warmer)
 }
 
 impl Shape {
-    /// Payload version 2.0: lower-case fields, cookies apart, path and query as they came.
+    /// Returns whether the payload version is 2.0: lower-case fields, separate cookies, unchanged path and query.
     pub(crate) fn is_version_2(self) -> bool {
         matches!(self, Self::ApiGateway2 | Self::FunctionUrl)
     }
 }
 
-/// The path, and the stage when the client's path began with it.
+/// Returns the path, and the stage if the client's path began with it.
 fn path<'e>(
     raw: &'e Event<'_>,
     context: &'e raw::RequestContext<'_>,
@@ -236,7 +239,7 @@ fn path<'e>(
         }
         Shape::ApiGateway1 => {
             let rest = raw.path.as_ref().map_or("/", Text::as_ref);
-            // The default domain has the stage in its paths, a domain of one's own has not.
+            // The default domain has the stage in its paths, a custom domain has not.
             let whole = context.path.as_ref().map_or(rest, Text::as_ref);
             if below(whole).is_some_and(|below| below == rest || (below.is_empty() && rest == "/"))
             {
@@ -250,16 +253,16 @@ fn path<'e>(
     }
 }
 
-/// Header fields. One that HTTP does not allow is dropped: no client sent it so.
+/// Returns the header fields. Those that HTTP does not allow are dropped, because no client sent them.
 fn fields(multiple: Option<&Multiple<'_>>, single: Option<&Single<'_>>) -> HeaderMap {
     let count = multiple.map_or(0, |pairs| pairs.0.len()).max(single.map_or(0, |one| one.0.len()));
-    // One for each, and those that are synthesised.
+    // One for each, and the synthesised ones.
     let mut map = HeaderMap::with_capacity(count + 6);
     let mut append = |name: &Text<'_>, value: &Text<'_>| {
         let name = HeaderName::from_bytes(name.as_ref().as_bytes());
         let value = HeaderValue::from_bytes(value.as_ref().as_bytes());
         if let (Ok(name), Ok(value)) = (name, value) {
-            // Whoever sends more fields than a map takes gets those that fit.
+            // Fields beyond the map's capacity are dropped.
             drop(map.try_append(name, value));
         }
     };
@@ -290,7 +293,7 @@ fn body(event: &Bytes, text: Option<Text<'_>>, base64: bool) -> Result<Bytes, Ev
     })
 }
 
-/// The client of a load balancer: it appends whom it saw, with the port where it was told to.
+/// Returns the client of a load balancer, which appends the address that it saw, with the port if so configured.
 fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
     let last = text(headers, "x-forwarded-for").rsplit(',').next().unwrap_or_default().trim();
     last.parse()
@@ -302,7 +305,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Host and port of an authority.
+/// Splits an authority into host and port.
 fn host(authority: &str) -> (&str, Option<u16>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
@@ -310,7 +313,7 @@ fn host(authority: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// What an event is instead, as far as one can tell.
+/// Describes another kind of event, as far as it can be recognised.
 fn other(event: &[u8]) -> String {
     serde_json::from_slice::<Other<'_>>(event).unwrap_or_default().name()
 }
@@ -319,7 +322,7 @@ fn other(event: &[u8]) -> String {
 pub(crate) mod fuzzing {
     use super::*;
 
-    /// An event; where it is a request, its answer in the same shape.
+    /// Decodes an event; if it is a request, encodes a reply in the same shape.
     pub fn event(bytes: &[u8]) {
         let event = Bytes::copy_from_slice(bytes);
         let _warm = is_warmer(bytes);
@@ -327,7 +330,7 @@ pub(crate) mod fuzzing {
             let Ok(decoded) = decode(&event, Reading { keep_stage }) else { continue };
             let target = decoded.parts.uri.path_and_query().map_or("", |target| target.as_str());
             assert!(target.starts_with('/'), "{target}");
-            // A client's fields come back as they are, and whatever they are the reply is JSON.
+            // The client's fields are echoed, and for any of them the reply must be JSON.
             let reply = Reply { status: http::StatusCode::OK, headers: &decoded.parts.headers };
             let mut out = Vec::new();
             reply.write(&mut out, decoded.shape, &decoded.body);

@@ -1,17 +1,18 @@
-//! The Lambda front: asks the Runtime API for events, turns each into a request for the pool, and posts the answer.
+//! The Lambda front: polls the Runtime API for events, converts each to a request for the pool, and posts the
+//! response.
 //!
-//! Knows nothing of processes, of PHP, of configuration files and of the HTTP front.
+//! This crate does not depend on processes, PHP, configuration files or the HTTP front.
 //!
 //! Invariants
-//! - Each invocation gets exactly one answer: a response, or an error.
-//! - The next event is asked for only when the worker of the last one can take it.
+//! - Each invocation gets exactly one response or error.
+//! - The next event is requested only when the worker of the last one can accept it.
 
 mod event;
 mod runtime;
 
 pub mod emulator;
 
-/// Entries for fuzz targets.
+/// Entry points of fuzz targets.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {

@@ -1,10 +1,10 @@
-//! The Runtime API's client and the loop that serves invocations: next, request, answer, response.
+//! The loop that serves invocations through the Runtime API: next, request, response.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 //!
 //! Invariants
-//! - A lane has one invocation at a time, and there are at most as many lanes as workers: no invocation waits for another's worker.
-//! - What the platform cannot go on with (its own failure, nobody to answer) ends the program; what one invocation cannot go on with
-//!   ends that invocation.
+//! - A lane has one invocation at a time, and there are at most as many lanes as workers: no invocation waits for
+//!   another's worker.
+//! - An error of the platform ends the program; an error of one invocation ends only that invocation.
 
 mod client;
 mod extension;
@@ -33,43 +33,44 @@ pub use report::Report;
 /// The version of the Runtime API in its paths.
 const BASE: &str = "/2018-06-01/runtime";
 
-/// How the front serves invocations. `server::config` fills it.
+/// Settings of the front. `server::config` fills them.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Host and port of the Runtime API, as `AWS_LAMBDA_RUNTIME_API` has them.
+    /// Host and port of the Runtime API, as in `AWS_LAMBDA_RUNTIME_API`.
     pub api: String,
     /// What answers events.
     pub target: Target,
-    /// How many invocations run at once.
+    /// Maximum number of concurrent invocations.
     pub lanes: NonZeroUsize,
-    /// How long before an invocation's deadline its worker is stopped, so that there is time to say so.
+    /// How long before an invocation's deadline its worker is stopped, so that there is time to report it.
     pub deadline_margin: Duration,
-    /// Answers are sent as they come, not when they are whole.
+    /// Streams responses instead of buffering them.
     pub streaming: bool,
-    /// The application sees the stage at the beginning of its paths.
+    /// The application's paths include the stage.
     pub stage_prefix: bool,
-    /// Register an extension, so that the platform asks for an end before it ends the environment.
+    /// Registers an extension, so that the platform sends SIGTERM before it ends the environment.
     pub extension: bool,
-    /// How long the Runtime API may take to accept something.
+    /// How long the Runtime API may take to accept a request.
     pub api_timeout: Duration,
-    /// Begins a span for each invocation, if anybody wants spans.
+    /// Starts a span for each invocation, if tracing is on.
     pub tracer: Option<Tracer>,
 }
 
-/// What answers events.
+/// The target of events.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// An HTTP application: events are requests that a gateway took. The script answers whatever the path is.
+    /// An HTTP application: events are requests received by a gateway. The script answers all paths.
     Http(Script),
-    /// A function: it gets every event as it is, and its result is the response. The script speaks as docs/internals/lambda.md says.
+    /// A function: it gets every event unchanged, and its result is the response. docs/internals/lambda.md describes
+    /// the script's interface.
     Function(Script),
 }
 
-/// Why the front cannot go on. The program ends with 1.
+/// Reasons why the front cannot continue. The program exits with 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failed {
-    /// The Runtime API failed, or is gone, or does not speak as it should.
+    /// The Runtime API failed, is gone, or violated its protocol.
     #[error("no more invocations can be served")]
     Api(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -80,7 +81,7 @@ impl From<ApiError> for Failed {
     }
 }
 
-/// The Runtime API, to be asked for invocations.
+/// A client of the Runtime API that serves invocations.
 #[derive(Debug)]
 pub struct Runtime {
     options: Options,
@@ -88,16 +89,16 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Connects to nothing yet.
+    /// Creates the client without connecting.
     pub fn new(options: Options) -> Self {
         let api = options.api.as_str().into();
         Self { options, api }
     }
 
-    /// Serves invocations until `drain` is cancelled and those that run are answered.
+    /// Serves invocations until `drain` is cancelled and those in progress are answered.
     pub async fn serve(self, pool: Pool, drain: CancellationToken) -> Result<(), Failed> {
         let mut beside = JoinSet::new();
-        // Before the first `next`: then registration closes.
+        // Before the first `next`, which closes registration.
         if self.options.extension
             && let Some(extension) = extension::register(&self.api).await
         {
@@ -111,7 +112,7 @@ impl Runtime {
             Lane::new(api, options, pool.clone(), Arc::clone(&cold))
         };
         if count == 1 {
-            // No other task, so nothing to switch between.
+            // There is no other task, so the future runs directly.
             return lane().run(drain).await;
         }
         let mut lanes = JoinSet::new();
@@ -122,7 +123,7 @@ impl Runtime {
         while let Some(ended) = lanes.join_next().await {
             let ended = ended.unwrap_or_else(|panic| Err(Failed::Api(Box::new(panic))));
             if outcome.is_ok() && ended.is_err() {
-                // One lane's end is the end of all: they have the same platform.
+                // All lanes end together, because they have the same platform.
                 drain.cancel();
                 outcome = ended;
             }
@@ -131,13 +132,13 @@ impl Runtime {
     }
 }
 
-/// Tells the Runtime API that the init phase failed. The program has to end then.
+/// Reports to the Runtime API that the init phase failed. The program must exit afterwards.
 pub async fn report_init_error(api: &str, report: &Report) -> Result<(), Failed> {
     tell(api, "init/error", report).await
 }
 
-/// Waits until the environment was restored from a snapshot of it (`AWS_LAMBDA_INITIALIZATION_TYPE=snap-start`). To be called when the
-/// application is booted, in place of the first `next`.
+/// Waits until the environment was restored from its snapshot (`AWS_LAMBDA_INITIALIZATION_TYPE=snap-start`). Call it
+/// when the application is booted, before the first `next`.
 pub async fn wait_for_restore(api: &str) -> Result<(), Failed> {
     let mut client = Client::new(api.into());
     let head = format!("GET {BASE}/restore/next HTTP/1.1\r\n");
@@ -146,7 +147,7 @@ pub async fn wait_for_restore(api: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Tells the Runtime API that what had to be done after the restore has failed. The program has to end then.
+/// Reports to the Runtime API that the work after the restore has failed. The program must exit afterwards.
 pub async fn report_restore_error(api: &str, report: &Report) -> Result<(), Failed> {
     tell(api, "restore/error", report).await
 }
@@ -164,7 +165,7 @@ async fn tell(api: &str, name: &'static str, report: &Report) -> Result<(), Fail
     Ok(())
 }
 
-/// The answer, unless it says that the call failed.
+/// Returns the response, or an error if the status is one.
 fn accepted(call: &'static str, answer: wire::Answer) -> Result<wire::Answer, ApiError> {
     let status = answer.status;
     if status.is_success() {
@@ -178,7 +179,7 @@ fn accepted(call: &'static str, answer: wire::Answer) -> Result<wire::Answer, Ap
     })
 }
 
-/// The head of a request that carries an error. `cause`: what X-Ray is told of it; empty: nothing.
+/// Returns the head of an error request. `cause` is for X-Ray; empty for none.
 fn error_head(path: &str, kind: &str, cause: &str) -> String {
     let kind: String = kind.chars().filter(char::is_ascii_graphic).take(256).collect();
     let mut head = format!(
@@ -199,7 +200,7 @@ pub(crate) mod fuzzing {
 
     use super::wire::Answer;
 
-    /// What a Runtime API sends: the first answer is the same in whatever pieces it comes.
+    /// Parses the response of a Runtime API: the result is the same however it is split.
     pub fn answer(bytes: &[u8]) {
         let Some((&cut, text)) = bytes.split_first() else { return };
         let (first, second) = text.split_at(usize::from(cut).min(text.len()));

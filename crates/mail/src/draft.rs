@@ -32,7 +32,7 @@ pub enum Sender {
     #[default]
     Author,
     /// The null reverse-path (RFC 5321, 4.5.5): failures are not reported.
-    Nobody,
+    Null,
     /// Another address.
     Other(Address),
 }

@@ -1,9 +1,10 @@
-//! The requests that wait for a worker: first come, first served, and who has to go when there are too many. Sans-I/O.
+//! The queue of requests that wait for a worker: first come, first served, with a rule for which to drop. Sans-I/O.
 //!
 //! Invariants
-//! - The oldest is served first, whoever sent it.
-//! - When somebody has to go, it is the newest of the client that has most of them: nobody keeps others out by sending more than they do.
-//! - A client is an address, or the first 64 bits of one in IPv6: that is what one site has.
+//! - The oldest request is served first, whichever client sent it.
+//! - If one must be dropped, it is the newest of the client with the most requests, so no client displaces others by
+//!   sending more than they do.
+//! - A client is an IPv4 address, or the first 64 bits of an IPv6 address, which is what one site has.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Whose requests are counted together.
+/// The key by which requests of one client are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
@@ -25,14 +26,14 @@ impl Client {
     }
 }
 
-/// Who waits, in the order of their coming.
+/// The waiting requests in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Backlog<T> {
     line: VecDeque<Place<T>>,
     of_client: HashMap<Client, usize>,
 }
 
-/// A place in the line.
+/// One waiting request.
 #[derive(Debug)]
 pub(crate) struct Place<T> {
     pub since: Instant,
@@ -55,7 +56,7 @@ impl<T> Backlog<T> {
         self.line.is_empty()
     }
 
-    /// Since when the first one waits.
+    /// Returns since when the first request has been waiting.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.line.front().map(|place| place.since)
     }
@@ -71,13 +72,13 @@ impl<T> Backlog<T> {
         Some(place)
     }
 
-    /// The first one, if it has waited for so long.
+    /// Removes the first request if it has waited for `limit`.
     pub(crate) fn pop_expired(&mut self, now: Instant, limit: Duration) -> Option<Place<T>> {
         let since = self.since()?;
         if now.saturating_duration_since(since) < limit { None } else { self.pop() }
     }
 
-    /// Forgets those that wait no more.
+    /// Removes requests that have stopped waiting.
     pub(crate) fn forget(&mut self, gone: impl Fn(&T) -> bool) {
         let of_client = &mut self.of_client;
         self.line.retain(|place| {
@@ -89,7 +90,8 @@ impl<T> Backlog<T> {
         });
     }
 
-    /// Takes the newest of the client that has most, to make room for one of `newcomer`: only if that has fewer, the new one included.
+    /// Removes the newest request of the client with the most, to make room for one of `newcomer`, if that client has
+    /// fewer, the new one included.
     pub(crate) fn make_room(&mut self, newcomer: Client) -> Option<Place<T>> {
         let own = self.of_client.get(&newcomer).copied().unwrap_or_default();
         let (&greedy, &most) = self.of_client.iter().max_by_key(|(_, number)| **number)?;
@@ -102,12 +104,12 @@ impl<T> Backlog<T> {
         Some(place)
     }
 
-    /// Takes the newest until `room` are left at most, from those first that have most.
+    /// Removes the newest requests until at most `room` are left, first from the clients with the most.
     pub(crate) fn trim(&mut self, room: usize) -> Vec<Place<T>> {
         if self.line.len() <= room {
             return Vec::new();
         }
-        // As many of each client as fit, when all have the same right.
+        // Computes an equal maximum for all clients.
         let mut numbers: Vec<usize> = self.of_client.values().copied().collect();
         numbers.sort_unstable();
         let (mut left, mut share) = (room, 0);
@@ -173,7 +175,7 @@ mod tests {
     fn the_newest_of_the_client_with_most_makes_room_and_nobody_else() {
         let mut backlog = line(&[1, 1, 2, 1, 2]);
         assert_eq!(backlog.make_room(client(3)).unwrap().waiter, 3);
-        // Two each: whoever has one less than they is no better off by taking it.
+        // Two each: a client with one request gains nothing by displacing one of theirs.
         assert!(backlog.make_room(client(2)).is_none());
         assert!(backlog.make_room(client(1)).is_none());
         assert!(backlog.make_room(client(3)).is_some());
@@ -223,7 +225,7 @@ mod tests {
                         let gone = backlog.trim(room).len();
                         prop_assert_eq!(backlog.len() + gone, before);
                         prop_assert!(backlog.len() <= room);
-                        // No place is given away in vain.
+                        // No request is dropped needlessly.
                         prop_assert!(gone == 0 || backlog.len() * 2 >= room.min(before));
                     }
                     3 => backlog.forget(|waiter| waiter % 3 == 0),

@@ -1,4 +1,4 @@
-//! The response body: frames straight from the worker's socket, read only as fast as the client takes them.
+//! The response body: frames directly from the worker's socket, read only as fast as the client reads.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::exchange::{Exchange, Failure};
 
-/// The body of an answer. Dropping it before its end tells the worker that the client is gone.
+/// The body of a response. Dropping it before its end tells the worker that the client is gone.
 #[derive(Debug)]
 pub struct ResponseBody {
     kind: Kind,
@@ -16,17 +16,18 @@ pub struct ResponseBody {
 
 #[derive(Debug)]
 enum Kind {
-    /// `None` once it was taken.
+    /// The whole body; `None` once it was taken.
     Whole(Option<Bytes>),
     Streaming {
-        /// What came with the head, in order; the rest follows from the exchange.
+        /// Pieces that arrived with the head, in order; the exchange returns the rest.
         early: [Option<Result<Bytes, Failure>>; 2],
         exchange: Exchange,
     },
     Foreign(crate::foreign::Body),
 }
 
-/// The answer was cut: its worker died, or the time limit passed, after the head had gone out. The front closes the connection.
+/// The error of an aborted response: its worker died, or the time limit passed, after the head was sent. The front
+/// closes the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was cut: {why}")]
 pub struct Cut {

@@ -1,10 +1,10 @@
 //! The pool's clock. It measures the time in which the server itself ran.
 //!
 //! Invariants
-//! - Time in which the whole server stood still (SIGSTOP, a frozen control group, a suspended machine) does not count: after it, no limit is
-//!   over that was not over before.
+//! - Time in which the whole server was stopped (SIGSTOP, a frozen control group, a suspended machine) does not
+//!   count: such a pause lets no limit pass.
 //! - A time-out is decided only after the sockets were polled again: a frame that arrived in time wins.
-//! - The clock never goes back by more than a pause that it has just found.
+//! - The clock never goes back by more than a pause that it has just detected.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A limit has passed.
+/// The error for a limit that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Elapsed;
 
-/// Counts milliseconds since it was made, without those in which the server stood still.
+/// Counts milliseconds since its creation, without those in which the server was stopped.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,
-    /// When it was last read, in real milliseconds since `started`.
+    /// Time of the last reading, in real milliseconds since `started`.
     read_at: AtomicU64,
-    /// Milliseconds in which the server stood still.
+    /// Milliseconds in which the server was stopped.
     stood_still: AtomicU64,
     /// Held while a pause is added, so that each pause is added once.
     adding: Mutex<()>,
@@ -31,10 +31,11 @@ pub(crate) struct Clock {
 impl Clock {
     /// A pool reads its clock at least this often while the server runs.
     pub(crate) const PULSE: Duration = Duration::from_millis(250);
-    /// The server stood still when nothing has read the clock for this many milliseconds.
+    /// Milliseconds without a reading after which the server counts as having been stopped.
     const PAUSE: u64 = 1_000;
-    /// How long a future may still become ready after its limit has passed. When a process continues after SIGSTOP, `epoll_wait` fails with EINTR,
-    /// and tokio fires timers before it has polled any socket: a second timer fires after a poll.
+    /// How long a future may still become ready after its limit has passed. When a process continues after SIGSTOP,
+    /// `epoll_wait` fails with EINTR, and tokio fires timers before it has polled any socket. A second timer fires
+    /// after a poll.
     const LAST_LOOK: Duration = Duration::from_millis(10);
 
     pub(crate) fn new() -> Self {
@@ -46,7 +47,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds that the server has run since the clock was made, plus one: never zero.
+    /// Returns the milliseconds that the server has run since the clock was created, plus one: never zero.
     pub(crate) fn now(&self) -> u64 {
         loop {
             let stood_still = self.stood_still.load(Ordering::Acquire);
@@ -59,31 +60,31 @@ impl Clock {
             if real > read_at {
                 self.read_at.fetch_max(real, Ordering::Release);
             }
-            // Else a pause was added meanwhile, and `real` may be from before it or from after it.
+            // Otherwise a pause was added in the meantime, and `real` may be from before or after it.
             if self.stood_still.load(Ordering::Acquire) == stood_still {
                 return real.saturating_sub(stood_still).saturating_add(1);
             }
         }
     }
 
-    /// The present moment, earlier than the real one by all pauses.
+    /// Returns the current instant minus all pauses.
     pub(crate) fn instant(&self) -> Instant {
-        // Adds a pause that nothing has noticed yet.
+        // Adds a pause that was not detected yet.
         self.now();
         let stood_still = Duration::from_millis(self.stood_still.load(Ordering::Acquire));
         Instant::now().checked_sub(stood_still).unwrap_or(self.started)
     }
 
-    /// A real instant on the scale of [`Clock::now`], if no pause follows; zero for none.
+    /// Converts a real instant to the scale of [`Clock::now`], assuming no further pause; zero for `None`.
     pub(crate) fn moment(&self, at: Option<Instant>) -> u64 {
         let Some(at) = at else { return 0 };
-        // Adds a pause that nothing has noticed yet.
+        // Adds a pause that was not detected yet.
         self.now();
         let stood_still = self.stood_still.load(Ordering::Acquire);
         self.real(at).saturating_sub(stood_still).saturating_add(1)
     }
 
-    /// How long ago `since` was, a moment on the scale of [`Clock::now`].
+    /// Returns the time since `since`, which is on the scale of [`Clock::now`].
     pub(crate) fn since(&self, since: u64) -> Duration {
         Duration::from_millis(self.now().saturating_sub(since))
     }
@@ -104,7 +105,7 @@ impl Clock {
         tokio::time::timeout(Self::LAST_LOOK, future).await.map_err(|_elapsed| Elapsed)
     }
 
-    /// Waits until [`Clock::now`] is `end`; for ever without one. Cancel safe.
+    /// Waits until [`Clock::now`] is `end`; forever without one. Cancel safe.
     pub(crate) async fn reached(&self, end: Option<u64>) {
         let Some(end) = end else { return std::future::pending().await };
         while let Some(left) = self.left(end) {
@@ -113,12 +114,12 @@ impl Clock {
         tokio::time::sleep(Self::LAST_LOOK).await;
     }
 
-    /// What [`Clock::now`] will be when the server has run for `limit` from now on.
+    /// Returns the value of [`Clock::now`] when the server has run for `limit` from now on.
     pub(crate) fn after(&self, limit: Duration) -> u64 {
         self.now().saturating_add(milliseconds(limit))
     }
 
-    /// How long to sleep before looking at the clock again; `None` when it is time.
+    /// Returns how long to sleep before checking again; `None` when the time has come.
     fn left(&self, end: u64) -> Option<Duration> {
         let left = Duration::from_millis(end.saturating_sub(self.now()));
         (!left.is_zero()).then(|| left.min(Self::PULSE))
@@ -128,7 +129,7 @@ impl Clock {
         milliseconds(at.saturating_duration_since(self.started))
     }
 
-    /// Adds the time since the clock was last read to the time in which the server stood still.
+    /// Adds the time since the last reading to the time in which the server was stopped.
     fn add_pause(&self) {
         let _one = self.adding.lock().expect("no holder panics");
         let (real, read_at) = (self.real(Instant::now()), self.read_at.load(Ordering::Acquire));
@@ -136,7 +137,7 @@ impl Clock {
             let stood_still = real - read_at;
             self.stood_still.fetch_add(stood_still, Ordering::AcqRel);
             self.read_at.store(real, Ordering::Release);
-            // Not louder: on Lambda an environment stands still between any two events.
+            // Only at debug level, because on Lambda an environment is frozen between any two events.
             tracing::debug!(
                 milliseconds = stood_still,
                 "the server stood still: time limits do not count that time"
@@ -145,7 +146,7 @@ impl Clock {
     }
 }
 
-/// A duration in whole milliseconds.
+/// Returns a duration in whole milliseconds.
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -187,7 +188,7 @@ mod tests {
     async fn what_has_arrived_when_the_limit_passes_wins() {
         let clock = Clock::new();
         let limit = Duration::from_millis(100);
-        // Ready when it is polled after the timer has fired, as a socket is whose event was not fetched before.
+        // Becomes ready when polled after the timer has fired, like a socket whose event was not fetched before.
         let late = tokio::time::sleep(limit + Duration::from_millis(1));
         assert_eq!(clock.timeout(limit, late).await, Ok(()));
     }

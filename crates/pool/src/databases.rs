@@ -1,68 +1,70 @@
-//! What workers do with connections of databases that stay open across requests (model `snapshot`), as they write it on their boards.
+//! The workers' database connections that stay open across requests (model `snapshot`), as reported in the workers'
+//! shared counters.
 //!
 //! Invariants
-//! - A board is a worker's word: whatever stands there, text is bounded and numbers only add up.
-//! - At most [`SERVERS`] servers are told apart; the sums count all.
+//! - Counters are written by workers and not trusted: text is bounded and numbers are only added up.
+//! - At most [`SERVERS`] servers are listed separately; the sums include all.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Of native/sapi/board.h: where the connections begin, how many there are, bytes of each.
+/// Layout defined in native/sapi/board.h: offset of the connections, their number, size of each.
 const CONNECTIONS: usize = 64;
 const COUNT: usize = 16;
 const EACH: usize = 608;
-/// Times of resets: four for each power of two of microseconds.
+/// Histogram of reset times: four buckets for each power of two of microseconds.
 const BUCKETS: usize = 80;
-/// Bytes of a board.
+/// Size of the shared counters in bytes.
 pub(crate) const BOARD: usize = CONNECTIONS + COUNT * EACH;
-/// Servers that are told apart.
+/// Maximum number of servers listed separately.
 const SERVERS: usize = 32;
-/// Reasons that are told apart for each.
+/// Maximum number of reasons listed for each.
 const REASONS: usize = 32;
 
 const KEPT: u64 = 1;
 const REFUSED: u64 = 2;
 const FAILED: u64 = 3;
 
-/// Connections of databases that workers keep across requests (model `snapshot`), all workers together.
+/// Database connections that workers keep across requests (model `snapshot`), all workers together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DatabaseStatus {
-    /// Open now.
+    /// Currently open connections.
     pub kept: u64,
-    /// Sessions put back after a request, since the start.
+    /// Sessions reset after a request, since the start.
     pub resets: u64,
-    /// From writing those resets to the servers' proof, added up, in seconds. The worker put itself back meanwhile.
+    /// Total time of those resets in seconds, from sending the reset to the server's proof. The worker restored
+    /// itself in the meantime.
     pub reset_seconds: f64,
     /// Workers that ended because of such a connection, since the start.
     pub retired: u64,
-    /// The same by server, in the order of their names.
+    /// The same numbers by server, sorted by name.
     pub servers: Vec<DatabaseServer>,
 }
 
-/// What workers have to do with one server of a database.
+/// The connections to one database server.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DatabaseServer {
-    /// `a connection to 127.0.0.1:3306`.
+    /// Description, for example `a connection to 127.0.0.1:3306`.
     pub connection: String,
-    /// `MySQL`, `PostgreSQL`, `Redis`, or `TLS` where nobody can see what is inside.
+    /// `MySQL`, `PostgreSQL`, `Redis`, or `TLS` if the content is encrypted.
     pub protocol: String,
-    /// Connections that are kept now.
+    /// Currently kept connections.
     pub kept: u64,
-    /// Connections that workers which run now have closed because they could not be kept.
+    /// Connections closed by current workers because they could not be kept.
     pub refused: u64,
-    /// Why the last of those could not.
+    /// Reason of the last of those.
     pub refused_because: Option<String>,
-    /// Sessions put back after a request, since the start.
+    /// Sessions reset after a request, since the start.
     pub resets: u64,
-    /// What that took, from writing the reset to the server's proof.
+    /// Duration of the resets, from sending the reset to the server's proof.
     pub reset_times: ResetTimes,
-    /// Why workers ended because of it since the start, and how many.
+    /// Workers that ended because of this server since the start, by reason.
     pub retired: BTreeMap<String, u64>,
 }
 
-/// How long resets took. Serialized as p50, p99 and the longest, in microseconds.
+/// Durations of resets. Serialized as p50, p99 and the longest, in microseconds.
 #[derive(Clone, Debug)]
 pub struct ResetTimes {
     buckets: [u64; BUCKETS],
@@ -76,7 +78,7 @@ impl Default for ResetTimes {
 }
 
 impl ResetTimes {
-    /// The time that this part of all resets did not exceed, to a fifth. None: there were none.
+    /// Returns the given quantile with an accuracy of a fifth; `None` without resets.
     #[expect(clippy::cast_precision_loss, reason = "a rank among some billions")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
@@ -87,13 +89,13 @@ impl ResetTimes {
             seen = count.saturating_add(seen);
             seen >= rank
         })?;
-        // the end of its bucket
+        // The end of its bucket.
         let (power, quarter) = ((found + 1) / 4, (found + 1) % 4);
         let end = Duration::from_nanos((250 * (4 + quarter as u64)) << power);
         Some(end.min(self.longest))
     }
 
-    /// The longest of all.
+    /// Returns the longest duration.
     pub fn longest(&self) -> Duration {
         self.longest
     }
@@ -125,7 +127,7 @@ impl Serialize for ResetTimes {
 }
 
 impl DatabaseStatus {
-    /// Reads a board of [`BOARD`] bytes.
+    /// Parses shared counters of [`BOARD`] bytes.
     pub(crate) fn of_board(board: &[u8]) -> Self {
         let mut status = Self::default();
         let places = board.get(CONNECTIONS..).unwrap_or_default();
@@ -168,7 +170,7 @@ impl DatabaseStatus {
         status
     }
 
-    /// Another worker.
+    /// Adds the numbers of another worker.
     pub(crate) fn add(&mut self, other: &Self) {
         self.kept = self.kept.saturating_add(other.kept);
         self.resets = self.resets.saturating_add(other.resets);
@@ -179,7 +181,7 @@ impl DatabaseStatus {
         }
     }
 
-    /// What a worker that has ended leaves to count.
+    /// Adds the numbers of a worker that has ended.
     pub(crate) fn add_past(&mut self, mut other: Self) {
         other.kept = 0;
         for server in &mut other.servers {
@@ -221,7 +223,7 @@ impl DatabaseStatus {
 mod tests {
     use super::*;
 
-    /// A board with connections as a worker writes them.
+    /// Builds shared counters with connections as a worker writes them.
     fn board(places: &[(u64, &str, &str, &[u64])]) -> Vec<u8> {
         let mut board = vec![0; BOARD];
         for (index, (state, server, why, microseconds)) in places.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Why a pool did not start, and why a request got no answer from PHP.
+//! Reasons why a pool does not start, and why a request gets no response from PHP.
 
 use std::time::Duration;
 
-/// Why a pool did not start. The server prints it and exits with 1.
+/// Reasons why a pool does not start. The server prints the error and exits with 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -11,11 +11,11 @@ pub enum StartError {
     Program {
         /// Path of `hearth-worker-8.x`.
         program: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
-    /// The zygote ended before it said HELLO; `output` is the end of what it printed.
+    /// The zygote ended before it sent HELLO; `output` is the end of what it printed.
     #[error("{program} ended while PHP started: {output}")]
     Zygote {
         /// Path of `hearth-worker-8.x`.
@@ -23,29 +23,32 @@ pub enum StartError {
         /// The last lines of its stderr.
         output: String,
     },
-    /// The worker script ended before it took a request, or no worker became ready in time; `output` is the end of what was printed.
+    /// The worker script ended before it accepted a request, or no worker became ready in time; `output` is the end
+    /// of what was printed.
     #[error("the application did not boot: {output}")]
     Boot {
         /// The last log lines of the worker.
         output: String,
     },
-    /// The application boots, but its process cannot be forked as it is then (a thread was left running, for one). Another model
-    /// can run it: one that boots it in each worker, or for each request.
+    /// The application boots, but its process cannot be forked (for example, because a thread is running). Models
+    /// that boot in each worker or for each request can run it.
     #[error("the booted application cannot be forked: {why}")]
     Unfit {
-        /// What the zygote said.
+        /// The zygote's explanation.
         why: String,
     },
-    /// The application boots and can be forked, but no worker could take its snapshot. [`crate::Model::Fork`] can run it.
+    /// The application boots and can be forked, but no worker could take its snapshot. [`crate::Model::Fork`] can run
+    /// it.
     #[error("no snapshot of the booted application can be taken: {why}")]
     NoSnapshot {
-        /// What the worker said.
+        /// The worker's explanation.
         why: String,
     },
-    /// PHP cannot be confined as [`crate::Options::sandbox`] asks.
+    /// PHP cannot be confined as [`crate::Options::sandbox`] requires.
     #[error("cannot confine PHP")]
     Sandbox(#[from] crate::SandboxError),
-    /// PHP runs as another user, and /proc does not show its processes: neither their memory nor their end would be seen.
+    /// PHP runs as another user, and /proc hides its processes, so neither their memory nor their end can be
+    /// observed.
     #[error("process {pid} of PHP's is not to be seen in /proc")]
     Hidden {
         /// Process id.
@@ -56,20 +59,20 @@ pub enum StartError {
     System(#[from] std::io::Error),
 }
 
-/// Why a request got no answer from PHP.
+/// Reasons why a request got no response from PHP.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DispatchError {
     /// The backlog is full, or no worker became free in time. Front: 503 and Retry-After.
     #[error("no worker became free within {waited:?}")]
     Overloaded {
-        /// How long the request waited; zero when the backlog was full.
+        /// How long the request waited; zero if the backlog was full.
         waited: Duration,
     },
-    /// The pool is draining and takes no new requests. Front: 503 and `Connection: close`.
+    /// The pool is draining and accepts no new requests. Front: 503 and `Connection: close`.
     #[error("the server is shutting down")]
     Draining,
-    /// The worker died before it answered. Front: 502.
+    /// The worker died before it responded. Front: 502.
     #[error("worker {pid} died: {how}")]
     WorkerDied {
         /// Process id.
@@ -86,7 +89,7 @@ pub enum DispatchError {
     /// The request head does not fit a frame. Front: 431.
     #[error("the request head is too large for PHP")]
     HeadTooLarge,
-    /// The request body could not be read from the client. Front: whatever its own body error says (400, 408, 413).
+    /// The request body could not be read from the client. Front: the status of its own body error (400, 408, 413).
     #[error("the request body could not be read")]
     RequestBody(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! Events that PHP publishes (`hearth_publish()`): where they go is the business of whoever gave the pool a sink.
+//! Events that PHP publishes (`hearth_publish()`), which go to the sink given to the pool.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use tracing::warn;
 
 use crate::info::WorkerInfo;
 
-/// One event, its form checked by nobody but the worker.
+/// One event, validated only by the worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedEvent<'a> {
-    /// To which channels: at least one.
+    /// Names of the channels: at least one.
     pub channels: Vec<&'a str>,
-    /// The event's name.
+    /// Name of the event.
     pub name: &'a str,
-    /// Its data, as clients get it.
+    /// Data, as clients receive it.
     pub data: &'a str,
-    /// The id of the socket that is not to get it.
+    /// Id of the socket that does not receive it.
     pub except: Option<&'a str>,
 }
 
-/// Takes the events that PHP publishes.
+/// A receiver of the events that PHP publishes.
 pub trait EventSink: fmt::Debug + Send + Sync {
-    /// Hands an event on and never waits. An error is logged with the id of the request: PHP has gone on.
+    /// Passes an event on and never waits. An error is logged with the id of the request, because PHP has continued.
     fn publish(&self, event: &PublishedEvent<'_>) -> Result<(), Refused>;
 }
 
-/// Why an event that a worker has let through goes nowhere.
+/// The reason why an event that the worker accepted was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// Where a pool's events go, if anywhere.
+/// The sink of a pool's events, if any.
 pub(crate) type Sink = Option<Arc<dyn EventSink>>;
 
-/// Hands a PUBLISH frame to the sink.
+/// Passes a PUBLISH frame to the sink.
 pub(crate) fn publish(info: &WorkerInfo, publication: &wire::Publication<'_>) {
     let outcome = match &info.sink {
         Some(sink) => read(publication).and_then(|event| sink.publish(&event)),

@@ -1,10 +1,10 @@
-//! One request with one worker: writes the request as the worker takes it, reads the answer as the client takes it.
+//! One request with one worker: writes the request as the worker reads it, reads the response as the client reads it.
 //!
 //! Invariants
-//! - Both ways move at once: neither waits for the other, so neither can starve the other.
-//! - [`Failure::NotSent`] means that sending the request again is safe: the worker's board proves that it was not begun, or its socket
-//!   refused the first byte (docs/internals/frames.md, "The board").
-//! - Dropping an exchange never loses a worker: what is left of it is played to its end by a task of the pool.
+//! - Both directions move independently, so neither can block the other.
+//! - [`Failure::NotSent`] means that sending the request again is safe. The worker's shared counters prove that it
+//!   was not started, or its socket refused the first byte (docs/internals/frames.md, "The board").
+//! - Dropping an exchange never loses a worker: a task of the pool finishes the rest of the exchange.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -25,59 +25,59 @@ use crate::source::Source;
 use crate::trace;
 use crate::worker::{Event, Gone, Head, Worker};
 
-/// A boxed cause.
+/// A boxed error.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A request body of any type.
 pub(crate) type BoxBody = Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>;
 
-/// Why an exchange did not come to its end.
+/// Reasons why an exchange did not complete.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The worker was gone before it could see any of the request.
+    /// The worker was gone before it could read any of the request.
     NotSent,
-    /// The worker is gone.
+    /// The worker has died.
     Died { pid: u32, how: String },
     /// The worker was killed because the time limit had passed.
     TimedOut,
-    /// The client's body broke off.
+    /// The client's body failed.
     RequestBody(BoxError),
-    /// The request's head cannot be written to this program.
+    /// The request's head cannot be encoded for this program.
     TooLarge,
 }
 
-/// What a look into the buffer finds of an answer's body.
+/// The state of the response body in the buffer.
 #[derive(Debug)]
 pub(crate) enum Arrived {
-    /// Nothing whole yet.
+    /// No complete piece.
     Nothing,
-    /// A piece, or why there will be none.
+    /// A piece, or the error that ends the body.
     Piece(Result<Bytes, Failure>),
-    /// The answer is complete.
+    /// The response is complete.
     End,
 }
 
 /// A worker with a request. The REQUEST frame is in `worker.outgoing`.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// `None` once the exchange is over.
+    /// The leased worker; `None` once the exchange is over.
     lease: Option<Lease>,
     upload: Upload,
     hints: Option<HintSender>,
-    /// Of PHP's work, until that has ended.
+    /// Span of PHP's work, until that has ended.
     span: Option<Span>,
 }
 
-/// What still has to be written to the worker.
+/// The part of the request still to be written.
 struct Upload {
-    /// How much of `worker.outgoing` is written.
+    /// Number of bytes of `worker.outgoing` that are written.
     written: usize,
-    /// Some byte of the request has gone out.
+    /// At least one byte of the request was written.
     sent: bool,
-    /// Follows `worker.outgoing`.
+    /// Data that follow `worker.outgoing`.
     data: Bytes,
-    /// A piece that was too large for one frame.
+    /// The rest of a piece that was too large for one frame.
     rest: Bytes,
-    /// `None` when there is no body, or no more of it is wanted. Boxed: most requests have none.
+    /// The body; `None` if there is none, or no more of it is needed. Boxed, because most requests have none.
     source: Option<Box<Source>>,
     /// The body's last frame, or ABORT, is in `worker.outgoing` or written.
     closed: bool,
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Upload {
 }
 
 impl Exchange {
-    /// `lease.outgoing` holds the REQUEST frame; `body` follows it.
+    /// Creates an exchange; `lease.outgoing` holds the REQUEST frame, and `body` follows it.
     pub(crate) fn new(
         lease: Lease,
         body: Option<Box<Source>>,
@@ -105,14 +105,14 @@ impl Exchange {
         Self { lease: Some(lease), upload, hints, span }
     }
 
-    /// The body from its beginning: for another attempt after [`Failure::NotSent`].
+    /// Returns the body from its beginning, for another attempt after [`Failure::NotSent`].
     pub(crate) fn take_body(&mut self) -> Option<Box<Source>> {
         let mut source = self.upload.source.take()?;
         source.rewind();
         Some(source)
     }
 
-    /// The head of the answer. Cancel safe.
+    /// Returns the head of the response. Cancel safe.
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
         loop {
             if let Poll::Ready(Err(error)) = self.poll_upload(cx) {
@@ -148,7 +148,7 @@ impl Exchange {
         }
     }
 
-    /// The next piece of the answer's body; `None` when it is complete. Cancel safe.
+    /// Returns the next piece of the response body; `None` when it is complete. Cancel safe.
     pub(crate) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -157,7 +157,7 @@ impl Exchange {
             return Poll::Ready(None);
         }
         if let Poll::Ready(Err(error)) = self.poll_upload(cx) {
-            // The worker still answers; it only gets no more of the body.
+            // The worker still responds; it only gets no more of the body.
             debug!(%error, "request body broke off");
             self.upload.cancel();
         }
@@ -167,7 +167,7 @@ impl Exchange {
         }
     }
 
-    /// What has arrived already.
+    /// Returns what has already arrived.
     pub(crate) fn buffered_body(&mut self) -> Arrived {
         if self.lease.is_none() {
             return Arrived::End;
@@ -194,21 +194,21 @@ impl Exchange {
         self.lease.as_mut().expect("an exchange has its lease until it is over")
     }
 
-    /// Whether another worker may be given the request: this one, which is gone, has not begun it, and all of it is still
-    /// here, or yet to come.
+    /// Returns whether the request may be sent to another worker: this one has gone without starting it, and the
+    /// whole body is still available.
     fn may_be_tried_again(&mut self) -> bool {
         self.upload.source.as_ref().is_none_or(|source| source.is_whole())
             && (!self.upload.sent || !self.worker().has_taken_the_last())
     }
 
-    /// Moves the request towards the worker. Ready when all of it is written, or the client's body has failed.
+    /// Writes the request to the worker. Ready when all of it is written, or the client's body has failed.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         let Self { lease: Some(lease), upload, .. } = self else { return Poll::Ready(Ok(())) };
         let worker: &mut Worker = lease;
         upload.poll(worker, cx)
     }
 
-    /// The answer is complete: the worker goes back as soon as it can take a request.
+    /// Ends a complete exchange: the worker is returned as soon as it can accept a request.
     fn end(&mut self, ready: bool, busy: bool) {
         let mut lease = self.lease.take().expect("an exchange has its lease until it is over");
         if let Some(mut span) = self.span.take() {
@@ -226,12 +226,12 @@ impl Exchange {
         shared.tasks.spawn_on(play_out(lease, upload, rest), &shared.runtime);
     }
 
-    /// The worker sent a frame that has no place here.
+    /// Handles a frame that is not allowed here.
     fn out_of_turn(&mut self) -> Failure {
         self.gone(&Gone::Malformed(wire::Malformed::Payload("frame out of turn")))
     }
 
-    /// The worker is lost; says how.
+    /// Ends the exchange of a lost worker and returns the failure.
     fn gone(&mut self, gone: &Gone) -> Failure {
         let lease = self.lease.take().expect("an exchange has its lease until it is over");
         let shared = Arc::clone(lease.shared());
@@ -251,28 +251,28 @@ impl Drop for Exchange {
             trace::abandoned(&mut span);
         }
         if !self.upload.sent {
-            return; // the worker has seen nothing: its lease gives it back as it was
+            return; // the worker has read nothing: its lease returns it unchanged
         }
         let mut upload = std::mem::take(&mut self.upload);
         upload.cancel();
-        upload.closed = false; // ABORT is due even behind a whole body
+        upload.closed = false; // ABORT is required even after a whole body
         let shared = Arc::clone(lease.shared());
         shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer), &shared.runtime);
     }
 }
 
-/// What an exchange that nobody waits for still has before it.
+/// What is left of an exchange whose caller is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// END.
+    /// Waiting for END.
     Answer,
-    /// READY, after an END with BUSY.
+    /// Waiting for READY, after an END with BUSY.
     Ready,
-    /// Only the bytes that have not been written.
+    /// Only unwritten bytes.
     Upload,
 }
 
-/// Plays an exchange that nobody waits for to its end and gives the worker back.
+/// Finishes an exchange whose caller is gone and returns the worker.
 async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
     upload.cancel();
     loop {
@@ -300,7 +300,7 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
                 rest = Rest::Upload;
                 continue;
             }
-            // A one-shot worker says no READY: it ends when what ran on has ended.
+            // A one-shot worker sends no READY: it exits when its script has ended.
             Some(Err(Gone::Closed)) if rest == Rest::Ready && lease.shared().one_shot() => break,
             Some(Ok(_)) => Gone::Malformed(wire::Malformed::Payload("frame out of turn")),
             Some(Err(gone)) => gone,
@@ -312,7 +312,7 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
     lease.finish();
 }
 
-/// Says what became of a worker, and has one that broke the protocol killed.
+/// Reports how a worker was lost, and kills one that violated the protocol.
 fn report(shared: &Arc<Shared>, info: &Arc<WorkerInfo>, gone: &Gone) -> Failure {
     let pid = info.pid();
     info.set_gone(shared.now());
@@ -337,7 +337,7 @@ fn report(shared: &Arc<Shared>, info: &Arc<WorkerInfo>, gone: &Gone) -> Failure 
     }
 }
 
-/// A one-shot worker that has its request ends with 0 when all is well; this one has not answered.
+/// Checks a one-shot worker that has ended without a response; it exits with 0 in the normal case.
 async fn ended_unanswered(shared: Arc<Shared>, info: Arc<WorkerInfo>) {
     if info.ended().await == 0 {
         let id = info.current_request();
@@ -361,13 +361,13 @@ impl Default for Upload {
 }
 
 impl Upload {
-    /// The rest of the body is not wanted: the frame under way is finished, then ABORT ends the body.
+    /// Cancels the rest of the body: the started frame is completed, then ABORT ends the body.
     fn cancel(&mut self) {
         self.source = None;
         self.rest = Bytes::new();
     }
 
-    /// The worker has begun: what was taken of the body need not be kept.
+    /// Releases the buffered body, because the worker has started the request.
     fn let_go_of_body(&mut self) {
         if self.closed {
             self.source = None;
@@ -381,7 +381,7 @@ impl Upload {
     }
 
     fn poll(&mut self, worker: &mut Worker, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // A body that is there already travels with the head.
+        // A body that is already available is sent together with the head.
         if !self.sent
             && worker.ready
             && self.data.is_empty()
@@ -411,7 +411,8 @@ impl Upload {
                         self.data.advance(written - of_head);
                     }
                     Err(error) => {
-                        // Its end will be read; what it had answered before is still there. Another worker may be given the body.
+                        // The reader will see its end; what it sent before is still buffered. Another worker may get
+                        // the body.
                         debug!(worker.pid = worker.info.pid(), %error, "worker takes no more");
                         self.rest = Bytes::new();
                         self.closed = true;
@@ -428,7 +429,7 @@ impl Upload {
         }
     }
 
-    /// Puts the next frame of the body behind what is in `worker.outgoing`, whose written part is dropped.
+    /// Appends the next frame of the body to `worker.outgoing`, whose written part is dropped.
     fn poll_piece(
         &mut self,
         worker: &mut Worker,

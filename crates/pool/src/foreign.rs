@@ -1,10 +1,13 @@
-//! Models whose PHP is a program of its own: php-fpm (`fpm`), `php -S` (`builtin`), `php-cgi` (`cgi`). The pool starts and owns these
-//! programs and speaks FastCGI, HTTP or CGI to them; requests, limits, drain and status are what they are in every other model.
+//! Models that run PHP's own programs: php-fpm (`fpm`), `php -S` (`builtin`), `php-cgi` (`cgi`).
+//!
+//! The pool starts and owns these programs and communicates by FastCGI, HTTP or CGI. Requests, limits, drain and
+//! status are the same as in every other model.
 //!
 //! Invariants
-//! - A slot serves at most one request at a time, and is leased until its process can take the next one, whatever the client does.
-//! - A request that ran over its limit has lost its process before it is answered.
-//! - A request is given to another process only while no byte of it was written.
+//! - A slot serves at most one request at a time, and is leased until its process can accept the next one, whatever
+//!   the client does.
+//! - The process of a request that exceeded its limit has ended before the request is answered.
+//! - A request is given to another process only if no byte of it was written.
 //! - No process outlives the server (docs/internals/foreign.md, "Ending").
 
 mod answer;
@@ -62,27 +65,27 @@ pub(crate) struct Foreign {
     fpm: Option<Arc<fpm::Fpm>>,
 }
 
-/// What the programs and the tasks of a pool share.
+/// State shared by the programs and tasks of a pool.
 #[derive(Debug)]
 struct Common {
     options: Options,
     spawner: Spawner,
-    /// Every exchange, reader of output and watcher.
+    /// Every exchange, output reader and watcher.
     tasks: TaskTracker,
     runtime: tokio::runtime::Handle,
     clock: Arc<Clock>,
     php_version: String,
-    /// The pool drains: what does not start is not tried again.
+    /// The pool is draining: processes that fail to start are not retried.
     draining: CancellationToken,
-    /// Patience is over: what still runs is killed.
+    /// The patience is over: running processes are killed.
     cut: CancellationToken,
     requests: AtomicU64,
     crashes: AtomicU64,
     recycled: AtomicU64,
     timeouts: AtomicU64,
-    /// From the last reading.
+    /// Memory of the processes at the last reading.
     memory: Mutex<MemoryStatus>,
-    /// Of the process that each slot has, or had last.
+    /// The current or last process of each slot.
     infos: Mutex<Vec<Option<Arc<WorkerInfo>>>>,
     slow_requests: AtomicU64,
     slow: Recent<SlowRequest>,
@@ -97,7 +100,7 @@ struct Slot {
     worker: Worker,
 }
 
-/// How a slot's process is spoken to.
+/// The connection to a slot's process.
 #[derive(Debug)]
 enum Worker {
     Fpm(fpm::Worker),
@@ -106,7 +109,7 @@ enum Worker {
 }
 
 impl Worker {
-    /// Whether it would take a request now, as far as can be seen without asking it.
+    /// Returns whether it would accept a request now, as far as can be seen without asking it.
     fn is_ready(&mut self) -> bool {
         match self {
             Self::Fpm(worker) => worker.is_ready(),
@@ -115,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Makes it ready: what it had is gone.
+    /// Makes the worker ready and discards its previous state.
     async fn prepare(&mut self) -> Result<(), BoxError> {
         match self {
             Self::Fpm(worker) => worker.prepare().await,
@@ -127,7 +130,7 @@ impl Worker {
         }
     }
 
-    /// The process at work.
+    /// Returns the current process.
     fn info(&self) -> Option<&Arc<WorkerInfo>> {
         match self {
             Self::Fpm(worker) => worker.info(),
@@ -136,7 +139,7 @@ impl Worker {
         }
     }
 
-    /// Serves one request up to the end of its answer. Dropped half-way when nobody wants it any more.
+    /// Serves one request up to the end of its response. Dropped early if the client is gone.
     async fn exchange(
         &mut self,
         request: &mut Request,
@@ -149,7 +152,8 @@ impl Worker {
         }
     }
 
-    /// Waits until the script has ended and the process could take the next request. `whole`: the exchange was not dropped.
+    /// Waits until the script has ended and the process can accept the next request. `whole` says that the exchange
+    /// was not dropped.
     async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
         match self {
             Self::Fpm(worker) => worker.settle(whole).await,
@@ -161,7 +165,7 @@ impl Worker {
         }
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     async fn kill(&mut self) {
         match self {
             Self::Fpm(worker) => worker.kill(),
@@ -171,11 +175,11 @@ impl Worker {
     }
 }
 
-/// How an exchange came to its end.
+/// How an exchange ended.
 #[derive(Debug)]
 enum Outcome {
     Served(Result<(), Failure>),
-    /// The client has gone.
+    /// The client is gone.
     Left,
     TimedOut,
     /// The pool is being closed.
@@ -247,7 +251,8 @@ impl Foreign {
         Ok(pool)
     }
 
-    /// What ends whatever runs for the pool. Armed while it starts: if that is given up, nobody else knows of it.
+    /// Returns tokens that end everything running for the pool. They are armed while the pool starts, because no
+    /// other owner exists yet.
     fn ends(&self) -> impl Iterator<Item = CancellationToken> {
         let fpm = self.fpm.as_ref().map(|fpm| fpm.end_token());
         [self.common.draining.clone(), self.common.cut.clone()].into_iter().chain(fpm)
@@ -269,7 +274,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// As [`crate::Pool::dispatch`]; `length` is that of the body when the client has declared it.
+    /// Implements [`crate::Pool::dispatch`]; `length` is that of the body if the client declared it.
     pub(crate) async fn dispatch(
         &self,
         mut parts: Parts,
@@ -277,7 +282,7 @@ impl Foreign {
         body: Option<BoxBody>,
         length: Option<u64>,
     ) -> Result<Response<ResponseBody>, DispatchError> {
-        // Some of these programs are given the fields themselves.
+        // Some of these programs read the header fields themselves.
         if let Some(trace) = &context.trace
             && let Ok(value) = HeaderValue::from_bytes(trace.context().traceparent().as_bytes())
         {
@@ -333,17 +338,17 @@ impl Foreign {
         }
     }
 
-    /// How many there are to be.
+    /// Returns the configured number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.common.options.workers.get()
     }
 
-    /// As [`crate::Pool::quiet`].
+    /// Implements [`crate::Pool::quiet`].
     pub(crate) async fn is_quiet(&self) {
         self.slots.is_quiet().await;
     }
 
-    /// One look at the pool.
+    /// Returns the state of the pool.
     pub(crate) fn status(&self) -> PoolStatus {
         let common = &self.common;
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -377,12 +382,12 @@ impl Foreign {
         }
     }
 
-    /// As [`crate::Pool::read_memory`].
+    /// Implements [`crate::Pool::read_memory`].
     pub(crate) fn read_memory(&self) {
         self.common.read_memory();
     }
 
-    /// As [`crate::Pool::drain`].
+    /// Implements [`crate::Pool::drain`].
     pub(crate) async fn drain(&self, patience: Duration) {
         const LAST_WORDS: Duration = Duration::from_secs(2);
         let common = &self.common;
@@ -407,7 +412,7 @@ impl Foreign {
         }
         common.tasks.close();
         if tokio::time::timeout(LAST_WORDS, common.tasks.wait()).await.is_err() {
-            // A grandchild of PHP may hold its output open.
+            // A grandchild of PHP may keep its output open.
             debug!("output of an ended process is still open");
         }
         common.infos.lock().expect("no holder panics").iter_mut().for_each(|info| *info = None);
@@ -415,7 +420,7 @@ impl Foreign {
 }
 
 impl Common {
-    /// Serves one request and brings its worker back.
+    /// Serves one request and returns its worker.
     async fn run(
         self: Arc<Self>,
         mut slot: Leased<Slot>,
@@ -476,7 +481,7 @@ impl Common {
         self.refill(slot).await;
     }
 
-    /// What a request came to, in its span.
+    /// Records the outcome of a request in its span.
     fn end_span(span: Option<Span>, worker: &Worker, outcome: &Outcome) {
         let Some(mut span) = span else { return };
         if let Some(info) = worker.info() {
@@ -495,7 +500,7 @@ impl Common {
         }
     }
 
-    /// Gives the request to the slot's process, or to its successor when it is gone before it could see any of it.
+    /// Gives the request to the slot's process, or to its successor if it was gone before it could read any of it.
     async fn serve(
         &self,
         slot: &mut Slot,
@@ -523,7 +528,7 @@ impl Common {
         Err(Failure::NotSent)
     }
 
-    /// Waits until the process can take the next request. True when it is lost.
+    /// Waits until the process can accept the next request. Returns `true` if the process is lost.
     async fn settle(&self, slot: &mut Slot, deadline: Option<u64>, whole: bool) -> bool {
         let settled = tokio::select! {
             biased;
@@ -542,7 +547,7 @@ impl Common {
         true
     }
 
-    /// Ends a process whose request took too long.
+    /// Kills a process whose request took too long.
     async fn time_out(&self, slot: &mut Slot) {
         self.timeouts.fetch_add(1, Ordering::Relaxed);
         if let Some(info) = slot.worker.info() {
@@ -561,7 +566,7 @@ impl Common {
         slot.worker.kill().await;
     }
 
-    /// Says which process died, and how.
+    /// Adds which process died, and how.
     async fn explained(&self, failure: Failure, worker: &Worker) -> Failure {
         match (failure, worker.info()) {
             (Failure::Died { how, .. }, Some(info)) if how.is_empty() => {
@@ -572,7 +577,7 @@ impl Common {
         }
     }
 
-    /// Ends a process that has served its number of requests or has grown too large.
+    /// Ends a process that has served its number of requests or uses too much memory.
     async fn recycle(&self, slot: &mut Slot, info: &WorkerInfo) {
         let served = info.requests.load(Ordering::Relaxed);
         let too_large = |limit: crate::ByteSize| {
@@ -609,7 +614,7 @@ impl Common {
         Ok(())
     }
 
-    /// Brings a slot whose process is gone back to life, however often that takes, and then frees it.
+    /// Restarts the process of a slot, however many attempts that takes, and then frees the slot.
     async fn refill(self: Arc<Self>, mut slot: Leased<Slot>) {
         const FIRST: Duration = Duration::from_millis(20);
         const LONGEST: Duration = Duration::from_secs(5);
@@ -643,7 +648,7 @@ impl Common {
         *self.memory.lock().expect("no holder panics") = memory::read_all(None, &infos);
     }
 
-    /// Looks at memory and replaces processes that ended while they were idle, until the pool ends.
+    /// Checks memory and replaces processes that ended while idle, until the pool ends.
     async fn watch(self: Arc<Self>, slots: std::sync::Weak<Slots<Slot>>) {
         let mut idle = tokio::time::interval(Clock::PULSE);
         let mut memory = tokio::time::interval(Duration::from_secs(1));
@@ -684,18 +689,18 @@ impl Common {
         let infos = self.infos.lock().expect("no holder panics").clone();
         for info in infos.iter().flatten() {
             if let Some(slow) = SlowRequest::of(info, self.options.model, self.now(), limit) {
-                // These programs have ways of their own: php-fpm's `request_slowlog_timeout`.
+                // These programs have their own means, such as php-fpm's `request_slowlog_timeout`.
                 let why = "PHP runs in a program of its own".to_owned();
                 let slow = SlowRequest { why: Some(why), ..slow };
                 slow.log();
-                // Who reads the count finds the request, too.
+                // Added before the count, so that a reader of the count finds the request.
                 self.slow.push(slow);
                 self.slow_requests.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// A process has ended with this wait status: said, counted.
+    /// Logs and counts the end of a process with this wait status.
     fn ended(&self, info: &WorkerInfo, status: u32) {
         if info.exit().is_some() {
             return;
@@ -718,14 +723,15 @@ impl Common {
         }
     }
 
-    /// [`Clock::now`].
+    /// Returns [`Clock::now`].
     fn now(&self) -> u64 {
         self.clock.now()
     }
 
-    /// What is known of a new process of a slot.
+    /// Creates the record of a new process of a slot.
     fn new_info(&self, slot: u32, pid: u32) -> Arc<WorkerInfo> {
-        // Up to a tenth more, so that not all go at once; process ids are spread well enough by this (Knuth's multiplicative hash).
+        // Adds up to a tenth, so that not all recycle at once; process ids are spread well enough by Knuth's
+        // multiplicative hash.
         let max_requests = self.options.max_requests.map_or(u64::MAX, |max| {
             let spread = u64::from(pid.wrapping_mul(2_654_435_769)) % (max.get() / 10 + 1);
             max.get().saturating_add(spread)
@@ -735,7 +741,7 @@ impl Common {
         Arc::new(info)
     }
 
-    /// `-d name=value` for each setting: stronger than php.ini, weaker than `ini_set()`.
+    /// Returns `-d name=value` for each setting: these override php.ini, and `ini_set()` overrides them.
     fn ini_arguments(&self) -> impl Iterator<Item = String> {
         self.options
             .ini
@@ -743,14 +749,14 @@ impl Common {
             .flat_map(|(name, value)| ["-d".to_owned(), format!("{name}={value}")])
     }
 
-    /// A path in the run folder that no other server uses.
+    /// Returns a path in the run folder that no other server uses.
     fn place(&self, name: &str) -> PathBuf {
         self.options.run_dir.join(format!("{}-{name}", std::process::id()))
     }
 }
 
-/// Moves the request out and the answer in at once, so that neither starves the other. Done when the answer is; says whether all of the
-/// request was written by then.
+/// Writes the request and reads the response concurrently, so that neither blocks the other. Ends with the response;
+/// returns whether the whole request was written by then.
 async fn both_ways<T>(
     upload: impl Future<Output = Result<(), BoxError>>,
     download: impl Future<Output = Result<T, Failure>>,
@@ -769,8 +775,8 @@ async fn both_ways<T>(
     }
 }
 
-/// Whether an answer of unknown length goes out as a stream. A short one comes in one piece with its end right behind, and is worth a
-/// moment's wait: then it has a length, and is either whole or none.
+/// Decides whether a response of unknown length is sent as a stream. A short one arrives in one piece with its end
+/// right after it and is worth a short wait: then it has a length, and is complete or not sent at all.
 #[derive(Debug, Default)]
 struct Pace {
     pieces: u8,
@@ -780,14 +786,14 @@ struct Pace {
 impl Pace {
     const PATIENCE: Duration = Duration::from_millis(2);
 
-    /// A piece has come: whether it goes out at once.
+    /// Records a piece; returns whether it is sent at once.
     fn is_stream(&mut self) -> bool {
         self.pieces = self.pieces.saturating_add(1);
         self.streams |= self.pieces > 1;
         self.streams
     }
 
-    /// Waits until the end has not followed the first piece for too long; for ever when nothing is held back.
+    /// Waits until the end has not followed the first piece for too long; forever if nothing is held back.
     async fn runs_out(&mut self) {
         if self.pieces == 0 || self.streams {
             return std::future::pending().await;
@@ -797,17 +803,17 @@ impl Pace {
     }
 }
 
-/// What a program sent is no answer.
+/// Returns the failure for an invalid response of a program.
 fn malformed(why: &dyn std::fmt::Display) -> Failure {
     Failure::Died { pid: 0, how: format!("sent a malformed answer: {why}") }
 }
 
-/// A file that nobody reads but our user and PHP's; removed when dropped.
+/// A file that only our user and PHP's can read; removed on drop.
 #[derive(Debug)]
 struct PrivateFile(PathBuf);
 
 impl PrivateFile {
-    /// Also PHP's user may read it, where that is another one.
+    /// Writes the file and makes it readable for PHP's user, if that is another one.
     fn write(path: PathBuf, text: &str, options: &Options) -> std::io::Result<Self> {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -839,26 +845,26 @@ impl Drop for PrivateFile {
     }
 }
 
-/// 128 bits that nobody else knows, in hexadecimal.
+/// Returns 128 random bits in hexadecimal.
 fn secret() -> std::io::Result<String> {
     use std::fmt::Write as _;
 
     let mut bytes = [0_u8; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes all");
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
     }))
 }
 
-/// Parsers of what PHP's programs send. They must survive any bytes.
+/// Parsers of what PHP's programs send. They must handle any bytes.
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing {
     use bytes::BytesMut;
 
     use super::head::{Dialect, HeadReader};
 
-    /// A stream of FastCGI records.
+    /// Decodes a stream of FastCGI records.
     pub fn fastcgi(bytes: &[u8]) {
         let mut arrived = BytesMut::from(bytes);
         while let Ok(Some(_record)) = super::fastcgi::decode(&mut arrived) {
@@ -866,7 +872,7 @@ pub(crate) mod fuzzing {
         }
     }
 
-    /// The head of an answer, in two pieces.
+    /// Parses the head of a response, in two pieces.
     pub fn head(bytes: &[u8]) {
         let Some((&cut, text)) = bytes.split_first() else { return };
         let (first, second) = text.split_at(usize::from(cut).min(text.len()));

@@ -1,8 +1,10 @@
-//! Who PHP is where it is somebody else than the server: as whom its processes run, and what of the server's own files they may use.
+//! The user that PHP runs as, if it is another one than the server's: its processes, and its access to the server's
+//! files.
 //!
 //! Invariants
-//! - PHP has nothing of the server's: neither its user nor its groups nor a capability, and nothing that it starts gains any (`no_new_privs`).
-//! - Files for PHP stay the server's: PHP's group may use them, nobody else may.
+//! - PHP has none of the server's rights: neither its user nor its groups nor a capability, and no program that it
+//!   starts gains any (`no_new_privs`).
+//! - Files for PHP belong to the server: PHP's group may use them, all others may not.
 
 use std::fs::Permissions;
 use std::io;
@@ -12,24 +14,26 @@ use std::process::Command;
 
 use crate::sys;
 
-/// Somebody, as the system numbers him.
+/// A system user with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// His number.
+    /// Numeric user id.
     pub user: u32,
-    /// The group of what he makes.
+    /// Primary group, which owns the files it creates.
     pub group: u32,
-    /// All that he is in, that one among them.
+    /// All groups, including the primary one.
     pub groups: Vec<u32>,
 }
 
 impl Identity {
-    /// Has `command` start its program as him. The server needs `CAP_SETUID` and `CAP_SETGID` for it, and `CAP_KILL` to end what it has started.
+    /// Makes `command` start its program as this user. The server needs `CAP_SETUID` and `CAP_SETGID` for it, and
+    /// `CAP_KILL` to end what it has started.
     pub fn put_on(&self, command: &mut Command) {
         sys::become_other(command, self);
     }
 
-    /// Lets his group use a file or folder of ours, with `mode`. Our process has to be in that group, or root.
+    /// Gives this group access with `mode` to one of the server's files or folders. The server must be in that group,
+    /// or root.
     pub fn share(&self, path: &Path, mode: u32) -> io::Result<()> {
         chown(path, None, Some(self.group))?;
         std::fs::set_permissions(path, Permissions::from_mode(mode))

@@ -1,4 +1,4 @@
-//! What everybody may know about a worker while somebody else holds its socket, and how it ended.
+//! The shared state of a worker while an exchange owns its socket, and how it ended.
 //!
 //! Invariants
 //! - Everything here may be read and written from any task at any time; nothing waits.
@@ -22,7 +22,7 @@ use crate::memory::{ProcessMemory, SnapshotMemory};
 use crate::status::{Running, WorkerState, WorkerStatus};
 use crate::worker::Board;
 
-/// What everybody may know of a request while a worker has it. Cheap to make: all of it is shared.
+/// The request of a worker, as other tasks may see it. Cheap to create, because its parts are shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) id: RequestId,
@@ -36,72 +36,73 @@ impl Asked {
         Self { id: context.id.clone(), method, uri }
     }
 
-    /// The path, cut to what people read. The query stays out: there may be secrets in it.
+    /// Returns the path, truncated for display. The query is left out, because it may contain secrets.
     pub(crate) fn path(&self) -> String {
         const LONGEST: usize = 200;
         self.uri.path().chars().take(LONGEST).collect()
     }
 }
 
-/// What everybody may know about a worker while somebody else holds its socket.
+/// The shared state of a worker while an exchange owns its socket.
 #[derive(Debug)]
 pub(crate) struct WorkerInfo {
-    /// Names the worker; never used twice.
+    /// Identifies the worker; never reused.
     pub(crate) slot: u32,
-    /// Process id; 0 until the zygote has told it.
+    /// Process id; 0 until the zygote has reported it.
     pub(crate) pid: AtomicU32,
     state: AtomicU8,
     pub(crate) requests: AtomicU64,
-    /// Bytes, from the last look.
+    /// Resident memory in bytes at the last check.
     pub(crate) resident: AtomicU64,
-    /// PSS and private memory, from the last reading.
+    /// PSS and private memory at the last reading.
     memory: Mutex<Option<ProcessMemory>>,
-    /// Recycled after this many requests.
+    /// The worker is recycled after this many requests.
     pub(crate) max_requests: u64,
-    /// Milliseconds since the pool started, plus one, at which the running request was dispatched; 0: none.
+    /// Dispatch time of the current request in milliseconds since the pool started, plus one; 0 if there is none.
     pub(crate) busy_since: AtomicU64,
-    /// When the running request's answer has to be complete, on the same clock; 0: no deadline of its own.
+    /// Deadline of the current request's response, on the same clock; 0 if it has no deadline of its own.
     pub(crate) deadline: AtomicU64,
-    /// When it became ready for its first request, on the same clock; 0: not yet.
+    /// When it became ready for its first request, on the same clock; 0 if not yet.
     pub(crate) booted_at: AtomicU64,
-    /// When it was told to end, on the same clock; 0: not yet.
+    /// When it was ordered to end, on the same clock; 0 if not yet.
     pub(crate) ending_since: AtomicU64,
-    /// When its conversation with the server ended, on the same clock; 0: not yet. Its process may live on: `pcntl_exec()` closes the socket.
+    /// When its connection to the server ended, on the same clock; 0 if not yet. Its process may live on:
+    /// `pcntl_exec()` closes the socket.
     pub(crate) gone_since: AtomicU64,
-    /// When it was killed, or was to be and had no process id yet; on the same clock; 0: not yet.
+    /// When it was killed, or was to be killed without having a process id yet, on the same clock; 0 if not yet.
     pub(crate) killed_at: AtomicU64,
-    /// `busy_since` of the last request that was told to be slow.
+    /// `busy_since` of the last request reported as slow.
     pub(crate) told_slow: AtomicU64,
     /// Killed because its request took too long.
     pub(crate) timed_out: AtomicBool,
     /// Its replacement is being booted.
     pub(crate) replacing: AtomicBool,
-    /// To be ended at its next release.
+    /// The worker exits after its current request.
     pub(crate) retire: AtomicBool,
-    /// We had it ended, so its end is no crash.
+    /// The server ended it, so its end is not a crash.
     pub(crate) told_to_end: AtomicBool,
-    /// There were more workers than needed, and this one was idle.
+    /// It ended because there were more workers than needed, and it was idle.
     pub(crate) surplus: AtomicBool,
-    /// A one-shot worker that has been given its request.
+    /// A one-shot worker that has received its request.
     pub(crate) spent: AtomicBool,
-    /// The request it has, for its log lines and for who looks.
+    /// Its request, for log lines and status.
     request: Mutex<Option<Asked>>,
-    /// Why it is being replaced.
+    /// Reason of its replacement.
     pub(crate) replaced_for: OnceLock<&'static str>,
-    /// The last lines it wrote, for the error when it does not boot.
+    /// Its last output lines, for the error if it does not boot.
     tail: Mutex<VecDeque<String>>,
-    /// What the worker program itself said last (LOG with source 2): why it retires.
+    /// Last message of the worker program itself (LOG with source 2): why it retires.
     own_word: Mutex<Option<String>>,
-    /// Where events go that it publishes.
+    /// The sink of events that it publishes.
     pub(crate) sink: Sink,
-    /// Of its pool: which application's it is.
+    /// Tracing span of its pool, which names the application.
     pub(crate) span: Span,
     board: OnceLock<Arc<Board>>,
-    /// The server's end of its socket, once more.
+    /// A duplicate of the server's end of its socket.
     hang_up: Mutex<Option<OwnedFd>>,
     exit: OnceLock<u32>,
     exited: Notify,
-    /// All that it sent has been read.
+    /// Everything that it sent has been read.
     read_out: AtomicBool,
     was_read_out: Notify,
 }
@@ -156,12 +157,12 @@ impl WorkerInfo {
         self.state.store(state as u8, Ordering::Relaxed);
     }
 
-    /// The request that the worker has, or had last: what it printed may be read after its answer.
+    /// Returns the id of the current or last request; what it printed may be read after its response.
     pub(crate) fn current_request(&self) -> Option<RequestId> {
         self.asked().map(|asked| asked.id)
     }
 
-    /// The same with what it asks for.
+    /// Returns the current or last request.
     pub(crate) fn asked(&self) -> Option<Asked> {
         self.request.lock().expect("no holder panics").clone()
     }
@@ -180,7 +181,7 @@ impl WorkerInfo {
         tail.push_back(line.to_owned());
     }
 
-    /// The last lines it wrote, one per line.
+    /// Returns its last output lines.
     pub(crate) fn tail(&self) -> String {
         let tail = self.tail.lock().expect("no holder panics");
         tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
@@ -191,18 +192,18 @@ impl WorkerInfo {
         *self.own_word.lock().expect("no holder panics") = Some(line.to_owned());
     }
 
-    /// What the worker program itself said last.
+    /// Returns the last message of the worker program itself.
     pub(crate) fn own_word(&self) -> Option<String> {
         self.own_word.lock().expect("no holder panics").clone()
     }
 
-    /// Its socket has been read to the end.
+    /// Marks that its socket has been read to the end.
     pub(crate) fn set_read_out(&self) {
         self.read_out.store(true, Ordering::Release);
         self.was_read_out.notify_waiters();
     }
 
-    /// Waits until all that it sent has been read. Cancel safe.
+    /// Waits until everything that it sent has been read. Cancel safe.
     pub(crate) async fn read_out(&self) {
         loop {
             let notified = self.was_read_out.notified();
@@ -213,13 +214,13 @@ impl WorkerInfo {
         }
     }
 
-    /// Told once, before the worker runs.
+    /// Sets the socket duplicate, once, before the worker runs.
     pub(crate) fn set_hang_up(&self, end: OwnedFd) {
         *self.hang_up.lock().expect("no holder panics") = Some(end);
     }
 
-    /// It has ended: whoever reads its socket finds the end behind what it had sent. A process that PHP code has forked may hold the
-    /// other end for as long as it likes.
+    /// Shuts down the socket of a worker that has ended, so that its reader finds the end after everything it had
+    /// sent. A process forked by PHP code may keep the other end open.
     pub(crate) fn hang_up(&self) {
         let end = self.hang_up.lock().expect("no holder panics").take();
         if let Some(end) = end
@@ -229,7 +230,8 @@ impl WorkerInfo {
         }
     }
 
-    /// The server gives up a worker that has not come to its first request: its socket ends both ways, so that a worker which starts late exits.
+    /// Gives up a worker that has not reached its first request: its socket ends in both directions, so that a worker
+    /// which starts late exits.
     pub(crate) fn cut(&self) {
         let end = self.hang_up.lock().expect("no holder panics").take();
         if let Some(end) = end
@@ -239,18 +241,18 @@ impl WorkerInfo {
         }
     }
 
-    /// Keeps when its conversation ended: the first time counts.
+    /// Stores when its connection ended; only the first time counts.
     pub(crate) fn set_gone(&self, now: u64) {
         let _first =
             self.gone_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     }
 
-    /// It was killed, or is to be as soon as its process id is known.
+    /// Returns whether it was killed, or will be once its process id is known.
     pub(crate) fn is_given_up(&self) -> bool {
         self.killed_at.load(Ordering::Relaxed) != 0
     }
 
-    /// Called once, when the zygote (or its death) has told the worker's end.
+    /// Sets the exit status. Called once, when the zygote has reported the worker's end or has died.
     pub(crate) fn set_exit(&self, status: u32) {
         if self.exit.set(status).is_ok() {
             self.exited.notify_waiters();
@@ -272,17 +274,17 @@ impl WorkerInfo {
         }
     }
 
-    /// Told once, before the worker runs.
+    /// Sets the shared counters, once, before the worker runs.
     pub(crate) fn set_board(&self, board: Arc<Board>) {
         self.board.get_or_init(|| board);
     }
 
-    /// What it has done with connections of databases.
+    /// Returns its statistics about database connections.
     pub(crate) fn databases(&self) -> DatabaseStatus {
         self.board.get().map(|board| board.databases()).unwrap_or_default()
     }
 
-    /// The snapshot that it has taken, if any.
+    /// Returns the snapshot that it has taken, if any.
     pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
         self.board.get()?.snapshot()
     }
@@ -291,17 +293,17 @@ impl WorkerInfo {
         *self.memory.lock().expect("no holder panics") = memory;
     }
 
-    /// It has been ready.
+    /// Returns whether it has been ready.
     pub(crate) fn has_booted(&self) -> bool {
         self.booted_at.load(Ordering::Relaxed) != 0
     }
 
-    /// It has ended in good order to be replaced: connections that it kept were old, or are to be tried again.
+    /// Returns whether it ended normally to be replaced: connections that it kept were old, or are to be retried.
     pub(crate) fn has_left(&self) -> bool {
         self.board.get().is_some_and(|board| board.is_left())
     }
 
-    /// `now`: on the clock of `busy_since`.
+    /// Returns its status; `now` is on the clock of `busy_since`.
     pub(crate) fn status(&self, now: u64) -> WorkerStatus {
         let since = self.busy_since.load(Ordering::Relaxed);
         let running = self.asked().filter(|_| since != 0).map(|asked| Running {
@@ -325,7 +327,7 @@ impl WorkerInfo {
     }
 }
 
-/// How a worker ended, in words. Waits for the zygote's word, but not for long.
+/// Describes how a worker ended. Waits briefly for the zygote's report.
 pub(crate) async fn how_it_ended(info: &WorkerInfo, clock: &Clock) -> String {
     const PATIENCE: Duration = Duration::from_millis(200);
     match clock.timeout(PATIENCE, info.ended()).await {
@@ -334,7 +336,7 @@ pub(crate) async fn how_it_ended(info: &WorkerInfo, clock: &Clock) -> String {
     }
 }
 
-/// A wait status (`waitpid(2)`) in words.
+/// Describes a wait status (`waitpid(2)`).
 pub(crate) fn describe_exit(status: u32) -> String {
     let signal = status & 0x7f;
     if signal == 0 {

@@ -1,10 +1,11 @@
-//! The pool owns PHP: it starts zygotes, has them fork workers, hands each request to one idle worker, and replaces workers that end.
+//! The pool owns PHP: it starts zygotes, makes them fork workers, gives each request to one idle worker, and replaces
+//! workers that end.
 //!
 //! Invariants
 //! - A worker serves at most one request at a time.
-//! - Every dispatched request gets exactly one answer or one [`DispatchError`], even when its worker dies.
-//! - A client that goes away never costs a worker.
-//! - Nothing here knows HTTP/1 from HTTP/2 or Lambda: fronts translate.
+//! - Every dispatched request gets exactly one response or one [`DispatchError`], even if its worker dies.
+//! - A client that disconnects never costs a worker.
+//! - Nothing here distinguishes HTTP/1 from HTTP/2 or Lambda: fronts translate.
 
 mod backlog;
 mod body;
@@ -52,7 +53,7 @@ pub use sandbox::{Sandbox, SandboxError};
 pub use slow::SlowRequest;
 pub use status::{Ending, PoolStatus, Running, WorkerEnd, WorkerState, WorkerStatus};
 
-/// Entries for fuzz targets.
+/// Entry points of fuzz targets.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {

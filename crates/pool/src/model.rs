@@ -1,9 +1,10 @@
-//! The execution models: how a request meets PHP. Names, letters, and what each means for the pool.
+//! The execution models: their names, letters, and what each means for the pool.
 //!
 //! Invariants
-//! - What differs between models is asked here, by property: nobody else lists them.
+//! - Differences between models are queried here by property; no other module lists models.
 
-/// How a request meets PHP (docs/guide/models.md). The letters are those of Bref's comparison of PHP runtimes.
+/// How a request is executed by PHP (docs/guide/models.md). The letters are those of Bref's comparison of PHP
+/// runtimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Model {
@@ -11,11 +12,11 @@ pub enum Model {
     Worker,
     /// A new process for each request (letter B).
     Spawn,
-    /// A new process for each request, which has booted the application before the request came (letter C).
+    /// A new process for each request, which has booted the application before the request arrived (letter C).
     Prespawn,
     /// A new process for each request, forked from one that has booted the application (letter D).
     Fork,
-    /// A php-fpm of our own (letter E).
+    /// A php-fpm owned by Hearth (letter E).
     Fpm,
     /// `php -S`, one for each worker (letter F).
     Builtin,
@@ -23,12 +24,12 @@ pub enum Model {
     Request,
     /// A `php-cgi` for each request (letter H).
     Cgi,
-    /// Booted once; memory and descriptors are put back after each answer (letter S).
+    /// Booted once; memory and descriptors are restored after each response (letter S).
     Snapshot,
 }
 
 impl Model {
-    /// All of them, in the order of their letters.
+    /// All models, in the order of their letters.
     pub const ALL: &[Self] = &[
         Self::Worker,
         Self::Spawn,
@@ -41,7 +42,7 @@ impl Model {
         Self::Snapshot,
     ];
 
-    /// Its name in settings and for the worker program.
+    /// Returns its name in settings and for the worker program.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Worker => "worker",
@@ -56,7 +57,7 @@ impl Model {
         }
     }
 
-    /// Its letter.
+    /// Returns its letter.
     pub const fn letter(self) -> &'static str {
         match self {
             Self::Worker => "A",
@@ -71,32 +72,32 @@ impl Model {
         }
     }
 
-    /// The model of this name or letter.
+    /// Returns the model with this name or letter.
     pub fn named(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|model| model.name() == text || model.letter() == text)
     }
 
-    /// Its workers answer one request each and end by themselves.
+    /// Returns whether its workers answer one request each and then exit.
     pub const fn is_one_shot(self) -> bool {
         matches!(self, Self::Spawn | Self::Prespawn | Self::Fork)
     }
 
-    /// A worker script answers, not the script that the URL names.
+    /// Returns whether a worker script answers, not the script that the URL names.
     pub const fn runs_worker_script(self) -> bool {
         matches!(self, Self::Worker | Self::Prespawn | Self::Fork | Self::Snapshot)
     }
 
-    /// The zygote itself boots the worker script, and its workers begin where it waits for a request.
+    /// Returns whether the zygote itself boots the worker script, and its workers start where it waits for a request.
     pub const fn boots_in_zygote(self) -> bool {
         matches!(self, Self::Fork | Self::Snapshot)
     }
 
-    /// PHP runs in a program of its own, not in Hearth's.
+    /// Returns whether PHP runs in its own program, not in Hearth's.
     pub const fn is_foreign(self) -> bool {
         matches!(self, Self::Fpm | Self::Builtin | Self::Cgi)
     }
 
-    /// No request sees what another left in memory.
+    /// Returns whether no request sees memory of another.
     pub const fn isolates(self) -> bool {
         !matches!(self, Self::Worker)
     }

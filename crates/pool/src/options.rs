@@ -1,4 +1,4 @@
-//! Everything the pool can be told, as types. `server::config` fills it; no default hides elsewhere.
+//! All settings of the pool, as types. `server::config` fills them; no other module has defaults.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -9,65 +9,68 @@ use tokio::process::Command;
 
 use crate::{EventSink, Identity, Model, Sandbox};
 
-/// How the pool runs PHP.
+/// Settings for running PHP.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `hearth-worker-8.x`, absolute; php-fpm, php or php-cgi in the models of their names.
+    /// Absolute path of `hearth-worker-8.x`; of php-fpm, php or php-cgi in the models of their names.
     pub program: PathBuf,
-    /// How a request meets PHP.
+    /// Execution model.
     pub model: Model,
-    /// The worker script, absolute; used by models that run one ([`Model::runs_worker_script`]).
+    /// Absolute path of the worker script; used by models that run one ([`Model::runs_worker_script`]).
     pub worker_script: Option<PathBuf>,
-    /// The directory that PHP starts in: the application's folder.
+    /// Working directory of PHP: the application's folder.
     pub directory: PathBuf,
-    /// A folder that only our user can look into, for sockets and generated files; used by [`Model::Fpm`], [`Model::Builtin`] and
-    /// [`Model::Cgi`].
+    /// Private folder for sockets and generated files; used by [`Model::Fpm`], [`Model::Builtin`] and [`Model::Cgi`].
     pub run_dir: PathBuf,
-    /// `key=value` settings for PHP, stronger than php.ini, weaker than `ini_set`.
+    /// `key=value` settings for PHP: these override php.ini, and `ini_set` overrides them.
     pub ini: Vec<(String, String)>,
-    /// Environment variables set for PHP on top of the server's own environment.
+    /// Environment variables set for PHP in addition to the server's own environment.
     pub env: Vec<(String, String)>,
-    /// Variables of the server's own environment that PHP is not to see.
+    /// Variables of the server's own environment that are hidden from PHP.
     pub hidden: Vec<String>,
-    /// As whom PHP's processes run; None: as the server.
+    /// User that PHP's processes run as; `None` for the server's user.
     pub identity: Option<Identity>,
-    /// Requests that the zygote answers for itself before any worker is forked, so that code and caches are warm; for models that
-    /// boot in the zygote. Each carries a [`crate::RequestContext`] in its extensions; PHP sees `$_SERVER['HEARTH_WARM_UP']`.
+    /// Requests that the zygote answers itself before it forks workers, so that code and caches are warm; for models
+    /// that boot in the zygote. Each carries a [`crate::RequestContext`] in its extensions; PHP sees
+    /// `$_SERVER['HEARTH_WARM_UP']`.
     pub warm_up: Vec<http::Request<()>>,
-    /// They are answered by a fork of the zygote that is thrown away and tells which classes it has loaded: nothing of the requests stays
-    /// behind, and less is warm.
+    /// Lets a discarded fork of the zygote answer the warm-up requests and report which classes it has loaded. The
+    /// requests leave nothing behind, and less is warm.
     pub rehearse: bool,
-    /// How many requests run at once. That many workers, in resident models; one-shot models have up to twice as many processes:
-    /// those that run, and their successors that wait.
+    /// Number of requests that run at once. It is the number of workers in resident models; one-shot models have up
+    /// to twice as many processes: the running ones, and their waiting successors.
     pub workers: NonZeroUsize,
-    /// More workers than those while requests wait; `None`: as many as there are. Not for models of PHP's own programs
+    /// Additional workers while requests wait; `None` for a fixed number. Not for models of PHP's own programs
     /// ([`Model::is_foreign`]).
     pub scaling: Option<Scaling>,
-    /// How many requests may wait for a worker; one more gets [`crate::DispatchError::Overloaded`] at once.
+    /// Maximum number of requests waiting for a worker; one more gets [`crate::DispatchError::Overloaded`] at once.
     pub backlog: usize,
     /// How long a request may wait for a worker.
     pub backlog_timeout: Duration,
-    /// How long requests may wait for long. When all that came to a worker within that time had waited for longer, those that would are
-    /// refused at once; one that takes a while anyway may wait four times as long as it takes. `None`: until the backlog is full.
+    /// How long requests may wait over a longer time. If all requests that got a worker within that time had waited
+    /// longer, further ones that would are rejected at once. Requests that take long may wait four times as long as
+    /// they take. `None` rejects only when the backlog is full.
     pub backlog_target: Option<Duration>,
-    /// How long a worker may take for one request, from its dispatch to the end of its answer; then it is killed.
+    /// How long a worker may take for one request, from its dispatch to the end of its response; then it is killed.
     pub request_timeout: Option<Duration>,
-    /// A request that runs longer is told, with the place where PHP is ([`crate::SlowRequest`]); it goes on.
+    /// A request that runs longer is reported with its PHP stack ([`crate::SlowRequest`]); it continues.
     pub slow: Option<Duration>,
-    /// How long PHP may take to start (where the zygote boots the application: that and the warm-up included), and a worker to boot.
+    /// How long PHP may take to start (including boot and warm-up, if the zygote boots the application), and a worker
+    /// to boot.
     pub boot_timeout: Duration,
-    /// A worker is recycled after this many requests (each worker adds up to a tenth at random, so that not all go at once).
+    /// A worker is recycled after this many requests (each worker adds up to a tenth at random, so that not all are
+    /// recycled at once).
     pub max_requests: Option<NonZeroU64>,
-    /// A worker whose resident memory is above this after a request is recycled.
+    /// A worker whose resident memory exceeds this after a request is recycled.
     pub memory_limit: Option<ByteSize>,
-    /// What PHP's processes may do; None: what their user may.
+    /// Restrictions of PHP's processes; `None` for those of their user only.
     pub sandbox: Option<Sandbox>,
-    /// Where events go that PHP publishes; without it they are refused.
+    /// Sink of events that PHP publishes; without it they are rejected.
     pub events: Option<Arc<dyn EventSink>>,
 }
 
 impl Options {
-    /// Gives a program the environment of PHP.
+    /// Sets PHP's environment on a command.
     pub(crate) fn environment(&self, command: &mut Command) {
         for name in &self.hidden {
             command.env_remove(name);
@@ -76,16 +79,16 @@ impl Options {
     }
 }
 
-/// How the number of workers follows the load, beginning with [`Options::workers`].
+/// How the number of workers follows the load, starting with [`Options::workers`].
 #[derive(Clone, Copy, Debug)]
 pub struct Scaling {
-    /// The most workers.
+    /// Maximum number of workers.
     pub most: NonZeroUsize,
-    /// How many to begin with; within the bounds, whatever it says.
+    /// Initial number of workers, clamped to the bounds.
     pub start: usize,
-    /// A worker above the least goes when that many were not needed for so long.
+    /// A worker above the minimum ends when that many were not needed for this long.
     pub idle_timeout: Duration,
-    /// How many start in one go, at most.
+    /// Maximum number of workers started at once.
     pub burst: NonZeroUsize,
 }
 

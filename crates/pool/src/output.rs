@@ -1,8 +1,9 @@
-//! What PHP writes outside of answers: log frames, stdout and stderr become structured log lines with the request's id.
+//! PHP's output outside of responses: log frames, stdout and stderr become structured log lines with the request id.
 //!
 //! Invariants
-//! - A line is at most [`MAX_LINE`] bytes; a longer one is cut into several, so a worker cannot fill the server's memory.
-//! - What comes without a level is `info`, or worse where it says so itself ([`own_level`]); never less: whoever wrote it wanted it to be seen.
+//! - A line has at most [`MAX_LINE`] bytes; a longer one is split, so a worker cannot fill the server's memory.
+//! - Output without a level is `info`, or more severe if its text says so ([`own_level`]); never less, because it was
+//!   written to be seen.
 
 mod own_level;
 
@@ -15,7 +16,7 @@ use tracing::{debug, error, info, warn};
 use crate::context::RequestId;
 use crate::info::WorkerInfo;
 
-/// Bytes of one log line.
+/// Maximum length of a log line in bytes.
 const MAX_LINE: u64 = 8 * 1024;
 
 /// Levels of syslog(3).
@@ -23,7 +24,7 @@ const ERROR: u8 = 3;
 const WARNING: u8 = 4;
 const NOTICE: u8 = 5;
 
-/// Logs a LOG frame. It is read by whoever has the worker: the line says whose worker it is, not whose task.
+/// Logs a LOG frame in the tracing span of its worker, whichever task reads it.
 pub(crate) fn log_frame(info: &WorkerInfo, line: &wire::Output<'_>) {
     info.span.in_scope(|| log(info, line));
 }
@@ -44,29 +45,29 @@ fn log(info: &WorkerInfo, line: &wire::Output<'_>) {
     let context = (!line.context.is_empty()).then(|| String::from_utf8_lossy(line.context));
     let who = Writer { pid: info.pid(), request: request.as_ref(), source };
     match (line.source, line.level) {
-        // So `error_log()` says everything.
+        // `error_log()` writes everything this way.
         (0, NOTICE) => who.says(message),
         (_, level) => who.says_at(level, message, context.as_deref()),
     }
 }
 
-/// Who has written a line.
+/// The origin of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer<'r> {
     pub(crate) pid: u32,
-    /// The request that it had then.
+    /// The worker's request at that time.
     pub(crate) request: Option<&'r RequestId>,
-    /// How it came here.
+    /// How the line arrived.
     pub(crate) source: &'static str,
 }
 
 impl Writer<'_> {
-    /// Logs a line that came without a level.
+    /// Logs a line without a level.
     pub(crate) fn says(self, line: &str) {
         self.says_at(own_level::own_level(line).unwrap_or(NOTICE), line, None);
     }
 
-    /// `level`: as syslog(3) counts.
+    /// Logs a line; `level` is that of syslog(3).
     fn says_at(self, level: u8, line: &str, context: Option<&str>) {
         let Self { pid, request, source } = self;
         let id = request.map(|id| &*id.0);

@@ -1,15 +1,16 @@
-//! When requests come faster than they are answered, and who is refused then. Sans-I/O.
+//! Detects overload and decides which requests to reject. Sans-I/O.
 //!
-//! A queue that stands still makes everybody late and nobody served: all who are answered have waited as long as it takes to get through it.
-//! So a burst may wait (the backlog is there for it), and when all who came to a worker within one whole interval had waited for longer
-//! than they should, requests that would wait as long are refused at once. What this comes from: `CoDel` (RFC 8289), which looks at how
-//! long packets were in a queue and not at how many they are.
+//! A standing queue delays all requests and serves no more of them: each has waited as long as it takes to get
+//! through the queue. A burst may therefore wait in the backlog. But when all requests that got a worker within one
+//! whole interval had waited too long, requests that would wait as long are rejected at once. The method is that of
+//! `CoDel` (RFC 8289), which measures how long packets were queued and not how many they are.
 //!
 //! Invariants
-//! - Nobody is refused before enough hand-outs were seen to know how fast they go: an application that hangs, or a zygote that starts anew,
-//!   is no overload.
-//! - How long requests should wait at most is never less than [`SERVICES`] times what one takes: slow applications keep a queue of that many per worker.
-//! - While it sheds, a request that gets a worker has waited for no longer than [`Overload::bound`].
+//! - No request is rejected before enough hand-outs were observed to know their rate: an application that hangs, or a
+//!   restarting zygote, is no overload.
+//! - The target waiting time is never less than [`SERVICES`] times the time of one request: slow applications keep a
+//!   queue of that many per worker.
+//! - While shedding, a request that gets a worker has waited at most [`Overload::bound`].
 
 use std::time::Duration;
 
@@ -17,25 +18,25 @@ use tokio::time::Instant;
 
 /// Requests per worker that may always wait.
 const SERVICES: f64 = 4.0;
-/// Hand-outs to those who had waited, before anything is concluded from them.
+/// Number of hand-outs to waiting requests before anything is concluded from them.
 const SAMPLES: u32 = 16;
-/// The weight of one of them.
+/// Weight of one sample.
 const WEIGHT: f64 = 1.0 / 16.0;
-/// One that took longer than so many usual ones counts as so many.
+/// A sample of more than this many average ones counts as this many.
 const OUTLIER: f64 = 8.0;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Judges a backlog.
+/// Evaluates a backlog.
 #[derive(Debug)]
 pub(crate) struct Overload {
-    /// How long requests may wait for long; `None`: as long as they like.
+    /// Target waiting time; `None` for no target.
     target: Option<Duration>,
-    /// Seconds from one hand-out to the next while somebody waits.
+    /// Average seconds between two hand-outs while requests wait.
     gap: f64,
     samples: u32,
-    /// The last hand-out, if others still waited behind it.
+    /// Time of the last hand-out, if other requests were still waiting.
     last: Option<Instant>,
-    /// Since when everybody has waited for too long.
+    /// Since when all requests have waited too long.
     above_since: Option<Instant>,
     shedding: bool,
 }
@@ -45,12 +46,12 @@ impl Overload {
         Self { target, gap: 0.0, samples: 0, last: None, above_since: None, shedding: false }
     }
 
-    /// Requests are refused.
+    /// Returns whether requests are rejected.
     pub(crate) fn is_shedding(&self) -> bool {
         self.shedding
     }
 
-    /// How long a request should wait at most, while `running` have a worker.
+    /// Returns the maximum waiting time while `running` requests have a worker.
     fn allowed(&self, running: usize) -> Option<Duration> {
         #[expect(clippy::cast_precision_loss, reason = "far fewer workers than that")]
         let service = self.gap * running as f64;
@@ -62,7 +63,7 @@ impl Overload {
         allowed.max(SHORTEST_INTERVAL)
     }
 
-    /// How many may wait now; `None`: as many as the backlog holds.
+    /// Returns how many may wait now; `None` for the size of the backlog.
     pub(crate) fn room(&self, running: usize) -> Option<usize> {
         let allowed = self.allowed(running).filter(|_| self.shedding)?;
         #[expect(
@@ -74,13 +75,13 @@ impl Overload {
         Some(room.max(1))
     }
 
-    /// Who has waited for longer is refused; `None`: nobody is.
+    /// Returns the waiting time above which requests are rejected; `None` for no limit.
     pub(crate) fn bound(&self, running: usize) -> Option<Duration> {
         let allowed = self.allowed(running).filter(|_| self.shedding)?;
         Some(allowed.saturating_mul(2).saturating_add(Self::interval(allowed)))
     }
 
-    /// Somebody got a worker after having waited; `left` still wait. True when shedding begins with it.
+    /// Records that a waiting request got a worker; `left` still wait. Returns `true` if shedding begins with it.
     pub(crate) fn handed_out(
         &mut self,
         now: Instant,
@@ -92,7 +93,7 @@ impl Overload {
             let took = now.saturating_duration_since(last).as_secs_f64();
             self.gap = match self.samples {
                 0 => took,
-                // The mean of the first ones, then one that follows.
+                // The mean of the first samples, then a moving average.
                 few => {
                     let weight = WEIGHT.max(1.0 / f64::from(few + 1));
                     let took = if few < 4 { took } else { took.min(self.gap * OUTLIER) };
@@ -115,7 +116,7 @@ impl Overload {
         begins
     }
 
-    /// Nobody waits any more.
+    /// Records that no request waits any more.
     pub(crate) fn emptied(&mut self) {
         self.last = None;
         self.above_since = None;
@@ -131,16 +132,16 @@ mod tests {
 
     use super::*;
 
-    /// What came of requests that arrive at a steady rate.
+    /// Result of requests that arrive at a steady rate.
     #[derive(Debug, Default)]
     struct Outcome {
-        /// How long those waited that got a worker, in order.
+        /// Sorted waiting times of the requests that got a worker.
         waits: Vec<Duration>,
         refused: usize,
         gave_up: usize,
     }
 
-    /// `workers` that take `service` each; a request every `every`. Time is simulated.
+    /// Simulates `workers` that take `service` each, with a request every `every`.
     fn simulate(
         overload: &mut Overload,
         workers: usize,
@@ -154,7 +155,7 @@ mod tests {
         let mut outcome = Outcome::default();
         let (mut arrives, end) = (start, start + until);
         while arrives < end {
-            // Everything that ends before the next one comes.
+            // Everything that ends before the next one arrives.
             while let Some(&at) = free_at.front().filter(|at| **at <= arrives) {
                 let Some(since) = line.pop_front() else { break };
                 let at: Instant = at.max(since);
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn at_three_times_what_it_can_the_waits_stay_at_the_target_and_the_workers_busy() {
         let mut overload = Overload::new(Some(TARGET));
-        // Four workers: 200 a second. 600 come.
+        // Four workers: 200 a second. 600 arrive.
         let every = Duration::from_micros(1667);
         let outcome = simulate(&mut overload, 4, SERVICE, every, Duration::from_secs(30));
         assert!(outcome.waits.len() > 5_900, "{} of 6000 answered", outcome.waits.len());
@@ -216,7 +217,8 @@ mod tests {
     #[test]
     fn slow_requests_may_wait_for_four_of_their_kind() {
         let mut overload = Overload::new(Some(TARGET));
-        // Two workers that take 3 s each, and four visitors that come one after the other: it is full and goes on like that.
+        // Two workers that take 3 s each, and four clients that send one request after the other: the queue is full
+        // and stays so.
         let (service, every) = (Duration::from_secs(3), Duration::from_millis(1_510));
         let outcome = simulate(&mut overload, 2, service, every, Duration::from_mins(10));
         assert_eq!((outcome.refused, outcome.gave_up), (0, 0));
@@ -264,7 +266,7 @@ mod tests {
             let outcome = simulate(&mut overload, workers, service, every, until);
             let allowed = TARGET.max(service * 4);
             let longest = outcome.waits.iter().max().copied().unwrap_or_default();
-            // Its idea of what a request takes may be a quarter too long.
+            // Its estimate of a request's time may be a quarter too long.
             prop_assert!(longest <= allowed * 15 / 4, "{longest:?} of {allowed:?}");
             let capacity = until.as_secs_f64() / service.as_secs_f64() * f64::from(u32::try_from(workers).unwrap());
             let served = f64::from(u32::try_from(outcome.waits.len()).unwrap());

@@ -1,4 +1,4 @@
-//! The face of the pool: start, dispatch, look, drain.
+//! The public API of the pool: start, dispatch, status, drain.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -37,16 +37,16 @@ pub struct Pool {
     backend: Backend,
 }
 
-/// Who runs PHP.
+/// The implementation that runs PHP.
 #[derive(Clone, Debug)]
 enum Backend {
-    /// Workers of ours that speak frames.
+    /// Hearth's own workers, which use frames.
     Frames(Arc<Shared>),
-    /// Programs of PHP's own.
+    /// PHP's own programs.
     Foreign(Arc<Foreign>),
 }
 
-/// The reason phrase of an answer, when PHP chose one that is not the status's own. In the response's extensions.
+/// The reason phrase of a response, if PHP set a non-standard one. It is in the response's extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason(pub Bytes);
 
@@ -54,7 +54,7 @@ impl Pool {
     /// Starts PHP and returns when the first worker is ready; the others follow.
     ///
     /// # Cancel safety
-    /// A pool whose start is given up ends what it has started, soon after.
+    /// A pool whose start is dropped ends what it has started, soon after.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         if options.model.is_foreign() {
             let foreign = Arc::new(Foreign::start(options).await?);
@@ -97,7 +97,7 @@ impl Pool {
         let (tell_first, first) = oneshot::channel();
         let supervisor =
             Supervisor::new(Arc::clone(&shared), scaler, from_pool, zygote, tell_first);
-        // What is logged of it says where it was started from: whose pool it is.
+        // Its log lines carry the span in which it was started, which names the pool.
         shared.tasks.spawn(supervisor.run().in_current_span());
         let mut started = Started(Some(Arc::clone(&shared)));
         let pool = Self { backend: Backend::Frames(shared) };
@@ -115,11 +115,12 @@ impl Pool {
         }
     }
 
-    /// Sends one request to an idle worker and returns its answer as soon as its head is there. `request` carries a
-    /// [`RequestContext`] in its extensions. Dropping the future, or later the body, tells the worker that the client is gone.
+    /// Sends one request to an idle worker and returns its response as soon as the head is available. `request`
+    /// carries a [`RequestContext`] in its extensions. Dropping the future, or later the body, tells the worker that
+    /// the client is gone.
     ///
-    /// The request is tried again with another worker only while no worker can have seen it and no more than 64 KiB of its body were
-    /// taken, and for no longer than a request may wait for a worker: none may be fit to take it.
+    /// The request is retried with another worker only if no worker can have read it and at most 64 KiB of its body
+    /// were consumed. Retries end when the backlog time-out is over, because possibly no worker can accept it.
     pub async fn dispatch<B>(
         &self,
         request: Request<B>,
@@ -149,7 +150,7 @@ impl Pool {
         let mut body = body.map(|body| Box::new(Source::new(body)));
         let mut refused_since = None;
         let client = Client::of(context.remote.ip());
-        // How long it may take in all; without a deadline nobody looks at the clock.
+        // The total time allowed; without a deadline the clock is not read.
         let allowed = context.deadline.map(|deadline| deadline - Instant::now());
         loop {
             let mut waits = trace::waits(&context);
@@ -202,7 +203,7 @@ impl Pool {
         }
     }
 
-    /// One look at the pool.
+    /// Returns the state of the pool.
     pub fn status(&self) -> PoolStatus {
         let shared = match &self.backend {
             Backend::Frames(shared) => shared,
@@ -256,8 +257,8 @@ impl Pool {
         }
     }
 
-    /// Processor time that the zygote and all workers have used since the start, those included that have ended. `None`: /proc does not show
-    /// it, or PHP runs in programs of its own.
+    /// Returns the processor time that the zygote and all workers have used since the start, ended workers included. `None` if /proc does
+    /// not show it, or PHP runs in programs of its own.
     pub fn processor_time(&self) -> Option<Duration> {
         let Backend::Frames(shared) = &self.backend else { return None };
         let zygote = processor_time::of_process(shared.zygote_pid.load(Ordering::Relaxed))?;
@@ -270,7 +271,7 @@ impl Pool {
         Some(zygote + alive + ended)
     }
 
-    /// Waits until as many workers wait for a request, or serve one, as there are to be. Cancel safe.
+    /// Waits until the wanted number of workers are idle or busy. Cancel safe.
     pub async fn filled(&self) {
         const LOOK: Duration = Duration::from_millis(5);
         loop {
@@ -281,7 +282,7 @@ impl Pool {
                     (status.ready(), status.wanted)
                 }
             };
-            // Their number may fall meanwhile: those that are there are not needed yet.
+            // The wanted number may fall in the meantime.
             if ready >= wanted {
                 return;
             }
@@ -289,7 +290,7 @@ impl Pool {
         }
     }
 
-    /// Waits until no request runs or waits, and no worker does anything behind its answer. Cancel safe.
+    /// Waits until no request runs or waits, and no worker does anything after its response. Cancel safe.
     pub async fn quiet(&self) {
         match &self.backend {
             Backend::Frames(shared) => shared.is_quiet().await,
@@ -297,21 +298,22 @@ impl Pool {
         }
     }
 
-    /// Waits until workers that were lost, or have left, have booted successors. In models with a process for each request nothing is
-    /// waited for: there the next ones are always on their way. Cancel safe.
+    /// Waits until workers that were lost, or have left, have booted successors. Returns at once in models with a
+    /// process for each request, where successors are always being started. Cancel safe.
     pub async fn restored(&self) {
         match &self.backend {
             Backend::Frames(shared) if !shared.one_shot() => self.filled().await,
-            // PHP's own programs are not quiet before they are there again.
+            // PHP's own programs are quiet only when they are ready again.
             Backend::Frames(_) | Backend::Foreign(_) => {}
         }
     }
 
-    /// Replaces every worker by a new process, and returns when the last one is gone. In models that boot in the zygote it is forked
-    /// from that; in the others it boots. False where PHP runs in programs of its own: start another pool there.
+    /// Replaces every worker by a new process, and returns when the last old one is gone. In models that boot in the
+    /// zygote the new one is forked from that; in the others it boots. Returns `false` if PHP runs in its own
+    /// programs: start another pool there.
     ///
     /// # Errors
-    /// A new worker did not boot, and an old one is still there.
+    /// A new worker did not boot, and an old one still runs.
     pub async fn renew(&self) -> Result<bool, StartError> {
         const LOOK: Duration = Duration::from_millis(2);
         let Backend::Frames(shared) = &self.backend else { return Ok(false) };
@@ -328,7 +330,7 @@ impl Pool {
             if left.peek().is_none() {
                 return Ok(true);
             }
-            // The supervisor takes the mark away when a successor has ended before it was ready.
+            // The supervisor removes the mark when a successor has ended before it was ready.
             if shared.now() >= deadline || left.any(|info| !info.replacing.load(Ordering::Relaxed))
             {
                 let output = "a new worker did not boot: the log says why".to_owned();
@@ -338,8 +340,8 @@ impl Pool {
         }
     }
 
-    /// Takes no new requests, lets the accepted ones (backlog included) be answered, ends the workers. After `patience` what still
-    /// runs is killed. Returns when no PHP process is left.
+    /// Rejects new requests, answers the accepted ones (backlog included), and ends the workers. After `patience`
+    /// what still runs is killed. Returns when no PHP process is left.
     pub async fn drain(&self, patience: Duration) {
         let shared = match &self.backend {
             Backend::Frames(shared) => shared,
@@ -360,7 +362,7 @@ impl Pool {
     }
 }
 
-/// A pool that starts. Dropped with it, it ends what runs by then: nobody else knows of it.
+/// A pool that is starting. If it is dropped, it ends what runs by then, because no other owner exists yet.
 struct Started(Option<Arc<Shared>>);
 
 impl Drop for Started {
@@ -373,7 +375,7 @@ impl Drop for Started {
     }
 }
 
-/// The answer: whole when all of it has come with its head, else a stream.
+/// Builds the response: with a whole body if that arrived with its head, otherwise with a stream.
 fn respond(head: Head, mut exchange: Exchange) -> Response<ResponseBody> {
     let body = match exchange.buffered_body() {
         Arrived::End => ResponseBody::whole(Bytes::new()),

@@ -1,12 +1,12 @@
-//! The last few of something, for people who look.
+//! The most recent items of a kind, for display.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// How many are kept.
+/// Maximum number of items.
 const KEPT: usize = 50;
 
-/// The last [`KEPT`] of them; an older one is forgotten when another comes.
+/// The last [`KEPT`] items; a new one replaces the oldest.
 #[derive(Debug)]
 pub(crate) struct Recent<T>(Mutex<VecDeque<T>>);
 
@@ -23,7 +23,7 @@ impl<T: Clone> Recent<T> {
         items.push_front(item);
     }
 
-    /// The newest first.
+    /// Returns all items, the newest first.
     pub(crate) fn all(&self) -> Vec<T> {
         self.0.lock().expect("no holder panics").iter().cloned().collect()
     }

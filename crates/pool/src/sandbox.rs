@@ -1,9 +1,11 @@
-//! What PHP's processes may not do, whatever the code in them wants: the kernel refuses it (seccomp(2), landlock(7)).
+//! Restrictions of PHP's processes that the kernel enforces (seccomp(2), landlock(7)).
 //!
 //! Invariants
-//! - Everything that could fail is done before a process is forked; between fork and exec there are only system calls.
-//! - What a kernel cannot do is an error when paths were asked for, and said by [`Sandbox::missing`] otherwise: never silently less.
-//! - A process keeps it for life, and so does everything that it starts.
+//! - Everything that could fail is done before a process is forked; between fork and exec there are only system
+//!   calls.
+//! - A missing kernel feature is an error if paths were configured, and reported by [`Sandbox::missing`] otherwise:
+//!   never silently less.
+//! - A process keeps the sandbox for life, and so does everything that it starts.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -21,46 +23,48 @@ use seccompiler::{
 use crate::options::Options;
 use crate::sys::landlock_version;
 
-/// What PHP may still do.
+/// What PHP is still allowed to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Files and folders that it may read, beside the system's programs and settings, the application and what it may write. None: all.
+    /// Files and folders that it may read, besides the system's programs and settings, the application and what it
+    /// may write. `None` allows all.
     pub readable: Option<Vec<PathBuf>>,
-    /// Files and folders that it may write, beside the server's folder for it. None: all that its user may.
+    /// Files and folders that it may write, besides the server's folder for it. `None` allows all that its user may.
     pub writable: Option<Vec<PathBuf>>,
-    /// Files of the server's own that PHP reads, whatever paths were named. One that is not there when PHP starts is not read later either.
+    /// The server's own files that PHP reads, in addition to the configured paths. One that does not exist when PHP
+    /// starts cannot be read later either.
     pub own_readable: Vec<PathBuf>,
-    /// Those that it writes, too.
+    /// The server's own files that PHP also writes.
     pub own_writable: Vec<PathBuf>,
 }
 
-/// Why there is no such sandbox.
+/// Reasons why a sandbox cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
-    /// Paths were named, and the kernel cannot hold PHP to them.
+    /// Paths were configured, and the kernel cannot enforce them.
     #[error(
         "this kernel has no Landlock (Linux 5.13, enabled at boot), which holds PHP to the paths that it may use"
     )]
     NoLandlock,
-    /// Nobody knows what the kernel could do: it is not asked.
+    /// It is unknown what the kernel supports, because a filter blocks the call.
     #[error("a filter of system calls keeps the server from Landlock")]
     Filtered(#[source] std::io::Error),
-    /// A path that was named cannot be opened.
+    /// A configured path cannot be opened.
     #[error("cannot let PHP use {path}")]
     Path {
-        /// As it was named.
+        /// The path as configured.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
-    /// The kernel refused the rules.
+    /// The kernel rejected the rules.
     #[error("the kernel refused the sandbox: {0}")]
     Refused(String),
 }
 
-/// What every PHP process reads: programs, libraries and settings of the system. Those that are not there are left out.
+/// Programs, libraries and settings of the system that every PHP process reads. Missing ones are skipped.
 const SYSTEM: &[&str] = &[
     "/usr",
     "/bin",
@@ -71,21 +75,22 @@ const SYSTEM: &[&str] = &[
     "/etc",
     "/proc",
     "/dev",
-    // Where /etc/resolv.conf leads on machines with systemd-resolved.
+    // Target of /etc/resolv.conf on machines with systemd-resolved.
     "/run/systemd/resolve",
 ];
 
-/// Devices that hold nothing. What is below /proc guards itself, and PHP's own entries there are what a snapshot is taken through.
+/// Devices without content. Entries below /proc have their own access checks, and snapshots are taken through PHP's
+/// own entries there.
 const WRITABLE_SYSTEM: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/proc"];
 
-/// The newest rights we know; a kernel that knows less is asked for what it has.
+/// The newest supported rights; an older kernel is asked for what it has.
 const NEWEST: ABI = ABI::V6;
 
 impl Sandbox {
-    /// What this kernel cannot refuse that newer ones can, in words; nothing when it can all.
+    /// Describes what this kernel cannot restrict and newer ones can; empty if it can restrict everything.
     pub fn missing(&self) -> Vec<&'static str> {
-        // Where it cannot be asked nothing starts, and that is said there.
+        // If it cannot be queried nothing starts, and that is reported there.
         let version = landlock_version().unwrap_or(0);
         let paths = self.readable.is_some() || self.writable.is_some();
         let mut missing = Vec::new();
@@ -102,16 +107,16 @@ impl Sandbox {
     }
 }
 
-/// A sandbox as the kernel takes it, to be put on by processes that are about to become PHP.
+/// A sandbox prepared for the kernel, to be applied by processes that are about to become PHP.
 #[derive(Debug)]
 pub(crate) struct Confinement {
-    /// None where the kernel has no Landlock.
+    /// The Landlock rules; `None` if the kernel has no Landlock.
     pub(crate) rules: Option<OwnedFd>,
     pub(crate) filter: BpfProgram,
 }
 
 impl Confinement {
-    /// The sandbox of a pool, if it has one.
+    /// Returns the sandbox of a pool, if it has one.
     pub(crate) fn of(options: &Options) -> Result<Option<Self>, SandboxError> {
         let Some(sandbox) = &options.sandbox else { return Ok(None) };
         Ok(Some(Self { rules: rules(sandbox, options)?, filter: filter()? }))
@@ -126,7 +131,7 @@ fn writes() -> BitFlags<AccessFs> {
     AccessFs::from_write(ABI::V4)
 }
 
-/// What is refused unless a rule allows it.
+/// Returns the rights that are denied unless a rule allows them.
 fn handled(sandbox: &Sandbox) -> Result<BitFlags<AccessFs>, SandboxError> {
     let version = landlock_version().map_err(SandboxError::Filtered)?;
     let mut handled = BitFlags::empty();
@@ -140,7 +145,7 @@ fn handled(sandbox: &Sandbox) -> Result<BitFlags<AccessFs>, SandboxError> {
         return Err(SandboxError::NoLandlock);
     }
     if handled.is_empty() {
-        // A domain of its own is what keeps it from others' memory (ptrace(2) access), whatever the domain refuses.
+        // A separate domain protects the memory of other processes (ptrace(2) access), whatever the domain denies.
         handled = AccessFs::MakeBlock.into();
     }
     Ok(handled)
@@ -170,7 +175,7 @@ fn rules(sandbox: &Sandbox, options: &Options) -> Result<Option<OwnedFd>, Sandbo
             }
             Err(_not_there) => return Ok(()),
         };
-        // Rights that only folders have make the kernel refuse a rule for a file.
+        // The kernel rejects a rule for a file if it contains rights that only folders have.
         let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(NEWEST) };
         let rule = PathBeneath::new(opened, rights);
         (&mut rules).add_rule(rule).map(|_| ()).map_err(refused)
@@ -205,8 +210,9 @@ fn rules(sandbox: &Sandbox, options: &Options) -> Result<Option<OwnedFd>, Sandbo
     Ok(rules.into())
 }
 
-/// `EPERM` for what administers the machine, other processes and the kernel itself, and for parts of the kernel that PHP has no use for
-/// and attackers do; everything else is allowed. `memfd_create(2)` stays: snapshots are made with it.
+/// Returns the filter: `EPERM` for calls that administer the machine, other processes and the kernel, and for kernel
+/// features that only attackers need; everything else is allowed. `memfd_create(2)` stays allowed, because snapshots
+/// use it.
 fn filter() -> Result<BpfProgram, SandboxError> {
     let refused = |error: seccompiler::BackendError| SandboxError::Refused(error.to_string());
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;
@@ -226,8 +232,9 @@ fn filter() -> Result<BpfProgram, SandboxError> {
     Ok(program)
 }
 
-/// clone3(2) hands its flags over in memory, where no filter sees them: `ENOSYS` has libc take clone(2). Numbers of the x32 ABI, which share
-/// their architecture with ours, would pass by the table (seccomp(2), "Architectures").
+/// Handles calls that the table cannot. clone3(2) passes its flags in memory, which no filter sees, so `ENOSYS` makes
+/// libc use clone(2). Numbers of the x32 ABI, which share their architecture with ours, would bypass the table
+/// (seccomp(2), "Architectures").
 fn before() -> BpfProgram {
     const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
     const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
@@ -246,7 +253,8 @@ fn before() -> BpfProgram {
     ]
 }
 
-/// namespaces(7): a user namespace gives all capabilities within, and with them most of the kernel to attack.
+/// Namespace flags (namespaces(7)). A user namespace gives all capabilities inside, and exposes most of the kernel to
+/// attacks.
 const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -257,8 +265,9 @@ const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWUTS,
 ];
 
-/// Of systemd's groups (systemd.exec(5), `SystemCallFilter=`): `@clock`, `@cpu-emulation`, `@debug`, `@keyring`, `@module`, `@mount`, `@obsolete`,
-/// `@pkey` excepted, `@raw-io`, `@reboot`, `@swap`; and `io_uring(7)`, `bpf(2)`, what opens files by handle.
+/// Rejected calls, from systemd's groups (systemd.exec(5), `SystemCallFilter=`): `@clock`, `@cpu-emulation`,
+/// `@debug`, `@keyring`, `@module`, `@mount`, `@obsolete`,
+/// `@pkey` excepted, `@raw-io`, `@reboot`, `@swap`; also `io_uring(7)`, `bpf(2)` and calls that open files by handle.
 const REFUSED: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -322,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_refuses_landlock_is_no_kernel_without_it() {
-        // Filters are a thread's own.
+        // Filters apply to one thread.
         let filtered = std::thread::spawn(|| {
             let calls = BTreeMap::from([(libc::SYS_landlock_create_ruleset, Vec::new())]);
             let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());

@@ -1,10 +1,14 @@
-//! How many workers there are to be: more while requests wait and every worker has one, fewer when some were not needed for a while. Sans-I/O.
+//! Decides the number of workers: more while requests wait and every worker is busy, fewer when some were not needed
+//! for a while. Sans-I/O.
 //!
 //! Invariants
-//! - The number never leaves `least..=most`, and one look makes it larger or smaller or neither.
-//! - It grows only when all workers have a request and one has waited for [`STALL`]: a burst that the workers get through is none of its business.
-//! - What starts in one go is one worker, then two, then four, up to `burst`; the next go begins when all of the last have a request.
-//! - It shrinks by a worker only when no moment of the last `idle_timeout` needed that many. What grew therefore stays that long: nothing flaps.
+//! - The number stays within `least..=most`, and one evaluation either increases or decreases it, or neither.
+//! - It grows only when all workers are busy and a request has waited for [`STALL`]: a burst that the workers can
+//!   handle does not count.
+//! - One step starts one worker, the next two, then four, up to `burst`; the next step begins when all workers of the
+//!   last one are busy.
+//! - It shrinks by a worker only when no moment of the last `idle_timeout` needed that many, so a grown pool stays
+//!   stable for that time.
 
 use std::time::Duration;
 
@@ -12,43 +16,43 @@ use tokio::time::Instant;
 
 use crate::options::Scaling;
 
-/// A request that waits for longer may have another worker. About what a short request takes: below that, the next worker is free before
-/// a new one would be.
+/// Waiting time after which another worker may start. It is about the time of a short request: below it, a worker
+/// becomes free before a new one would be ready.
 pub(crate) const STALL: Duration = Duration::from_millis(10);
-/// Without anybody who waits for so long, the next go begins with one worker again.
+/// Time without waiting requests after which the next step starts with one worker again.
 const CALM: Duration = Duration::from_secs(1);
 
-/// What the pool does now.
+/// The current load of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Requests that workers have.
+    /// Number of requests with a worker.
     pub running: usize,
-    /// The most they had at once since the last look.
+    /// Maximum number of those since the last evaluation.
     pub peak: usize,
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub waiting: usize,
-    /// Since when the first of them does.
+    /// Since when the first of them has been waiting.
     pub since: Option<Instant>,
 }
 
-/// Decides.
+/// The scaling decision.
 #[derive(Debug)]
 pub(crate) struct Scaler {
     least: usize,
     most: usize,
     idle_timeout: Duration,
     burst: usize,
-    /// When as many workers were last needed at once as `least`, one more, and so on; as many entries as there are workers above `least`.
-    /// Falling: who needs three needs two.
+    /// When as many workers were last needed at once as `least`, one more, and so on; one entry for each worker above
+    /// `least`. The times decrease, because a need for three includes a need for two.
     needed: Vec<Instant>,
-    /// How many started in the last go.
+    /// Number of workers started in the last step.
     go: usize,
-    /// When somebody was last seen waiting.
+    /// When a request was last seen waiting.
     waited_at: Option<Instant>,
 }
 
 impl Scaler {
-    /// Begins with `scaling.start` workers, within bounds.
+    /// Starts with `scaling.start` workers, within the bounds.
     pub(crate) fn new(least: usize, scaling: Option<&Scaling>, now: Instant) -> Self {
         let most = scaling.map_or(least, |scaling| scaling.most.get().max(least));
         let start = scaling.map_or(least, |scaling| scaling.start.clamp(least, most));
@@ -63,12 +67,12 @@ impl Scaler {
         }
     }
 
-    /// How many there are to be.
+    /// Returns the wanted number of workers.
     pub(crate) fn wanted(&self) -> usize {
         self.least + self.needed.len()
     }
 
-    /// Takes in what the pool does. Look again after [`STALL`] while this is true, and whenever a request begins to wait.
+    /// Evaluates the load. Call again after [`STALL`] while it returns `true`, and whenever a request starts to wait.
     pub(crate) fn look(&mut self, now: Instant, load: Load) -> bool {
         let full = self.wanted();
         let used = if load.waiting > 0 { full } else { load.peak.max(load.running).min(full) };
@@ -133,13 +137,13 @@ mod tests {
             let now = since + STALL * step;
             scaler.look(now, busy(running, 100, since));
             steps.push(scaler.wanted());
-            // The new ones need a moment: nothing more starts meanwhile.
+            // The new ones need a moment: nothing more starts in the meantime.
             scaler.look(now + STALL / 2, busy(running, 100, since));
             assert_eq!(scaler.wanted(), *steps.last().unwrap());
             running = scaler.wanted();
         }
         assert_eq!(steps[..7], [2, 4, 8, 12, 16, 20, 20]);
-        // A second without anybody who waits: it begins with one again.
+        // After a second without waiting requests it starts with one again.
         let later = since + Duration::from_mins(1);
         let idle = Load::default();
         scaler.look(later, idle);
@@ -164,7 +168,7 @@ mod tests {
         assert_eq!(scaler.wanted(), 8);
         for second in 1..=9 {
             let now = start + Duration::from_secs(second);
-            // Between two looks three ran at once, if not at this moment.
+            // Between two evaluations three ran at once, but not at this moment.
             scaler.look(now, Load { running: 0, peak: 3, waiting: 0, since: None });
             assert_eq!(scaler.wanted(), 8);
         }
@@ -232,7 +236,7 @@ mod tests {
         }
     }
 
-    /// A moment with room before it.
+    /// Returns a moment that allows earlier ones.
     fn tokio_start() -> Instant {
         Instant::now() + Duration::from_secs(1)
     }

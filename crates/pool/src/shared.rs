@@ -1,11 +1,14 @@
-//! What every part of the pool shares: the idle workers, the backlog, and leases of workers.
+//! The shared state of the pool: the idle workers, the backlog, and leases of workers.
 //!
 //! Invariants
-//! - While a request waits, no worker is idle, unless as many requests run as may: a released worker goes to the oldest waiter.
-//! - A leased worker comes back: a [`Lease`] that is dropped, wherever it is by then, returns its worker or has its exchange ended.
-//! - A one-shot worker to which something was written is never idle again; at most as many of them are on loan as there are to be workers.
-//! - The backlog is bounded by `Options::backlog`, and by less while more requests come than are answered (`overload`); when it is full a
-//!   request is refused at once: the new one, or the newest of whoever has more waiting (`backlog`).
+//! - While a request waits, no worker is idle, unless the maximum of requests is running: a released worker goes to
+//!   the oldest waiter.
+//! - A leased worker is always returned: dropping a [`Lease`] returns its worker or finishes its exchange.
+//! - A one-shot worker to which something was written is never idle again; at most as many of them are leased as
+//!   there should be workers.
+//! - The backlog is bounded by `Options::backlog`, and more tightly while more requests arrive than are answered
+//!   (`overload`). When it is full, a request is rejected at once: the new one, or the newest of the client with the
+//!   most (`backlog`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -36,17 +39,18 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) clock: Arc<Clock>,
     pub(crate) queue: Mutex<Queue>,
-    /// To the supervisor. Bounded by how often a worker can have something to say: see `Supervisor::COMMANDS`.
+    /// Sender to the supervisor. Its bound follows from how often a worker can send a command:
+    /// `Supervisor::COMMANDS`.
     pub(crate) commands: mpsc::Sender<Command>,
     /// Exchanges whose request is gone but whose worker still runs, and readers of workers' output.
     pub(crate) tasks: TaskTracker,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// Wakes whoever waits for the pool to be quiet.
+    /// Wakes tasks that wait for the pool to be quiet.
     pub(crate) quiet: Notify,
-    /// Tells the supervisor that a one-shot worker has its request, and its successor is due; or that a request begins to wait, and more
-    /// workers may be.
+    /// Notifies the supervisor that a one-shot worker needs a successor, or that a request waits and more workers may
+    /// be needed.
     pub(crate) wanted: Notify,
-    /// How many workers there are to be. The supervisor's word.
+    /// Wanted number of workers, set by the supervisor.
     pub(crate) target: AtomicUsize,
     pub(crate) grown: AtomicU64,
     pub(crate) shrunk: AtomicU64,
@@ -60,58 +64,58 @@ pub(crate) struct Shared {
     pub(crate) slow: Recent<SlowRequest>,
     /// Workers that have ended.
     pub(crate) ended: Recent<WorkerEnd>,
-    /// Of workers that have ended.
+    /// Statistics of workers that have ended.
     pub(crate) databases: Mutex<DatabaseStatus>,
     pub(crate) timeouts: AtomicU64,
     /// Processor time of workers that have ended, in microseconds.
     pub(crate) processor_time: AtomicU64,
     /// The process id of the zygote that forks workers now, or did last.
     pub(crate) zygote_pid: AtomicU32,
-    /// From the last reading.
+    /// Memory of the processes at the last reading.
     pub(crate) memory: Mutex<MemoryStatus>,
     /// Every worker that has not ended, by slot; the supervisor adds and removes.
     pub(crate) infos: Mutex<BTreeMap<u32, Arc<WorkerInfo>>>,
     pub(crate) php_version: Mutex<String>,
 }
 
-/// What the rest of the pool asks of the supervisor.
+/// Commands for the supervisor.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Boot a successor for this worker, then end it.
     Replace { slot: u32, why: &'static str },
-    /// This worker broke the protocol.
+    /// Kill this worker, which violated the protocol.
     Kill { slot: u32 },
     /// A worker waits for its first request.
     Booted { slot: u32 },
-    /// A worker did not get that far; it may still run.
+    /// A worker failed to boot; it may still run.
     BootFailed { info: Arc<WorkerInfo>, why: String },
-    /// A worker has ended because it could not be put back, and its last words are known.
+    /// A worker has ended because it could not be restored, and its last message is known.
     Retired { info: Arc<WorkerInfo> },
     /// End everything; what is left after `patience` is killed.
     Close { patience: Duration, done: oneshot::Sender<()> },
 }
 
-/// Who is free and who waits.
+/// The idle workers and the waiting requests.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// The back is taken first: the worker that ran last has the warmest caches. One that still cleans up after END goes in
-    /// before the last, so that the next request need not wait for it when another is free.
+    /// Idle workers; the back is taken first, because the worker that ran last has the warmest caches. A worker that
+    /// still cleans up after END is inserted before the last, so that the next request does not wait for it.
     idle: VecDeque<Box<Worker>>,
     waiting: Backlog<oneshot::Sender<Lease>>,
     overload: Overload,
     waits: Waits,
-    /// Workers that have a request or are being brought back from one.
+    /// Workers that have a request or are being returned from one.
     leased: usize,
-    /// The most since the supervisor looked last.
+    /// Maximum of `leased` since the supervisor's last check.
     peak: usize,
-    /// How many wait for quiet.
+    /// Number of tasks that wait for quiet.
     watched: usize,
     draining: bool,
-    /// Nothing will be answered any more: leases end their workers.
+    /// Nothing is answered any more: leases end their workers.
     closed: bool,
 }
 
-/// How long those waited who got a worker.
+/// Statistics of waiting times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
     pub(crate) number: u64,
@@ -127,7 +131,7 @@ impl Waits {
     }
 }
 
-/// A look at the backlog.
+/// State of the backlog.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) backlog: usize,
@@ -136,7 +140,7 @@ pub(crate) struct Line {
 }
 
 impl Queue {
-    /// `target`: [`Options::backlog_target`].
+    /// Creates an empty queue; `target` is [`Options::backlog_target`].
     pub(crate) fn new(target: Option<Duration>) -> Self {
         Self {
             idle: VecDeque::new(),
@@ -157,14 +161,14 @@ impl Queue {
     }
 }
 
-/// A worker on loan.
+/// A leased worker.
 #[derive(Debug)]
 pub(crate) struct Lease {
     shared: Arc<Shared>,
     worker: Option<Box<Worker>>,
 }
 
-/// Somebody waits for quiet.
+/// Registers a task that waits for quiet.
 struct Watching<'s>(&'s Shared);
 
 impl Drop for Watching<'_> {
@@ -192,7 +196,7 @@ impl Lease {
         &self.shared
     }
 
-    /// The worker is about to be told a request. One that takes no other has its successor from now on.
+    /// Marks that the worker is about to receive a request. From now on a one-shot worker has a successor.
     pub(crate) fn begin(&self) {
         if self.shared.one_shot() {
             self.info.spent.store(true, Ordering::Relaxed);
@@ -200,17 +204,17 @@ impl Lease {
         }
     }
 
-    /// The worker is of no more use: its socket is closed. Returns what was known of it.
+    /// Closes the socket of a worker that is of no more use. Returns its record.
     pub(crate) fn discard(mut self) -> Arc<WorkerInfo> {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
-        // Before anybody hears of its end: it serves nothing any more.
+        // Set before its end becomes visible: it serves nothing any more.
         worker.info.set_state(WorkerState::Stopping);
         worker.info.busy_since.store(0, Ordering::Relaxed);
         self.shared.leave();
         Arc::clone(&worker.info)
     }
 
-    /// The exchange is over and all its bytes are written: the next request may follow.
+    /// Ends the lease after a complete exchange: the next request may follow.
     pub(crate) fn finish(mut self) {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
         worker.info.requests.fetch_add(1, Ordering::Relaxed);
@@ -220,7 +224,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Nothing was sent through this lease: exchanges take care of theirs before they let go of it.
+        // Nothing was sent through this lease: exchanges finish theirs before they drop it.
         if let Some(worker) = self.worker.take() {
             self.shared.give_back(worker, false);
         }
@@ -228,7 +232,8 @@ impl Drop for Lease {
 }
 
 impl Shared {
-    /// An idle worker, at once or after waiting for it in the backlog. Cancel safe: whoever stops waiting loses its place only.
+    /// Returns an idle worker, at once or after waiting in the backlog. Cancel safe: dropping the future only gives
+    /// up the place.
     pub(crate) async fn lease(self: &Arc<Self>, client: Client) -> Result<Lease, DispatchError> {
         let (taken, since) = {
             let mut queue = self.queue.lock().expect("no holder panics");
@@ -259,7 +264,7 @@ impl Shared {
             queue.waiting.push(since, client, give);
             (taken, since)
         };
-        // Its place is dropped when the time is up, or somebody else has a better right to it.
+        // Its place is dropped when the time is over, or another client has precedence.
         taken.await.map_err(|_dropped| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             let waited = self.clock.instant().saturating_duration_since(since);
@@ -269,13 +274,13 @@ impl Shared {
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
         worker.info.set_state(WorkerState::Busy);
-        // The last request's may have passed, and nobody has told this one's yet.
+        // The last request's deadline may have passed, and this one's is not set yet.
         worker.info.deadline.store(0, Ordering::Relaxed);
         worker.info.busy_since.store(self.now(), Ordering::Relaxed);
         Lease { shared: Arc::clone(self), worker: Some(worker) }
     }
 
-    /// [`Clock::now`].
+    /// Returns [`Clock::now`].
     pub(crate) fn now(&self) -> u64 {
         self.clock.now()
     }
@@ -284,23 +289,24 @@ impl Shared {
         self.options.model.is_one_shot()
     }
 
-    /// How many workers may be on loan at once. Resident workers are their own bound; one-shot workers wait in greater number.
+    /// Returns how many workers may be leased at once. Resident workers are their own limit; more one-shot workers
+    /// wait than may run.
     fn at_once(&self) -> usize {
         if self.one_shot() { self.wanted_workers() } else { usize::MAX }
     }
 
-    /// How many workers there are to be by now.
+    /// Returns the wanted number of workers.
     pub(crate) fn wanted_workers(&self) -> usize {
         self.target.load(Ordering::Relaxed)
     }
 
-    /// How many workers wait for a request or serve one.
+    /// Returns how many workers are idle or busy.
     pub(crate) fn ready_workers(&self) -> usize {
         let infos = self.infos.lock().expect("no holder panics");
         infos.values().filter(|info| info.state().is_ready()).count()
     }
 
-    /// A worker has ended that used this much processor time.
+    /// Adds the processor time of a worker that has ended.
     pub(crate) fn add_processor_time(&self, time: Duration) {
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.processor_time.fetch_add(microseconds, Ordering::Relaxed);
@@ -315,19 +321,19 @@ impl Shared {
         *self.memory.lock().expect("no holder panics") = status;
     }
 
-    /// How many there may be at most.
+    /// Returns the maximum number of workers.
     pub(crate) fn most_workers(&self) -> usize {
         let most = self.options.scaling.map_or(1, |scaling| scaling.most.get());
         most.max(self.options.workers.get())
     }
 
-    /// There are to be so many workers from now on.
+    /// Sets the wanted number of workers.
     pub(crate) fn want(self: &Arc<Self>, workers: usize) {
         self.target.store(workers, Ordering::Relaxed);
         self.hand_out(self.queue.lock().expect("no holder panics"));
     }
 
-    /// What the pool does, for whoever decides how many workers there are to be.
+    /// Returns the load, for scaling decisions.
     pub(crate) fn load(&self) -> Load {
         let mut queue = self.queue.lock().expect("no holder panics");
         queue.waiting.forget(oneshot::Sender::is_closed);
@@ -336,7 +342,8 @@ impl Shared {
         Load { running, peak, waiting: queue.waiting.len(), since: queue.waiting.since() }
     }
 
-    /// A lease has ended. `spoken`: its worker has answered a request, and a one-shot worker ends by itself now. Else it has seen nothing.
+    /// Ends a lease. `spoken` says that its worker has answered a request, so that a one-shot worker exits now;
+    /// otherwise it has read nothing.
     fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
         let info = &worker.info;
         if !self.one_shot() || !spoken {
@@ -350,7 +357,7 @@ impl Shared {
         self.leave();
     }
 
-    /// Gives a worker to the oldest waiter, or makes it idle, or ends it when its time has come.
+    /// Gives a worker to the oldest waiter, or makes it idle, or ends it if it must retire.
     pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, was_leased: bool) {
         worker.give_back_memory();
         let info = &worker.info;
@@ -373,14 +380,14 @@ impl Shared {
         self.hand_out(queue);
     }
 
-    /// One lease fewer.
+    /// Counts one lease fewer.
     fn leave(self: &Arc<Self>) {
         let mut queue = self.queue.lock().expect("no holder panics");
         queue.leased -= 1;
         self.hand_out(queue);
     }
 
-    /// Gives idle workers to who waits, as many as may be on loan, and tells who waits for quiet.
+    /// Gives idle workers to waiting requests, up to the limit of leases, and wakes tasks that wait for quiet.
     fn hand_out(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
         while queue.leased < self.at_once() && !queue.idle.is_empty() {
             let Some(place) = queue.waiting.pop() else { break };
@@ -401,7 +408,7 @@ impl Shared {
                     }
                 }
                 Err(mut lease) => {
-                    // It stopped waiting at this very moment; the worker has seen nothing of it.
+                    // The request stopped waiting at this moment; the worker has read nothing of it.
                     let worker = lease.worker.take().expect("the lease was just made");
                     worker.info.busy_since.store(0, Ordering::Relaxed);
                     worker.info.set_state(WorkerState::Idle);
@@ -412,7 +419,7 @@ impl Shared {
         self.look_for_quiet(&mut queue);
     }
 
-    /// How long a request may wait now.
+    /// Returns how long a request may wait now.
     fn patience(&self, queue: &Queue) -> Duration {
         let bound = queue.overload.bound(queue.leased);
         bound.map_or(self.options.backlog_timeout, |bound| bound.min(self.options.backlog_timeout))
@@ -427,7 +434,7 @@ impl Shared {
         }
     }
 
-    /// Has a worker finish: it sees the end of its input, runs its script's own end, and exits.
+    /// Ends a worker gracefully: it sees the end of its input, runs its shutdown functions, and exits.
     pub(crate) fn end(self: &Arc<Self>, worker: Box<Worker>) {
         worker.info.told_to_end.store(true, Ordering::Relaxed);
         worker.info.set_state(WorkerState::Stopping);
@@ -438,7 +445,7 @@ impl Shared {
         self.hear_out(worker);
     }
 
-    /// Logs a worker's last words while it ends; the supervisor kills it when that takes too long.
+    /// Logs a worker's last output while it exits; the supervisor kills it if that takes too long.
     fn hear_out(self: &Arc<Self>, mut worker: Box<Worker>) {
         self.tasks.spawn_on(
             async move { while let Ok(Event::Ready | Event::End { .. }) = worker.next().await {} },
@@ -452,7 +459,7 @@ impl Shared {
         }
     }
 
-    /// Refuses requests that have waited too long. Called by the supervisor's tick.
+    /// Rejects requests that have waited too long. Called by the supervisor's tick.
     pub(crate) fn expire_waiters(&self) {
         let mut queue = self.queue.lock().expect("no holder panics");
         let (now, patience) = (self.clock.instant(), self.patience(&queue));
@@ -460,7 +467,7 @@ impl Shared {
         self.look_for_quiet(&mut queue);
     }
 
-    /// Ends so many idle workers, those first that have been idle for longest. Tells how many there were.
+    /// Ends idle workers, the longest idle first; returns how many were ended.
     pub(crate) fn end_idle(self: &Arc<Self>, number: usize) -> usize {
         let mut queue = self.queue.lock().expect("no holder panics");
         let number = number.min(queue.idle.len());
@@ -473,7 +480,7 @@ impl Shared {
         number
     }
 
-    /// Forgets an idle worker that has ended, or ends an idle one that is to retire.
+    /// Removes an idle worker that has ended, or ends an idle one that must retire.
     pub(crate) fn remove_idle(self: &Arc<Self>, slot: u32) {
         let mut queue = self.queue.lock().expect("no holder panics");
         let at = queue.idle.iter().position(|worker| worker.info.slot == slot);
@@ -484,7 +491,7 @@ impl Shared {
         }
     }
 
-    /// Refuses new requests from now on.
+    /// Rejects new requests from now on.
     pub(crate) fn start_draining(&self) {
         self.queue.lock().expect("no holder panics").draining = true;
     }
@@ -509,7 +516,7 @@ impl Shared {
         }
     }
 
-    /// Refuses everybody who waits and ends every idle worker; whoever comes back later is ended too.
+    /// Rejects all waiting requests and ends every idle worker; workers returned later are ended too.
     pub(crate) fn close(self: &Arc<Self>) {
         let (idle, waiting) = {
             let mut queue = self.queue.lock().expect("no holder panics");

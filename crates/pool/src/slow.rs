@@ -1,8 +1,8 @@
-//! Requests that take long: noticed while they run, each once, with the place where PHP's code is.
+//! Slow requests: detected while they run, each once, with their PHP stack.
 //!
 //! Invariants
-//! - A request is told once, however long it goes on.
-//! - No word of its query, its fields or its arguments is told.
+//! - A request is reported once, however long it continues.
+//! - Neither its query nor its header fields nor its arguments are reported.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,34 +16,35 @@ use crate::Model;
 use crate::info::WorkerInfo;
 use crate::status::unix_seconds;
 
-/// A request that took long.
+/// A slow request.
 #[derive(Clone, Debug, Serialize)]
 pub struct SlowRequest {
-    /// Whose it is, where somebody has said it ([`crate::PoolStatus::of`]).
+    /// Name of the application, if it was set ([`crate::PoolStatus::of`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
-    /// When that was noticed, in seconds since 1970.
+    /// Time of detection, in seconds since 1970.
     pub at: f64,
-    /// The request's id.
+    /// Id of the request.
     pub id: String,
-    /// Its method.
+    /// HTTP method.
     pub method: String,
-    /// Its path, cut; not its query.
+    /// Truncated path without the query.
     pub path: String,
-    /// The model.
+    /// Execution model.
     pub model: &'static str,
-    /// The worker's process id.
+    /// Process id of the worker.
     pub pid: u32,
-    /// How long it had been running when it was noticed, in seconds.
+    /// How long it had been running when it was detected, in seconds.
     pub seconds: f64,
-    /// PHP's functions under way then, the innermost first.
+    /// The PHP stack at that time, the innermost function first.
     pub stack: Vec<String>,
-    /// Why there is no stack, or not all of it.
+    /// Why there is no stack, or only a part of it.
     pub why: Option<String>,
 }
 
 impl SlowRequest {
-    /// The request of a worker, when it has been running for `limit` and has not been told. `now`: on the clock of `busy_since`.
+    /// Returns the request of a worker if it has been running for `limit` and was not reported. `now` is on the clock
+    /// of `busy_since`.
     pub(crate) fn of(info: &WorkerInfo, model: Model, now: u64, limit: Duration) -> Option<Self> {
         let since = info.busy_since.load(Ordering::Relaxed);
         let ran = Duration::from_millis(now.saturating_sub(since));
@@ -65,7 +66,7 @@ impl SlowRequest {
         })
     }
 
-    /// Says it, to whoever reads the log.
+    /// Logs the request.
     pub(crate) fn log(&self) {
         let stack = self.stack.join(" < ");
         let why = self.why.as_deref();
@@ -83,31 +84,31 @@ impl SlowRequest {
     }
 }
 
-/// Slow requests whose stack the zygote was asked for: at most one for each worker.
+/// Slow requests whose stack was requested from the zygote: at most one for each worker.
 #[derive(Debug, Default)]
 pub(crate) struct Traced(HashMap<u32, (Arc<WorkerInfo>, u64, SlowRequest)>);
 
 impl Traced {
-    /// Keeps it until the answer comes.
+    /// Stores a request until its stack arrives.
     pub(crate) fn wait(&mut self, info: &Arc<WorkerInfo>, slow: SlowRequest) {
         let since = info.busy_since.load(Ordering::Relaxed);
         self.0.insert(slow.pid, (Arc::clone(info), since, slow));
     }
 
-    /// The zygote's answer: what is to be told.
+    /// Handles the zygote's reply; returns the request to report.
     pub(crate) fn answered(&mut self, pid: u32, stack: &str, why: &str) -> Option<SlowRequest> {
         let (info, since, mut slow) = self.0.remove(&pid)?;
         if info.busy_since.load(Ordering::Relaxed) == since {
             slow.stack = stack.lines().map(str::to_owned).collect();
             slow.why = Some(why.to_owned()).filter(|why| !why.is_empty());
         } else {
-            // What was seen may be another request's.
+            // The stack may belong to another request.
             slow.why = Some("it had ended by then".to_owned());
         }
         Some(slow)
     }
 
-    /// There will be no answers.
+    /// Returns all stored requests, because there will be no replies.
     pub(crate) fn give_up(&mut self, why: &str) -> impl Iterator<Item = SlowRequest> {
         let all = std::mem::take(&mut self.0).into_values();
         all.map(move |(.., slow)| SlowRequest { why: Some(why.to_owned()), ..slow })

@@ -1,9 +1,9 @@
-//! Where a request's body comes from: the client, and for another attempt first what an earlier one had taken.
+//! The source of a request's body: the client, and for a further attempt first what an earlier one had consumed.
 //!
 //! Invariants
 //! - Each attempt gets the same bytes in the same order.
-//! - Nothing is copied: what is kept shares the client's memory.
-//! - At most [`Source::KEPT`] bytes in [`Source::PIECES`] pieces are kept, and none once they are let go.
+//! - Nothing is copied: kept pieces share the client's memory.
+//! - At most [`Source::KEPT`] bytes in [`Source::PIECES`] pieces are kept, and none after they were released.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
@@ -15,29 +15,29 @@ use crate::exchange::{BoxBody, BoxError};
 
 /// The body of one request.
 pub(crate) struct Source {
-    /// `None` when it has ended or failed.
+    /// The client's body; `None` when it has ended or failed.
     client: Option<BoxBody>,
-    /// What was taken from the client and is still here.
+    /// Pieces received from the client and still kept.
     kept: VecDeque<Bytes>,
-    /// Bytes in `kept`.
+    /// Number of bytes in `kept`.
     length: usize,
-    /// How many pieces of `kept` this attempt has been given.
+    /// How many pieces of `kept` this attempt has received.
     given: usize,
-    /// All that was taken is in `kept`. Else only what this attempt has not been given yet.
+    /// Everything received is in `kept`. Otherwise it has only what this attempt has not received yet.
     whole: bool,
 }
 
 impl Source {
-    /// A body of which more was taken is not sent again.
+    /// Maximum number of bytes kept; a longer body is not sent again.
     pub(crate) const KEPT: usize = 64 * 1024;
-    /// Each piece may hold on to more memory than its own bytes.
+    /// Maximum number of pieces kept, because each may keep more memory alive than its own bytes.
     pub(crate) const PIECES: usize = 64;
 
     pub(crate) fn new(client: BoxBody) -> Self {
         Self { client: Some(client), kept: VecDeque::new(), length: 0, given: 0, whole: true }
     }
 
-    /// The next bytes; `None` at the end. Cancel safe.
+    /// Returns the next bytes; `None` at the end. Cancel safe.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -68,24 +68,24 @@ impl Source {
         }
     }
 
-    /// All of it has been given, as far as that is known without asking the client.
+    /// Returns whether all of it has been returned, as far as known without polling the client.
     pub(crate) fn is_at_end(&self) -> bool {
         self.client.is_none() && self.given == self.kept.len()
     }
 
-    /// Whether another attempt can have all of it.
+    /// Returns whether another attempt can have all of it.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// There will be no other attempt.
+    /// Releases the kept pieces, because there will be no other attempt.
     pub(crate) fn let_go(&mut self) {
         self.whole = false;
         self.kept.drain(..self.given);
         self.given = 0;
     }
 
-    /// Gives it from its beginning, for another attempt. Only of one that [is whole](Self::is_whole).
+    /// Restarts from the beginning, for another attempt. Only if it [is whole](Self::is_whole).
     pub(crate) fn rewind(&mut self) {
         self.given = 0;
     }
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that is there; it may not say with its last piece that this is the last.
+    /// A complete body; it may not announce its last piece as the last.
     struct Pieces {
         left: VecDeque<Result<Bytes, BoxError>>,
         tells_its_end: bool,
@@ -151,7 +151,7 @@ mod tests {
         sizes.iter().enumerate().map(piece).collect()
     }
 
-    /// At most `most` pieces.
+    /// Reads at most `most` pieces.
     fn take(source: &mut Source, most: usize) -> Vec<u8> {
         let mut taken = Vec::new();
         for _ in 0..most {

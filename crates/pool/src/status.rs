@@ -1,4 +1,4 @@
-//! What the pool tells about itself: for `/status`, `/metrics` and people.
+//! The state of the pool for `/status`, `/metrics` and people.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,46 +8,46 @@ use crate::databases::DatabaseStatus;
 use crate::memory::{MemoryStatus, SnapshotMemory};
 use crate::slow::SlowRequest;
 
-/// One look at the pool.
+/// The state of a pool.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PoolStatus {
     /// PHP's version, e.g. `8.2.35`.
     pub php_version: String,
     /// Requests waiting for a worker.
     pub backlog: usize,
-    /// Requests are refused because more come than are answered ([`crate::Options::backlog_target`]).
+    /// Requests are rejected because more arrive than are answered ([`crate::Options::backlog_target`]).
     pub overloaded: bool,
-    /// Requests that were refused since the start: no worker became free in time, or none would have.
+    /// Requests rejected since the start: no worker became free in time, or none would have.
     pub refused: u64,
-    /// Requests that got a worker after having waited for it, since the start.
+    /// Requests that waited for a worker and got one, since the start.
     pub waited: u64,
-    /// How long all of those have waited together, in seconds.
+    /// Total waiting time of those, in seconds.
     pub waited_seconds: f64,
-    /// How long the most patient of them has waited, in seconds.
+    /// Longest waiting time of those, in seconds.
     pub longest_wait_seconds: f64,
-    /// How many workers there are to be by now.
+    /// Wanted number of workers.
     pub wanted: usize,
-    /// The least of them.
+    /// Minimum number of workers.
     pub least: usize,
-    /// The most of them.
+    /// Maximum number of workers.
     pub most: usize,
-    /// Workers that were added since the start because requests waited.
+    /// Workers added since the start because requests waited.
     pub grown: u64,
-    /// Workers that have ended since the start because they were not needed for a while.
+    /// Workers ended since the start because they were not needed for a while.
     pub shrunk: u64,
     /// Requests dispatched since the start.
     pub requests: u64,
-    /// Workers that ended without being told to since the start.
+    /// Workers that ended unexpectedly since the start.
     pub crashes: u64,
     /// Workers replaced on purpose since the start.
     pub recycled: u64,
-    /// Workers that ended by themselves since the start because they could not be put back as they were (model `snapshot`).
+    /// Workers that ended themselves since the start because they could not be restored (model `snapshot`).
     pub retired: u64,
-    /// Why the last of those did.
+    /// Reason of the last of those.
     pub last_retirement: Option<String>,
-    /// Connections of databases that stay open across requests.
+    /// Database connections that stay open across requests.
     pub databases: DatabaseStatus,
-    /// Requests that lost their worker to the time limit since the start.
+    /// Requests whose worker was killed by the time limit since the start.
     pub timeouts: u64,
     /// Memory of the zygote and the workers, read every few seconds.
     pub memory: MemoryStatus,
@@ -57,30 +57,30 @@ pub struct PoolStatus {
     pub slow_requests: u64,
     /// The last of them, newest first.
     pub slow: Vec<SlowRequest>,
-    /// The last workers that ended, newest first; those that end with every request are not among them.
+    /// The last workers that ended, newest first, without those that end with every request.
     pub ended: Vec<WorkerEnd>,
 }
 
 /// A worker that has ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerEnd {
-    /// Whose it was, where somebody has said it ([`PoolStatus::of`]).
+    /// Name of the application, if it was set ([`PoolStatus::of`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
-    /// When, in seconds since 1970.
+    /// Time of its end, in seconds since 1970.
     pub at: f64,
     /// Process id.
     pub pid: u32,
     /// Requests it had answered.
     pub requests: u64,
-    /// Of what kind its end was.
+    /// Kind of its end.
     pub ending: Ending,
-    /// In words; what a worker says of itself is cut to [`WorkerEnd::REASON`] characters.
+    /// Explanation; a worker's own message is truncated to [`WorkerEnd::REASON`] characters.
     pub reason: String,
 }
 
 impl WorkerEnd {
-    /// Characters of a reason.
+    /// Maximum length of a reason in characters.
     pub const REASON: usize = 300;
 
     pub(crate) fn now(pid: u32, requests: u64, ending: Ending, reason: &str) -> Self {
@@ -89,7 +89,7 @@ impl WorkerEnd {
     }
 }
 
-/// Of what kind a worker's end was.
+/// The kind of a worker's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
@@ -97,24 +97,24 @@ pub enum Ending {
     Crashed,
     /// It was replaced on purpose.
     Recycled,
-    /// It ended by itself because it could not be put back (model `snapshot`).
+    /// It ended itself because it could not be restored (model `snapshot`).
     Retired,
     /// It was killed because a request took too long.
     TimedOut,
 }
 
-/// Now, in seconds since 1970.
+/// Returns the current time in seconds since 1970.
 pub(crate) fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 impl PoolStatus {
-    /// How many workers wait for a request or serve one.
+    /// Returns how many workers are idle or busy.
     pub fn ready(&self) -> usize {
         self.workers.iter().filter(|worker| worker.state.is_ready()).count()
     }
 
-    /// Says whose pool it is.
+    /// Sets the name of the application.
     #[must_use]
     pub fn of(mut self, application: &str) -> Self {
         let whose = || Some(application.to_owned());
@@ -124,7 +124,7 @@ impl PoolStatus {
         self
     }
 
-    /// Adds a pool that runs beside this one: what it has counted, and what it does now.
+    /// Adds a pool that runs beside this one: its counters and its current state.
     pub fn add(&mut self, mut other: Self) {
         self.databases.add(&std::mem::take(&mut other.databases));
         self.add_past(&other);
@@ -151,7 +151,7 @@ impl PoolStatus {
         self.ended.sort_by(|a, b| b.at.total_cmp(&a.at));
     }
 
-    /// Adds what another pool has counted since its start, and nothing of what it is doing now.
+    /// Adds the counters of another pool, without its current state.
     pub fn add_past(&mut self, other: &Self) {
         self.requests += other.requests;
         self.refused += other.refused;
@@ -172,19 +172,19 @@ impl PoolStatus {
     }
 }
 
-/// One look at a worker.
+/// The state of a worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerStatus {
-    /// Whose it is, where somebody has said it ([`PoolStatus::of`]).
+    /// Name of the application, if it was set ([`PoolStatus::of`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
     /// Process id.
     pub pid: u32,
-    /// What it does.
+    /// What it is doing.
     pub state: WorkerState,
     /// Requests it has answered.
     pub requests: u64,
-    /// Resident memory in bytes, when it was last looked at.
+    /// Resident memory in bytes at the last check.
     pub resident_bytes: u64,
     /// Proportional set size in bytes: each page divided by the number of processes that map it. `None`: not read yet, or /proc does not show it.
     pub pss_bytes: Option<u64>,
@@ -192,35 +192,35 @@ pub struct WorkerStatus {
     pub private_bytes: Option<u64>,
     /// The snapshot that it has taken (model `snapshot`).
     pub snapshot: Option<SnapshotMemory>,
-    /// The request that it has.
+    /// Its current request.
     pub running: Option<Running>,
 }
 
-/// A request that a worker has.
+/// A request being served by a worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct Running {
-    /// Its id.
+    /// Id of the request.
     pub id: String,
-    /// Its method.
+    /// HTTP method.
     pub method: String,
-    /// Its path. Not its query, in which there may be secrets.
+    /// Path without the query, which may contain secrets.
     pub path: String,
-    /// Since when it runs, in seconds.
+    /// How long it has been running, in seconds.
     pub seconds: f64,
 }
 
-/// What a worker does.
+/// The activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum WorkerState {
-    /// PHP or the application starts.
+    /// PHP or the application is starting.
     Booting,
-    /// Waits for a request.
+    /// It waits for a request.
     Idle,
-    /// Has a request.
+    /// It has a request.
     Busy,
-    /// Told to end, or lost.
+    /// It was ordered to end, or is lost.
     Stopping,
 }
 
@@ -234,7 +234,7 @@ impl WorkerState {
         }
     }
 
-    /// Whether such a worker waits for a request or serves one.
+    /// Returns whether such a worker is idle or busy.
     pub(crate) const fn is_ready(self) -> bool {
         matches!(self, Self::Idle | Self::Busy)
     }

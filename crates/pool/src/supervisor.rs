@@ -1,11 +1,13 @@
-//! Keeps the workers in number and in health: forks, boots, replaces, kills, and restarts the zygote.
+//! Keeps the workers running: forks, boots, replaces and kills them, and restarts the zygote.
 //!
 //! Invariants
-//! - As many workers as the `scaler` says run or are being booted, unless they keep dying: then the next try waits, up to
-//!   [`Supervisor::LONGEST_PAUSE`]. One-shot workers: so many wait or are being booted, and never more than twice as many live.
+//! - As many workers as the `scaler` wants run or are being booted, unless they keep dying: then the next attempt
+//!   waits, up to [`Supervisor::LONGEST_PAUSE`]. With one-shot workers as many wait or are being booted, and at most
+//!   twice as many live.
 //! - Only idle workers end because there are too many.
 //! - A healthy worker is replaced only when its successor is ready.
-//! - A request over its time limit loses its worker within a tenth of the limit, and at most within [`Supervisor::LONGEST_TICK`].
+//! - A request over its time limit loses its worker within a tenth of the limit, and at most within
+//!   [`Supervisor::LONGEST_TICK`].
 
 mod limits;
 mod zygotes;
@@ -38,60 +40,64 @@ pub(crate) use self::limits::resident_bytes;
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
     scaler: Scaler,
-    /// When to look whether more workers are needed: requests wait.
+    /// When to check whether more workers are needed, while requests wait.
     look_at: Option<Instant>,
-    /// Requests were refused when it was last looked at.
+    /// Requests were being rejected at the last check.
     overloaded: bool,
     commands: mpsc::Receiver<Command>,
     zygote: Option<Zygote>,
-    /// One that does not answer, whose workers have not ended.
+    /// A zygote that does not respond and whose workers have not ended.
     silent: Option<Silent>,
-    /// Ticks in a row at which the zygote had not answered for too long.
+    /// Consecutive ticks at which the zygote had not responded for too long.
     silent_ticks: u32,
-    /// Zygotes that were killed and whose end is waited for.
+    /// Zygotes that were killed and whose end is awaited.
     ending: JoinSet<()>,
     /// No worker is forked any more.
     closing: bool,
     /// Every worker that has not ended, by slot.
     workers: HashMap<u32, Arc<WorkerInfo>>,
-    /// Successor to the worker that it replaces.
+    /// Maps a successor to the worker that it replaces.
     successors: HashMap<u32, u32>,
-    /// Workers to be replaced, and why, as soon as forks may be tried again: each of them once, since it is marked.
+    /// Workers to be replaced, and why, as soon as forks may be retried. Each is in the list once, because it is
+    /// marked.
     postponed: Vec<(u32, &'static str)>,
     next_slot: u32,
-    /// Workers in a row that ended before or soon after their boot.
+    /// Consecutive workers that ended before or soon after their boot.
     failures: u32,
-    /// Workers in a row that retired without having answered anything.
+    /// Consecutive workers that retired without having answered a request.
     fruitless: u32,
-    /// Some worker has been ready.
+    /// At least one worker has been ready.
     was_ready: bool,
-    /// The zygote to come. Starting one takes as long as the application boots, and time limits hold meanwhile.
+    /// The next zygote. Starting one takes as long as the application boots, and time limits are enforced in the
+    /// meantime.
     starting: JoinSet<Result<Zygote, StartError>>,
-    /// No fork before this.
+    /// No fork takes place before this time.
     pause_until: Instant,
-    /// Told once: the first worker is ready, or why it will not be.
+    /// Notified once: the first worker is ready, or why it will not be.
     first: Option<oneshot::Sender<Result<(), StartError>>>,
-    /// Whose stack the zygote looks at.
+    /// Requests whose stack was requested from the zygote.
     traced: Traced,
     jitter: Jitter,
     memory: memory::Schedule,
 }
 
 impl Supervisor {
-    /// Commands under way at once, per worker: each of them says Booted once, and Replace or Kill seldom.
+    /// Maximum number of commands in progress per worker: each sends Booted once, and Replace or Kill rarely.
     pub(crate) const COMMANDS: usize = 8;
     const LONGEST_TICK: Duration = Clock::PULSE;
-    /// Wait status of a worker that ended because it could not be put back (`SNAPSHOT_EXIT_RETIRED`, native/snapshot/snapshot.h).
+    /// Wait status of a worker that ended because it could not be restored (`SNAPSHOT_EXIT_RETIRED`,
+    /// native/snapshot/snapshot.h).
     const RETIRED: u32 = 75 << 8;
     const LONGEST_PAUSE: Duration = Duration::from_secs(5);
     /// A worker that ends sooner after its boot counts as one that failed to boot.
     const INFANCY: u64 = 1_000;
-    /// How long the last words of a worker that has ended may take.
+    /// How long reading the last output of an ended worker may take.
     const HEARING: Duration = Duration::from_millis(200);
-    /// How long a worker has for its script's own end; and how long the end of one that was killed may stay untold.
+    /// How long a worker may take for its shutdown functions, and how long the report of a killed worker's end may
+    /// take.
     const LAST_WORDS: Duration = Duration::from_secs(5);
 
-    /// `zygote` has said HELLO. `first` hears of the first worker.
+    /// Creates the supervisor of a `zygote` that has sent HELLO. `first` is notified of the first worker.
     pub(crate) fn new(
         shared: Arc<Shared>,
         scaler: Scaler,
@@ -130,7 +136,7 @@ impl Supervisor {
         &self.shared.options
     }
 
-    /// Runs until told to close.
+    /// Runs until the pool is closed.
     pub(crate) async fn run(mut self) {
         let limit = self.options().request_timeout.unwrap_or(Self::LONGEST_TICK * 10);
         let waiting = self.options().backlog_timeout;
@@ -213,7 +219,7 @@ impl Supervisor {
         }
     }
 
-    /// Decides how many workers there are to be, and ends idle ones that are too many.
+    /// Decides the number of workers, and ends idle ones that are too many.
     fn scale(&mut self) {
         if self.options().scaling.is_none() {
             return;
@@ -228,7 +234,7 @@ impl Supervisor {
             self.shared.want(wanted);
             debug!(before, wanted, "number of workers changed");
         }
-        // Those that boot may still be surplus when they are ready: until then nobody who is goes in their place.
+        // Booting workers may still be surplus when they are ready; until then no idle one is ended in their place.
         let surplus = self.living_of(WorkerInfo::has_booted).saturating_sub(wanted);
         if surplus > 0 {
             self.shared.end_idle(surplus);
@@ -250,7 +256,7 @@ impl Supervisor {
         }
     }
 
-    /// Forks as many workers as are missing, and the successors that are due, when the time for it has come.
+    /// Forks the missing workers and the due successors, unless forking is paused.
     fn fill(&mut self) {
         if Instant::now() < self.pause_until || self.closing {
             return;
@@ -274,7 +280,7 @@ impl Supervisor {
         }
     }
 
-    /// As many workers as may are being forked: more when the zygote has answered.
+    /// Returns whether the maximum number of forks is in progress; more follow when the zygote has responded.
     fn has_asked_enough(&self) -> bool {
         self.zygote.as_ref().is_some_and(|zygote| zygote.owed() >= Zygote::UNANSWERED)
     }
@@ -300,14 +306,14 @@ impl Supervisor {
         if self.shared.one_shot() {
             return missing.min((wanted * 2).saturating_sub(self.workers.len()));
         }
-        // Processes that a signal does not end (they wait for a disk that is gone) are not replaced without a bound.
+        // Processes that a signal does not end (blocked on a lost disk) are not replaced without a bound.
         let is_lost =
             |info: &&Arc<WorkerInfo>| info.is_given_up() || info.timed_out.load(Ordering::Relaxed);
         let lost = self.workers.values().filter(is_lost).count();
         missing.min((wanted * 2).saturating_sub(wanted - missing + lost))
     }
 
-    /// Workers that are there for requests to come. Of one-shot workers those that wait for their request.
+    /// Returns the number of workers for further requests; of one-shot workers those that wait for their request.
     fn living(&self) -> usize {
         self.living_of(|_| true)
     }
@@ -323,7 +329,7 @@ impl Supervisor {
             let fresh = |info: &&Arc<WorkerInfo>| !info.spent.load(Ordering::Relaxed);
             return self.workers.values().filter(going).filter(fresh).count();
         }
-        // A successor stands in for nobody until it is ready, or the worker that it replaces ends.
+        // A successor does not count until it is ready, or the worker that it replaces ends.
         let stands_by = |slot: &u32| {
             let replaced = self.successors.get(slot);
             replaced.and_then(|replaced| self.workers.get(replaced)).is_some_and(goes_on)
@@ -332,7 +338,7 @@ impl Supervisor {
         here.filter(|(slot, _)| !stands_by(slot)).count()
     }
 
-    /// Has one worker forked; false when the zygote is lost.
+    /// Forks one worker; returns `false` if the zygote is lost.
     fn fork(&mut self) -> bool {
         let slot = self.next_slot;
         self.next_slot = self.next_slot.wrapping_add(1).max(1);
@@ -370,7 +376,7 @@ impl Supervisor {
                     info.pid.store(pid, Ordering::Relaxed);
                     debug!(worker.pid = pid, slot, "worker forked");
                     if info.is_given_up() {
-                        // It was given up while the zygote did not answer.
+                        // It was given up while the zygote did not respond.
                         self.kill(&info);
                     }
                 }
@@ -404,7 +410,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker has ended.
+    /// Handles the end of a worker.
     fn exited(&mut self, slot: u32, status: u32) {
         let Some(info) = self.forget(slot) else { return };
         let told_to_end = info.told_to_end.load(Ordering::Relaxed);
@@ -429,7 +435,7 @@ impl Supervisor {
             self.shared.retired.fetch_add(1, Ordering::Relaxed);
             let shared = Arc::clone(&self.shared);
             let heard = async move {
-                // How many requests it answered, and why it retired, may still be on the way.
+                // The number of its answered requests and the reason of its retirement may still be in the socket.
                 if shared.clock.timeout(Self::HEARING, info.read_out()).await.is_err() {
                     debug!(worker.pid = pid, "somebody holds the socket of a retired worker");
                 }
@@ -450,20 +456,21 @@ impl Supervisor {
             self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::Crashed, &how));
             let lived = self.shared.now().saturating_sub(info.booted_at.load(Ordering::Relaxed));
             let booted = info.booted_at.load(Ordering::Relaxed) != 0;
-            // What a one-shot worker dies of is its request: its successor is as good as any.
+            // A one-shot worker dies of its request: its successor is not affected.
             if !booted || (lived < Self::INFANCY && !spent) {
                 self.pause();
             }
         }
     }
 
-    /// It was ready for so long that nothing is wrong when it ends: otherwise workers that leave at once would be forked without a pause.
+    /// Returns whether a worker was ready long enough for its end to be normal; otherwise workers that leave at once
+    /// would be forked without a pause.
     fn is_grown(&self, info: &WorkerInfo) -> bool {
         let booted_at = info.booted_at.load(Ordering::Relaxed);
         booted_at != 0 && self.shared.now().saturating_sub(booted_at) >= Self::INFANCY
     }
 
-    /// A worker could not be put back and has ended. That is no crash, unless none gets as far as an answer.
+    /// Handles a worker that could not be restored and has ended. This is no crash, unless none reaches a response.
     fn retired(&mut self, info: &WorkerInfo) {
         let requests = info.requests.load(Ordering::Relaxed);
         let reason = info.own_word().unwrap_or_else(|| "it did not say".to_owned());
@@ -479,7 +486,7 @@ impl Supervisor {
         let usual = u32::try_from(self.scaler.wanted()).unwrap_or(u32::MAX);
         if let Some(beyond) = self.fruitless.checked_sub(usual) {
             let pause = Self::pause_after(beyond);
-            // Before any worker was ready it is the start that fails, and says so.
+            // Before any worker was ready, the start fails and reports it.
             if self.was_ready {
                 warn!(
                     workers = self.fruitless,
@@ -491,13 +498,13 @@ impl Supervisor {
         }
     }
 
-    /// Waits before the next fork, longer each time in a row.
+    /// Pauses before the next fork, longer after each consecutive failure.
     fn pause(&mut self) {
         self.pause_until = Instant::now() + Self::pause_after(self.failures);
         self.failures += 1;
     }
 
-    /// How long to wait after so many failures before.
+    /// Returns the pause after this many failures.
     fn pause_after(failures: u32) -> Duration {
         const FIRST: Duration = Duration::from_millis(20);
         FIRST.saturating_mul(1 << failures.min(10)).min(Self::LONGEST_PAUSE)
@@ -561,7 +568,7 @@ impl Supervisor {
         }
     }
 
-    /// There is no such successor: the worker that it was to replace may be given another.
+    /// Handles the loss of a successor: the worker that it was to replace may get another.
     fn succeeds_nobody(&mut self, successor: u32) {
         if let Some(replaced) = self.successors.remove(&successor)
             && let Some(old) = self.workers.get(&replaced)
@@ -606,23 +613,23 @@ impl Supervisor {
         self.shared.infos.lock().expect("no holder panics").clear();
     }
 
-    /// Puts a worker on the list that `status()` reads.
+    /// Adds a worker to the list that `status()` reads.
     fn publish(&self, slot: u32, info: &Arc<WorkerInfo>) {
         let mut infos = self.shared.infos.lock().expect("no holder panics");
         infos.insert(slot, Arc::clone(info));
     }
 
-    /// A worker is no more.
+    /// Removes a worker.
     fn forget(&mut self, slot: u32) -> Option<Arc<WorkerInfo>> {
         self.shared.infos.lock().expect("no holder panics").remove(&slot);
         self.workers.remove(&slot)
     }
 }
 
-/// Why nobody can look where a worker is.
+/// The reason why no stack is available.
 const NO_ZYGOTE: &str = "the zygote is gone";
 
-/// The zygote's next word; pending for ever while there is none. Cancel safe.
+/// Returns the zygote's next event; pending forever without a zygote. Cancel safe.
 async fn next_event(zygote: &mut Option<Zygote>) -> Result<Event, Gone> {
     match zygote {
         Some(zygote) => zygote.next().await,
@@ -630,14 +637,14 @@ async fn next_event(zygote: &mut Option<Zygote>) -> Result<Event, Gone> {
     }
 }
 
-/// Waits until a new worker takes requests, then hands it to the pool.
+/// Waits until a new worker accepts requests, then adds it to the pool.
 async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
     let slot = worker.info.slot;
     let booting = async {
         loop {
             match worker.next().await {
                 Ok(Event::Hello { version: wire::VERSION, pid, .. }) => {
-                    // It may come before the zygote's SPAWNED, and a worker in use has a process id.
+                    // It may arrive before the zygote's SPAWNED, and a worker in use has a process id.
                     worker.info.pid.store(pid, Ordering::Relaxed);
                 }
                 Ok(Event::Ready) => return Ok(()),
@@ -669,7 +676,7 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
     }
 }
 
-/// Errs where a process of another user is hidden, and with it the memory that limits are about.
+/// Fails if a process of another user is hidden, because memory limits could not be enforced.
 pub(crate) fn must_see(options: &Options, pid: u32) -> Result<(), StartError> {
     if options.identity.is_none() || resident_bytes(pid).is_some() {
         return Ok(());
@@ -677,7 +684,8 @@ pub(crate) fn must_see(options: &Options, pid: u32) -> Result<(), StartError> {
     Err(StartError::Hidden { pid })
 }
 
-/// Spreads recycling: a small xorshift, seeded by the address-space layout and the process id. Nothing secret hangs on it.
+/// Spreads recycling with a small xorshift generator, seeded by the address-space layout and the process id. It need
+/// not be secure.
 #[derive(Debug)]
 struct Jitter {
     state: u64,
@@ -690,7 +698,7 @@ impl Jitter {
         Self { state: (seed ^ (u64::from(std::process::id()) << 32)) | 1 }
     }
 
-    /// A number from 0 to `bound - 1`.
+    /// Returns a number from 0 to `bound - 1`.
     fn below(&mut self, bound: u64) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

@@ -1,5 +1,5 @@
-//! What `std` cannot say safely: which descriptor a started program finds at number 3, as whom it runs, what ends it, what it may not do, how
-//! much a peer has read.
+//! System calls that `std` does not offer safely: descriptor 3 of a started program, its user, its parent-death
+//! signal, its restrictions, and the unread bytes of a socket.
 #![expect(
     unsafe_code,
     reason = "pre_exec runs between fork and exec; some system calls have no safe name"
@@ -22,7 +22,7 @@ use tokio::process::Command;
 use crate::identity::Identity;
 use crate::sandbox::Confinement;
 
-/// Has `command` start its program with `descriptor` as number 3, the place docs/internals/frames.md names.
+/// Starts the program of `command` with `descriptor` as number 3, as docs/internals/frames.md requires.
 pub(crate) fn give_descriptor_3(command: &mut Command, descriptor: OwnedFd) {
     let hook = move || {
         let raw = descriptor.as_raw_fd();
@@ -43,28 +43,31 @@ pub(crate) fn give_descriptor_3(command: &mut Command, descriptor: OwnedFd) {
     }
 }
 
-/// Whoever holds a pipe of ours as its output may open it again, as `/dev/stderr` or below /proc: others than the process do not get there.
+/// Mode of the pipes that are a process's output. It allows reopening them as `/dev/stderr` or below /proc, which
+/// other processes cannot reach.
 pub(crate) const PIPE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::WGRP).union(Mode::WOTH);
 
-/// Has the program that `command` starts run as somebody else, without any privilege. Called before [`end_with_thread`], whose signal the
-/// kernel forgets when a process changes its user (`commit_creds()`, kernel/cred.c), and before [`confine`].
+/// Starts the program of `command` as another user, without any privilege. Must be called before [`end_with_thread`],
+/// whose signal the kernel resets when a process changes its user (`commit_creds()`, kernel/cred.c), and before
+/// [`confine`].
 pub(crate) fn become_other(command: &mut std::process::Command, identity: &Identity) {
     let groups: Vec<Gid> = identity.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let (user, group) = (Uid::from_raw(identity.user), Gid::from_raw(identity.group));
     let hook = move || {
         for number in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-            // SAFETY: the child's output, which stays open; what is not open is refused by the calls.
+            // SAFETY: the child's output stays open; the calls reject a descriptor that is not open.
             let output = unsafe { BorrowedFd::borrow_raw(number) };
             let is_pipe = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode).is_fifo();
             if fstat(output).is_ok_and(is_pipe) {
-                // One that the server was given may be somebody else's: then it cannot be opened again, and is written to all the same.
+                // A pipe inherited by the server may belong to another user: then it cannot be reopened, but can
+                // still be written.
                 let _theirs = fchmod(output, PIPE_MODE).is_err();
             }
         }
         set_thread_groups(&groups)?;
         set_thread_res_gid(group, group, group)?;
         set_thread_res_uid(user, user, user)?;
-        // From root to another user all are lost, from one user to another none.
+        // The kernel drops all capabilities when root becomes another user, but none between two other users.
         let none = CapabilitySet::empty();
         set_capabilities(
             None,
@@ -79,12 +82,12 @@ pub(crate) fn become_other(command: &mut std::process::Command, identity: &Ident
     }
 }
 
-/// Has the program that `command` starts get `signal` when the *thread* that starts it ends (prctl(2), `PR_SET_PDEATHSIG`).
+/// Sends `signal` to the program of `command` when the *thread* that starts it ends (prctl(2), `PR_SET_PDEATHSIG`).
 pub(crate) fn end_with_thread(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
     let hook = move || {
         rustix::process::set_parent_process_death_signal(Some(signal))?;
-        // It may have ended before it could be asked about.
+        // The parent may have ended before the call.
         if rustix::process::getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
         }
@@ -96,7 +99,8 @@ pub(crate) fn end_with_thread(command: &mut Command, signal: Signal) {
     }
 }
 
-/// Has USR1 end nothing of the program that `command` starts: it asks the server for something, and may be sent to its whole control group.
+/// Makes the program of `command` ignore SIGUSR1, which is a request to the server and may be sent to its whole
+/// control group.
 pub(crate) fn ignore_usr1(command: &mut Command) {
     // SAFETY: signal(2) is async-signal-safe, and no handler is installed.
     let hook = || match unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) } {
@@ -109,20 +113,20 @@ pub(crate) fn ignore_usr1(command: &mut Command) {
     }
 }
 
-/// Has the program that `command` starts run confined, and all that it starts. Called after everything else that is done before exec.
+/// Starts the program of `command` confined, with all its children. Must be called after all other steps before exec.
 pub(crate) fn confine(command: &mut Command, confinement: Arc<Confinement>) {
     let hook = move || {
-        // Both of the following ask for it, where a process is not root.
+        // Both of the following require it, unless a process is root.
         set_no_new_privs(true)?;
         if let Some(rules) = &confinement.rules {
-            // SAFETY: landlock_restrict_self(2) takes a descriptor and flags, and looks at no memory of ours.
+            // SAFETY: landlock_restrict_self(2) takes a descriptor and flags, and accesses no memory.
             let done =
                 unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
             if done != 0 {
                 return Err(std::io::Error::last_os_error());
             }
         }
-        // It only makes system calls, too; its error holds a number.
+        // It only makes system calls as well; its error holds a number.
         seccompiler::apply_filter(&confinement.filter)
             .map_err(|_refused| std::io::Error::last_os_error())
     };
@@ -132,11 +136,11 @@ pub(crate) fn confine(command: &mut Command, confinement: Arc<Confinement>) {
     }
 }
 
-/// The version of Landlock that the kernel has; 0: none (`landlock_create_ruleset(2)`). Anything else that it says is an error: a filter
-/// that refuses the call (`EPERM`) does not mean that there is none.
+/// Returns the kernel's version of Landlock; 0 for none (`landlock_create_ruleset(2)`). All other results are errors:
+/// a filter that blocks the call (`EPERM`) does not mean that there is none.
 pub(crate) fn landlock_version() -> std::io::Result<i64> {
     const VERSION: u32 = 1; // LANDLOCK_CREATE_RULESET_VERSION
-    // SAFETY: with this flag the call takes no memory, and only returns a number.
+    // SAFETY: with this flag the call accesses no memory and only returns a number.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -155,14 +159,15 @@ pub(crate) fn landlock_version() -> std::io::Result<i64> {
     }
 }
 
-/// Has the runtime watch a descriptor for being readable.
+/// Registers a descriptor with the runtime for readability.
 pub(crate) fn watch(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd names the same open file until it is dropped, which is when the registration ends.
     let watched = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
     watched.map_err(|error| error.into_parts().1)
 }
 
-/// What was written to a Unix socket and not yet read by its peer: 0, or more than the bytes themselves (unix(7), `SIOCOUTQ`).
+/// Returns what was written to a Unix socket and not yet read by its peer: 0, or more than the bytes themselves
+/// (unix(7), `SIOCOUTQ`).
 pub(crate) fn unread(socket: impl AsFd) -> rustix::io::Result<i32> {
     const SIOCOUTQ: Opcode = 0x5411;
     // SAFETY: the kernel stores an int for this request (net/unix/af_unix.c, `unix_ioctl`), and changes nothing.

@@ -1,7 +1,7 @@
-//! The spans of a request in the pool: that it waits for a worker, and that PHP works on it. docs/guide/traces.md names them.
+//! The spans of a request in the pool: waiting for a worker, and PHP's work. docs/guide/traces.md names them.
 //!
 //! Invariants
-//! - Of a request that is not sampled nothing is made.
+//! - A request that is not sampled creates nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -12,19 +12,19 @@ use crate::exchange::Failure;
 use crate::info::WorkerInfo;
 use crate::{DispatchError, Model};
 
-/// It waits. To be dropped when it has a worker.
+/// Starts the span of waiting, to be dropped when the request has a worker.
 pub(crate) fn waits(context: &RequestContext) -> Option<Span> {
     context.trace.as_ref()?.begin("wait for worker")
 }
 
-/// It got none.
+/// Records that the request got no worker.
 pub(crate) fn waited_in_vain(span: &mut Option<Span>, why: &DispatchError) {
     if let Some(span) = span {
         span.fail("overloaded", why.to_string());
     }
 }
 
-/// PHP works on it.
+/// Starts the span of PHP's work.
 pub(crate) fn runs(
     context: &RequestContext,
     model: Model,
@@ -41,7 +41,7 @@ pub(crate) fn runs(
     Some(span)
 }
 
-/// PHP has answered.
+/// Records that PHP has responded.
 pub(crate) fn answered(span: &mut Span, worker: &WorkerInfo) {
     let since = worker.busy_since.load(Ordering::Relaxed);
     if since != 0 && worker.told_slow.load(Ordering::Relaxed) == since {
@@ -49,7 +49,7 @@ pub(crate) fn answered(span: &mut Span, worker: &WorkerInfo) {
     }
 }
 
-/// It has not.
+/// Records that PHP has failed.
 pub(crate) fn failed(span: &mut Span, failure: &Failure) {
     match failure {
         Failure::Died { pid, how } if how.is_empty() => {
@@ -65,7 +65,7 @@ pub(crate) fn failed(span: &mut Span, failure: &Failure) {
     }
 }
 
-/// The client did not wait for the answer.
+/// Records that the client disconnected.
 pub(crate) fn abandoned(span: &mut Span) {
     span.set("hearth.client_gone", true);
 }

@@ -1,10 +1,12 @@
-//! The CGI variables of a request (RFC 3875), as nginx's fastcgi.conf hands them to php-fpm, written straight into whatever carries them.
+//! The CGI variables of a request (RFC 3875), as nginx's fastcgi.conf passes them to php-fpm, written directly into
+//! their carrier.
 //!
 //! Invariants
-//! - Nothing a client sends can set a variable outside `HTTP_*`, `CONTENT_TYPE`, `CONTENT_LENGTH`, `QUERY_STRING` and its URL's own.
-//! - Field names of other than letters, digits and `-` are dropped, as nginx does: neither `X_Forwarded_For` nor `X.Forwarded.For`, whose
-//!   dots PHP makes underscores, must pass for `X-Forwarded-For`.
-//! - `Proxy` is dropped: `HTTP_PROXY` is what programs take their proxy from (CVE-2016-5385, "httpoxy").
+//! - No client input can set a variable outside `HTTP_*`, `CONTENT_TYPE`, `CONTENT_LENGTH`, `QUERY_STRING` and those
+//!   of its URL.
+//! - Field names with characters other than letters, digits and `-` are dropped, as nginx does. Neither
+//!   `X_Forwarded_For` nor `X.Forwarded.For`, whose dots PHP turns into underscores, may pass for `X-Forwarded-For`.
+//! - `Proxy` is dropped: programs read their proxy from `HTTP_PROXY` (CVE-2016-5385, "httpoxy").
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -22,12 +24,12 @@ use crate::context::{RequestContext, Scheme};
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const SOFTWARE: &str = concat!("hearth/", env!("CARGO_PKG_VERSION"));
 
-/// Takes variables in order.
+/// A receiver of variables in order.
 pub(crate) trait Sink {
-    /// A variable whose value is `length` bytes that `write` appends.
+    /// Adds a variable whose value is `length` bytes that `write` appends.
     fn pair_from(&mut self, name: &[u8], length: usize, write: impl FnOnce(&mut Vec<u8>));
 
-    /// A variable.
+    /// Adds a variable.
     fn pair(&mut self, name: &[u8], value: &[u8]) {
         self.pair_from(name, value.len(), |out| out.extend_from_slice(value));
     }
@@ -43,8 +45,9 @@ impl Sink for RequestWriter<'_> {
     }
 }
 
-/// Appends a REQUEST frame to `buffer`. `body`: the body's length in bytes when one follows, [`wire::NO_LENGTH`] when it is not known,
-/// `None` when there is none.
+/// Appends a REQUEST frame to `buffer`. `body` is the length of a following body in bytes, [`wire::NO_LENGTH`] if it
+/// is unknown,
+/// `None` if there is no body.
 pub(crate) fn write_request(
     buffer: &mut Vec<u8>,
     parts: &Parts,
@@ -54,7 +57,7 @@ pub(crate) fn write_request(
     write_frame(buffer, parts, context, body, &[])
 }
 
-/// Appends the REQUEST frame of a request that no client sent: one for the zygote, to warm up.
+/// Appends the REQUEST frame of a warm-up request for the zygote.
 pub(crate) fn write_warm_up(
     buffer: &mut Vec<u8>,
     parts: &Parts,
@@ -86,7 +89,7 @@ fn write_frame(
     frame.finish(body.is_none())
 }
 
-/// The protocol's number in a frame, and its name.
+/// Returns the protocol's number in a frame, and its name.
 fn protocol(version: Version) -> (u8, &'static str) {
     match version {
         Version::HTTP_10 | Version::HTTP_09 => (10, "HTTP/1.0"),
@@ -158,8 +161,8 @@ pub(crate) fn write_variables(
     write_fields(frame, parts, trace.is_some());
 }
 
-/// The header fields as `HTTP_*`; several of one name become one, as RFC 9110 section 5.3 joins them. `traced`: the client's `traceparent` is
-/// not the one that PHP is to see.
+/// Writes the header fields as `HTTP_*`; several of one name are joined as in RFC 9110 section 5.3. `traced` means
+/// that PHP must not see the client's `traceparent`.
 fn write_fields(frame: &mut impl Sink, parts: &Parts, traced: bool) {
     if let (None, Some(authority)) = (parts.headers.get(HOST), parts.uri.authority()) {
         frame.pair(b"HTTP_HOST", authority.as_str().as_bytes()); // RFC 9113 section 8.3.1
@@ -184,7 +187,7 @@ fn write_fields(frame: &mut impl Sink, parts: &Parts, traced: bool) {
     }
 }
 
-/// Whether PHP may see a field: see the invariants above.
+/// Returns whether PHP may see a field: see the invariants above.
 pub(crate) fn reaches_php(name: &HeaderName) -> bool {
     name != "proxy"
         && name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -197,13 +200,14 @@ fn write_joined(frame: &mut impl Sink, variable: &[u8], parts: &Parts, name: &He
     frame.pair(variable, &joined);
 }
 
-/// Formats addresses and numbers without allocating. `core::fmt` would cost a tenth of all that the server does for a request.
+/// Formats addresses and numbers without allocating. `core::fmt` would cost a tenth of all the server's work for a
+/// request.
 struct Number {
     place: [u8; 48],
 }
 
 impl Number {
-    /// An IPv4 address by hand, an IPv6 address as RFC 5952 writes it.
+    /// Writes an IPv4 address, or an IPv6 address as in RFC 5952.
     fn of_ip(&mut self, ip: IpAddr) -> &[u8] {
         let length = match ip {
             IpAddr::V4(ip) => {

@@ -1,9 +1,10 @@
-//! One worker process as the server hears it: its socket, its buffers, its board.
+//! The server's side of one worker process: its socket, its buffers, its shared counters.
 //!
 //! Invariants
-//! - Frames come out in the order they were sent; log lines and events go their own way and never reach a caller.
-//! - A worker's buffer grows only to the frame that is arriving: at most `wire::MAX_PAYLOAD` and a header. A zygote's holds also what it
-//!   says while it is written to: an answer for each frame, and its log lines.
+//! - Frames are returned in the order they were sent; log lines and events are handled separately and never reach a
+//!   caller.
+//! - A worker's buffer grows only to the frame being received: at most `wire::MAX_PAYLOAD` and a header. A zygote's
+//!   buffer also holds what it sends while it is written to: a response for each frame, and its log lines.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,10 +29,10 @@ use crate::memory::SnapshotMemory;
 use crate::{events, output};
 
 const READ_AHEAD: usize = 16 * 1024;
-/// Header fields that a front adds to an answer: room for them costs less than growing the map.
+/// Number of header fields that a front adds to a response: reserving them is cheaper than growing the map.
 const FRONTS_OWN: usize = 6;
 
-/// What a worker says to its pool.
+/// An event from a worker or zygote.
 #[derive(Debug)]
 pub(crate) enum Event {
     Hello { version: u16, pid: u32, php_version: String },
@@ -46,21 +47,21 @@ pub(crate) enum Event {
     Stack { pid: u32, stack: String, why: String },
 }
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// The reason phrase when it is not the standard one.
+    /// The reason phrase if it is not the standard one.
     pub(crate) reason: Option<Bytes>,
 }
 
-/// Why no more events come.
+/// The reason why no more events arrive.
 #[derive(Debug)]
 pub(crate) enum Gone {
-    /// The process closed its socket, most likely by ending.
+    /// The process closed its socket, most likely by exiting.
     Closed,
-    /// It sent what is no frame.
+    /// It sent an invalid frame.
     Malformed(Malformed),
 }
 
@@ -82,7 +83,7 @@ impl FrameReader {
         Self { buffer: BytesMut::new(), sender }
     }
 
-    /// The next event that has arrived whole, without reading from the socket.
+    /// Returns the next complete event in the buffer, without reading from the socket.
     pub(crate) fn buffered(&mut self, info: &WorkerInfo) -> Result<Option<Event>, Malformed> {
         loop {
             let Some(header) = wire::peek(&self.buffer, self.sender)? else { return Ok(None) };
@@ -129,7 +130,7 @@ impl FrameReader {
         }
     }
 
-    /// The next event. Cancel safe: what has arrived stays in the buffer.
+    /// Returns the next event. Cancel safe: received bytes stay in the buffer.
     pub(crate) fn poll_next(
         &mut self,
         stream: &mut UnixStream,
@@ -147,7 +148,7 @@ impl FrameReader {
         }
     }
 
-    /// Reads more behind what is buffered, without looking at it. Zero at the end. Cancel safe.
+    /// Reads more bytes into the buffer, without parsing them. Returns zero at the end. Cancel safe.
     pub(crate) fn poll_read(
         &mut self,
         stream: &mut UnixStream,
@@ -165,7 +166,8 @@ impl FrameReader {
     }
 }
 
-/// A response head as `http` types; values share the frame's memory. Fields that HTTP does not allow are left out.
+/// Converts a response head to `http` types; values share the frame's memory. Fields that HTTP does not allow are
+/// dropped.
 fn build_head(head: &wire::ResponseHead<'_>, payload: &Bytes) -> Result<Head, Malformed> {
     let status = StatusCode::from_u16(head.status)
         .map_err(|_out_of_range| Malformed::Payload("status out of range"))?;
@@ -184,7 +186,7 @@ fn build_head(head: &wire::ResponseHead<'_>, payload: &Bytes) -> Result<Head, Ma
     Ok(Head { status, headers, reason })
 }
 
-/// A file without a name, in memory where possible.
+/// Creates a file without a name, in memory if possible.
 fn nameless_file() -> io::Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let open = |folder: &Path| rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
@@ -192,7 +194,8 @@ fn nameless_file() -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Where a worker counts the requests it has taken, and what it does with connections of databases (docs/internals/frames.md, "The board").
+/// The shared counters of a worker: its requests and its database connections (docs/internals/frames.md, "The
+/// board").
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) file: OwnedFd,
@@ -201,7 +204,7 @@ pub(crate) struct Board {
 impl Board {
     pub(crate) fn new() -> io::Result<Self> {
         let file = match rustix::fs::memfd_create("hearth-board", MemfdFlags::CLOEXEC) {
-            // A sandbox may refuse the call. `snapshot` cannot run without it; the other models can.
+            // A sandbox may block the call. `snapshot` cannot run without it; the other models can.
             Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => nameless_file()?,
             file => file?,
         };
@@ -209,7 +212,7 @@ impl Board {
         Ok(Self { file })
     }
 
-    /// What the worker says of connections that it keeps. Nothing where it keeps none.
+    /// Returns the worker's statistics about kept connections.
     pub(crate) fn databases(&self) -> DatabaseStatus {
         let mut bytes = vec![0; BOARD];
         match rustix::io::pread(&self.file, &mut bytes, 0) {
@@ -218,7 +221,7 @@ impl Board {
         }
     }
 
-    /// The snapshot that the worker has taken, if any.
+    /// Returns the snapshot that the worker has taken, if any.
     pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
         let mut words = [0; 16];
         let read = rustix::io::pread(&self.file, &mut words, 16);
@@ -227,35 +230,35 @@ impl Board {
         (matches!(read, Ok(16)) && bytes > 0).then_some(SnapshotMemory { bytes, shared_bytes })
     }
 
-    /// It ended in good order, and of itself.
+    /// Returns whether it ended by itself and normally.
     pub(crate) fn is_left(&self) -> bool {
         let mut word = [0; 8];
         matches!(rustix::io::pread(&self.file, &mut word, 8), Ok(8))
             && u64::from_le_bytes(word) == 1
     }
 
-    /// How many REQUEST frames the worker has taken.
+    /// Returns how many REQUEST frames the worker has started.
     fn taken(&self) -> u64 {
         let mut count = [0; 8];
         match rustix::io::pread(&self.file, &mut count, 0) {
             Ok(8) => u64::from_le_bytes(count),
-            _ => u64::MAX, // cannot be; if it is, nothing is sent twice
+            _ => u64::MAX, // impossible; if it occurs, nothing is sent twice
         }
     }
 }
 
-/// A worker's socket. Whoever holds it may talk to the worker.
+/// A worker's socket, owned by at most one exchange at a time.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) info: Arc<WorkerInfo>,
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
     board: Arc<Board>,
-    /// REQUEST frames of which some byte has been written.
+    /// Number of REQUEST frames of which at least one byte was written.
     pub(crate) sent: u64,
-    /// It reads the next request at once; else it cleans up first.
+    /// It reads the next request at once; otherwise it cleans up first.
     pub(crate) ready: bool,
-    /// Bytes on their way to the worker; kept to reuse the memory.
+    /// Bytes to write to the worker; kept to reuse the memory.
     pub(crate) outgoing: Vec<u8>,
 }
 
@@ -272,12 +275,12 @@ impl Worker {
         }
     }
 
-    /// Whether it has begun the last request written to it. Asked when it has gone.
+    /// Returns whether it has started the last request written to it. Used when it has gone.
     pub(crate) fn has_taken_the_last(&self) -> bool {
         self.board.taken() >= self.sent
     }
 
-    /// Drops what an unusually large request made its buffer grow to.
+    /// Frees buffer memory that an unusually large request needed.
     pub(crate) fn give_back_memory(&mut self) {
         const KEPT: usize = 64 * 1024;
         if self.outgoing.capacity() > KEPT {
@@ -293,7 +296,7 @@ impl Worker {
         self.reader.poll_next(&mut self.stream, &self.info, cx)
     }
 
-    /// The next event. Cancel safe.
+    /// Returns the next event. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Event, Gone> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }

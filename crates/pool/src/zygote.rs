@@ -1,11 +1,13 @@
 //! The zygote: the process that starts PHP once, boots the application in some models, and forks every worker.
 //!
 //! Invariants
-//! - It is ready when it has said HELLO: PHP has started, and where the zygote boots the application, that is booted and warm.
-//! - What it is told arrives whole and in order; what it says is read as frames and nothing else.
-//! - The server never waits until the zygote reads: a frame that does not fit its socket is refused, and its sender tries again later.
-//! - It answers every SPAWN and TRACE, in order: how long it has owed an answer says whether it still runs.
-//! - When its socket closes it ends its workers and itself: no PHP outlives the server.
+//! - It is ready when it has sent HELLO: PHP has started, and if the zygote boots the application, that is booted and
+//!   warm.
+//! - Commands to it arrive complete and in order; its output is parsed as frames only.
+//! - The server never waits for the zygote to read: a frame that does not fit its socket is rejected, and its sender
+//!   retries later.
+//! - It responds to every SPAWN and TRACE, in order: how long it has owed a response shows whether it still runs.
+//! - When its socket closes it ends its workers and itself: no PHP process outlives the server.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -41,20 +43,20 @@ pub(crate) struct Zygote {
     child: Child,
     socket: UnixStream,
     reader: FrameReader,
-    /// For its own log lines; not a worker.
+    /// For its own log lines; it is not a worker.
     info: Arc<WorkerInfo>,
     pub(crate) php_version: String,
     output: tokio::task::JoinSet<()>,
     /// It runs as another user.
     is_other: bool,
     clock: Arc<Clock>,
-    /// SPAWN and TRACE frames that it has not answered, the oldest first.
+    /// SPAWN and TRACE frames without a response yet, the oldest first.
     owed: VecDeque<Owed>,
-    /// When it sent an event last, or was asked when it owed nothing; on the pool's clock.
+    /// When it last sent an event, or was asked while it owed nothing; on the pool's clock.
     heard_at: u64,
 }
 
-/// What the zygote is to answer.
+/// A response that the zygote owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owed {
     /// SPAWN of this slot: SPAWNED or FAILED.
@@ -67,7 +69,7 @@ enum Owed {
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) frames: UnixStream,
-    /// The same end again, for whoever learns that the worker has ended.
+    /// A duplicate of the same end, to shut it down when the worker has ended.
     pub(crate) hang_up: OwnedFd,
     pub(crate) stdout: tokio::net::unix::pipe::Receiver,
     pub(crate) stderr: tokio::net::unix::pipe::Receiver,
@@ -75,12 +77,13 @@ pub(crate) struct Ends {
 }
 
 impl Zygote {
-    /// Exit status (`EX_CONFIG`) of a zygote whose application cannot be forked once it has booted.
+    /// Exit status (`EX_CONFIG`) of a zygote whose application cannot be forked after booting.
     const UNFIT: i32 = 78;
-    /// Exit status of a zygote whose script ended before it took a request.
+    /// Exit status of a zygote whose script ended before it accepted a request.
     const ENDED_EARLY: i32 = 255;
 
-    /// SPAWN frames that may wait for an answer: their descriptors count against the limit of open files until it has read them.
+    /// Maximum number of unanswered SPAWN frames: their descriptors count against the limit of open files until it
+    /// has read them.
     pub(crate) const UNANSWERED: usize = 64;
 
     /// Starts the program and waits for its HELLO.
@@ -160,7 +163,7 @@ impl Zygote {
         }
     }
 
-    /// Its HELLO, as it should be. What it is to warm up with is written meanwhile: neither side waits for the other.
+    /// Reads its HELLO. The warm-up requests are written concurrently, so that neither side blocks.
     async fn first_word(&mut self, warm_up: &[u8]) -> Result<Event, Gone> {
         let mut rest = warm_up;
         let word = std::future::poll_fn(|cx| {
@@ -168,7 +171,7 @@ impl Zygote {
                 match Pin::new(&mut self.socket).poll_write(cx, rest) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
-                    // It has gone: what it said before that is still to be read.
+                    // It has gone; what it sent before is still to be read.
                     Poll::Ready(Err(_closed)) => rest = &[],
                 }
             }
@@ -182,7 +185,7 @@ impl Zygote {
         }
     }
 
-    /// Why it did not come to its HELLO.
+    /// Returns why it did not send HELLO.
     async fn failed(mut self, why: &str, options: &Options, program: String) -> StartError {
         const PATIENCE: Duration = Duration::from_millis(500);
         let status = if why.is_empty() {
@@ -196,13 +199,13 @@ impl Zygote {
         match code {
             Some(Self::UNFIT) if boots => StartError::Unfit { why: output },
             Some(Self::ENDED_EARLY) if boots => StartError::Boot { output },
-            // It runs, and PHP starts in no time: it is the application that takes so long.
+            // It still runs, and PHP starts quickly: the application is slow.
             None if boots && !why.is_empty() => StartError::Boot { output },
             _ => StartError::Zygote { program, output },
         }
     }
 
-    /// What it printed before it ended.
+    /// Returns what it printed before it ended.
     async fn last_words(mut self, why: &str) -> String {
         const PATIENCE: Duration = Duration::from_millis(500);
         let reading = async { while self.output.join_next().await.is_some() {} };
@@ -215,7 +218,7 @@ impl Zygote {
         if parts.is_empty() { "it printed nothing".to_owned() } else { parts.join("\n") }
     }
 
-    /// The next thing the zygote says. Cancel safe.
+    /// Returns the zygote's next event. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Event, Gone> {
         let event =
             std::future::poll_fn(|cx| self.reader.poll_next(&mut self.socket, &self.info, cx))
@@ -233,26 +236,26 @@ impl Zygote {
         }
     }
 
-    /// How many frames wait for their answer.
+    /// Returns how many frames wait for their response.
     pub(crate) fn owed(&self) -> usize {
         self.owed.len()
     }
 
-    /// For how long it has said nothing although it owes an answer, in time that the server ran.
+    /// Returns how long it has sent nothing although it owes a response, in time that the server ran.
     pub(crate) fn silence(&self) -> Duration {
         if self.owed.is_empty() { Duration::ZERO } else { self.clock.since(self.heard_at) }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.info.pid()
     }
 
-    /// Has a worker forked; SPAWNED or FAILED will name `slot`.
+    /// Forks a worker; SPAWNED or FAILED will name `slot`.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock): it has not read enough of the frames before; nothing was sent. So it is with
-    /// [`Zygote::kill`] and [`Zygote::trace`].
+    /// [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock): it has not read enough of the earlier frames, and
+    /// nothing was sent. The same applies to [`Zygote::kill`] and [`Zygote::trace`].
     pub(crate) fn spawn(&mut self, slot: u32) -> std::io::Result<Ends> {
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
@@ -286,14 +289,14 @@ impl Zygote {
         })
     }
 
-    /// Signals a worker; nothing happens when it has ended already.
+    /// Signals a worker; does nothing if it has already ended.
     pub(crate) fn kill(&mut self, pid: u32, signal: Signal) -> std::io::Result<()> {
         let mut frame = Vec::new();
         wire::send::kill(&mut frame, pid, signal.as_raw().unsigned_abs());
         self.send(&frame, &[])
     }
 
-    /// Asks where a worker's PHP code is; one [`crate::worker::Event::Stack`] answers.
+    /// Requests a worker's PHP stack; one [`crate::worker::Event::Stack`] responds.
     pub(crate) fn trace(&mut self, pid: u32) -> std::io::Result<()> {
         let mut frame = Vec::new();
         wire::send::trace(&mut frame, pid);
@@ -302,7 +305,7 @@ impl Zygote {
         Ok(())
     }
 
-    /// Has it owe an answer, so that [`Zygote::silence`] tells whether it runs: no worker has this process id.
+    /// Makes it owe a response, so that [`Zygote::silence`] shows whether it runs: no worker has this process id.
     pub(crate) fn ping(&mut self) {
         if self.owed.is_empty()
             && let Err(error) = self.trace(NO_WORKER)
@@ -318,8 +321,8 @@ impl Zygote {
         self.owed.push_back(owed);
     }
 
-    /// Writes a frame; the descriptors travel with its first byte. The kernel takes a frame as short as these whole or not at all
-    /// (`unix_stream_sendmsg()`, `net/unix/af_unix.c`).
+    /// Writes a frame; the descriptors are sent with its first byte. The kernel accepts a frame this short completely
+    /// or not at all (`unix_stream_sendmsg()`, `net/unix/af_unix.c`).
     fn send(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -338,9 +341,10 @@ impl Zygote {
         }
     }
 
-    /// Has it end its workers and itself; kills it when it does not.
+    /// Ends its workers and itself; kills it if it does not end.
     pub(crate) async fn end(mut self, patience: Duration) {
-        // Killed, it may still be in a system call that nothing interrupts, or in a frozen control group: then its end is not waited for.
+        // After SIGKILL it may still be in an uninterruptible system call, or in a frozen control group: then its end
+        // is not awaited.
         const AFTER_KILL: Duration = Duration::from_secs(1);
         drop(self.socket);
         if tokio::time::timeout(patience, self.child.wait()).await.is_ok() {
@@ -386,7 +390,7 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
     arguments
 }
 
-/// What a zygote that boots the application answers for itself first, as frames.
+/// Returns the warm-up requests of a zygote that boots the application, as frames.
 fn warm_up_frames(options: &Options) -> Vec<u8> {
     let mut frames = Vec::new();
     if options.model.boots_in_zygote() {
@@ -443,7 +447,7 @@ mod tests {
         Arc::new(Clock::new())
     }
 
-    /// More frames than the socket has room for, and for their answers.
+    /// More frames than the socket has room for, and for their responses.
     #[tokio::test]
     async fn a_zygote_that_is_asked_much_at_once_answers_all_of_it() {
         const FRAMES: u32 = 3_000;
@@ -454,7 +458,7 @@ mod tests {
             while answered < FRAMES {
                 while asked < FRAMES {
                     let frame = asked + 1;
-                    // A worker whose socket is closed ends by itself.
+                    // A worker whose socket is closed exits by itself.
                     let sent = if frame % 50 == 0 {
                         zygote.spawn(frame).map(drop)
                     } else {

@@ -10,7 +10,7 @@ use crate::calls::{Done, DoneCall, ExecuteCall, Executor, LetGoCall, User};
 use crate::cookies::Jar;
 use crate::engine::Engine;
 use crate::error::Refused;
-use crate::flight::Flight;
+use crate::in_flight::InFlight;
 use crate::request::Spec;
 use crate::settings::Group;
 use crate::target::Target;
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn hearth_engine_stop(
 }
 
 /// # Safety
-/// `engine`: NULL or a handle, which nobody uses afterwards.
+/// `engine`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_engine_free(engine: *mut Engine) {
     if !engine.is_null() {
@@ -276,6 +276,6 @@ pub unsafe extern "C" fn hearth_engine_get(
         let settings = engine.settings()?;
         let spec = Spec::new(settings, Some(target));
         let done = callback.map(|callback| Done(callback, User(user)));
-        engine.launch(Flight::new(Arc::new(spec), None, done, None, None)).map(drop)
+        engine.launch(InFlight::new(Arc::new(spec), None, done, None, None)).map(drop)
     })
 }

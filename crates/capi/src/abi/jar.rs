@@ -18,7 +18,7 @@ pub unsafe extern "C" fn hearth_jar_new(jar: *mut *mut Jar) -> c_int {
 }
 
 /// # Safety
-/// `jar`: NULL or a handle, which nobody uses afterwards.
+/// `jar`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_jar_free(jar: *mut Jar) {
     // SAFETY: the caller's promise.

@@ -34,7 +34,7 @@ pub unsafe extern "C" fn hearth_mail_new(engine: *mut Engine, mail: *mut *mut Ma
 }
 
 /// # Safety
-/// `mail`: NULL or a handle, which nobody uses afterwards.
+/// `mail`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_free(mail: *mut Mail) {
     // SAFETY: the caller's promise.
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn hearth_mail_set_sender(
 ) -> c_int {
     let set = |draft: &mut Draft, text: &str| {
         draft.sender = match text.trim() {
-            "" | "<>" => Sender::Nobody,
+            "" | "<>" => Sender::Null,
             text => Sender::Other(Address::parse(text)?),
         };
         Ok(())

@@ -15,7 +15,7 @@ use crate::calls::{
 use crate::cookies::Jar;
 use crate::engine::Engine;
 use crate::error::{Refused, Status};
-use crate::flight::Kept;
+use crate::in_flight::Kept;
 use crate::request::{Extras, Payload, Request};
 use crate::response::Response;
 use crate::settings::Group;
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn hearth_request_new(
 }
 
 /// # Safety
-/// `request`: NULL or a handle, which nobody uses afterwards.
+/// `request`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_free(request: *mut Request) {
     // SAFETY: the caller's promise.
@@ -504,10 +504,10 @@ pub unsafe extern "C" fn hearth_request_start(
 pub unsafe extern "C" fn hearth_request_abort(request: *mut Request) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        if let Some(flight) = unsafe { handle(request) }?.under_way()
-            && flight.is_ours()
+        if let Some(in_flight) = unsafe { handle(request) }?.under_way()
+            && in_flight.is_ours()
         {
-            flight.abort();
+            in_flight.abort();
         }
         Ok(())
     })
@@ -519,10 +519,10 @@ pub unsafe extern "C" fn hearth_request_abort(request: *mut Request) -> c_int {
 pub unsafe extern "C" fn hearth_request_resume(request: *mut Request) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        if let Some(flight) = unsafe { handle(request) }?.under_way()
-            && flight.is_ours()
+        if let Some(in_flight) = unsafe { handle(request) }?.under_way()
+            && in_flight.is_ours()
         {
-            flight.resume();
+            in_flight.resume();
         }
         Ok(())
     })

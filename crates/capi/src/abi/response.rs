@@ -35,7 +35,7 @@ pub unsafe extern "C" fn hearth_response_keep(response: *const Response) -> *mut
 }
 
 /// # Safety
-/// NULL or a handle, which nobody uses afterwards.
+/// NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_free(response: *mut Response) {
     // SAFETY: the caller's promise.

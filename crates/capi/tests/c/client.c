@@ -302,7 +302,7 @@ static void cookies_are_kept_by_object_and_by_jar(void) {
     CHECK_EQ(hearth_jar_new(&copy), HEARTH_OK);
     CHECK_EQ(hearth_jar_load(copy, text, HEARTH_TEXT), HEARTH_OK);
     hearth_text_free(text);
-    /* For all of a suffix nobody sets one, where the machine has the list of them. */
+    /* No cookie is accepted for a whole suffix, if the machine has the list of them. */
     CHECK_EQ(
         hearth_jar_add(jar, "http://shop.co.uk/", HEARTH_TEXT, "a=1; Domain=co.uk", HEARTH_TEXT),
         HEARTH_INVALID);
@@ -841,7 +841,7 @@ static void a_silent_server_is_left_in_time(void) {
     CHECK(now() - began > 149 && now() - began < 20000);
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_CONNECT_TIMEOUT);
     hearth_response_free(response);
-    /* In the middle of a body that nobody reads. */
+    /* In the middle of an unread body. */
     struct stream stream = {.total = 100000000};
     hearth_request *made = request("POST", at("http", "/silent-body"), "timeout=200");
     CHECK_EQ(
@@ -1063,7 +1063,7 @@ static void stop_ends_thousands_at_once(void) {
         CHECK_EQ(stopped_ones, 5000);
         CHECK_EQ(
             hearth_engine_get(own, at("http", "/ok"), HEARTH_TEXT, counted, NULL), HEARTH_STATE);
-        /* It can begin anew, and a stop with nothing to wait for is quick. */
+        /* It can start again, and a stop with nothing to wait for is quick. */
         CHECK_EQ(hearth_engine_start(own), HEARTH_OK);
         answered_ones = 0;
         for (int i = 0; i < 300; i++) {

@@ -229,7 +229,7 @@ static void encodings_are_asked_for_by_name(void) {
     response = get("/echo", "accept_encoding=gzip,accept_compression=0");
     CHECK(!contains(hearth_response_body(response), "accept-encoding"));
     hearth_response_free(response);
-    /* Whoever sends another than was asked for is understood. */
+    /* Another encoding than was asked for is decoded. */
     response = get("/zstd", "accept_encoding=gzip");
     CHECK_TEXT(hearth_response_body(response), "the text that was compressed\n");
     hearth_response_free(response);
@@ -252,7 +252,7 @@ struct loop {
     unsigned first, last;
     int closed, ends;
     pthread_t thread;
-    atomic_int asked, refused, released, running, at_once, elsewhere, done;
+    atomic_int asked, refused, released, running, at_once, on_other_threads, done;
 };
 
 static int execute(void *user, hearth_run run, void *work) {
@@ -293,7 +293,7 @@ static void *run_loop(void *user) {
 }
 
 static void enter(struct loop *loop) {
-    loop->elsewhere += !pthread_equal(pthread_self(), loop->thread);
+    loop->on_other_threads += !pthread_equal(pthread_self(), loop->thread);
     loop->at_once += loop->running++ > 0;
 }
 
@@ -338,7 +338,7 @@ static void callbacks_run_where_the_program_wants(void) {
     CHECK_EQ(hearth_engine_stop(own, 20000, &forced), HEARTH_OK);
     CHECK_EQ(forced, 0);
     CHECK_EQ(loop.done, 301);
-    CHECK_EQ(loop.elsewhere, 0);
+    CHECK_EQ(loop.on_other_threads, 0);
     CHECK_EQ(loop.at_once, 0);
     CHECK(loop.asked > 0 && loop.refused == 0);
 
@@ -349,7 +349,7 @@ static void callbacks_run_where_the_program_wants(void) {
     pthread_mutex_unlock(&loop.mutex);
     CHECK_EQ(pthread_join(loop.thread, NULL), 0);
     loop.thread = pthread_self();
-    loop.asked = loop.elsewhere = 0;
+    loop.asked = loop.on_other_threads = 0;
     CHECK_EQ(hearth_engine_start(own), HEARTH_OK);
     for (int i = 0; i < 50; i++) {
         CHECK_EQ(
@@ -357,7 +357,7 @@ static void callbacks_run_where_the_program_wants(void) {
     }
     CHECK_EQ(hearth_engine_stop(own, 20000, &forced), HEARTH_OK);
     CHECK_EQ(loop.done, 351);
-    CHECK_EQ(loop.elsewhere, 50);
+    CHECK_EQ(loop.on_other_threads, 50);
     CHECK_EQ(loop.at_once, 0);
     CHECK_EQ(loop.asked, 1);
     CHECK_EQ(loop.released, 0);
@@ -673,7 +673,7 @@ static void a_proxy_over_tls_has_certificates_of_its_own(void) {
         CHECK_EQ(hearth_request_set_options(made, proxy, HEARTH_TEXT), HEARTH_OK);
         int good = kind == 1 || kind == 3 || kind == 4;
         switch (kind) {
-        case 0: /* nobody is believed but the system's authorities */
+        case 0: /* only the system's authorities are trusted */
             break;
         case 1:
             snprintf(text, sizeof text, "proxy_cainfo=%s/server.pem", folder);

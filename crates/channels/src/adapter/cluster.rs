@@ -1,141 +1,144 @@
-//! Which other nodes live, what is missing of what they told, and when to say what: packets and the time in, decisions out.
+//! Tracks the other nodes: which are alive, which of their updates are missing, and when to send. Takes packets and
+//! the time, returns decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Options;
-use super::packet::{Header, Packet, Record, Told};
-use super::way::Way;
+use super::outbox::Outbox;
+use super::packet::{Header, Packet, PacketUpdate, Record};
 use crate::moment::Moment;
-use crate::peers::{NodeId, Origin};
+use crate::nodes::{NodeId, Origin};
 
-/// What this node does with what it hears.
+/// Applies updates from other nodes to the channels of this node.
 pub(super) trait Local {
-    /// News of an application.
-    fn hear(&mut self, from: Origin, app: &str, told: &Told<'_>, now: Moment);
-    /// All of this round was heard: what is older is not any more.
-    fn settle(&mut self, from: Origin, now: Moment);
-    /// A node is gone.
+    /// Applies one update of an application.
+    fn apply_remote(&mut self, from: Origin, app: &str, update: &PacketUpdate<'_>, now: Moment);
+    /// Removes state of `from.node` that it did not publish in the round `from.round`.
+    fn end_round(&mut self, from: Origin, now: Moment);
+    /// Removes all state of a node that is gone.
     fn forget(&mut self, node: NodeId, now: Moment);
-    /// Tells everything, into the [`Way`].
-    fn tell_all(&mut self, now: Moment);
-    /// Could all of the last packet be heard? Not when nobody can say whether an application exists that it tells of.
-    fn has_heard_all(&self) -> bool {
+    /// Publishes the whole state of this node into the [`Outbox`].
+    fn publish_state(&mut self, now: Moment);
+    /// Returns `false` if the last packet contained updates of an application that could not be looked up.
+    fn is_resolved(&self) -> bool {
         true
     }
 }
 
-/// A round that another node asks for waits this long after the last one began: it serves all who asked meanwhile.
+/// Minimum time between two rounds. One round serves all nodes that asked for it in between.
 const ROUNDS_APART: Duration = Duration::from_secs(1);
 
-/// After so long without the round that was asked for it is asked for again.
+/// Time after which an unanswered request for a round is repeated.
 const ASK_AGAIN: Duration = Duration::from_secs(3);
 
-/// So long a node that is gone is remembered: its last packets may still be on their way, or come again.
-const PAST: Duration = Duration::from_mins(10);
+/// How long a removed node is remembered. Its last packets may still be on their way or be repeated.
+const FORMER_NODE_LIFETIME: Duration = Duration::from_mins(10);
 
-/// A new node takes its part after so long even when it could not hear everything.
-const JOIN_AT_LAST: Duration = Duration::from_secs(10);
+/// A new node becomes ready after this time even if it has not received the state of all others.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// So long after a node has said that it reports all others know: nodes that start together do not all think that they are the only one.
+/// Time between announcing readiness and the assumption that all others know it. Without it, nodes that start
+/// together would all report.
 const ANNOUNCED: Duration = Duration::from_millis(500);
 
-/// What this node knows of the others.
+/// The state of the other nodes as this node knows it.
 #[derive(Debug)]
 pub struct Cluster {
-    way: Arc<Way>,
+    outbox: Arc<Outbox>,
     options: Options,
     nodes: BTreeMap<NodeId, Node>,
-    past: BTreeMap<NodeId, Past>,
+    former: BTreeMap<NodeId, FormerNode>,
     began: Moment,
-    /// It reports, and says so.
+    /// This node reports channel events, and announces that in its beats.
     ready: bool,
-    /// Since when.
+    /// When `ready` became true.
     since: Moment,
-    /// All others know that it does.
+    /// All other nodes know that this node is ready.
     open: bool,
     next_beat: Moment,
-    /// Since when the broker cannot be reached.
+    /// When the connection to the broker was lost.
     blind: Option<Moment>,
     round: u32,
     round_began: Option<Moment>,
-    /// Somebody needs everything from the beginning.
-    wanted: bool,
+    /// Another node needs the whole state.
+    state_requested: bool,
     report: Report,
 }
 
-/// Another node.
+/// One other live node.
 #[derive(Debug)]
 struct Node {
     heard: Moment,
-    /// The number of the next packet.
+    /// Number of the next expected packet.
     next: u64,
-    /// In which round it tells.
+    /// The round to which the node's updates belong.
     round: u32,
-    telling: Telling,
-    /// The last round all of which was heard, with nothing missing since.
+    progress: RoundProgress,
+    /// The last round arrived completely, and nothing is missing since.
     settled: bool,
     asked: Option<Moment>,
-    /// Something of the round was told of an application that could not be looked up.
-    lacking: bool,
+    /// The round contained updates of an application that could not be looked up.
+    unresolved: bool,
     ready: bool,
-    /// All it told was heard once: what it repeats and was not heard was missed, and is not from before this node began.
+    /// The whole state of the node arrived once. A repeated record that was not received before was therefore missed;
+    /// it is not older than this node.
     known: bool,
-    /// The number of the last user whose connections it wished to be ended.
+    /// Number of the last user termination that the node sent.
     terminated: u64,
 }
 
-/// A node that is not there any more, or only silent: what it said before is not heard again if it comes back.
+/// A node that was removed. If it was only silent and comes back, packets it sent before are not applied again.
 #[derive(Debug)]
-struct Past {
+struct FormerNode {
     next: u64,
     at: Moment,
     known: bool,
     terminated: u64,
-    /// It will not come back.
+    /// The node said goodbye and does not come back.
     goodbye: bool,
 }
 
-/// The round that is being heard.
+/// Progress of the round being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Telling {
-    /// None, or one of which a part is missing.
-    Nothing,
-    /// This one, and nothing is missing so far.
-    Whole(u32),
+enum RoundProgress {
+    /// No round is being received, or a part of it is missing.
+    Idle,
+    /// The round with this number is being received, with nothing missing so far.
+    Receiving(u32),
 }
 
-/// Numbers for whoever looks after the cluster.
+/// Cluster counters for metrics and the dashboard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Other nodes that live.
+    /// Number of other live nodes.
     pub nodes: u64,
-    /// Is the broker there?
+    /// Whether the broker is connected.
     pub connected: bool,
-    /// Does this node take its part, and do the others know? Before that it lets no clients in, because what happens to their channels might be reported
-    /// twice or not at all.
+    /// Whether this node is ready and the others know it. Until then it accepts no clients, because events of their
+    /// channels might be reported twice or not at all.
     pub ready: bool,
-    /// Packets heard.
+    /// Packets received.
     pub packets: u64,
-    /// Packets heard again, or late.
+    /// Packets received twice or too late.
     pub repeated: u64,
-    /// Packets that never came.
+    /// Packets that never arrived.
     pub missed: u64,
-    /// Packets that made no sense.
+    /// Packets that could not be parsed.
     pub malformed: u64,
-    /// Nodes that died without a word.
+    /// Nodes that disappeared without a goodbye.
     pub died: u64,
 }
 
 impl Cluster {
-    /// Of a node that begins now.
-    pub fn new(way: Arc<Way>, options: Options, now: Moment) -> Self {
+    /// Creates the state of a node that starts at `now`.
+    pub fn new(outbox: Arc<Outbox>, options: Options, now: Moment) -> Self {
         Self {
-            way,
+            outbox,
             options,
             nodes: BTreeMap::new(),
-            past: BTreeMap::new(),
+            former: BTreeMap::new(),
             began: now,
             ready: false,
             since: now,
@@ -144,12 +147,12 @@ impl Cluster {
             blind: None,
             round: 0,
             round_began: None,
-            wanted: false,
+            state_requested: false,
             report: Report::default(),
         }
     }
 
-    /// Numbers.
+    /// Returns the counters.
     pub fn report(&self) -> Report {
         Report {
             nodes: self.nodes.len() as u64,
@@ -159,12 +162,12 @@ impl Cluster {
         }
     }
 
-    /// The broker cannot be reached any more.
+    /// Records that the broker connection was lost.
     pub fn lost(&mut self, now: Moment) {
         self.blind.get_or_insert(now);
     }
 
-    /// It can be reached again.
+    /// Records that the broker is connected again.
     pub fn found(&mut self, now: Moment) {
         self.blind = None;
         self.next_beat = now;
@@ -173,31 +176,33 @@ impl Cluster {
         }
     }
 
-    /// A packet made no sense.
+    /// Counts a packet that could not be parsed.
     pub(super) fn malformed(&mut self) {
         self.report.malformed += 1;
     }
 
-    /// Takes a packet, also one of this node's own.
+    /// Applies a packet. Packets of this node itself are skipped.
     pub(super) fn receive(&mut self, packet: Packet<'_>, now: Moment, local: &mut impl Local) {
         let Packet { header: Header { node: id, number, round }, records } = packet;
-        let past = self.past.get(&id);
-        if id == self.way.me() || past.is_some_and(|past| past.goodbye || number < past.next) {
+        let former = self.former.get(&id);
+        if id == self.outbox.me()
+            || former.is_some_and(|former| former.goodbye || number < former.next)
+        {
             return;
         }
-        let past = self.past.remove(&id).filter(|past| past.known);
+        let former = self.former.remove(&id).filter(|former| former.known);
         let is_new = !self.nodes.contains_key(&id);
         let node = self.nodes.entry(id).or_insert_with(|| Node {
             heard: now,
             next: number,
             round,
-            telling: Telling::Nothing,
+            progress: RoundProgress::Idle,
             settled: false,
             asked: None,
-            lacking: false,
+            unresolved: false,
             ready: false,
-            known: past.is_some(),
-            terminated: past.map_or(0, |past| past.terminated),
+            known: former.is_some(),
+            terminated: former.map_or(0, |former| former.terminated),
         });
         node.heard = now;
         if number < node.next {
@@ -207,23 +212,23 @@ impl Cluster {
         self.report.packets += 1;
         if number > node.next {
             self.report.missed += number - node.next;
-            node.telling = Telling::Nothing;
+            node.progress = RoundProgress::Idle;
             node.settled = false;
         }
         node.next = number + 1;
         node.round = round;
         if is_new {
-            // It cannot know what this node has told before.
-            self.wanted = true;
+            // A new node has not seen the state of this node.
+            self.state_requested = true;
             self.next_beat = now;
         }
         for record in records {
             self.record(id, record, now, local);
         }
-        if !local.has_heard_all()
+        if !local.is_resolved()
             && let Some(node) = self.nodes.get_mut(&id)
         {
-            node.lacking = true;
+            node.unresolved = true;
             node.settled = false;
         }
     }
@@ -231,15 +236,15 @@ impl Cluster {
     fn record(&mut self, id: NodeId, record: Record<'_>, now: Moment, local: &mut impl Local) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         match record {
-            Record::Told { app, told } => {
-                if let Told::Terminated { number, again, .. } = told {
+            Record::Update { app, update } => {
+                if let PacketUpdate::Terminated { number, again, .. } = update {
                     let missed = number > node.terminated;
                     node.terminated = node.terminated.max(number);
                     if !missed || (again && !node.known) {
                         return;
                     }
                 }
-                local.hear(Origin { node: id, round: node.round }, app, &told, now);
+                local.apply_remote(Origin { node: id, round: node.round }, app, &update, now);
             }
             Record::Beat { ready } => {
                 if node.ready != ready {
@@ -247,31 +252,34 @@ impl Cluster {
                     self.rank();
                 }
             }
-            Record::Ask { to, seen } => self.wanted |= to == self.way.me() && seen >= self.round,
+            Record::Ask { to, seen } => {
+                self.state_requested |= to == self.outbox.me() && seen >= self.round
+            }
             Record::Begin { round } => {
                 node.round = round;
-                node.telling = Telling::Whole(round);
-                node.lacking = false;
+                node.progress = RoundProgress::Receiving(round);
+                node.unresolved = false;
             }
             Record::End { round } => {
-                if node.telling == Telling::Whole(round) {
-                    node.telling = Telling::Nothing;
-                    node.settled = !node.lacking;
+                if node.progress == RoundProgress::Receiving(round) {
+                    node.progress = RoundProgress::Idle;
+                    node.settled = !node.unresolved;
                     node.known = true;
                     node.asked = None;
-                    local.settle(Origin { node: id, round }, now);
+                    local.end_round(Origin { node: id, round }, now);
                 }
             }
-            Record::Bye => self.leave(id, true, now, local),
+            Record::Bye => self.remove_node(id, true, now, local),
         }
     }
 
-    /// A node is gone. Who reports in its place is settled first, so that what its end brings about is reported.
-    fn leave(&mut self, id: NodeId, goodbye: bool, now: Moment, local: &mut impl Local) {
+    /// Removes a node. The ranking of reporting nodes is updated first, so that the resulting channel events are
+    /// reported.
+    fn remove_node(&mut self, id: NodeId, goodbye: bool, now: Moment, local: &mut impl Local) {
         if let Some(node) = self.nodes.remove(&id) {
-            self.past.insert(
+            self.former.insert(
                 id,
-                Past {
+                FormerNode {
                     next: node.next,
                     at: now,
                     known: node.known,
@@ -286,40 +294,42 @@ impl Cluster {
 
     fn rank(&self) {
         let others = self.nodes.iter().filter(|(_, node)| node.ready).map(|(id, _)| *id);
-        self.way.rank(others.chain(self.ready.then_some(self.way.me())).collect());
+        self.outbox.rank(others.chain(self.ready.then_some(self.outbox.me())).collect());
     }
 
-    /// Does what is due, and says when to come again.
+    /// Performs all due work and returns when to call it again.
     pub(super) fn poll(&mut self, now: Moment, local: &mut impl Local) -> Moment {
-        self.way.age(now);
-        self.bury(now, local);
-        self.ask(now);
-        if self.wanted && self.round_began.is_none_or(|began| began + ROUNDS_APART <= now) {
-            self.wanted = false;
+        self.outbox.age(now);
+        self.remove_silent_nodes(now, local);
+        self.request_state(now);
+        if self.state_requested && self.round_began.is_none_or(|began| began + ROUNDS_APART <= now)
+        {
+            self.state_requested = false;
             self.round += 1;
             self.round_began = Some(now);
-            self.way.begin(self.round);
-            local.tell_all(now);
-            self.way.repeat();
+            self.outbox.begin(self.round);
+            local.publish_state(now);
+            self.outbox.repeat();
             let round = self.round;
-            self.way.write(|out| out.end(round));
+            self.outbox.write(|out| out.end(round));
         }
         self.join(now);
         if self.next_beat <= now {
             let ready = self.ready;
-            self.way.write(|out| out.beat(ready));
+            self.outbox.write(|out| out.beat(ready));
             self.next_beat = now + self.options.beat;
         }
-        // Everything else is no more urgent than a part of a beat.
+        // No other deadline is more precise than a quarter of a beat.
         let round = self
             .round_began
-            .filter(|_| self.wanted)
+            .filter(|_| self.state_requested)
             .map_or(self.next_beat, |began| began + ROUNDS_APART);
         self.next_beat.min(round).min(now + self.options.beat / 4)
     }
 
-    /// Forgets nodes that are silent; while the broker is away all are, and that says nothing of them for a while.
-    fn bury(&mut self, now: Moment, local: &mut impl Local) {
+    /// Removes silent nodes. While the broker is unreachable all nodes are silent, so they are kept for
+    /// [`Options::blind`].
+    fn remove_silent_nodes(&mut self, now: Moment, local: &mut impl Local) {
         let dead: Vec<NodeId> = match self.blind {
             Some(since) if now.since(since) < self.options.blind => Vec::new(),
             Some(_) => self.nodes.keys().copied().collect(),
@@ -330,21 +340,21 @@ impl Cluster {
         };
         for id in dead {
             self.report.died += 1;
-            self.leave(id, false, now, local);
+            self.remove_node(id, false, now, local);
         }
-        self.past.retain(|_, past| now.since(past.at) < PAST);
+        self.former.retain(|_, former| now.since(former.at) < FORMER_NODE_LIFETIME);
     }
 
-    /// Asks nodes of which something is missing to tell everything.
-    fn ask(&mut self, now: Moment) {
+    /// Requests a full round from each node whose state is incomplete.
+    fn request_state(&mut self, now: Moment) {
         for (id, node) in &mut self.nodes {
             let lately = node.asked.is_some_and(|asked| now.since(asked) < ASK_AGAIN);
-            if node.settled || lately || node.telling != Telling::Nothing {
+            if node.settled || lately || node.progress != RoundProgress::Idle {
                 continue;
             }
             node.asked = Some(now);
             let (to, seen) = (*id, node.round);
-            self.way.write(|out| out.ask(to, seen));
+            self.outbox.write(|out| out.request_state(to, seen));
         }
     }
 
@@ -355,7 +365,7 @@ impl Cluster {
         }
         let since = now.since(self.began);
         let heard_all = since >= self.options.join && self.nodes.values().all(|node| node.known);
-        if heard_all || since >= JOIN_AT_LAST {
+        if heard_all || since >= JOIN_TIMEOUT {
             self.ready = true;
             self.since = now;
             self.rank();
@@ -363,9 +373,9 @@ impl Cluster {
         }
     }
 
-    /// The node ends: others need not wait to find out.
+    /// Announces that this node stops, so that the others need not wait for a timeout.
     pub fn end(&self) {
-        self.way.write(|out| {
+        self.outbox.write(|out| {
             out.bye();
         });
     }

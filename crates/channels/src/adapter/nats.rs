@@ -1,4 +1,4 @@
-//! NATS as the broker: one server or a cluster of them. The client connects again and subscribes again by itself.
+//! Connects nodes through NATS, one server or a cluster. The client reconnects and resubscribes by itself.
 
 use std::fmt;
 use std::future::Future;
@@ -14,35 +14,37 @@ use tracing::{debug, warn};
 
 use super::run::{Broker, BrokerEvent};
 
-/// Two pings without an answer end a connection: 2 to 3 s.
+/// Interval of pings. Two unanswered pings close the connection after 2 to 3 s.
 const PING: Duration = Duration::from_secs(1);
 
-/// For a connection with TLS and all.
+/// Timeout for connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// The longest pause between attempts to connect.
+/// Longest pause between two connection attempts.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// Changes of the connection that were not yet asked for. More than a few mean that nobody asks.
+/// Capacity of the queue of connection state changes. More than a few mean that the receiver has stopped reading.
 const CHANGES: usize = 16;
 
-/// Messages that may wait to be heard; with more, the client drops some, and a gap is seen.
+/// Capacity of the queue of incoming messages. Beyond it the client drops messages, and the cluster detects the gap.
 const HEARD: usize = 65_536;
 
-/// Where NATS is.
+/// Connection settings for NATS.
 #[derive(Clone)]
 pub struct Options {
-    /// `nats://[user:password@]host[:port]`, or a token in place of both; `tls://` for TLS: some servers of one cluster. The others are learned from them.
+    /// Servers as `nats://[user:password@]host[:port]`, or with a token in place of user and password; `tls://` for
+    /// TLS. Some servers of a cluster are enough, because the others are discovered.
     pub servers: Vec<String>,
-    /// What nodes publish to and hear: the same for all that belong together. Without blanks, `*` and `>`.
+    /// Subject that nodes publish and subscribe to. It is the same for all nodes of a cluster and contains no blanks,
+    /// `*` or `>`.
     pub subject: String,
-    /// A file with authorities in PEM, with TLS, besides the system's.
+    /// PEM file with certificate authorities for TLS, used in addition to the system's.
     pub authorities: Option<PathBuf>,
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Addresses may hold passwords.
+        // Addresses may contain passwords.
         let servers = self.servers.len();
         f.debug_struct("Options")
             .field("servers", &servers)
@@ -51,37 +53,37 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Why settings make no way to NATS.
+/// Reasons why the settings for NATS are invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidOptions {
-    /// There is none.
-    #[error("no server is named")]
+    /// The list of servers is empty.
+    #[error("the list of servers is empty")]
     NoServer,
-    /// An address that is none.
-    #[error("the address of a server cannot be used")]
+    /// A server address is invalid.
+    #[error("a server address is invalid")]
     Address(#[source] std::io::Error),
-    /// A subject that NATS does not take.
-    #[error("the subject cannot be used")]
+    /// NATS rejects the subject.
+    #[error("the subject is invalid")]
     Subject(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Servers were reached, or could not be looked for.
-    #[error("cannot begin to connect")]
+    /// The client cannot start to connect.
+    #[error("cannot start to connect")]
     Connect(#[source] async_nats::ConnectError),
 }
 
-/// See the module.
+/// The NATS broker; see the module documentation.
 #[derive(Debug)]
 pub struct Nats {
     client: Client,
     subscriber: Subscriber,
     subject: String,
     changes: mpsc::Receiver<BrokerEvent>,
-    /// What the client has had no room for so far.
+    /// A packet that the client had no room for yet.
     pending: Option<Bytes>,
 }
 
 impl Nats {
-    /// Begins to connect. It does not wait for the server.
+    /// Starts to connect, without waiting for the server.
     pub async fn new(options: &Options) -> Result<Self, InvalidOptions> {
         if options.servers.is_empty() {
             return Err(InvalidOptions::NoServer);
@@ -89,7 +91,7 @@ impl Nats {
         let servers = options.servers.iter().map(|server| server.parse());
         let servers =
             servers.collect::<Result<Vec<ServerAddr>, _>>().map_err(InvalidOptions::Address)?;
-        let (told, changes) = mpsc::channel(CHANGES);
+        let (events, changes) = mpsc::channel(CHANGES);
         let mut connect = ConnectOptions::new()
             .name("hearth")
             .no_echo()
@@ -103,21 +105,21 @@ impl Nats {
                 doubled.min(PAUSE)
             })
             .event_callback(move |event| {
-                let told = told.clone();
+                let events = events.clone();
                 async move {
                     let change = match event {
-                        Event::Connected => BrokerEvent::Found,
-                        Event::Disconnected | Event::Closed => BrokerEvent::Lost,
+                        Event::Connected => BrokerEvent::Connected,
+                        Event::Disconnected | Event::Closed => BrokerEvent::Disconnected,
                         other => {
                             warn!(event = %other, "NATS");
                             return;
                         }
                     };
-                    // Nobody listens when the node ends.
-                    let _unheard = told.send(change).await;
+                    // The receiver is closed while the node stops.
+                    let _unheard = events.send(change).await;
                 }
             });
-        // The client takes them from its options alone.
+        // The client reads credentials from its options only.
         let with_user =
             servers.iter().find_map(|server| Some((server.username()?, server.password()?)));
         if let Some((user, password)) = with_user {
@@ -155,7 +157,7 @@ impl Broker for Nats {
             let room = publish(&self.client, &self.subject, &mut self.pending);
             let moved = async {
                 tokio::select! {
-                    () = room, if waits => BrokerEvent::Room,
+                    () = room, if waits => BrokerEvent::Writable,
                     Some(message) = self.subscriber.next() => BrokerEvent::Packet(message.payload),
                     else => std::future::pending().await,
                 }
@@ -172,17 +174,17 @@ impl Broker for Nats {
         Box::pin(async {
             publish(&self.client, &self.subject, &mut self.pending).await;
             if let Err(failure) = self.client.flush().await {
-                debug!(reason = %failure, "the last packets may not have gone");
+                debug!(reason = %failure, "the last packets may not have been sent");
             }
         })
     }
 }
 
-/// Gives the client what it has had no room for. Whoever does not wait for it has it pending still.
+/// Passes the pending packet to the client. If the future is dropped, the packet stays pending.
 async fn publish(client: &Client, subject: &str, pending: &mut Option<Bytes>) {
     let Some(packet) = pending else { return };
     if let Err(failure) = client.publish(subject.to_owned(), packet.clone()).await {
-        debug!(reason = %failure, "a packet was not taken");
+        debug!(reason = %failure, "a packet was rejected");
     }
     *pending = None;
 }

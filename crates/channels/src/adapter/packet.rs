@@ -1,33 +1,34 @@
-//! What goes over the broker: packets of records.
+//! Defines the format of the packets that nodes exchange over the broker.
 //!
-//! A packet is `H1`, the node (`u64`), its number (`u64`) and the round it begins in (`u32`), then records: a letter, the length of the rest (`u32`) and the rest.
-//! Numbers have their least byte first; texts follow their length (`u32`).
+//! A packet is `H1`, the node (`u64`), the packet number (`u64`) and the round in which it begins (`u32`), followed
+//! by records. A record is a letter, the length of its body (`u32`) and the body. Integers are little-endian; strings
+//! are preceded by their length (`u32`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::name::ChannelName;
-use crate::peers::{News, NodeId};
+use crate::nodes::{ClusterUpdate, NodeId};
 use crate::presence::Member;
 use crate::registry::{Author, Publication};
 
 const MARK: &[u8] = b"H1";
 
-/// Bytes before the first record.
+/// Length of the header in bytes.
 pub(super) const HEADER: usize = 2 + 8 + 8 + 4;
 
-/// A packet that this node cannot have sent, nor any of its version.
+/// A packet that no node of this version can have sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a packet that is none of ours")]
+#[error("not a packet of this version")]
 pub(super) struct Malformed;
 
-/// What stands before the records.
+/// The header before the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) node: NodeId,
-    /// Goes up by one with each packet of a node, from 1.
+    /// Packet number; it starts at 1 and increases by one with each packet of a node.
     pub(super) number: u64,
-    /// In which round the first record was told.
+    /// The round of the first record.
     pub(super) round: u32,
 }
 
@@ -42,31 +43,31 @@ impl Header {
     }
 }
 
-/// One record.
+/// One record of a packet.
 #[derive(Debug)]
 pub(super) enum Record<'a> {
-    /// The node is there; it has sent so many packets with this one, and takes part in reporting.
+    /// The node is alive; `ready` says whether it reports channel events.
     Beat { ready: bool },
-    /// `to` is to tell everything, in a round after `seen`.
+    /// Requests that `to` publishes its whole state in a round after `seen`.
     Ask { to: NodeId, seen: u32 },
-    /// What follows is told in this round, everything.
+    /// Starts a round; the following updates contain the whole state.
     Begin { round: u32 },
-    /// That was everything.
+    /// Ends the round; the whole state has been sent.
     End { round: u32 },
-    /// The node ends.
+    /// The node stops.
     Bye,
-    /// Something of an application.
-    Told { app: &'a str, told: Told<'a> },
+    /// An update of an application.
+    Update { app: &'a str, update: PacketUpdate<'a> },
 }
 
-/// News, as they come.
+/// An update as it stands in a packet.
 #[derive(Debug)]
-pub(super) enum Told<'a> {
+pub(super) enum PacketUpdate<'a> {
     Published {
         channel: ChannelName,
         event: &'a str,
         data: &'a str,
-        author: Who<'a>,
+        author: PacketAuthor<'a>,
     },
     Last {
         channel: ChannelName,
@@ -87,7 +88,8 @@ pub(super) enum Told<'a> {
     },
     Online(Arc<str>),
     Offline(Arc<str>),
-    /// With a number that goes up by one each time; `again` when it is only repeated for those who may have missed it.
+    /// Terminates a user's connections. `number` increases by one each time; `again` marks a repetition for nodes
+    /// that may have missed it.
     Terminated {
         user: &'a str,
         number: u64,
@@ -95,45 +97,47 @@ pub(super) enum Told<'a> {
     },
 }
 
-/// An event's author.
+/// The author of an event.
 #[derive(Debug)]
-pub(super) enum Who<'a> {
+pub(super) enum PacketAuthor<'a> {
     Server { except: Option<&'a str> },
     Client { socket: &'a str, user: Option<Arc<str>> },
 }
 
-impl Told<'_> {
-    /// Gives the news as the registry hears them. A socket's id that is none excepts nobody.
-    pub(super) fn give(&self, hear: impl FnOnce(&News<'_>)) {
+impl PacketUpdate<'_> {
+    /// Passes the update to `apply_remote` in the registry's form. A malformed socket id excludes no socket.
+    pub(super) fn with_update(&self, apply: impl FnOnce(&ClusterUpdate<'_>)) {
         match self {
             Self::Published { channel, event, data, author } => {
                 let author = match author {
-                    Who::Server { except } => {
+                    PacketAuthor::Server { except } => {
                         Author::Server { except: except.and_then(|id| id.parse().ok()) }
                     }
-                    Who::Client { socket, user } => match socket.parse() {
+                    PacketAuthor::Client { socket, user } => match socket.parse() {
                         Ok(socket) => Author::Client { socket, user_id: user.as_ref() },
                         Err(_) => Author::Server { except: None },
                     },
                 };
-                hear(&News::Published(&Publication { channel, event, data, author }));
+                apply(&ClusterUpdate::Published(&Publication { channel, event, data, author }));
             }
             Self::Last { channel, message, age } => {
-                hear(&News::Last { channel, message, age: *age });
+                apply(&ClusterUpdate::Last { channel, message, age: *age });
             }
             Self::Subscribers { channel, count } => {
-                hear(&News::Subscribers { channel, count: *count });
+                apply(&ClusterUpdate::Subscribers { channel, count: *count });
             }
-            Self::Member { channel, member } => hear(&News::Member { channel, member }),
-            Self::NoMember { channel, user } => hear(&News::NoMember { channel, user_id: user }),
-            Self::Online(user) => hear(&News::Online { user_id: user }),
-            Self::Offline(user) => hear(&News::Offline { user_id: user }),
-            Self::Terminated { user, .. } => hear(&News::Terminated { user_id: user }),
+            Self::Member { channel, member } => apply(&ClusterUpdate::Member { channel, member }),
+            Self::NoMember { channel, user } => {
+                apply(&ClusterUpdate::NoMember { channel, user_id: user })
+            }
+            Self::Online(user) => apply(&ClusterUpdate::Online { user_id: user }),
+            Self::Offline(user) => apply(&ClusterUpdate::Offline { user_id: user }),
+            Self::Terminated { user, .. } => apply(&ClusterUpdate::Terminated { user_id: user }),
         }
     }
 }
 
-/// Writes one record after another.
+/// Appends records to a packet.
 pub(super) struct Writer<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Writer<'_> {
@@ -167,7 +171,7 @@ impl Writer<'_> {
         self.record(b'b', |out| out.0.push(u8::from(ready)));
     }
 
-    pub(super) fn ask(&mut self, to: NodeId, seen: u32) {
+    pub(super) fn request_state(&mut self, to: NodeId, seen: u32) {
         self.record(b'a', |out| {
             out.number(to.0.to_le_bytes());
             out.number(seen.to_le_bytes());
@@ -186,7 +190,7 @@ impl Writer<'_> {
         self.record(b'x', |_| {});
     }
 
-    /// The end of a user's connections; `again` for those who may have missed it.
+    /// Writes the termination of a user's connections; `again` marks a repetition for nodes that may have missed it.
     pub(super) fn terminated(&mut self, app: &str, user: &str, number: u64, again: bool) {
         self.record(if again { b'R' } else { b'T' }, |out| {
             out.texts(&[app, user]);
@@ -194,9 +198,9 @@ impl Writer<'_> {
         });
     }
 
-    pub(super) fn news(&mut self, app: &str, news: &News<'_>) {
-        match news {
-            News::Published(Publication { channel, event, data, author }) => {
+    pub(super) fn update(&mut self, app: &str, update: &ClusterUpdate<'_>) {
+        match update {
+            ClusterUpdate::Published(Publication { channel, event, data, author }) => {
                 self.record(b'P', |out| {
                     let (letter, socket, user) = match author {
                         Author::Server { except } => (b's', except.map(|id| id.to_string()), None),
@@ -211,31 +215,35 @@ impl Writer<'_> {
                     out.text(user.map_or("", |user| user));
                 });
             }
-            News::Last { channel, message, age } => self.record(b'L', |out| {
+            ClusterUpdate::Last { channel, message, age } => self.record(b'L', |out| {
                 out.texts(&[app, channel.as_str(), message]);
                 out.number(u64::try_from(age.as_millis()).unwrap_or(u64::MAX).to_le_bytes());
             }),
-            News::Subscribers { channel, count } => self.record(b'S', |out| {
+            ClusterUpdate::Subscribers { channel, count } => self.record(b'S', |out| {
                 out.texts(&[app, channel.as_str()]);
                 out.number(count.to_le_bytes());
             }),
-            News::Member { channel, member } => self.record(b'M', |out| {
+            ClusterUpdate::Member { channel, member } => self.record(b'M', |out| {
                 out.texts(&[app, channel.as_str(), member.id()]);
                 out.0.push(u8::from(member.info().is_some()));
                 out.text(member.info().unwrap_or_default());
             }),
-            News::NoMember { channel, user_id } => {
+            ClusterUpdate::NoMember { channel, user_id } => {
                 self.record(b'N', |out| out.texts(&[app, channel.as_str(), user_id]));
             }
-            News::Online { user_id } => self.record(b'O', |out| out.texts(&[app, user_id])),
-            News::Offline { user_id } => self.record(b'F', |out| out.texts(&[app, user_id])),
-            // With its number it is a record of its own.
-            News::Terminated { .. } => {}
+            ClusterUpdate::Online { user_id } => {
+                self.record(b'O', |out| out.texts(&[app, user_id]))
+            }
+            ClusterUpdate::Offline { user_id } => {
+                self.record(b'F', |out| out.texts(&[app, user_id]))
+            }
+            // It carries a number and has its own record: [`Writer::terminated`].
+            ClusterUpdate::Terminated { .. } => {}
         }
     }
 }
 
-/// Reads a packet's header, and gives what follows.
+/// Parses the header and returns it with the bytes that follow.
 fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
     let mut reader = Reader(packet.strip_prefix(MARK).ok_or(Malformed)?);
     let header = Header {
@@ -246,7 +254,7 @@ fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
     Ok((header, reader.0))
 }
 
-/// Reads all records. One of a kind that is not known is passed over: a newer version may say more.
+/// Parses all records. Records of unknown kinds are skipped, because a newer version may send more.
 fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>, Malformed> {
     let mut records = Vec::new();
     while let Some((letter, rest)) = bytes.split_first() {
@@ -291,7 +299,7 @@ impl<'a> Reader<'a> {
     }
 
     fn channel(&mut self) -> Result<ChannelName, Malformed> {
-        // How long a name may be is for the node that took it in.
+        // The node that accepted the name has checked its length.
         ChannelName::new(self.text()?, usize::MAX).map_err(|_no_name| Malformed)
     }
 
@@ -307,18 +315,18 @@ impl<'a> Reader<'a> {
             b'x' => Record::Bye,
             b'P' | b'L' | b'S' | b'M' | b'N' | b'O' | b'F' | b'T' | b'R' => {
                 let app = self.text()?;
-                Record::Told { app, told: self.told(letter)? }
+                Record::Update { app, update: self.update(letter)? }
             }
             _ => return Ok(None),
         };
         Ok(Some(record))
     }
 
-    fn told(&mut self, letter: u8) -> Result<Told<'a>, Malformed> {
+    fn update(&mut self, letter: u8) -> Result<PacketUpdate<'a>, Malformed> {
         Ok(match letter {
-            b'O' => Told::Online(self.text()?.into()),
-            b'F' => Told::Offline(self.text()?.into()),
-            b'T' | b'R' => Told::Terminated {
+            b'O' => PacketUpdate::Online(self.text()?.into()),
+            b'F' => PacketUpdate::Offline(self.text()?.into()),
+            b'T' | b'R' => PacketUpdate::Terminated {
                 user: self.text()?,
                 number: u64::from_le_bytes(self.take()?),
                 again: letter == b'R',
@@ -332,38 +340,41 @@ impl<'a> Reader<'a> {
                         let socket = self.text()?;
                         let user = self.optional()?.map(Arc::from);
                         let author = match letter {
-                            b's' => Who::Server {
+                            b's' => PacketAuthor::Server {
                                 except: Some(socket).filter(|socket| !socket.is_empty()),
                             },
-                            b'c' => Who::Client { socket, user },
+                            b'c' => PacketAuthor::Client { socket, user },
                             _ => return Err(Malformed),
                         };
-                        Told::Published { channel, event, data, author }
+                        PacketUpdate::Published { channel, event, data, author }
                     }
                     b'L' => {
                         let message = self.text()?;
-                        Told::Last {
+                        PacketUpdate::Last {
                             channel,
                             message,
                             age: Duration::from_millis(u64::from_le_bytes(self.take()?)),
                         }
                     }
-                    b'S' => Told::Subscribers { channel, count: u32::from_le_bytes(self.take()?) },
+                    b'S' => PacketUpdate::Subscribers {
+                        channel,
+                        count: u32::from_le_bytes(self.take()?),
+                    },
                     b'M' => {
                         let id = self.text()?;
-                        Told::Member {
+                        PacketUpdate::Member {
                             channel,
                             member: Arc::new(Member::new(id, self.optional()?)),
                         }
                     }
-                    _ => Told::NoMember { channel, user: self.text()? },
+                    _ => PacketUpdate::NoMember { channel, user: self.text()? },
                 }
             }
         })
     }
 }
 
-/// A packet that was read.
+/// A parsed packet.
 #[derive(Debug)]
 pub(super) struct Packet<'a> {
     pub(super) header: Header,
@@ -376,11 +387,11 @@ impl<'a> Packet<'a> {
         Ok(Self { header, records: records(rest)? })
     }
 
-    /// The applications that it is about: each once.
+    /// Returns the ids of the applications that the packet concerns, each once.
     pub(super) fn apps(&self) -> Vec<&'a str> {
         let mut apps: Vec<&str> = Vec::new();
         for record in &self.records {
-            if let Record::Told { app, .. } = record
+            if let Record::Update { app, .. } = record
                 && !apps.contains(app)
             {
                 apps.push(app);

@@ -1,8 +1,8 @@
-//! Redis or Valkey as the broker: plain, behind Sentinel, or a cluster.
+//! Connects nodes through Redis or Valkey: a single server, Sentinel, or a cluster.
 //!
-//! Plain `PUBLISH` on one subject: in a cluster any node takes it and brings it to all others, so that this needs no more than one node that can be reached.
-//! Two connections, one that hears and one that speaks. What this node says comes back to it: silence for [`SILENCE`] means that a connection is dead, though
-//! nobody has closed it.
+//! Uses `PUBLISH` on one subject. Any node of a Redis cluster forwards it to all others, so one reachable node is
+//! enough. One connection subscribes and another publishes. This node receives its own packets as well; silence for
+//! [`SILENCE`] therefore means that a connection is dead even if it is not closed.
 
 use std::fmt;
 use std::future::Future;
@@ -25,39 +25,41 @@ use tracing::{debug, warn};
 
 use super::run::{Broker, BrokerEvent};
 
-/// Nodes say something each second ([`super::Options::beat`]): so long without a word no connection lives.
+/// A connection without a packet for this long is dead, because nodes publish every second
+/// ([`super::Options::beat`]).
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// For connecting, and for each answer.
+/// Timeout for connecting, and for each reply.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Between attempts to connect; it doubles up to the second.
+/// Shortest and longest pause between connection attempts; each pause doubles the previous one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 
-/// Packets that may stand between the node and the connection, each way.
+/// Capacity of the packet queue between node and connection, in each direction.
 pub(super) const QUEUE: usize = 256;
 
-/// Packets go together, without an answer between them, up to so many and about so many bytes. All of them have [`ANSWER`] together: so first one goes, twice as
-/// many each time that they are answered in [`BRISK`], and half as many where they are not.
-const TOGETHER: (usize, usize) = (64, 256 * 1024);
+/// Largest pipeline, in packets and approximate bytes. All replies of a pipeline share one timeout of [`ANSWER`]. The
+/// size therefore starts at one packet, doubles when the replies arrive within [`BRISK`], and halves otherwise.
+const PIPELINE: (usize, usize) = (64, 256 * 1024);
 const BRISK: Duration = Duration::from_millis(500);
 
-/// Where Redis is.
+/// Connection settings for Redis.
 #[derive(Clone)]
 pub struct Options {
-    /// `redis://[user:password@]host[:port]`, `rediss://` for TLS. One for a plain server; some nodes of a cluster; or all sentinels.
+    /// Servers as `redis://[user:password@]host[:port]`, or `rediss://` for TLS: one plain server, some nodes of a
+    /// cluster, or all sentinels.
     pub servers: Vec<String>,
-    /// With sentinels: what they call the service.
+    /// The service behind sentinels, if `servers` lists sentinels.
     pub sentinel: Option<Sentinel>,
-    /// What nodes publish to and hear: the same for all that belong together.
+    /// Channel that nodes publish and subscribe to. It is the same for all nodes of a cluster.
     pub subject: String,
-    /// Authorities in PEM, with TLS, instead of the system's.
+    /// PEM certificate authorities for TLS, used instead of the system's.
     pub authorities: Option<Vec<u8>>,
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Addresses may hold passwords.
+        // Addresses may contain passwords.
         let servers = self.servers.len();
         f.debug_struct("Options")
             .field("servers", &servers)
@@ -67,45 +69,45 @@ impl fmt::Debug for Options {
     }
 }
 
-/// A service behind sentinels.
+/// A service that sentinels monitor.
 #[derive(Clone, Debug)]
 pub struct Sentinel {
-    /// Its name.
+    /// Name of the service.
     pub service: String,
-    /// For Redis itself; what stands in the sentinels' addresses is for them.
+    /// User for Redis itself; credentials in the sentinels' addresses are for the sentinels.
     pub user: Option<String>,
-    /// For Redis itself.
+    /// Password for Redis itself.
     pub password: Option<crate::Secret>,
-    /// Does Redis itself speak TLS?
+    /// Whether Redis itself uses TLS.
     pub tls: bool,
 }
 
-/// Why settings make no way to Redis.
+/// Reasons why the settings for Redis are invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidOptions {
-    /// There is none.
-    #[error("no server is named")]
+    /// The list of servers is empty.
+    #[error("the list of servers is empty")]
     NoServer,
-    /// An address that is none, or authorities that are none.
-    #[error("the address of a server, or its authorities, cannot be used")]
+    /// A server address or a certificate authority is invalid.
+    #[error("a server address or a certificate authority is invalid")]
     Address(#[source] RedisError),
 }
 
-/// See the module.
+/// The Redis broker; see the module documentation.
 #[derive(Debug)]
 pub struct Redis {
-    /// Until the end.
+    /// Queue of outgoing packets, until [`Broker::finish`].
     packets: Option<mpsc::Sender<Bytes>>,
-    /// One was given back.
+    /// A packet was returned because the queue was full.
     refused: bool,
     events: mpsc::Receiver<BrokerEvent>,
-    /// Ends with this.
+    /// The connection task; it is aborted on drop.
     task: JoinSet<()>,
 }
 
 impl Redis {
-    /// Begins to connect, within a runtime of tokio.
+    /// Starts to connect. Must be called within a tokio runtime.
     pub fn new(options: &Options) -> Result<Self, InvalidOptions> {
         let source = Source::new(options)?;
         let (packets, to_send) = mpsc::channel(QUEUE);
@@ -123,7 +125,7 @@ impl Broker for Redis {
                 self.refused = true;
                 Err(packet)
             }
-            // The task lives as long as this.
+            // The task lives as long as this value.
             Some(Ok(()) | Err(TrySendError::Closed(_))) | None => Ok(()),
         }
     }
@@ -136,7 +138,7 @@ impl Broker for Redis {
                 event = self.events.recv() => event.expect("the task lives as long as this"),
                 Some(_) = room => {
                     self.refused = false;
-                    BrokerEvent::Room
+                    BrokerEvent::Writable
                 }
             }
         })
@@ -151,7 +153,7 @@ impl Broker for Redis {
     }
 }
 
-/// Where connections come from.
+/// The source of server addresses.
 enum Source {
     Servers { clients: Vec<Client>, next: usize },
     Sentinels(Box<SentinelClient>),
@@ -214,7 +216,7 @@ impl Source {
         Ok(Self::Sentinels(Box::new(builder.build().map_err(invalid)?)))
     }
 
-    /// The one to be tried now: the next server in turn, or what the sentinels call the master.
+    /// Returns a client for the next server in turn, or for the master that the sentinels name.
     async fn client(&mut self) -> Result<Client, RedisError> {
         match self {
             Self::Servers { clients, next } => {
@@ -227,7 +229,8 @@ impl Source {
     }
 }
 
-/// Connects, moves packets until the connection ends, and begins again; drops what is to be sent meanwhile.
+/// Connects, moves packets until the connection ends, and reconnects. Outgoing packets are dropped while there is no
+/// connection.
 async fn keep_connected(
     mut source: Source,
     subject: String,
@@ -242,20 +245,20 @@ async fn keep_connected(
             () = drop_all(&mut packets) => return,
         };
         match attempt {
-            Ok(Ok((hears, speaks))) => {
+            Ok(Ok((subscriber, speaks))) => {
                 pause = PAUSES.0;
                 reason.clear();
-                if events.send(BrokerEvent::Found).await.is_err() {
+                if events.send(BrokerEvent::Connected).await.is_err() {
                     return;
                 }
-                let why = exchange(hears, speaks, &subject, &mut packets, &events).await;
+                let why = exchange(subscriber, speaks, &subject, &mut packets, &events).await;
                 warn!(reason = why, "the connection to Redis ended");
-                if events.send(BrokerEvent::Lost).await.is_err() {
+                if events.send(BrokerEvent::Disconnected).await.is_err() {
                     return;
                 }
             }
-            Ok(Err(failure)) => complain(&mut reason, failure.to_string()),
-            Err(_) => complain(&mut reason, String::from("no answer in time")),
+            Ok(Err(failure)) => log_once(&mut reason, failure.to_string()),
+            Err(_) => log_once(&mut reason, String::from("no answer in time")),
         }
         tokio::select! {
             () = sleep(pause) => {}
@@ -265,15 +268,15 @@ async fn keep_connected(
     }
 }
 
-/// Says why there is no connection, once.
-fn complain(before: &mut String, reason: String) {
+/// Logs why there is no connection, once per reason.
+fn log_once(before: &mut String, reason: String) {
     if *before != reason {
-        warn!(reason, "no connection to Redis; trying again");
+        warn!(reason, "cannot connect to Redis; retrying");
         *before = reason;
     }
 }
 
-/// Ends when nobody sends any more.
+/// Drops packets until the sender is closed.
 async fn drop_all(packets: &mut mpsc::Receiver<Bytes>) {
     while packets.recv().await.is_some() {}
 }
@@ -287,26 +290,26 @@ async fn connect(
         .set_connection_timeout(Some(ANSWER))
         .set_response_timeout(Some(ANSWER));
     let speaks = client.get_multiplexed_async_connection_with_config(&config).await?;
-    let mut hears = client.get_async_pubsub().await?;
-    hears.subscribe(subject).await?;
-    Ok((hears, speaks))
+    let mut subscriber = client.get_async_pubsub().await?;
+    subscriber.subscribe(subject).await?;
+    Ok((subscriber, speaks))
 }
 
-/// Moves packets; gives the reason why it ended.
+/// Moves packets in both directions and returns the reason why the connection ended.
 async fn exchange(
-    hears: PubSub,
+    subscriber: PubSub,
     mut speaks: MultiplexedConnection,
     subject: &str,
     packets: &mut mpsc::Receiver<Bytes>,
     events: &mpsc::Sender<BrokerEvent>,
 ) -> &'static str {
-    let (_subscribed, mut stream) = hears.split();
-    let hear = async {
+    let (_subscribed, mut stream) = subscriber.split();
+    let receive = async {
         loop {
             match timeout(SILENCE, stream.next()).await {
                 Ok(Some(message)) => {
                     let packet = Bytes::copy_from_slice(message.get_payload_bytes());
-                    // Nobody listens any more when the node ends: then the last packets are still to go.
+                    // The receiver is closed while the node stops; the last packets must still be sent.
                     let _unheard = events.send(BrokerEvent::Packet(packet)).await;
                 }
                 Ok(None) => return "closed by the server",
@@ -322,21 +325,21 @@ async fn exchange(
             while let Some(packet) = next {
                 together.publish(subject, &*packet).ignore();
                 bytes += packet.len();
-                let more = together.len() < most && bytes < TOGETHER.1;
+                let more = together.len() < most && bytes < PIPELINE.1;
                 next = if more { packets.try_recv().ok() } else { None };
             }
             let began = Instant::now();
             if let Err(failure) = together.exec_async(&mut speaks).await {
-                debug!(reason = %failure, "packets were not taken");
-                return "a packet was not taken";
+                debug!(reason = %failure, "packets were rejected");
+                return "a packet was rejected";
             }
             most = if began.elapsed() < BRISK { most * 2 } else { most / 2 };
-            most = most.clamp(1, TOGETHER.0);
+            most = most.clamp(1, PIPELINE.0);
         }
         "the node ends"
     };
     tokio::select! {
-        why = hear => why,
+        why = receive => why,
         why = speak => why,
     }
 }

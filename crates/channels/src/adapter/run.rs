@@ -1,4 +1,4 @@
-//! The task that moves packets between the way, the broker and the cluster.
+//! The task that moves packets between the outbox, the broker and the cluster.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -12,83 +12,87 @@ use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::cluster::{Cluster, Local, Report};
-use super::packet::{Packet, Told};
-use super::{Options, Way};
+use super::packet::{Packet, PacketUpdate};
+use super::{Options, Outbox};
 use crate::app::App;
 use crate::apps::{AppRef, Found};
 use crate::channels::Channels;
 use crate::moment::Moment;
-use crate::peers::{NodeId, Origin};
+use crate::nodes::{NodeId, Origin};
 
-/// What a broker brings.
+/// An event of the broker connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrokerEvent {
-    /// A packet of some node, this one too.
+    /// A packet from any node, including this one.
     Packet(Bytes),
-    /// Packets can be sent, and will be heard, from now on.
-    Found,
-    /// Not any more. The broker tries to be found again by itself.
-    Lost,
-    /// A packet that [`Broker::send`] has given back would be taken now.
-    Room,
+    /// The broker is connected: packets can be sent and are received.
+    Connected,
+    /// The connection was lost. The broker reconnects by itself.
+    Disconnected,
+    /// A packet that [`Broker::send`] returned would be accepted now.
+    Writable,
 }
 
-/// A publish/subscribe service in which all nodes hear one subject. It connects and connects again by itself.
+/// A publish/subscribe service to which all nodes are subscribed. It connects and reconnects by itself.
 pub trait Broker: Send {
-    /// Takes a packet that is to go to all, or gives it back when there is no room for it. It never waits: a node that waited here would not hear, and what it
-    /// does not hear holds the broker up in turn. What was taken and cannot be sent is dropped: others see the gap.
+    /// Accepts a packet for all nodes, or returns it if there is no room.
+    ///
+    /// It never waits, because a node that waited here would not receive, and would thereby block the broker. An
+    /// accepted packet that cannot be sent is dropped, and the other nodes detect the gap.
     fn send(&mut self, packet: Bytes) -> Result<(), Bytes>;
 
-    /// What comes next.
+    /// Returns the next event.
     ///
     /// # Cancel safety
-    /// What was not returned is returned the next time.
+    /// An event that was not returned is returned by the next call.
     fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>>;
 
-    /// Waits until what was to be sent has gone. The last call.
+    /// Waits until all accepted packets are sent. This is the last call.
     ///
     /// # Cancel safety
-    /// Whoever does not wait any more loses what has not gone.
+    /// Packets that are unsent when the future is dropped are lost.
     fn finish(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// How it stands with the other nodes, for those who wait or look.
+/// A handle to the cluster state, to wait for readiness and to read the counters.
 #[derive(Clone, Debug)]
 pub struct Joined(watch::Receiver<Report>);
 
 impl Joined {
-    /// Waits until this node takes its part: a second or two. Clients are let in after that.
+    /// Waits until this node is ready, which takes a second or two. Clients are accepted after that.
     ///
     /// # Cancel safety
-    /// It only waits.
+    /// The method only waits.
     pub async fn ready(&mut self) {
-        // The sender goes when the task ends; then nobody waits for anything.
+        // The sender is dropped when the task ends; then there is nothing to wait for.
         let _ended = self.0.wait_for(|report| report.ready).await;
     }
 
-    /// Numbers, as they are now.
+    /// Returns the current counters.
     pub fn report(&self) -> Report {
         *self.0.borrow()
     }
 }
 
-/// Packets that wait for a broker that is away for a moment, in bytes. Older ones go.
+/// Maximum number of bytes of packets kept while the broker is disconnected. The oldest packets are dropped.
 const KEPT: usize = 4 * 1024 * 1024;
 
-/// Packets that are heard before what is to be told is sent.
+/// Maximum number of incoming packets processed before outgoing ones are sent.
 const AT_ONCE: usize = 256;
 
-/// How long the end of a node waits for its goodbye to go.
+/// How long a stopping node waits until its goodbye is sent.
 const FINISH: Duration = Duration::from_secs(2);
 
-/// How long a packet waits for applications that have to be asked for; less than others take to think this node dead.
+/// How long a packet waits for applications that must be looked up. It is shorter than the time after which others
+/// consider this node dead.
 const LOOK_UP: Duration = Duration::from_secs(1);
-/// So long no further packet waits for an application that was not found in time.
-const NOT_AGAIN: Duration = Duration::from_secs(10);
+/// How long packets do not wait again for an application whose look-up timed out.
+const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
-/// Connects these channels with those of other nodes. The future runs until `ending` is over, and then says goodbye; it is for the caller to run it.
+/// Connects these channels with those of other nodes. The returned future runs until `ending` completes, sends a
+/// goodbye, and must be polled by the caller.
 ///
-/// `clock` is the one by which the hub tells the channels the time.
+/// `clock` must be the clock that the hub uses for the channels.
 pub fn start(
     channels: Channels,
     broker: Box<dyn Broker>,
@@ -99,15 +103,15 @@ pub fn start(
 ) -> (impl Future<Output = Report> + Send, Joined) {
     let woken = Arc::new(Notify::new());
     let notify = Arc::clone(&woken);
-    let way = Arc::new(Way::new(me, &options, move || notify.notify_one()));
-    channels.connect(Arc::<Way>::clone(&way));
-    let (told, joined) = watch::channel(Report::default());
+    let outbox = Arc::new(Outbox::new(me, &options, move || notify.notify_one()));
+    channels.connect(Arc::<Outbox>::clone(&outbox));
+    let (reports, joined) = watch::channel(Report::default());
     let node = Running {
         channels,
         broker,
-        way,
+        outbox,
         woken,
-        told,
+        reports,
         clock,
         waiting: VecDeque::new(),
         connected: false,
@@ -119,39 +123,39 @@ pub fn start(
 struct Running<C> {
     channels: Channels,
     broker: Box<dyn Broker>,
-    way: Arc<Way>,
+    outbox: Arc<Outbox>,
     woken: Arc<Notify>,
-    told: watch::Sender<Report>,
+    reports: watch::Sender<Report>,
     clock: C,
     waiting: VecDeque<Bytes>,
     connected: bool,
     late: Late,
 }
 
-/// Applications that nobody could tell of in time, and when.
+/// Applications whose look-up timed out, with the time.
 type Late = HashMap<String, Instant>;
 
 impl<C: Fn() -> Moment + Send + Sync> Running<C> {
     async fn run(mut self, options: Options, ending: impl Future<Output = ()> + Send) -> Report {
         let mut ending = pin!(ending);
-        let mut cluster = Cluster::new(Arc::clone(&self.way), options, (self.clock)());
+        let mut cluster = Cluster::new(Arc::clone(&self.outbox), options, (self.clock)());
         cluster.lost((self.clock)());
         let mut nodes = 0;
         loop {
             let now = (self.clock)();
-            let mut local = Here::new(&self.channels);
+            let mut local = LocalChannels::new(&self.channels);
             let wake = cluster.poll(now, &mut local);
             self.send();
             let report = cluster.report();
             if report.nodes != nodes {
-                info!(nodes = report.nodes, "other nodes");
+                info!(nodes = report.nodes, "number of other nodes changed");
                 nodes = report.nodes;
             }
-            self.told.send_if_modified(|before| std::mem::replace(before, report) != report);
+            self.reports.send_if_modified(|before| std::mem::replace(before, report) != report);
             let wake = Instant::now() + wake.since(now);
             let woken = Arc::clone(&self.woken);
             tokio::select! {
-                event = self.broker.next() => self.hear(event, wake, &mut cluster).await,
+                event = self.broker.next() => self.handle_all(event, wake, &mut cluster).await,
                 () = woken.notified() => {}
                 () = sleep_until(wake) => {}
                 () = &mut ending => break,
@@ -159,29 +163,30 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         }
         cluster.end();
         if timeout(FINISH, self.finish()).await.is_err() {
-            warn!("other nodes were not told that this one ends: they find out");
+            warn!("the goodbye was not sent: other nodes remove this one after a timeout");
         }
         cluster.report()
     }
 
-    /// Sends what is to be told; keeps some of it while the broker is away.
+    /// Sends outgoing packets; keeps some of them while the broker is disconnected.
     fn send(&mut self) {
         if !self.connected {
-            self.waiting.extend(self.way.take());
+            self.waiting.extend(self.outbox.take());
             let mut bytes: usize = self.waiting.iter().map(Bytes::len).sum();
             while bytes > KEPT {
                 bytes -= self.waiting.pop_front().map_or(bytes, |packet| packet.len());
             }
             return;
         }
-        // While the broker takes no more, what is told stays in the way: there it is bounded, and makes few large packets.
+        // While the broker accepts no packets, updates stay in the outbox. They are bounded there and make few large
+        // packets.
         if self.offer() {
-            self.waiting.extend(self.way.take());
+            self.waiting.extend(self.outbox.take());
             self.offer();
         }
     }
 
-    /// Gives the broker what waits; has it taken all?
+    /// Passes waiting packets to the broker; returns `true` if it accepted all.
     fn offer(&mut self) -> bool {
         while let Some(packet) = self.waiting.pop_front() {
             if let Err(packet) = self.broker.send(packet) {
@@ -192,71 +197,72 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         true
     }
 
-    /// Waits until everything has gone that can go.
+    /// Waits until everything that can be sent is sent.
     async fn finish(&mut self) {
         self.send();
         while self.connected && !self.waiting.is_empty() {
-            self.connected = self.broker.next().await != BrokerEvent::Lost;
+            self.connected = self.broker.next().await != BrokerEvent::Disconnected;
             self.send();
         }
         self.broker.finish().await;
     }
 
-    /// Takes an event, and those that are there already: others' packets may come faster than the broker takes this node's. Until `wake` at most.
-    async fn hear(&mut self, event: BrokerEvent, wake: Instant, cluster: &mut Cluster) {
-        self.heard(event, cluster).await;
+    /// Handles an event and all further events that are available, until `wake` at the latest. Others' packets may
+    /// arrive faster than the broker accepts this node's.
+    async fn handle_all(&mut self, event: BrokerEvent, wake: Instant, cluster: &mut Cluster) {
+        self.handle(event, cluster).await;
         for _ in 1..AT_ONCE {
             let event =
                 if Instant::now() < wake { self.broker.next().now_or_never() } else { None };
             let Some(event) = event else { return };
-            self.heard(event, cluster).await;
+            self.handle(event, cluster).await;
         }
     }
 
-    async fn heard(&mut self, event: BrokerEvent, cluster: &mut Cluster) {
+    async fn handle(&mut self, event: BrokerEvent, cluster: &mut Cluster) {
         match event {
             BrokerEvent::Packet(bytes) => {
                 let Ok(packet) = Packet::read(&bytes) else {
-                    warn!(bytes = bytes.len(), "a packet of no node of this version");
+                    warn!(bytes = bytes.len(), "invalid packet from the broker");
                     return cluster.malformed();
                 };
-                let mut local = Here::new(&self.channels);
+                let mut local = LocalChannels::new(&self.channels);
                 local.look_up(&packet, &mut self.late).await;
                 cluster.receive(packet, (self.clock)(), &mut local);
             }
-            BrokerEvent::Found => {
-                info!("the broker is there");
+            BrokerEvent::Connected => {
+                info!("connected to the broker");
                 self.connected = true;
                 cluster.found((self.clock)());
             }
-            BrokerEvent::Lost => {
-                warn!("the broker is gone; clients of this node are served all the same");
+            BrokerEvent::Disconnected => {
+                warn!("connection to the broker lost; clients of this node are still served");
                 self.connected = false;
                 cluster.lost((self.clock)());
             }
-            // It is sent before the next event is waited for.
-            BrokerEvent::Room => {}
+            // Packets are sent before the next event is awaited.
+            BrokerEvent::Writable => {}
         }
     }
 }
 
-/// The channels of this node, with the applications that a packet is about.
-pub(super) struct Here<'a> {
+/// The channels of this node, with the applications that a packet concerns.
+pub(super) struct LocalChannels<'a> {
     channels: &'a Channels,
     apps: HashMap<String, Arc<App>>,
-    /// An application could not be looked up.
-    lacks: bool,
+    /// An application of the packet could not be looked up.
+    unresolved: bool,
 }
 
-impl<'a> Here<'a> {
+impl<'a> LocalChannels<'a> {
     pub(super) fn new(channels: &'a Channels) -> Self {
-        Self { channels, apps: HashMap::new(), lacks: false }
+        Self { channels, apps: HashMap::new(), unresolved: false }
     }
 
-    /// Finds the applications of a packet. One that does not exist here has no clients here.
+    /// Looks up the applications of a packet. An application that does not exist here has no clients here.
     async fn look_up(&mut self, packet: &Packet<'_>, late: &mut Late) {
         let now = Instant::now();
-        late.retain(|_, since| now < *since + NOT_AGAIN);
+        late.retain(|_, since| now < *since + LOOK_UP_PAUSE);
         let mut asked = Vec::new();
         for id in packet.apps() {
             match self.channels.apps().find(AppRef::Id(id)) {
@@ -267,7 +273,7 @@ impl<'a> Here<'a> {
                 Found::Unknown => {
                     let (sender, receiver) = oneshot::channel();
                     let answer = Box::new(move |answered| {
-                        // Whoever asked has waited long enough.
+                        // The caller has stopped waiting.
                         let _late: Result<(), _> = sender.send(answered);
                     });
                     self.channels.apps().ask(AppRef::Id(id), answer);
@@ -282,9 +288,9 @@ impl<'a> Here<'a> {
                     self.apps.insert(id.to_owned(), app);
                 }
                 Ok(Ok(Ok(None))) => {}
-                Ok(_) => self.lacks = true,
+                Ok(_) => self.unresolved = true,
                 Err(_) => {
-                    self.lacks = true;
+                    self.unresolved = true;
                     late.entry(id.to_owned()).or_insert(now);
                 }
             }
@@ -298,26 +304,26 @@ impl<'a> Here<'a> {
     }
 }
 
-impl Local for Here<'_> {
-    fn hear(&mut self, from: Origin, app: &str, told: &Told<'_>, now: Moment) {
+impl Local for LocalChannels<'_> {
+    fn apply_remote(&mut self, from: Origin, app: &str, update: &PacketUpdate<'_>, now: Moment) {
         if let Some(app) = self.apps.get(app) {
-            told.give(|news| self.channels.hear(from, app, news, now));
+            update.with_update(|update| self.channels.apply_remote(from, app, update, now));
         }
     }
 
-    fn settle(&mut self, from: Origin, now: Moment) {
-        self.channels.settle(from, now);
+    fn end_round(&mut self, from: Origin, now: Moment) {
+        self.channels.end_round(from, now);
     }
 
     fn forget(&mut self, node: NodeId, now: Moment) {
         self.channels.forget(node, now);
     }
 
-    fn tell_all(&mut self, now: Moment) {
-        self.channels.tell_all(now);
+    fn publish_state(&mut self, now: Moment) {
+        self.channels.publish_state(now);
     }
 
-    fn has_heard_all(&self) -> bool {
-        !self.lacks
+    fn is_resolved(&self) -> bool {
+        !self.unresolved
     }
 }

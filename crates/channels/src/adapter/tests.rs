@@ -1,4 +1,5 @@
-//! Several nodes with real channels over a broker that does everything that brokers and networks do, from a seed.
+//! Tests several nodes with real channels over a simulated broker that loses, doubles and delays packets, driven by a
+//! seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,14 +10,14 @@ use proptest::prelude::*;
 
 use super::cluster::Cluster;
 use super::packet::Packet;
-use super::run::Here;
-use super::{Options, Report, Way};
+use super::run::LocalChannels;
+use super::{Options, Outbox, Report};
 use crate::app::App;
 use crate::moment::Moment;
-use crate::peers::NodeId;
+use crate::nodes::NodeId;
 use crate::testing::{Diary, Loop, app};
 
-/// Draws numbers from a seed: `SplitMix64`.
+/// Pseudo-random numbers from a seed (`SplitMix64`).
 #[derive(Debug)]
 struct Dice(u64);
 
@@ -32,13 +33,13 @@ impl Dice {
 
 struct Node {
     id: NodeId,
-    way: Arc<Way>,
+    outbox: Arc<Outbox>,
     cluster: Cluster,
     server: Loop,
     diary: Arc<Diary>,
-    /// Sockets, with the channels each hears.
+    /// Sockets, with the channels each is subscribed to.
     sockets: BTreeMap<u32, BTreeSet<String>>,
-    /// All that each socket got.
+    /// All messages that each socket received.
     got: BTreeMap<u32, Vec<String>>,
     inbox: Vec<(Moment, Bytes)>,
     wake: Moment,
@@ -48,16 +49,16 @@ impl Node {
     fn new(id: u64, app: &App, now: Moment) -> Self {
         let diary = Arc::new(Diary::default());
         let mut server = Loop::observed(app.clone(), Arc::<Diary>::clone(&diary));
-        // The number of a loop is a part of its sockets' ids: none is on two nodes.
+        // The loop's number is a part of its sockets' ids, so no id exists on two nodes.
         for _ in 0..id {
             server = Loop::on(Arc::clone(&server.app), server.channels.clone());
         }
         server.now = now;
-        let way = Arc::new(Way::new(NodeId(id), &Options::default(), || {}));
-        server.channels.connect(Arc::<Way>::clone(&way));
-        let cluster = Cluster::new(Arc::clone(&way), Options::default(), now);
+        let outbox = Arc::new(Outbox::new(NodeId(id), &Options::default(), || {}));
+        server.channels.connect(Arc::<Outbox>::clone(&outbox));
+        let cluster = Cluster::new(Arc::clone(&outbox), Options::default(), now);
         let (sockets, got, inbox) = Default::default();
-        Self { id: NodeId(id), way, cluster, server, diary, sockets, got, inbox, wake: now }
+        Self { id: NodeId(id), outbox, cluster, server, diary, sockets, got, inbox, wake: now }
     }
 
     fn open(&mut self) -> u32 {
@@ -86,7 +87,7 @@ impl Node {
         }
     }
 
-    /// How often a socket got an event with this data.
+    /// Returns how often a socket received an event with this data.
     fn times(&mut self, socket: u32, data: &str) -> usize {
         self.collect();
         let data = format!(r#""data":"{data}""#);
@@ -110,7 +111,7 @@ impl Node {
     }
 }
 
-/// Chances in a thousand, and how long a packet takes at most.
+/// Probabilities in thousandths, and the maximum delay of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weather {
     lost: u64,
@@ -123,7 +124,7 @@ struct World {
     dice: Dice,
     weather: Weather,
     nodes: Vec<Node>,
-    /// Nodes that hear only each other, if the network is cut.
+    /// Nodes that receive only each other's packets while the network is cut.
     island: BTreeSet<NodeId>,
     app: App,
     next_id: u64,
@@ -151,12 +152,12 @@ impl World {
         self.next_id += 1;
     }
 
-    /// A process is killed.
+    /// Kills the process of a node.
     fn kill(&mut self, index: usize) -> Node {
         self.nodes.remove(index)
     }
 
-    /// Lets all packets that are on their way arrive, and time pass in small steps.
+    /// Delivers all packets under way while the time passes in small steps.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -175,15 +176,15 @@ impl World {
             let mut due: Vec<(Moment, Bytes)> = due;
             due.sort_by_key(|(at, _)| *at);
             for (_, packet) in due {
-                let mut here = Here::new(&node.server.channels).knows(&node.server.app);
+                let mut here = LocalChannels::new(&node.server.channels).knows(&node.server.app);
                 node.cluster.receive(Packet::read(&packet).unwrap(), self.now, &mut here);
             }
             if node.wake <= self.now {
-                let mut here = Here::new(&node.server.channels).knows(&node.server.app);
+                let mut here = LocalChannels::new(&node.server.channels).knows(&node.server.app);
                 node.wake = node.cluster.poll(self.now, &mut here);
             }
             node.server.turn();
-            sent.extend(node.way.take().into_iter().map(|packet| (node.id, packet)));
+            sent.extend(node.outbox.take().into_iter().map(|packet| (node.id, packet)));
         }
         for (from, packet) in sent {
             self.send(from, &packet);
@@ -206,7 +207,7 @@ impl World {
         }
     }
 
-    /// What all nodes must say when all have heard everything.
+    /// Asserts what all nodes must report once they have received everything.
     fn agree(&mut self) {
         let mut channels: BTreeMap<String, usize> = BTreeMap::new();
         for socket in self.nodes.iter().flat_map(|node| node.sockets.values()) {
@@ -245,7 +246,7 @@ impl World {
         }
     }
 
-    /// What all diaries together say of a channel, in whatever order.
+    /// Returns what all diaries together report of a channel, sorted.
     fn told(&self, channel: &str) -> Vec<String> {
         let mut told: Vec<String> = self
             .nodes
@@ -266,7 +267,7 @@ impl World {
 
 const CHANNELS: &[&str] = &["a", "b", "private-c", "presence-d", "presence-e"];
 
-/// Some users have sockets on several nodes.
+/// Returns a user for a socket; some users have sockets on several nodes.
 fn user(node: NodeId, socket: u32) -> String {
     if socket.is_multiple_of(3) {
         String::from("everywhere")
@@ -278,7 +279,7 @@ fn user(node: NodeId, socket: u32) -> String {
 const LONG: Duration = Duration::from_secs(30);
 
 #[test]
-fn what_is_published_on_one_node_is_heard_on_all_once_and_not_by_its_author() {
+fn an_event_of_one_node_is_delivered_once_on_all_and_not_to_its_author() {
     let mut world = World::new(1, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     for node in &mut world.nodes {
@@ -317,7 +318,7 @@ fn a_user_is_terminated_on_all_nodes() {
 }
 
 #[test]
-fn a_user_is_terminated_where_the_word_was_lost_but_not_who_came_later() {
+fn a_lost_termination_is_repeated_but_does_not_affect_later_connections() {
     let mut world = World::new(12, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let user = world.nodes[1].open();
@@ -331,21 +332,21 @@ fn a_user_is_terminated_where_the_word_was_lost_but_not_who_came_later() {
     world.weather.lost = 0;
     world.pass(Duration::from_secs(5));
     assert_eq!(world.nodes[1].server.closed(user).unwrap().code, 4009);
-    // A node that is new hears of it in its first round, and has nobody whom it was about.
+    // A new node receives the termination in its first round, and has no connection of that user.
     let back = world.nodes[1].open();
     world.nodes[1].server.sign_in(back, r#"{"id":"7"}"#);
     world.add();
-    let elsewhere = world.nodes[2].open();
-    world.nodes[2].server.sign_in(elsewhere, r#"{"id":"7"}"#);
+    let remote = world.nodes[2].open();
+    world.nodes[2].server.sign_in(remote, r#"{"id":"7"}"#);
     world.pass(Duration::from_secs(10));
     assert_eq!(
-        (world.nodes[1].server.closed(back), world.nodes[2].server.closed(elsewhere)),
+        (world.nodes[1].server.closed(back), world.nodes[2].server.closed(remote)),
         (None, None)
     );
 }
 
 #[test]
-fn a_node_that_dies_takes_its_members_along_and_others_are_told() {
+fn a_dead_nodes_members_are_removed_and_subscribers_are_notified() {
     let mut world = World::new(3, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     let watcher = world.nodes[0].open();
@@ -373,7 +374,7 @@ fn a_node_that_dies_takes_its_members_along_and_others_are_told() {
 }
 
 #[test]
-fn a_node_that_ends_says_so_and_is_not_waited_for() {
+fn a_stopping_node_says_goodbye_and_is_removed_at_once() {
     let mut world = World::new(4, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     let socket = world.nodes[2].open();
@@ -381,7 +382,7 @@ fn a_node_that_ends_says_so_and_is_not_waited_for() {
     world.pass(Duration::from_secs(1));
     assert_eq!(world.nodes[0].subscribers("a"), 1);
     world.nodes[2].cluster.end();
-    let goodbye = world.nodes[2].way.take();
+    let goodbye = world.nodes[2].outbox.take();
     let gone = world.kill(2);
     for packet in &goodbye {
         world.send(gone.id, packet);
@@ -397,7 +398,7 @@ fn a_node_that_ends_says_so_and_is_not_waited_for() {
 }
 
 #[test]
-fn a_node_that_comes_later_knows_what_the_others_know() {
+fn a_later_node_reaches_the_state_of_the_others() {
     let mut world = World::new(5, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let socket = world.nodes[0].open();
@@ -415,7 +416,7 @@ fn a_node_that_comes_later_knows_what_the_others_know() {
 }
 
 #[test]
-fn both_sides_of_a_cut_network_go_on_and_find_together_again() {
+fn both_sides_of_a_cut_network_continue_and_reunite() {
     let mut world = World::new(6, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     for node in &mut world.nodes {
@@ -444,7 +445,7 @@ fn both_sides_of_a_cut_network_go_on_and_find_together_again() {
 }
 
 #[test]
-fn what_others_told_is_believed_for_a_while_without_the_broker() {
+fn the_state_of_other_nodes_stays_valid_for_a_while_without_the_broker() {
     let mut world = World::new(7, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let socket = world.nodes[1].open();
@@ -467,7 +468,7 @@ fn what_others_told_is_believed_for_a_while_without_the_broker() {
 }
 
 #[test]
-fn a_short_absence_of_the_broker_costs_no_member_its_place() {
+fn a_short_outage_of_the_broker_removes_no_member() {
     let mut world = World::new(8, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let (here, there) = (world.nodes[0].open(), world.nodes[1].open());
@@ -492,7 +493,7 @@ fn a_short_absence_of_the_broker_costs_no_member_its_place() {
 }
 
 #[test]
-fn more_than_may_wait_is_a_gap_that_others_see_and_fill() {
+fn records_above_the_limit_cause_a_gap_that_other_nodes_detect_and_fill() {
     let mut world = World::new(9, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let long = "x".repeat(100_000);
@@ -503,7 +504,7 @@ fn more_than_may_wait_is_a_gap_that_others_see_and_fill() {
             world.nodes[0].subscribe(socket, "b", "");
         }
     }
-    let waiting: usize = world.nodes[0].way.take().iter().map(Bytes::len).sum();
+    let waiting: usize = world.nodes[0].outbox.take().iter().map(Bytes::len).sum();
     assert!(waiting < 70 * 1024 * 1024, "{waiting}");
     assert_eq!(world.nodes[1].subscribers("b"), 0);
     world.pass(Duration::from_secs(5));
@@ -512,7 +513,7 @@ fn more_than_may_wait_is_a_gap_that_others_see_and_fill() {
 }
 
 #[test]
-fn of_all_nodes_one_reports_a_channel_and_each_its_share() {
+fn one_node_reports_each_channel_and_each_node_reports_a_share() {
     let mut world = World::new(10, 5, Weather::default());
     world.pass(Duration::from_secs(3));
     let mut shares = vec![0; 5];
@@ -520,7 +521,7 @@ fn of_all_nodes_one_reports_a_channel_and_each_its_share() {
         let channel = format!("channel-{number}");
         let reporting: Vec<_> = (0..5)
             .filter(|index| {
-                crate::peers::Peers::reports(&*world.nodes[*index].way, &world.app, &channel)
+                crate::nodes::Nodes::reports(&*world.nodes[*index].outbox, &world.app, &channel)
             })
             .collect();
         assert_eq!(reporting.len(), 1);
@@ -530,7 +531,7 @@ fn of_all_nodes_one_reports_a_channel_and_each_its_share() {
 }
 
 #[test]
-fn what_happens_on_all_nodes_at_once_is_reported_once() {
+fn simultaneous_changes_on_all_nodes_are_reported_once() {
     let mut world = World::new(11, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     for node in &mut world.nodes {
@@ -572,7 +573,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does all this; gives what was published.
+/// Performs all steps and returns the published events.
 fn live(world: &mut World, acts: Vec<Act>) -> Vec<String> {
     let mut published = Vec::new();
     for act in acts {
@@ -630,9 +631,10 @@ fn live(world: &mut World, acts: Vec<Act>) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever is lost, doubled, late, killed and cut: nothing is heard twice, and when it is over all nodes say what is true.
+    /// With packets lost, doubled and late, nodes killed and networks cut, no event is delivered twice, and in the
+    /// end all nodes report the true state.
     #[test]
-    fn nodes_agree_in_the_end_and_hear_nothing_twice(seed: u64, acts in prop::collection::vec(act(), 1..60)) {
+    fn nodes_agree_in_the_end_and_deliver_nothing_twice(seed: u64, acts in prop::collection::vec(act(), 1..60)) {
         let mut world = World::new(seed, 3, Weather { lost: 50, doubled: 100, delay: 300 });
         let published = live(&mut world, acts);
         for data in &published {
@@ -648,9 +650,10 @@ proptest! {
         world.agree();
     }
 
-    /// On a network that only delays, each node hears what was published while it heard the channel, and each change is reported once.
+    /// On a network that only delays packets, each node receives every event published while it was subscribed, and
+    /// each change is reported once.
     #[test]
-    fn on_a_sound_network_nothing_is_missed_and_each_change_is_reported_once(seed: u64, channel in 0..5_usize) {
+    fn on_a_reliable_network_no_event_is_missed_and_each_change_is_reported_once(seed: u64, channel in 0..5_usize) {
         let channel = CHANNELS[channel];
         let mut world = World::new(seed, 3, Weather::default());
         world.pass(LONG);
@@ -687,7 +690,7 @@ proptest! {
             expected.extend(["x", "u1", "u2", "u3"].iter().flat_map(|user| [format!("{channel} +{user}"), format!("{channel} -{user}")]));
         }
         expected.sort();
-        // How many hear a channel now is told, too, by a number at the end.
+        // The current number of subscribers is reported too, by a line with a number at the end.
         let is_count = |line: &String| line.rsplit(' ').next().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
         let told: Vec<_> = world.told(channel).into_iter().filter(|line| !is_count(line)).collect();
         prop_assert_eq!(told, expected);

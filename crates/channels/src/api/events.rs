@@ -1,15 +1,15 @@
-//! `POST /apps/ID/events` and `POST /apps/ID/batch_events`.
+//! Implements `POST /apps/ID/events` and `POST /apps/ID/batch_events`.
 
 use std::borrow::Cow;
 
-use super::{Asked, Info, Refused, text_of};
+use super::{Info, Refused, SignedRequest, text_of};
 use crate::auth;
 use crate::json::{Invalid, Kind, Raw, push_string, quoted};
 use crate::name::{Access, ChannelName};
 use crate::registry::{Author, Publication};
 use crate::socket_id::SocketId;
 
-/// An event, checked and not yet published.
+/// An event that is validated and not yet published.
 struct Event<'a> {
     name: Cow<'a, str>,
     data: Cow<'a, str>,
@@ -18,7 +18,7 @@ struct Event<'a> {
     info: Option<Info>,
 }
 
-pub(super) fn publish(asked: &Asked<'_>) -> Result<String, Refused> {
+pub(super) fn publish(asked: &SignedRequest<'_>) -> Result<String, Refused> {
     let from_query;
     let body = if asked.call.body.is_empty() {
         from_query = query_as_json(asked);
@@ -42,7 +42,7 @@ pub(super) fn publish(asked: &Asked<'_>) -> Result<String, Refused> {
     Ok(out)
 }
 
-pub(super) fn publish_batch(asked: &Asked<'_>) -> Result<String, Refused> {
+pub(super) fn publish_batch(asked: &SignedRequest<'_>) -> Result<String, Refused> {
     let body = object(Raw::from_bytes(asked.call.body))?;
     let batch = body.get("batch").filter(|batch| batch.kind() == Kind::Array);
     let batch = batch.ok_or_else(|| Refused::bad("batch must be an array of events"))?;
@@ -70,7 +70,7 @@ pub(super) fn publish_batch(asked: &Asked<'_>) -> Result<String, Refused> {
 }
 
 fn publish_all<'a>(
-    asked: &Asked<'_>,
+    asked: &SignedRequest<'_>,
     publications: impl Iterator<Item = Publication<'a>>,
 ) -> Result<(), Refused> {
     let publications: Vec<_> = publications.collect();
@@ -79,7 +79,8 @@ fn publish_all<'a>(
 }
 
 fn object(body: Result<Raw<'_>, Invalid>) -> Result<Raw<'_>, Refused> {
-    let raw = body.map_err(|invalid| Refused::bad(format!("the body is no JSON: {invalid}")))?;
+    let raw =
+        body.map_err(|invalid| Refused::bad(format!("the body cannot be parsed: {invalid}")))?;
     if raw.kind() == Kind::Object {
         Ok(raw)
     } else {
@@ -87,8 +88,9 @@ fn object(body: Result<Raw<'_>, Invalid>) -> Result<Raw<'_>, Refused> {
     }
 }
 
-/// "For POST requests, parameters MAY be submitted in the query string": one with no body is read as if it had them there.
-fn query_as_json(asked: &Asked<'_>) -> String {
+/// Returns the query parameters as JSON, for a request without a body: "For POST requests, parameters MAY be
+/// submitted in the query string".
+fn query_as_json(asked: &SignedRequest<'_>) -> String {
     let single = ["name", "data", "channel", "socket_id", "info"];
     let single = single.into_iter().filter_map(|name| {
         let value = asked.parameter(name)?;
@@ -101,7 +103,7 @@ fn query_as_json(asked: &Asked<'_>) -> String {
 }
 
 impl<'a> Event<'a> {
-    fn read(event: Raw<'a>, asked: &Asked<'_>, of_batch: bool) -> Result<Self, Refused> {
+    fn read(event: Raw<'a>, asked: &SignedRequest<'_>, of_batch: bool) -> Result<Self, Refused> {
         let limits = &asked.app.limits;
         let name = text_of(event, "name")?
             .filter(|name| !name.is_empty())
@@ -120,7 +122,7 @@ impl<'a> Event<'a> {
             );
             return Err(Refused::new(413, why));
         }
-        // What is no string is given to clients as one all the same: many read nothing else.
+        // Data that is not a string is still sent to clients as one, because many clients read nothing else.
         let data = if data.kind() == Kind::String {
             Cow::Borrowed(data.text())
         } else {
@@ -135,7 +137,7 @@ impl<'a> Event<'a> {
 
     fn channels(
         event: Raw<'a>,
-        asked: &Asked<'_>,
+        asked: &SignedRequest<'_>,
         of_batch: bool,
     ) -> Result<Vec<ChannelName>, Refused> {
         if let Some(channel) = text_of(event, "channel")? {
@@ -163,7 +165,7 @@ impl<'a> Event<'a> {
         if channels.is_empty() {
             return Err(Refused::bad("channels is empty"));
         }
-        // Each such channel has a key of its own, so the same text cannot be meant for two.
+        // Each encrypted channel has its own key, so one text cannot be meant for two of them.
         if channels.len() > 1
             && channels.iter().any(|channel| channel.access() == Access::Encrypted)
         {
@@ -182,17 +184,18 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Is what the value says longer than so many bytes?
+/// Returns whether the unescaped value is longer than `limit` bytes.
 fn is_longer(data: Raw<'_>, limit: usize) -> bool {
     if data.kind() != Kind::String {
         return data.text().len() > limit;
     }
-    // Escapes are never shorter than what they stand for.
+    // An escape is never shorter than the character it stands for.
     let written = data.text().len() - 2;
     written > limit && data.string().map_or(written, |text| text.len()) > limit
 }
 
-/// Every Pusher library checks the form. One that was not given by us excepts nobody.
+/// Parses the socket id to exclude. Every Pusher library checks its form; an id that was never issued excludes no
+/// socket.
 fn except(socket: &str) -> Result<Option<SocketId>, Refused> {
     let number =
         |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

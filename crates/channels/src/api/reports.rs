@@ -1,10 +1,10 @@
-//! What is asked of channels: `GET /apps/ID/channels`, `…/channels/NAME`, `…/channels/NAME/users`, `…/connections`.
+//! Implements the queries `GET /apps/ID/channels`, `…/channels/NAME`, `…/channels/NAME/users` and `…/connections`.
 
-use super::{Asked, Info, Refused};
+use super::{Info, Refused, SignedRequest};
 use crate::json::push_string;
 use crate::name::Access;
 
-pub(super) fn channels(asked: &Asked<'_>) -> Result<String, Refused> {
+pub(super) fn channels(asked: &SignedRequest<'_>) -> Result<String, Refused> {
     let prefix = asked.parameter("filter_by_prefix").unwrap_or_default();
     let info = Info::read(&asked.parameter("info").unwrap_or_default())?;
     if info.user_count && !prefix.starts_with("presence-") {
@@ -31,7 +31,7 @@ pub(super) fn channels(asked: &Asked<'_>) -> Result<String, Refused> {
     Ok(out)
 }
 
-pub(super) fn channel(asked: &Asked<'_>, name: &str) -> Result<String, Refused> {
+pub(super) fn channel(asked: &SignedRequest<'_>, name: &str) -> Result<String, Refused> {
     let name = asked.name(name)?;
     let info = Info::read(&asked.parameter("info").unwrap_or_default())?;
     if info.user_count && name.access() != Access::Presence {
@@ -47,7 +47,7 @@ pub(super) fn channel(asked: &Asked<'_>, name: &str) -> Result<String, Refused> 
     Ok(format!("{{{}}}", members.join(",")))
 }
 
-pub(super) fn users(asked: &Asked<'_>, name: &str) -> Result<String, Refused> {
+pub(super) fn users(asked: &SignedRequest<'_>, name: &str) -> Result<String, Refused> {
     let name = asked.name(name)?;
     if name.access() != Access::Presence {
         return Err(Refused::bad("users may only be requested for presence channels"));
@@ -67,8 +67,8 @@ pub(super) fn users(asked: &Asked<'_>, name: &str) -> Result<String, Refused> {
     Ok(out)
 }
 
-/// Not Pusher's but Reverb's: what Laravel Pulse asks for.
-pub(super) fn connections(asked: &Asked<'_>) -> String {
+/// Answers `…/connections`, which is an addition of Reverb to Pusher's API. Laravel Pulse uses it.
+pub(super) fn connections(asked: &SignedRequest<'_>) -> String {
     let counters = asked.channels.statistics().of(&asked.app.id);
     format!(r#"{{"connections":{}}}"#, counters.connections.get())
 }

@@ -15,7 +15,7 @@ fn md5(body: &str) -> String {
     auth::hexadecimal(&md5::Md5::digest(body))
 }
 
-/// What the application's server would send, signed.
+/// Builds the signed query that the application's server would send.
 fn query(
     server: &Loop,
     method: &str,
@@ -58,7 +58,7 @@ fn get(server: &Loop, path: &str, parameters: &[(&str, &str)]) -> (u16, Value) {
     ask(server, "GET", path, parameters, "")
 }
 
-/// A client that hears these channels.
+/// Opens a client that is subscribed to these channels.
 fn client(server: &mut Loop, channels: &[&str]) -> u32 {
     let socket = server.open().unwrap();
     for channel in channels {
@@ -83,7 +83,7 @@ fn error(answer: &(u16, Value)) -> (u16, &str) {
 }
 
 #[test]
-fn an_event_goes_to_its_channels_once_and_its_data_as_it_came() {
+fn an_event_is_published_once_per_channel_with_its_data_unchanged() {
     let mut server = Loop::new(app());
     let both = client(&mut server, &["a", "b"]);
     let other = client(&mut server, &["c"]);
@@ -97,7 +97,7 @@ fn an_event_goes_to_its_channels_once_and_its_data_as_it_came() {
 }
 
 #[test]
-fn data_that_is_no_string_reaches_clients_as_one() {
+fn data_of_other_types_reaches_clients_as_a_string() {
     let mut server = Loop::new(app());
     let socket = client(&mut server, &["a"]);
     assert_eq!(
@@ -108,7 +108,7 @@ fn data_that_is_no_string_reaches_clients_as_one() {
 }
 
 #[test]
-fn a_socket_may_be_excepted() {
+fn a_socket_can_be_excluded() {
     let mut server = Loop::new(app());
     let (author, other) = (client(&mut server, &["a"]), client(&mut server, &["a"]));
     let id = server.id(author).to_string();
@@ -121,12 +121,12 @@ fn a_socket_may_be_excepted() {
         done()
     );
     assert_eq!((server.got(author).len(), server.got(other).len()), (0, 1));
-    for nobody in [json!("123.456"), json!("99999999999.1"), json!(null)] {
+    for invalid in [json!("123.456"), json!("99999999999.1"), json!(null)] {
         assert_eq!(
             post(
                 &server,
                 "/apps/1/events",
-                &json!({"name": "n", "channel": "a", "data": "1", "socket_id": nobody})
+                &json!({"name": "n", "channel": "a", "data": "1", "socket_id": invalid})
             ),
             done()
         );
@@ -143,15 +143,15 @@ fn a_socket_may_be_excepted() {
 }
 
 #[test]
-fn an_answer_tells_of_the_channels_when_it_is_asked_to() {
+fn a_response_contains_channel_info_on_request() {
     let mut server = Loop::new(app());
     client(&mut server, &["presence-a", "b"]);
     client(&mut server, &["presence-a"]);
-    let body = json!({"name": "n", "channels": ["presence-a", "b", "nobody"], "data": "1", "info": "subscription_count,user_count"});
+    let body = json!({"name": "n", "channels": ["presence-a", "b", "unused"], "data": "1", "info": "subscription_count,user_count"});
     let expected = json!({"channels": {
         "presence-a": {"user_count": 2, "subscription_count": 2},
         "b": {"subscription_count": 1},
-        "nobody": {"subscription_count": 0},
+        "unused": {"subscription_count": 0},
     }});
     assert_eq!(post(&server, "/apps/1/events", &body), (200, expected));
     let body = json!({"batch": [
@@ -210,7 +210,7 @@ fn a_batch_is_published_in_order_or_not_at_all() {
 }
 
 #[test]
-fn an_event_that_is_not_one_is_refused_with_the_reason() {
+fn an_invalid_event_is_rejected_with_the_reason() {
     let server = Loop::new(app());
     let refusals = [
         (json!({"channel": "a", "data": "1"}), "name is missing"),
@@ -257,11 +257,11 @@ fn an_event_that_is_not_one_is_refused_with_the_reason() {
     }
     assert_eq!(
         error(&ask(&server, "POST", "/apps/1/events", &[], "{")),
-        (400, "the body is no JSON: no JSON from byte 1 on")
+        (400, "the body cannot be parsed: invalid JSON at byte 1")
     );
     assert_eq!(
         error(&ask(&server, "POST", "/apps/1/events", &[], &"[".repeat(20_000))),
-        (400, "the body is no JSON: JSON nested deeper than 512")
+        (400, "the body cannot be parsed: JSON nested deeper than 512")
     );
     for fine in [
         json!({"name": "n".repeat(200), "channels": vec!["a"; 100], "data": ""}),
@@ -272,7 +272,7 @@ fn an_event_that_is_not_one_is_refused_with_the_reason() {
 }
 
 #[test]
-fn data_is_measured_as_it_is_meant() {
+fn the_size_of_data_is_measured_unescaped() {
     let server = Loop::new(app());
     let send = |data: &str| {
         ask(
@@ -298,7 +298,7 @@ fn data_is_measured_as_it_is_meant() {
 }
 
 #[test]
-fn parameters_may_stand_in_the_query() {
+fn parameters_may_be_in_the_query() {
     let mut server = Loop::new(app());
     let socket = client(&mut server, &["a", "b"]);
     assert_eq!(
@@ -326,7 +326,7 @@ fn parameters_may_stand_in_the_query() {
 }
 
 #[test]
-fn channels_are_told_by_prefix() {
+fn channels_are_listed_by_prefix() {
     let mut server = Loop::new(app());
     client(&mut server, &["presence-a", "presence-b", "c"]);
     let last = client(&mut server, &["presence-a", "d"]);
@@ -353,7 +353,7 @@ fn channels_are_told_by_prefix() {
 }
 
 #[test]
-fn a_channel_is_told_of() {
+fn a_channel_is_reported() {
     let mut server = Loop::new(app());
     client(&mut server, &["presence-a"]);
     assert_eq!(get(&server, "/apps/1/channels/presence-a", &[]), (200, json!({"occupied": true})));
@@ -382,7 +382,7 @@ fn a_channel_is_told_of() {
 }
 
 #[test]
-fn the_last_event_of_a_cache_channel_is_told_with_its_age_left() {
+fn the_last_event_of_a_cache_channel_is_reported_with_its_remaining_time() {
     let mut server = Loop::new(app());
     let asked = [("info", "cache")];
     assert_eq!(
@@ -403,7 +403,7 @@ fn the_last_event_of_a_cache_channel_is_told_with_its_age_left() {
 }
 
 #[test]
-fn members_are_told_by_their_ids() {
+fn members_are_listed_by_their_ids() {
     let mut server = Loop::new(app());
     client(&mut server, &["presence-a"]);
     client(&mut server, &["presence-a"]);
@@ -426,7 +426,7 @@ fn connections_are_counted() {
 }
 
 #[test]
-fn terminating_a_user_who_is_not_there_is_done() {
+fn terminating_an_absent_user_succeeds() {
     let server = Loop::new(app());
     assert_eq!(
         ask(&server, "POST", "/apps/1/users/a%40b/terminate_connections", &[], "{}"),
@@ -436,7 +436,7 @@ fn terminating_a_user_who_is_not_there_is_done() {
 }
 
 #[test]
-fn nothing_is_done_without_a_signature_an_application_or_a_path() {
+fn requests_without_signature_application_or_path_are_rejected() {
     let mut server = Loop::new(app());
     let socket = client(&mut server, &["a"]);
     let body = br#"{"name":"n","channel":"a","data":"1"}"#;
@@ -479,7 +479,7 @@ fn nothing_is_done_without_a_signature_an_application_or_a_path() {
 }
 
 #[test]
-fn an_application_that_is_off_is_refused_and_a_channel_that_is_full_too() {
+fn a_disabled_application_and_a_full_channel_are_rejected() {
     let off = Loop::new(App { rights: Rights { enabled: false, ..Rights::default() }, ..app() });
     assert_eq!(error(&get(&off, "/apps/1/channels", &[])), (403, "application disabled"));
     let mut slow =
@@ -491,7 +491,7 @@ fn an_application_that_is_off_is_refused_and_a_channel_that_is_full_too() {
 }
 
 #[test]
-fn where_one_channel_is_full_no_other_hears_a_part_of_the_call() {
+fn if_one_channel_is_at_its_limit_no_channel_receives_a_part_of_the_batch() {
     let limits = Limits { channel_events: Some(2), ..Limits::default() };
     let mut server = Loop::new(App { limits, ..app() });
     let socket = client(&mut server, &["a", "b"]);
@@ -505,7 +505,7 @@ fn where_one_channel_is_full_no_other_hears_a_part_of_the_call() {
         assert!(error(&refused).1.starts_with("b: "), "{refused:?}");
     }
     assert_eq!(server.got(socket), [""; 0]);
-    // What was refused has used nothing up.
+    // A rejected request uses up nothing of the rate limit.
     let both = json!({"name": "n", "channels": ["a", "b"], "data": "1"});
     assert_eq!(post(&server, "/apps/1/events", &both), done());
     assert_eq!(post(&server, "/apps/1/events", &both).0, 429);
@@ -518,7 +518,7 @@ fn where_one_channel_is_full_no_other_hears_a_part_of_the_call() {
 }
 
 #[test]
-fn an_id_in_a_path_is_read_without_escapes() {
+fn an_id_in_a_path_is_unescaped() {
     assert_eq!(app_id("/apps/a%20b/events").as_deref(), Some("a b"));
     assert_eq!(app_id("/apps/1/users/a%2Fb/terminate_connections").as_deref(), Some("1"));
     assert_eq!(
@@ -541,7 +541,7 @@ proptest! {
     }
 
     #[test]
-    fn a_socket_id_that_is_ours_is_excepted(random: u64) {
+    fn a_valid_socket_id_is_excluded(random: u64) {
         let mut server = Loop::new(app());
         let socket = client(&mut server, &["a"]);
         let id = SocketId::from_random(random);

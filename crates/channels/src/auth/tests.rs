@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::app::{Limits, Rights};
 
-/// The application of the examples in Pusher's documents.
+/// Returns the application of the examples in Pusher's documents.
 fn app() -> App {
     App {
         id: "3".into(),
@@ -24,7 +24,7 @@ const USER: &str =
     "278d425bdf160c739803:4708d583dada6a56435fb8bc611c77c359a31eebde13337c16ab43aa6de336ba";
 
 #[test]
-fn the_examples_of_pushers_documents_are_signed_and_taken() {
+fn the_signature_examples_of_pushers_documents_are_reproduced_and_accepted() {
     let app = app();
     assert_eq!(sign_subscription(&app, "1234.1234", "private-foobar", None), PRIVATE);
     assert_eq!(subscription(&app, "1234.1234", "private-foobar", None, PRIVATE), Ok(()));
@@ -35,7 +35,7 @@ fn the_examples_of_pushers_documents_are_signed_and_taken() {
 }
 
 #[test]
-fn a_signature_is_for_one_socket_one_channel_and_one_member() {
+fn a_signature_is_valid_for_one_socket_one_channel_and_one_member() {
     let app = app();
     let refused = Err(Unsigned::Mismatch);
     assert_eq!(subscription(&app, "1234.1235", "private-foobar", None, PRIVATE), refused);
@@ -49,7 +49,7 @@ fn a_signature_is_for_one_socket_one_channel_and_one_member() {
 }
 
 #[test]
-fn what_is_no_signature_is_refused() {
+fn invalid_signatures_are_rejected() {
     let app = app();
     let auth = |auth: &str| subscription(&app, "1234.1234", "private-foobar", None, auth);
     let (key, signature) = PRIVATE.split_once(':').unwrap();
@@ -81,13 +81,13 @@ fn post(query: &str) -> Result<(), CallRefused> {
     call(&app(), &Call { method: "POST", path: "/apps/3/events", query, body: BODY }, NOW)
 }
 
-/// A query with the signature of `text`.
+/// Returns a query with the signature of `text`.
 fn signed(query: &str, text: &str) -> String {
     format!("{query}&auth_signature={}", sign(&app().secret, text.as_bytes()))
 }
 
 #[test]
-fn the_example_of_a_call_in_pushers_documents_is_taken() {
+fn the_request_example_of_pushers_documents_is_accepted() {
     let query = format!(
         "{BODY_MD5}&auth_version=1.0&auth_key=278d425bdf160c739803&auth_timestamp=1353088179&auth_signature=da454824c97ba181a32ccc17a72625ba02771f50b50e1e7430e47a1f3f457e6c"
     );
@@ -95,7 +95,7 @@ fn the_example_of_a_call_in_pushers_documents_is_taken() {
 }
 
 #[test]
-fn each_parameter_of_a_call_is_missed_by_its_name() {
+fn a_missing_parameter_is_named_in_the_error() {
     let query = signed(
         &format!("{SIGNED}&{BODY_MD5}"),
         &format!("POST\n/apps/3/events\n{SIGNED}&{BODY_MD5}"),
@@ -108,7 +108,7 @@ fn each_parameter_of_a_call_is_missed_by_its_name() {
 }
 
 #[test]
-fn a_calls_key_version_and_body_are_compared() {
+fn key_version_and_body_of_a_request_are_checked() {
     assert_eq!(
         post(&format!(
             "auth_key=other&auth_timestamp=1353088179&auth_version=1.0&{BODY_MD5}&auth_signature=0"
@@ -128,7 +128,7 @@ fn a_calls_key_version_and_body_are_compared() {
 }
 
 #[test]
-fn a_call_of_more_than_ten_minutes_ago_or_ahead_is_refused() {
+fn a_request_more_than_ten_minutes_old_or_ahead_is_rejected() {
     for (given, taken) in [
         ("1353087579", true),
         ("1353088779", true),
@@ -191,7 +191,7 @@ fn a_path_may_be_signed_with_or_without_its_escapes() {
 }
 
 #[test]
-fn escapes_are_taken_away_once() {
+fn escapes_are_decoded_once() {
     for (text, path, query) in [
         ("a%2Fb", "a/b", "a/b"),
         ("a+b", "a+b", "a b"),
@@ -207,13 +207,13 @@ fn escapes_are_taken_away_once() {
 
 proptest! {
     #[test]
-    fn any_call_is_borne_and_none_is_taken_without_a_signature(path: String, query: String, body: Vec<u8>) {
+    fn any_request_without_a_signature_is_rejected(path: String, query: String, body: Vec<u8>) {
         let taken = call(&app(), &Call { method: "POST", path: &path, query: &query, body: &body }, NOW).is_ok();
         prop_assert!(!taken);
     }
 
     #[test]
-    fn what_is_signed_by_the_rules_is_taken(extra in prop::collection::btree_map("[a-z_]{1,8}", "[ -~ä]{0,8}", 0..6)) {
+    fn correctly_signed_requests_are_accepted(extra in prop::collection::btree_map("[a-z_]{1,8}", "[ -~ä]{0,8}", 0..6)) {
         let mut all: std::collections::BTreeMap<String, String> = extra.into_iter().filter(|(name, _)| !name.starts_with("auth_") && name != "body_md5").collect();
         for pair in SIGNED.split('&') {
             let (name, value) = pair.split_once('=').unwrap();
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn any_auth_is_borne_and_none_is_taken_without_the_secret(auth: String) {
+    fn any_auth_value_without_the_secret_is_rejected(auth: String) {
         prop_assert!(subscription(&app(), "1.1", "private-a", None, &auth).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Sockets that change hands: from another front to the hub, and from the hub's listeners to another front.
+//! Sockets that are handed over: from another front to the hub, and from the hub's listeners to another front.
 
 use std::fmt;
 use std::net::TcpStream;
@@ -11,29 +11,29 @@ use crate::websocket::Upgrade;
 /// A stream socket.
 #[derive(Debug)]
 pub enum Stream {
-    /// Over IP.
+    /// A TCP connection.
     Tcp(TcpStream),
-    /// On this machine.
+    /// A Unix domain socket.
     Unix(UnixStream),
 }
 
-/// A socket whose request for a WebSocket another front has read.
+/// A socket whose WebSocket request another front has read.
 pub struct Adopted {
-    /// The socket, non-blocking or not.
+    /// The socket, blocking or non-blocking.
     pub stream: Stream,
-    /// Its TLS, if it has: the handshake is done.
+    /// TLS state after the handshake, if the socket uses TLS.
     pub tls: Option<Box<ServerConnection>>,
-    /// What was agreed on.
+    /// The result of the WebSocket handshake.
     pub upgrade: Upgrade,
-    /// Has the answer (101) been written? Otherwise the hub writes it, together with the first message.
+    /// The response (101) has been written. Otherwise the hub writes it together with the first message.
     pub answered: bool,
-    /// The request's path and query.
+    /// Path and query of the request.
     pub target: String,
-    /// The header field `Origin`.
+    /// Value of the header field `Origin`.
     pub origin: Option<String>,
-    /// Does the client speak TLS, with us or with a proxy before us?
+    /// The client uses TLS, to this server or to a proxy before it.
     pub secure: bool,
-    /// What was read after the request, decrypted.
+    /// Bytes read after the request, decrypted.
     pub read: Vec<u8>,
 }
 
@@ -48,24 +48,26 @@ impl fmt::Debug for Adopted {
 
 /// A socket whose request for an event stream (`GET /app/KEY/sse?...`) another front has read.
 pub struct AdoptedStream {
-    /// The socket, non-blocking or not. For HTTP/2 one end of a pair, the other end of which becomes the body.
+    /// The socket, blocking or non-blocking. For HTTP/2 it is one end of a socket pair whose other end becomes the
+    /// response body.
     pub stream: Stream,
-    /// Its TLS, if it has: the handshake is done.
+    /// TLS state after the handshake, if the socket uses TLS.
     pub tls: Option<Box<ServerConnection>>,
-    /// Has the head of the answer been written? Otherwise the hub writes the whole answer, in HTTP/1.1, and refuses with a status. A request for an id
-    /// (`/app/KEY/sse/id`) is answered as a whole in any case.
+    /// The response head has been written. Otherwise the hub writes the whole response in HTTP/1.1, and rejects with
+    /// a status. A request for an id (`/app/KEY/sse/id`) always gets a whole response.
     pub answered: bool,
-    /// The request's path and query.
+    /// Path and query of the request.
     pub target: String,
-    /// The header field `Origin`.
+    /// Value of the header field `Origin`.
     pub origin: Option<String>,
-    /// The header field `Sec-Fetch-Site`.
+    /// Value of the header field `Sec-Fetch-Site`.
     pub site: Option<String>,
-    /// The header field `Last-Event-ID`.
+    /// Value of the header field `Last-Event-ID`.
     pub last_event_id: Option<String>,
-    /// Descriptors that it costs this process beside the socket's own: they count for [`super::Options::sockets`].
+    /// Number of additional descriptors that the stream uses in this process; they count for
+    /// [`super::Options::sockets`].
     pub beside: u8,
-    /// Does the client speak TLS, with us or with a proxy before us?
+    /// The client uses TLS, to this server or to a proxy before it.
     pub secure: bool,
 }
 
@@ -78,19 +80,20 @@ impl fmt::Debug for AdoptedStream {
     }
 }
 
-/// A socket that came to a listener of the hub and asks for something else than a WebSocket.
+/// A connection accepted by the hub whose request is not for a WebSocket.
 #[derive(Debug)]
 pub struct Visitor {
     /// The socket, non-blocking.
     pub stream: Stream,
-    /// What was read of it so far: the start of a request, at least its head unless that is not HTTP/1.
+    /// Bytes read so far: at least the head of the request, unless it is not HTTP/1.
     pub read: Vec<u8>,
-    /// As [`super::Listen::secure`] of the listener it came to.
+    /// Value of [`super::Listen::secure`] of the listener.
     pub secure: bool,
 }
 
-/// The front that answers all other requests: the HTTP API, Server-Sent Events, a plain `GET`.
+/// The front that handles all other requests: the HTTP API, Server-Sent Events, a plain `GET`.
 pub trait Handover: fmt::Debug + Send + Sync {
-    /// Takes a socket over. Called by an event loop, so it never waits; a front that can take no more drops it.
+    /// Takes a connection over. An event loop calls it, so it never waits; a front without capacity drops the
+    /// connection.
     fn take(&self, visitor: Visitor);
 }

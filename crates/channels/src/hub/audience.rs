@@ -1,7 +1,7 @@
-//! Who of one event loop's sockets hears which channel. Joining and leaving take the same time whatever the size of the audience.
+//! Maps channels to the sockets of one event loop. Subscribing and unsubscribing take constant time.
 //!
-//! Invariant: each listener knows its place in its socket's list, and each entry of that list its place in the audience; both are kept right
-//! when another leaves.
+//! Invariant: each listener stores its index in its socket's list, and each entry of that list stores its index in
+//! the audience. Both are updated when another listener is removed.
 
 use std::collections::HashMap;
 
@@ -10,27 +10,27 @@ use crate::delivery::{ChannelId, Offset};
 /// One socket in one audience.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listener {
-    /// Which socket.
+    /// Slot of the socket.
     pub(super) slot: u32,
-    /// Which entry of the socket's own list is this.
+    /// Index in the socket's own list.
     entry: u32,
-    /// Deliveries up to this one are not for it.
+    /// Only deliveries with a higher offset are for this socket.
     pub(super) after: Offset,
 }
 
-/// What a socket knows of one channel it hears.
+/// A socket's entry for one channel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     audience: u32,
     listener: u32,
 }
 
-/// The channels a socket hears.
+/// The channels to which a socket is subscribed.
 pub(super) type Places = Vec<Place>;
 
-/// Where the lists of sockets are.
+/// Access to the sockets' lists.
 pub(super) trait Sockets {
-    /// The list of the socket in this slot.
+    /// Returns the list of the socket in this slot.
     fn places(&mut self, slot: u32) -> Option<&mut Places>;
 }
 
@@ -40,7 +40,7 @@ struct Audience {
     listeners: Vec<Listener>,
 }
 
-/// All audiences of one event loop.
+/// The audiences of one event loop.
 #[derive(Debug, Default)]
 pub(super) struct Audiences {
     known: HashMap<ChannelId, u32>,
@@ -49,7 +49,7 @@ pub(super) struct Audiences {
 }
 
 impl Audiences {
-    /// Adds a socket, whose list is `places`, to a channel's audience. It must not be there already.
+    /// Adds a socket with the list `places` to a channel's audience. The socket must not be in it yet.
     pub(super) fn join(
         &mut self,
         channel: ChannelId,
@@ -72,7 +72,8 @@ impl Audiences {
         listeners.push(Listener { slot, entry: index(places.len() - 1), after });
     }
 
-    /// Takes a socket out of a channel's audience. `places` is its list; those of others are found in `sockets`.
+    /// Removes a socket with the list `places` from a channel's audience. The lists of other sockets are found
+    /// through `sockets`.
     pub(super) fn leave(
         &mut self,
         channel: ChannelId,
@@ -88,7 +89,7 @@ impl Audiences {
         }
     }
 
-    /// Takes a socket out of all audiences.
+    /// Removes a socket from all audiences.
     pub(super) fn leave_all(&mut self, places: &mut Places, sockets: &mut impl Sockets) {
         while let Some(last) = places.len().checked_sub(1) {
             self.remove(last, places, sockets);
@@ -120,7 +121,7 @@ impl Audiences {
         }
     }
 
-    /// Those who hear a channel.
+    /// Returns the listeners of a channel.
     pub(super) fn of(&self, channel: ChannelId) -> &[Listener] {
         self.known.get(&channel).map_or(&[], |audience| &self.all[*audience as usize].listeners)
     }
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Lists of sockets; the one that is being worked on is out.
+    /// Lists of sockets, without the one that is being changed.
     struct Lists(BTreeMap<u32, Places>);
 
     impl Sockets for Lists {
@@ -149,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_hears_what_they_joined_and_nothing_else(
+        fn every_socket_receives_only_the_events_of_its_channels(
             steps in prop::collection::vec((0u32..6, 0u64..5, 0u8..8), 0..200),
         ) {
             let mut audiences = Audiences::default();

@@ -1,10 +1,10 @@
-//! The clock of event loops, and of all who speak to the registry from elsewhere.
+//! The clock of event loops and of all other callers of the registry.
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::moment::Moment;
 
-/// Now, on the clock that counts on since the machine started (`CLOCK_MONOTONIC`).
+/// Returns the current time of `CLOCK_MONOTONIC`.
 pub fn now() -> Moment {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One socket, as its event loop has it.
+//! The state of one socket in its event loop.
 
 use crate::app::Limits;
 use crate::moment::Moment;
@@ -7,13 +7,13 @@ use crate::socket_id::SocketId;
 use crate::websocket::{Decoder, Rules, Upgrade};
 
 use super::audience::Places;
-use super::event_stream::{Epochs, Wanted};
+use super::event_stream::{Epochs, StreamSubscription};
 use super::figures::Reason;
 use super::queue::{Bound, Form, Queue};
 use super::transport::Transport;
 use super::wheel::Tick;
 
-/// A socket from when it is accepted to when it is closed.
+/// A socket, from accept to close.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) transport: Transport,
@@ -21,68 +21,68 @@ pub(super) struct Connection {
     pub(super) queue: Queue,
     pub(super) decoder: Decoder,
     pub(super) form: Form,
-    /// Its id, once it has a session.
+    /// Socket id, once the session exists.
     pub(super) socket: Option<SocketId>,
-    /// The channels it hears.
+    /// Channels to which the socket is subscribed.
     pub(super) places: Places,
-    /// How much may wait for it.
+    /// Limits of its queue.
     pub(super) bound: Bound,
-    /// Bytes of one message from it.
+    /// Maximum size of one incoming message in bytes.
     pub(super) message: usize,
-    /// When it has to be done with its stage, where that is not the session's to say.
+    /// Deadline of the current stage, unless the session determines it.
     pub(super) until: Moment,
-    /// Of the channels it hears, if it is an event stream.
+    /// Epochs of its channels, if the connection is an event stream.
     pub(super) epochs: Option<Box<Epochs>>,
-    /// When it comes up in the timer wheel.
+    /// Tick of its entry in the timer wheel.
     pub(super) tick: Tick,
-    /// Since when it takes nothing.
+    /// Time since which the socket has accepted no bytes.
     pub(super) blocked: Option<Moment>,
-    /// It is among those that are written to at the end of the turn.
+    /// The socket is in the list of sockets to write at the end of the turn.
     pub(super) dirty: bool,
-    /// The loop hears when there is room to write.
+    /// The event loop is notified when the socket becomes writable.
     pub(super) watches_room: bool,
-    /// Does the client speak TLS?
+    /// The client uses TLS.
     pub(super) secure: bool,
-    /// Descriptors that it costs beside its own.
+    /// Number of additional descriptors that the connection uses.
     pub(super) beside: u8,
 }
 
-/// How far a socket is.
+/// Stage of a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Its request is not here, or not whole: what there is of it.
+    /// The request is incomplete; these bytes have been received.
     Request(Vec<u8>),
-    /// Its application is being asked for.
+    /// The application is being looked up.
     Asking(Box<Asking>),
-    /// It has a session.
+    /// The session is open.
     Open(Session),
-    /// It is being closed, for this reason.
+    /// The connection is being closed for this reason.
     Closing {
         reason: Reason,
-        /// Whatever comes is let go: it could not be read, or the client has closed as well.
-        deaf: bool,
-        /// Nothing has to come from the client before the connection ends.
+        /// Incoming bytes are discarded: they could not be parsed, or the client has closed as well.
+        discard_input: bool,
+        /// The connection ends without a further frame from the client.
         done: bool,
     },
 }
 
-/// What is kept while an application is asked for.
+/// State kept during the look-up of an application.
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) origin: Option<String>,
-    /// What it is to hear, if it is to be an event stream, and whether the head of the answer has been written.
-    pub(super) stream: Option<(Wanted, bool)>,
-    /// What came meanwhile.
+    /// The requested event stream, if any, and whether the response head has been written.
+    pub(super) stream: Option<(StreamSubscription, bool)>,
+    /// Bytes received in the meantime.
     pub(super) read: Vec<u8>,
 }
 
-/// What becomes of a socket after its turn.
+/// What happens to a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Fate {
     Stays,
     Ends(Reason),
-    /// To the other front, with what its stage holds.
+    /// The connection is handed to the other front together with its stage.
     HandedOver,
 }
 
@@ -110,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// Descriptors that it costs.
+    /// Returns the number of descriptors that the connection uses.
     pub(super) fn descriptors(&self) -> usize {
         1 + usize::from(self.beside)
     }
@@ -130,7 +130,7 @@ impl Connection {
         Rules { message: self.message, deflate: matches!(self.form, Form::Deflated(_)) }
     }
 
-    /// When the loop has to look at it again, if nothing happens until then.
+    /// Returns the next deadline at which the loop must check the connection.
     pub(super) fn due(&self, stall: std::time::Duration) -> Moment {
         let stage = match &self.stage {
             Stage::Open(session) => session.due(),

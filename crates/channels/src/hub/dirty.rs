@@ -1,14 +1,14 @@
-//! Sockets that have something to be written, in the order in which they got it.
+//! Queue of sockets that have something to write.
 
 use std::collections::VecDeque;
 
-/// Slots, first in, first out. A socket stands there at most once: it knows itself whether it does.
+/// Slots, first in, first out. A socket is queued at most once; the flag is in the socket.
 #[derive(Debug, Default)]
 pub(super) struct Dirty {
     slots: VecDeque<u32>,
-    /// So many have been taken out.
+    /// Number of slots removed so far.
     taken: u64,
-    /// When so many have been taken out, all are that stood here at [`Dirty::mark`].
+    /// Value of `taken` at which all slots queued at the last [`Dirty::mark`] have been removed.
     marked: u64,
 }
 
@@ -26,12 +26,12 @@ impl Dirty {
         Some(slot)
     }
 
-    /// Remembers those who stand here now.
+    /// Marks the slots that are queued now.
     pub(super) fn mark(&mut self) {
         self.marked = self.taken + self.slots.len() as u64;
     }
 
-    /// Have all been taken out that stood here at the mark?
+    /// Returns whether all slots queued at the mark have been removed.
     pub(super) fn is_past_mark(&self) -> bool {
         self.taken >= self.marked
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_come_later_do_not_move_the_mark() {
+    fn later_sockets_do_not_move_the_mark() {
         let mut dirty = Dirty::default();
         assert!(dirty.is_past_mark());
         dirty.push(1);

@@ -1,44 +1,44 @@
-//! How an event loop ends: first nobody new, then those there are, a few at a time.
+//! How an event loop stops: it first accepts no new connections, then closes the open ones in small groups.
 
 use std::time::Duration;
 
 use super::listener::LAST_ARRIVALS;
 use crate::moment::Moment;
 
-/// Sockets are closed at this pace or faster: a few take no longer than they need.
+/// Maximum time per socket; closing a few sockets takes no longer than needed.
 const PACE: Duration = Duration::from_millis(20);
-/// How long a client may take to answer a close when the process ends; it has been told by then, and need not say anything.
+/// How long a client may take to answer a close frame when the process stops. Its close frame has been sent by then.
 pub(super) const CLOSING: Duration = Duration::from_secs(2);
-/// How often a slice is closed.
+/// Interval between two groups.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
 
-/// A drain under way.
+/// A drain in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
     began: Moment,
-    /// How long the listeners are kept.
+    /// How long the listeners stay open.
     listening: Duration,
-    /// How long closing is spread over.
+    /// Time over which closing is spread.
     spread: Duration,
-    /// Sockets closed by it.
+    /// Number of sockets closed by the drain.
     pub(super) closed: usize,
-    /// The next slot to look at.
+    /// The next slot to check.
     pub(super) slot: u32,
 }
 
 impl Drain {
-    /// Of so many sockets.
+    /// Starts a drain of `open` sockets.
     pub(super) fn new(now: Moment, patience: Duration, open: usize) -> Self {
         let spread = PACE.saturating_mul(u32::try_from(open).unwrap_or(u32::MAX)).min(patience);
         Self { began: now, listening: patience.min(LAST_ARRIVALS), spread, closed: 0, slot: 0 }
     }
 
-    /// When listeners are to be closed.
+    /// Returns when the listeners are closed.
     pub(super) fn listeners_end(&self) -> Moment {
         self.began + self.listening
     }
 
-    /// How many sockets are to be closed now, when `open` are still open: as many as are needed to be done in time.
+    /// Returns how many of the `open` remaining sockets must be closed now to finish in time.
     pub(super) fn slice(&self, open: usize, now: Moment) -> usize {
         let passed = now.since(self.began).as_millis();
         let spread = self.spread.as_millis();
@@ -50,7 +50,7 @@ impl Drain {
         share.saturating_sub(self.closed)
     }
 
-    /// When whatever is left is dropped.
+    /// Returns when the remaining connections are dropped.
     pub(super) fn end(&self, close_timeout: Duration) -> Moment {
         self.began + self.spread.max(self.listening) + close_timeout.min(CLOSING)
     }
@@ -75,15 +75,15 @@ mod tests {
     }
 
     #[test]
-    fn a_few_sockets_do_not_take_all_of_the_patience() {
+    fn a_few_sockets_are_closed_faster_than_the_patience_allows() {
         let at = |millis: u64| Moment::from_millis(1000 + millis);
         let (patience, close_timeout) = (Duration::from_secs(30), Duration::from_secs(5));
         let drain = Drain::new(at(0), patience, 10);
         assert_eq!((drain.slice(10, at(100)), drain.slice(10, at(200))), (5, usize::MAX));
-        // The last ones who had begun to come are taken first.
+        // Connections whose handshake had started are accepted first.
         assert_eq!(drain.listeners_end(), at(900));
         assert_eq!(drain.end(close_timeout), at(2_900));
-        let nobody = Drain::new(at(0), Duration::ZERO, 10);
-        assert_eq!((nobody.listeners_end(), nobody.end(close_timeout)), (at(0), at(2_000)));
+        let immediate = Drain::new(at(0), Duration::ZERO, 10);
+        assert_eq!((immediate.listeners_end(), immediate.end(close_timeout)), (at(0), at(2_000)));
     }
 }

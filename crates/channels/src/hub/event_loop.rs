@@ -1,8 +1,9 @@
-//! One event loop: a thread that takes connections, hears clients, gives out deliveries and writes, turn by turn.
+//! One event loop: a thread that accepts connections, reads from clients, delivers messages and writes, turn by turn.
 //!
-//! A turn: connections are taken; clients that said something are heard; errands are done; deliveries are put into queues, if the sockets of the last ones
-//! have been written to; timers are looked at; sockets with something in their queue are written to, once each. Every step but the
-//! waiting has a budget, and what is left of it comes first in its step of the next turn.
+//! A turn has these steps. It accepts connections; reads from readable sockets; executes loop commands; puts
+//! deliveries into queues, if the sockets of the previous deliveries have been written; checks timers; writes each
+//! socket with a non-empty queue once. Every step except waiting has a budget; the rest comes first in the same step
+//! of the next turn.
 
 mod arrivals;
 mod conversation;
@@ -27,7 +28,7 @@ use super::dirty::Dirty;
 use super::drain::{self, Drain};
 use super::event_stream::Epochs;
 use super::figures::{LoopFigures, Reason};
-use super::inbox::{Errand, Inbox};
+use super::inbox::{Inbox, LoopCommand};
 use super::listener::Listener;
 use super::options::{Options, StartError};
 use super::queue::Spares;
@@ -42,19 +43,19 @@ use crate::session::Out;
 use crate::websocket::{Deflater, Inflater};
 use renewal::Renewal;
 
-/// Sockets that one wait tells of.
+/// Maximum number of socket events per wait.
 const EVENTS: usize = 1024;
-/// What is read at once, for whichever socket.
+/// Size of the read buffer, shared by all sockets.
 const BUFFER: usize = 64 * 1024;
-/// The waker's token, which no socket has: there are not so many slots.
+/// Token of the waker. No socket has it, because there are fewer slots.
 const WAKER: Token = Token(usize::MAX);
-/// Tokens of listeners end here.
+/// Upper end of the listeners' tokens.
 const LISTENERS: usize = usize::MAX - 1;
-/// So many sockets are a crowd: when half of them have left, their memory is worth giving back.
+/// Memory is returned to the system only after at least this many sockets, when half of them are closed.
 const CROWD: usize = 1024;
-/// How often that is looked at.
+/// Interval of checks for memory to return.
 const TRIM: Duration = Duration::from_secs(2);
-/// How long to leave listeners alone that have clients and no room for them.
+/// Pause before listeners are checked again that have waiting clients but no free descriptor.
 const LATER: Duration = Duration::from_millis(100);
 
 pub(super) struct EventLoop {
@@ -64,34 +65,34 @@ pub(super) struct EventLoop {
     channels: Channels,
     options: Arc<Options>,
     figures: Arc<LoopFigures>,
-    /// Sockets of all loops of the hub, and the descriptors that they cost beside.
+    /// Number of sockets of all loops of the hub, including their additional descriptors.
     sockets: Arc<AtomicUsize>,
     listeners: Vec<Listener>,
-    /// When to look at listeners again that could give no descriptor.
+    /// When to check listeners again that ran out of descriptors.
     later: Option<Moment>,
-    /// Has it been said that descriptors ran out?
-    told_of_no_room: bool,
+    /// Running out of descriptors has been logged.
+    logged_no_descriptor: bool,
 
     seats: Seats<Connection>,
     audiences: Audiences,
     wheel: Wheel<Seat>,
-    /// Sockets with a session.
+    /// Number of sockets with a session.
     open: usize,
-    /// The most sockets since memory was last given back.
+    /// Highest number of sockets since memory was last returned.
     peak: usize,
-    /// Sockets that are to be written to.
+    /// Sockets to write.
     dirty: Dirty,
-    /// Sockets that had more to read than one turn takes.
+    /// Sockets with more to read than one turn allows.
     again: Vec<Seat>,
-    /// Deliveries that were taken from the inbox, the next one last.
+    /// Deliveries taken from the inbox, the next one last.
     deliveries: Vec<Delivery>,
-    errands: Vec<Errand>,
-    /// Applications that are others now, whose sockets have not all been told.
+    commands: Vec<LoopCommand>,
+    /// Changed applications whose sockets are not all updated yet.
     renewals: VecDeque<Renewal>,
     drain: Option<Drain>,
-    /// When to see whether memory can be given back.
+    /// When to check for memory to return.
     trim: Moment,
-    /// When the registry wants to be reminded of the time.
+    /// When to call [`Channels::tick`].
     tick: Moment,
 
     buffer: Box<[u8]>,
@@ -99,7 +100,7 @@ pub(super) struct EventLoop {
     inflater: Inflater,
     deflater: Deflater,
     out: Out,
-    /// For all that are no event streams.
+    /// Passed for connections that are no event streams.
     no_epochs: Epochs,
     random: Random,
     now: Moment,
@@ -134,7 +135,7 @@ impl EventLoop {
             sockets: Arc::clone(sockets),
             listeners,
             later: None,
-            told_of_no_room: false,
+            logged_no_descriptor: false,
             seats: Seats::new(number),
             audiences: Audiences::default(),
             wheel: Wheel::new(now),
@@ -143,7 +144,7 @@ impl EventLoop {
             dirty: Dirty::default(),
             again: Vec::new(),
             deliveries: Vec::new(),
-            errands: Vec::new(),
+            commands: Vec::new(),
             renewals: VecDeque::new(),
             drain: None,
             trim: now,
@@ -173,14 +174,14 @@ impl EventLoop {
         Arc::clone(&self.figures)
     }
 
-    /// Until a drain is done.
+    /// Runs until a drain has finished.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         while !self.is_done() {
             let wait = self.wait();
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
-                    // epoll_wait(2) has no other error for a descriptor of ours.
+                    // epoll_wait(2) has no other error for a valid descriptor.
                     tracing::error!(%error, "an event loop cannot wait for its sockets");
                     break;
                 }
@@ -206,14 +207,14 @@ impl EventLoop {
         }
         self.accept();
         for seat in std::mem::take(&mut self.again) {
-            // Perhaps up to the end, of which it will not be told again.
+            // Read up to the end, because it is not reported again.
             self.with(seat, |this, seat, connection| this.readable(seat, connection, true));
         }
         for event in events {
             self.socket(event);
         }
-        self.errands();
-        self.give_out();
+        self.commands();
+        self.deliver();
         self.renew();
         self.timers();
         if self.drain.is_some() {
@@ -223,7 +224,7 @@ impl EventLoop {
         self.figures.sockets.set(self.seats.len() as u64);
     }
 
-    /// How long to wait for sockets: not at all while there is something to do, forever when nothing is to be expected.
+    /// Returns how long to wait for sockets: zero while there is work, `None` when no timer is set.
     fn wait(&self) -> Option<Duration> {
         let accept = self.later.is_none() && self.listeners.iter().any(|listener| listener.ready);
         let busy = accept
@@ -231,7 +232,7 @@ impl EventLoop {
             || !self.again.is_empty()
             || !self.renewals.is_empty()
             || !self.deliveries.is_empty();
-        if busy || !self.inbox.fall_asleep() {
+        if busy || !self.inbox.prepare_to_sleep() {
             return Some(Duration::ZERO);
         }
         let until = |moment: Moment| moment.since(self.now);
@@ -245,7 +246,7 @@ impl EventLoop {
         waits.into_iter().flatten().min()
     }
 
-    /// Something happened to a socket.
+    /// Handles an event of a socket.
     fn socket(&mut self, event: &Event) {
         let Some(seat) = self.seat(event.token()) else { return };
         if event.is_writable()
@@ -260,8 +261,8 @@ impl EventLoop {
         }
     }
 
-    /// Gives memory back that a crowd has left.
-    fn give_back(&mut self) {
+    /// Returns memory to the system after many sockets were closed.
+    fn trim_memory(&mut self) {
         if self.peak >= CROWD && self.seats.len() < self.peak / 2 {
             self.peak = self.seats.len();
             self.spares = Spares::default();
@@ -269,21 +270,21 @@ impl EventLoop {
         }
     }
 
-    fn errands(&mut self) {
-        let mut errands = std::mem::take(&mut self.errands);
-        self.inbox.errands(&mut errands);
-        for errand in errands.drain(..) {
-            match errand {
-                Errand::Adopt(adopted) => self.adopt(*adopted),
-                Errand::AdoptStream(adopted) => self.adopt_stream(*adopted),
-                Errand::App { seat, app } => {
+    fn commands(&mut self) {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.inbox.commands(&mut commands);
+        for command in commands.drain(..) {
+            match command {
+                LoopCommand::Adopt(adopted) => self.adopt(*adopted),
+                LoopCommand::AdoptStream(adopted) => self.adopt_stream(*adopted),
+                LoopCommand::App { seat, app } => {
                     self.with(seat, |this, seat, connection| this.found(seat, connection, app));
                 }
-                Errand::Drain(patience) => self.begin_drain(patience),
+                LoopCommand::Drain(patience) => self.begin_drain(patience),
             }
         }
-        errands.shrink_to(64);
-        self.errands = errands;
+        commands.shrink_to(64);
+        self.commands = commands;
     }
 
     fn timers(&mut self) {
@@ -294,7 +295,7 @@ impl EventLoop {
         self.peak = self.peak.max(self.seats.len());
         if self.now >= self.trim {
             self.trim = self.now + TRIM;
-            self.give_back();
+            self.trim_memory();
         }
         let mut due = Vec::new();
         self.wheel.due(self.now, &mut due);
@@ -308,7 +309,7 @@ impl EventLoop {
         }
     }
 
-    /// A turn of one socket: whatever happens in it concerns that one alone.
+    /// Runs a turn of one socket. A panic in it closes only that socket.
     fn with(&mut self, seat: Seat, turn: impl FnOnce(&mut Self, Seat, &mut Connection) -> Fate) {
         let Some(mut connection) = self.seats.take(seat) else { return };
         match catch_unwind(AssertUnwindSafe(|| turn(self, seat, &mut connection))) {
@@ -323,7 +324,7 @@ impl EventLoop {
             Ok(Fate::HandedOver) => self.hand_over(seat, connection),
             Err(_) => {
                 tracing::error!(socket = ?connection.socket, "a socket's turn panicked; the socket is closed");
-                // What the turn had borrowed is gone with it.
+                // The turn owned the buffer; a panic dropped it.
                 self.buffer = buffer();
                 self.out = Out::default();
                 self.end(seat, connection, Reason::Panic);
@@ -331,7 +332,7 @@ impl EventLoop {
         }
     }
 
-    /// Puts a socket into the timer wheel, unless it comes up there before it is due.
+    /// Adds a socket to the timer wheel, unless it already has an entry that is not later than its deadline.
     fn schedule(&mut self, seat: Seat, connection: &mut Connection) {
         let due = Tick::not_before(connection.due(self.options.stall_timeout));
         if due < connection.tick {
@@ -343,7 +344,7 @@ impl EventLoop {
         self.figures.closed(reason);
         self.leave(&mut connection);
         let descriptors = connection.descriptors();
-        // The kernel forgets a descriptor that is closed: no call to deregister it.
+        // The kernel removes a closed descriptor from epoll; deregistering would be an extra call.
         drop(connection);
         self.seats.release(seat);
         self.sockets.fetch_sub(descriptors, Ordering::Relaxed);
@@ -355,7 +356,7 @@ impl EventLoop {
         if !matches!(connection.stage, Stage::Open(_)) {
             return;
         }
-        let closing = Stage::Closing { reason: Reason::Gone, deaf: true, done: true };
+        let closing = Stage::Closing { reason: Reason::Gone, discard_input: true, done: true };
         let Stage::Open(session) = std::mem::replace(&mut connection.stage, closing) else {
             return;
         };
@@ -403,8 +404,8 @@ impl EventLoop {
 
     fn is_done(&self) -> bool {
         let Some(drain) = self.drain else { return false };
-        let nobody = self.seats.len() == 0 && self.listeners.is_empty();
-        nobody || self.now >= drain.end(self.options.close_timeout)
+        let finished = self.seats.len() == 0 && self.listeners.is_empty();
+        finished || self.now >= drain.end(self.options.close_timeout)
     }
 
     fn seat(&self, token: Token) -> Option<Seat> {
@@ -423,7 +424,7 @@ fn token(seat: Seat) -> Token {
     Token(usize::try_from(token).expect("a machine of 64 bits"))
 }
 
-/// Adds a socket to those that are written to at the end of the turn.
+/// Adds a socket to the list of sockets to write at the end of the turn.
 fn mark(dirty: &mut Dirty, slot: u32, connection: &mut Connection) {
     if !std::mem::replace(&mut connection.dirty, true) {
         dirty.push(slot);
@@ -434,7 +435,7 @@ fn buffer() -> Box<[u8]> {
     vec![0; BUFFER].into_boxed_slice()
 }
 
-/// Random numbers, fetched from the kernel some at a time.
+/// Random numbers, fetched from the kernel in blocks.
 struct Random {
     bytes: [u8; 512],
     used: usize,

@@ -1,9 +1,12 @@
-//! Server-Sent Events (WHATWG HTML, "Server-sent events"): the same channels and rights as a socket has, to hear only.
+//! Server-Sent Events (WHATWG HTML, "Server-sent events"): the same channels and permissions as a WebSocket, for
+//! receiving only.
 //!
-//! `GET /app/KEY/sse?channels=a,private-b&auth=,KEY:SIGNATURE&socket_id=1.2` hears those channels. `auth` has one part for each channel that needs one, in
-//! the order of `channels`; it is signed as for a subscription of the `socket_id` that the client names, and `channel_data` goes with presence channels.
-//! That id is one that `GET /app/KEY/sse/id` gave a moment ago: [`crate::stream_id`]. Each message is an event: `event` is its name, `data` the JSON that a socket gets. On channels with a history `id` says where it is, and a stream of one
-//! channel resumes from `Last-Event-ID`.
+//! `GET /app/KEY/sse?channels=a,private-b&auth=,KEY:SIGNATURE&socket_id=1.2` subscribes to those channels. `auth` has
+//! one part for each channel that needs one, in the order of `channels`. It is signed like a subscription of the
+//! `socket_id` that the client names, and `channel_data` belongs to presence channels. The id must be one that `GET
+//! /app/KEY/sse/id` issued shortly before: [`crate::stream_id`]. Each message is an event: `event` is its name,
+//! `data` the JSON that a WebSocket client receives. On channels with a history `id` is the position, and a stream of
+//! one channel resumes from `Last-Event-ID`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -16,38 +19,38 @@ use crate::encoded::Encoded;
 use crate::json::{Raw, push_string, quoted};
 use crate::socket_id::{InvalidSocketId, SocketId};
 
-/// The request for an event stream.
+/// Fields of a request for an event stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct StreamRequest<'a> {
     /// Path and query.
     pub(super) target: &'a str,
-    /// The header field `Origin`.
+    /// Value of the header field `Origin`.
     pub(super) origin: Option<&'a str>,
-    /// The header field `Sec-Fetch-Site`.
+    /// Value of the header field `Sec-Fetch-Site`.
     pub(super) site: Option<&'a str>,
-    /// The header field `Last-Event-ID`.
+    /// Value of the header field `Last-Event-ID`.
     pub(super) last_event_id: Option<&'a str>,
 }
 
-/// What a client wants that asks for an event stream.
+/// A parsed request for an event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// Of the application.
+pub(super) struct StreamSubscription {
+    /// Key of the application.
     pub(super) key: String,
-    /// An id, and no stream yet.
+    /// The request is for a socket id, not for a stream.
     pub(super) only_id: bool,
-    /// As far as the browser tells, no page of another origin asks.
+    /// The request does not come from a page of another origin, as far as the browser reports it.
     pub(super) own_page: bool,
-    /// The socket's id that its signatures are for.
+    /// The socket id for which the subscriptions are signed.
     pub(super) socket: Option<SocketId>,
-    /// What a socket would say to hear the same: messages of the protocol.
+    /// The equivalent `pusher:subscribe` messages.
     pub(super) subscriptions: Vec<String>,
 }
 
-/// Behind the key, where ids are given.
+/// Path suffix after the key for requests of a socket id.
 const ID: &str = "/sse/id";
 
-/// Does a request's target have the path of an event stream, or of its id?
+/// Returns whether the target is the path of an event stream or of its id.
 pub(super) fn is_meant(target: &str) -> bool {
     key(target).is_some()
 }
@@ -59,9 +62,9 @@ fn key(target: &str) -> Option<&str> {
     (!key.is_empty() && !key.contains('/')).then_some(key)
 }
 
-impl Wanted {
-    pub(super) fn read(asked: &Asked<'_>) -> Result<Self, Close> {
-        let Asked { target, origin: _, site, last_event_id } = *asked;
+impl StreamSubscription {
+    pub(super) fn read(asked: &StreamRequest<'_>) -> Result<Self, Close> {
+        let StreamRequest { target, origin: _, site, last_event_id } = *asked;
         let key = key(target).ok_or(Close::NO_SUCH_PATH)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let (mut channels, mut signatures) = (Cow::Borrowed(""), Cow::Borrowed(""));
@@ -79,7 +82,7 @@ impl Wanted {
             }
         }
         let names: Vec<&str> = channels.split(',').filter(|name| !name.is_empty()).collect();
-        // The field is what an `EventSource` sends by itself when it comes back: it is the newer one.
+        // An `EventSource` sends the field by itself when it reconnects, so it is newer than the query.
         let place = last_event_id.and_then(Place::read).or(place).filter(|_| names.len() == 1);
         let signatures = signatures.split(',').chain(std::iter::repeat(""));
         let subscriptions = names.iter().zip(signatures).map(|(channel, signature)| {
@@ -95,7 +98,7 @@ impl Wanted {
             }
             if let Some(Place { epoch, offset }) = place {
                 write!(text, r#","resume":{{"epoch":"{epoch:016x}","offset":{offset}}}"#)
-                    .expect("a String takes all");
+                    .expect("writing to a String cannot fail");
             }
             text.push_str("}}");
             text
@@ -103,7 +106,8 @@ impl Wanted {
         Ok(Self {
             key: auth::unescaped(key, false).into_owned(),
             only_id: path.ends_with(ID),
-            // Browsers tell no `Origin` with a no-cors request (`<img>`), and this to secure origins only; old ones do not.
+            // Browsers send no `Origin` with a no-cors request (`<img>`). They send this field to secure origins
+            // only, and old browsers do not send it.
             own_page: site.is_none_or(|site| matches!(site, "same-origin" | "none")),
             socket,
             subscriptions: subscriptions.collect(),
@@ -111,7 +115,7 @@ impl Wanted {
     }
 }
 
-/// A place in a channel's history, as an event's id: `EPOCH:OFFSET`.
+/// A position in a channel's history as an event id: `EPOCH:OFFSET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     epoch: u64,
@@ -124,7 +128,7 @@ impl Place {
         Some(Self { epoch: u64::from_str_radix(epoch, 16).ok()?, offset: offset.parse().ok()? })
     }
 
-    /// Where a channel is, as `subscription_succeeded` tells it.
+    /// Reads the position from the data of `subscription_succeeded`.
     fn told(data: Raw<'_>) -> Option<Self> {
         let data = data.string()?;
         let [epoch, offset] = Raw::new(&data).ok()?.get("resume")?.pick(["epoch", "offset"]);
@@ -137,13 +141,14 @@ impl Place {
 
 const SUCCEEDED: &str = "pusher_internal:subscription_succeeded";
 
-/// The epochs of the channels that one stream hears. All streams that hear a channel have the same, so that they can share what is written of it.
+/// The epochs of a stream's channels. All streams of a channel have the same epochs, so they can share the encoded
+/// event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Epochs(Vec<(Box<str>, u64)>);
 
 impl Epochs {
-    /// Remembers what `message` tells of a channel's epoch.
-    pub(super) fn learn(&mut self, message: &Encoded) {
+    /// Stores the epoch that `message` contains for a channel.
+    pub(super) fn store(&mut self, message: &Encoded) {
         let text = message.text();
         let Ok(message) = Raw::from_bytes(&text) else { return };
         let [event, channel, data] = message.pick(["event", "channel", "data"]);
@@ -162,7 +167,7 @@ impl Epochs {
     }
 }
 
-/// A message's text as an event.
+/// Encodes a message as a server-sent event.
 pub(super) fn write(text: &[u8], epochs: &Epochs) -> Bytes {
     let text = String::from_utf8_lossy(text);
     let mut event = String::with_capacity(text.len() + 64);
@@ -176,28 +181,28 @@ pub(super) fn write(text: &[u8], epochs: &Epochs) -> Bytes {
             epoch.zip(offset.and_then(Raw::unsigned)).map(|(epoch, offset)| Place { epoch, offset })
         };
         if let Some(Place { epoch, offset }) = place {
-            writeln!(event, "id: {epoch:016x}:{offset}").expect("a String takes all");
+            writeln!(event, "id: {epoch:016x}:{offset}").expect("writing to a String cannot fail");
         }
-        // A name with a line break in it cannot be told; the data have it.
+        // An event name with a line break cannot be written; the data still contain it.
         if let Some(name) = name.filter(|name| !name.contains(['\r', '\n'])) {
-            writeln!(event, "event: {name}").expect("a String takes all");
+            writeln!(event, "event: {name}").expect("writing to a String cannot fail");
         }
     }
-    // JSON may have line breaks between its parts. `lines` knows two of the three that a stream has.
+    // JSON may contain line breaks between its parts. `lines` splits at two of the three that an event stream has.
     for line in text.lines().flat_map(|line| line.split('\r')) {
-        writeln!(event, "data: {line}").expect("a String takes all");
+        writeln!(event, "data: {line}").expect("writing to a String cannot fail");
     }
     event.push('\n');
     event.into_bytes().into()
 }
 
-/// Something that is no event, so that the client and what is between see that the stream is alive.
+/// A comment that shows clients and proxies that the stream is alive.
 pub(super) const HEARTBEAT: &[u8] = b":\n\n";
 
-/// Before the end of a stream: how long a client waits until it comes back, in milliseconds.
+/// Sent before the end of a stream: the time in milliseconds until the client reconnects.
 pub(super) const RETRY: &[u8] = b"retry: 1000\n\n";
 
-/// How an answer begins whose body is the stream. It ends with the connection.
+/// Returns the response head of an event stream. The body ends with the connection.
 pub(super) fn head(origin: Option<&str>) -> Box<[u8]> {
     let mut head = String::from(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nX-Accel-Buffering: no\r\n",
@@ -207,12 +212,13 @@ pub(super) fn head(origin: Option<&str>) -> Box<[u8]> {
     head.into_bytes().into_boxed_slice()
 }
 
-/// The answer to a client that needs an id.
+/// Returns the response with a socket id.
 pub(super) fn id(socket: SocketId, origin: Option<&str>) -> Box<[u8]> {
     answer("200 OK", &format!(r#"{{"socket_id":"{socket}"}}"#), origin)
 }
 
-/// The answer to somebody who may not hear it. Statuses of 400 and more keep an `EventSource` from coming back, all others do not.
+/// Returns the response that rejects an event stream. An `EventSource` does not reconnect after a status of 400 or
+/// more.
 pub(super) fn refusal(close: Close, origin: Option<&str>) -> Box<[u8]> {
     let status = match close.code {
         4001 | 4005 => "404 Not Found",
@@ -234,11 +240,12 @@ fn answer(status: &str, body: &str, origin: Option<&str>) -> Box<[u8]> {
     answer.into_bytes().into_boxed_slice()
 }
 
-/// Pages of other origins may read it: which may connect was decided by [`crate::Hello`]'s rules. The parser has let no line break through.
+/// Allows the page's origin to read the response. [`crate::Hello`] has checked the origin, and the parser accepts no
+/// line breaks.
 fn allow(head: &mut String, origin: Option<&str>) {
     if let Some(origin) = origin {
         write!(head, "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n")
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
 }
 
@@ -248,12 +255,12 @@ mod tests {
 
     use super::*;
 
-    fn read(target: &str, last_event_id: Option<&str>) -> Result<Wanted, Close> {
-        Wanted::read(&Asked { target, origin: None, site: None, last_event_id })
+    fn read(target: &str, last_event_id: Option<&str>) -> Result<StreamSubscription, Close> {
+        StreamSubscription::read(&StreamRequest { target, origin: None, site: None, last_event_id })
     }
 
     #[test]
-    fn a_target_becomes_what_a_socket_would_say() {
+    fn a_target_is_translated_to_subscribe_messages() {
         let target = "/app/key/sse?channels=news,private-a,presence-b&auth=,key:s1,key:s2&socket_id=1.2&channel_data=%7B%22user_id%22%3A%221%22%7D";
         let wanted = read(target, Some("00000000000000ff:7")).unwrap();
         assert_eq!(wanted.key, "key");
@@ -274,8 +281,8 @@ mod tests {
                 r#"{"event":"pusher:subscribe","data":{"channel":"news","resume":{"epoch":"00000000000000ff","offset":7}}}"#
             ]
         );
-        let anew = "/app/key/sse?channels=news&last_event_id=00000000000000ff:7";
-        assert_eq!(read(anew, None).unwrap(), wanted);
+        let target = "/app/key/sse?channels=news&last_event_id=00000000000000ff:7";
+        assert_eq!(read(target, None).unwrap(), wanted);
         let id = read("/app/key/sse/id", None).unwrap();
         assert!(id.only_id && id.key == "key" && !wanted.only_id);
         assert_eq!(read("/app/key/sse?channels=a&socket_id=1", None), Err(Close::OTHER_ID));
@@ -290,12 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn a_message_becomes_an_event_with_its_place() {
+    fn a_message_becomes_an_event_with_its_position() {
         let mut epochs = Epochs::default();
         let first = Encoded::new(
             r#"{"event":"pusher_internal:subscription_succeeded","channel":"news","data":"{\"resume\":{\"epoch\":\"00000000000000ff\",\"offset\":3}}"}"#,
         );
-        epochs.learn(&first);
+        epochs.store(&first);
         let event =
             |text: &str| String::from_utf8(write(text.as_bytes(), &epochs).to_vec()).unwrap();
         assert!(
@@ -323,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn any_target_is_read_or_refused(target in "/app/.{0,40}/sse(\\?(channels|auth|socket_id|channel_data)=.{0,30}){0,3}", id in ".{0,30}") {
+        fn any_target_is_parsed_or_rejected(target in "/app/.{0,40}/sse(\\?(channels|auth|socket_id|channel_data)=.{0,30}){0,3}", id in ".{0,30}") {
             if let Ok(wanted) = read(&target, Some(&id)) {
                 for text in &wanted.subscriptions {
                     prop_assert!(Raw::new(text).is_ok(), "{text}");

@@ -1,41 +1,41 @@
-//! A hub's numbers.
+//! Counters of a hub.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a socket ended.
+/// Reasons why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The client closed, as RFC 6455 has it.
+    /// The client sent a close frame (RFC 6455).
     Client,
-    /// The connection ended without a close.
+    /// The connection ended without a close frame.
     Gone,
-    /// The protocol's decision: the key, a limit, the application.
+    /// The protocol rejected it: the key, a limit, the application.
     Refused,
-    /// It did not answer when asked whether it is there (4201).
+    /// The client did not answer a ping (4201).
     PongTimeout,
-    /// More waited for it than may (4100).
+    /// The client's queue was full (4100).
     TooSlow,
-    /// It took nothing at all for too long.
+    /// The client accepted no bytes for too long.
     Stalled,
-    /// Its request took too long.
+    /// The client's request took too long.
     HandshakeTimeout,
-    /// Its request was no good one.
+    /// The client's request was invalid.
     BadRequest,
-    /// It broke RFC 6455.
+    /// The client violated RFC 6455.
     Violation,
-    /// Messages for it were lost, because the event loop's inbox was full (4200).
+    /// Messages for the client were lost because the event loop's inbox was full (4200).
     Lost,
-    /// The hub ends (4200).
+    /// The hub stops (4200).
     Drained,
-    /// There are as many sockets as there may be (4100, or no descriptor was left).
+    /// The limit of connections or descriptors is reached (4100, or the connection is just closed).
     OverCapacity,
-    /// A panic in its turn: a defect of ours.
+    /// A panic occurred in the connection's turn: a bug in Hearth.
     Panic,
 }
 
 impl Reason {
-    /// All there are.
+    /// All reasons.
     pub const ALL: [Self; 13] = [
         Self::Client,
         Self::Gone,
@@ -52,7 +52,7 @@ impl Reason {
         Self::Panic,
     ];
 
-    /// For a metric's label.
+    /// Returns the value of the metric's label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -76,7 +76,7 @@ impl Reason {
     }
 }
 
-/// One event loop's numbers, which it alone changes.
+/// Counters of one event loop, which is the only writer.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct LoopFigures {
@@ -101,7 +101,7 @@ impl LoopFigures {
     }
 }
 
-/// A number of which one thread is the only writer: a store, not an atomic addition.
+/// A counter with one writer: a store is enough, no atomic addition is needed.
 #[derive(Debug, Default)]
 pub(super) struct Figure(AtomicU64);
 
@@ -119,40 +119,40 @@ impl Figure {
     }
 }
 
-/// What a hub has done since it began, all its event loops together.
+/// Counters of all event loops of a hub since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {
-    /// Sockets there are now, those with unfinished requests too.
+    /// Open sockets, including those with incomplete requests.
     pub sockets: u64,
-    /// Connections taken from listeners.
+    /// Connections accepted from listeners.
     pub accepted: u64,
     /// WebSockets opened.
     pub upgraded: u64,
-    /// Connections given to the other front.
+    /// Connections handed to the other front.
     pub handed_over: u64,
-    /// Messages of clients.
+    /// Messages received from clients.
     pub received: u64,
     /// Bytes read.
     pub bytes_in: u64,
-    /// Messages put into queues of sockets.
+    /// Messages put into sockets' queues.
     pub delivered: u64,
     /// Writes to sockets.
     pub writes: u64,
     /// Bytes written.
     pub bytes_out: u64,
-    /// Times a socket took less than there was for it.
+    /// Writes that a socket accepted only partly.
     pub blocked: u64,
-    /// Messages let go because their socket's queue was full.
+    /// Messages dropped because a queue was full.
     pub dropped: u64,
     /// Turns of event loops.
     pub turns: u64,
-    /// Sockets that ended, by reason.
+    /// Closed connections by reason.
     pub closed: [u64; Reason::ALL.len()],
 }
 
 impl Figures {
-    /// Sockets that ended for this reason.
+    /// Returns the number of connections closed for this reason.
     pub fn closed_by(&self, reason: Reason) -> u64 {
         self.closed[reason.index()]
     }

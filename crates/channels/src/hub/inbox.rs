@@ -1,10 +1,13 @@
-//! Where other threads leave things for an event loop.
+//! The queue of an event loop for other threads.
 //!
-//! Bound: [`DELIVERIES`] deliveries, or [`WEIGHT`] bytes of messages in them; as much again is being given out. More of them come only when events are
-//! published faster than this core can give them to its sockets, for seconds on end: the loop takes new ones when the sockets of the last ones have been
-//! written to. What comes then is lost, and since no subscriber may miss an event without knowing, the loop closes those it was for with 4200: they come
-//! back at once, and resume where there is a history. When one application has filled the inbox, each other still has a [`RESERVE`] of its own: who keeps one
-//! busy is no loss to the others' clients. Sockets that are handed over are not counted: each is a descriptor, and those are bounded.
+//! Bound: [`DELIVERIES`] deliveries, or [`WEIGHT`] bytes of messages; as much again may be in processing. The inbox
+//! fills only if events are published faster than this core can send them, for seconds on end, because the loop takes
+//! new deliveries once the sockets of the previous ones have been written.
+//!
+//! Deliveries beyond the bound are lost. No subscriber may miss an event unnoticed, so the loop closes the affected
+//! sockets with 4200; the clients reconnect, and resume where there is a history. When one application has filled the
+//! inbox, each other application still has a [`RESERVE`] of its own, so its clients lose nothing. Handed-over sockets
+//! are not counted, because each is a descriptor and descriptors are bounded.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,43 +20,43 @@ use super::adopted::{Adopted, AdoptedStream};
 use crate::apps::Answered;
 use crate::delivery::{AppNumber, ChannelId, Delivery, Full, Outlet, Seat};
 
-/// Deliveries that may wait.
+/// Maximum number of waiting deliveries.
 pub(super) const DELIVERIES: usize = 65_536;
-/// Bytes of messages that may wait.
+/// Maximum number of bytes of waiting messages.
 pub(super) const WEIGHT: usize = 64 * 1024 * 1024;
 
-/// Of both, what each application may add when the inbox is full, until all are as much again.
+/// What each application may still add when the inbox is full, until all reserves together equal the bound.
 const RESERVE: Reserve = Reserve { deliveries: DELIVERIES / 16, weight: WEIGHT / 16 };
 
-/// What waits of one application since the inbox was full.
+/// Deliveries and bytes of one application since the inbox became full.
 #[derive(Debug, Default)]
 struct Reserve {
     deliveries: usize,
     weight: usize,
 }
 
-/// Other things that are left for a loop.
-pub(super) enum Errand {
-    /// A socket whose upgrade has been answered or is to be.
+/// Commands for an event loop.
+pub(super) enum LoopCommand {
+    /// Adds a socket whose WebSocket request another front has read.
     Adopt(Box<Adopted>),
-    /// The same, for an event stream.
+    /// Adds a socket whose event stream request another front has read.
     AdoptStream(Box<AdoptedStream>),
-    /// The application that a socket's key stands for, if there is one.
+    /// Returns the result of an application look-up.
     App { seat: Seat, app: Answered },
-    /// Close all sockets within this time, then end.
+    /// Closes all sockets within this time, then ends the loop.
     Drain(Duration),
 }
 
-/// Whom deliveries of one application were for that are lost.
+/// Recipients of lost deliveries of one application.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) channels: HashSet<ChannelId>,
     pub(super) seats: HashSet<Seat>,
-    /// There were too many to remember: all its clients.
-    pub(super) everybody: bool,
+    /// More channels and seats were affected than are stored: all clients of the application.
+    pub(super) all: bool,
 }
 
-/// Losses of an application that are remembered one by one.
+/// Maximum number of lost deliveries stored individually per application.
 const LOSSES: usize = 4096;
 
 impl Losses {
@@ -66,12 +69,12 @@ impl Losses {
             Delivery::App { .. } | Delivery::Close { .. } => {}
         }
         if self.channels.len() + self.seats.len() > LOSSES {
-            *self = Self { everybody: true, ..Self::default() };
+            *self = Self { all: true, ..Self::default() };
         }
     }
 }
 
-/// One loop's inbox.
+/// The inbox of one event loop.
 pub(super) struct Inbox {
     contents: Mutex<Contents>,
     waker: Waker,
@@ -81,11 +84,11 @@ pub(super) struct Inbox {
 struct Contents {
     deliveries: Vec<Delivery>,
     weight: usize,
-    /// Of those that have put something here since it was full.
+    /// Reserves of the applications that have added deliveries since the inbox became full.
     reserves: HashMap<AppNumber, Reserve>,
     losses: HashMap<AppNumber, Losses>,
-    errands: Vec<Errand>,
-    /// The loop waits for sockets and has to be woken.
+    commands: Vec<LoopCommand>,
+    /// The loop waits for sockets and must be woken.
     asleep: bool,
     /// The loop has ended.
     ended: bool,
@@ -96,25 +99,25 @@ impl Inbox {
         Self { contents: Mutex::default(), waker }
     }
 
-    /// Leaves an errand; given back if the loop has ended.
-    pub(super) fn ask(&self, errand: Errand) -> Result<(), Errand> {
+    /// Adds a command; returns it if the loop has ended.
+    pub(super) fn send(&self, command: LoopCommand) -> Result<(), LoopCommand> {
         let mut contents = self.lock();
         if contents.ended {
-            return Err(errand);
+            return Err(command);
         }
-        contents.errands.push(errand);
+        contents.commands.push(command);
         self.wake(contents);
         Ok(())
     }
 
-    /// The errands there are. The list given must be empty.
-    pub(super) fn errands(&self, errands: &mut Vec<Errand>) {
+    /// Moves the commands into the given list, which must be empty.
+    pub(super) fn commands(&self, commands: &mut Vec<LoopCommand>) {
         let mut contents = self.lock();
         contents.asleep = false;
-        std::mem::swap(&mut contents.errands, errands);
+        std::mem::swap(&mut contents.commands, commands);
     }
 
-    /// The deliveries there are, and who missed some that came after them. The list given must be empty.
+    /// Moves the deliveries into the given list, which must be empty, and returns the losses after them.
     pub(super) fn deliveries(&self, deliveries: &mut Vec<Delivery>) -> HashMap<AppNumber, Losses> {
         let mut contents = self.lock();
         std::mem::swap(&mut contents.deliveries, deliveries);
@@ -123,20 +126,21 @@ impl Inbox {
         std::mem::take(&mut contents.losses)
     }
 
-    /// To be called before waiting for sockets: from now on whoever puts something here wakes the loop. False if something is here already.
-    pub(super) fn fall_asleep(&self) -> bool {
+    /// Must be called before waiting for sockets: from then on each addition wakes the loop. Returns `false` if the
+    /// inbox is not empty.
+    pub(super) fn prepare_to_sleep(&self) -> bool {
         let mut contents = self.lock();
-        contents.asleep = contents.deliveries.is_empty() && contents.errands.is_empty();
+        contents.asleep = contents.deliveries.is_empty() && contents.commands.is_empty();
         contents.asleep
     }
 
-    /// The loop ends: what is there is let go, what comes is refused.
+    /// Closes the inbox: its contents are dropped, additions are rejected.
     pub(super) fn end(&self) {
         let mut contents = self.lock();
         let all = std::mem::take(&mut *contents);
         contents.ended = true;
         drop(contents);
-        // Sockets among it are closed outside of the lock.
+        // The contents may include sockets, which are closed outside of the lock.
         drop(all);
     }
 
@@ -149,13 +153,13 @@ impl Inbox {
             return;
         }
         drop(contents);
-        // An eventfd takes 2^64 of these before it would refuse one.
-        self.waker.wake().expect("an eventfd takes a one");
+        // An eventfd accepts 2^64 - 2 of these before it blocks.
+        self.waker.wake().expect("an eventfd accepts a one");
     }
 }
 
 impl Contents {
-    /// Is there room for a message of so many bytes?
+    /// Returns whether there is room for a message of `weight` bytes.
     fn takes(&mut self, app: AppNumber, weight: usize) -> bool {
         let (deliveries, all) = (self.deliveries.len(), self.weight + weight);
         if deliveries < DELIVERIES && all <= WEIGHT {

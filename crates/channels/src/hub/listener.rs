@@ -1,10 +1,11 @@
-//! Where clients connect.
+//! The listening sockets of a hub.
 //!
 //! Invariants
-//! - Each event loop has a socket of its own on each TCP address, so that none waits for another.
-//! - The queue of connections that nobody has taken yet is as long as the kernel allows: what does not fit there tries again only a second later.
-//! - Without a free descriptor, connections are still taken and closed: a client learns at once that there is no room, and the queue does not fill.
-//! - Ending loses no connection, if another process listens on the address by then (`SO_REUSEPORT`).
+//! - Each event loop has its own socket on each TCP address, so no loop waits for another.
+//! - The accept queue is as long as the kernel allows. A client that does not fit retries only after a second.
+//! - Without a free descriptor, connections are still accepted and closed: clients get an immediate answer, and the
+//!   queue does not fill.
+//! - Stopping loses no connection if another process listens on the address by then (`SO_REUSEPORT`).
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -21,17 +22,17 @@ use socket2::{Domain, Protocol, SockFilter, SockRef, TcpKeepalive, Type};
 use super::options::{Address, StartError};
 use super::transport::Socket;
 
-/// As many as `listen(2)` takes; `net.core.somaxconn` clamps it.
+/// Maximum backlog of `listen(2)`; `net.core.somaxconn` clamps it.
 const BACKLOG: i32 = 65_535;
-/// How long the kernel tries to get something through to a client that does not acknowledge.
+/// How long the kernel retransmits to a client that does not acknowledge.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
-/// After so long without a byte the kernel asks whether the other end is there: for sockets that nobody else asks.
+/// Idle time after which the kernel probes the peer, for sockets that no one else pings.
 const KEEPALIVE: Duration = Duration::from_mins(1);
 
-/// Descriptors held back by each listener.
+/// Descriptors reserved by each listener.
 const SPARES: usize = 4;
 
-/// What a client gets for whom there is no descriptor.
+/// The response to a client for which there is no descriptor.
 const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 #[derive(Debug)]
@@ -40,31 +41,32 @@ enum Kind {
     Unix(UnixListener),
 }
 
-/// A socket that is being listened on.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) struct Listener {
     kind: Kind,
-    /// There may be connections that were not taken.
+    /// Connections may be waiting.
     pub(super) ready: bool,
-    /// Do clients speak TLS to a proxy before us?
+    /// Clients use TLS to a proxy before this listener.
     pub(super) secure: bool,
-    /// Held so that one can be given up for a moment when there is no other. Another thread may be quicker to take it, so there are some.
+    /// Reserved descriptors that are released briefly when no other is free. Another thread may take a released one
+    /// first, hence several.
     spare: Vec<File>,
 }
 
-/// What came of taking a connection.
+/// Result of accepting a connection.
 pub(super) enum Accepted {
-    /// A client.
+    /// A connection.
     Socket(Socket),
-    /// One was taken and closed: there is no descriptor for it.
+    /// A connection was accepted and closed, because there is no descriptor for it.
     NoRoom,
-    /// Nobody waits.
-    Nobody,
-    /// Nobody can be taken now; later perhaps.
+    /// No connection is waiting.
+    Empty,
+    /// No connection can be accepted now; retry later.
     Later,
 }
 
-/// What the options of one address become: a socket for each event loop.
+/// Binds the sockets of one address, one for each event loop.
 pub(super) fn bind(
     address: &Address,
     secure: bool,
@@ -104,7 +106,7 @@ fn bind_tcp(mut address: SocketAddr, loops: usize) -> io::Result<Vec<Kind>> {
         )?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
-        // Sockets that are accepted have these from the one they came by: no call for each.
+        // Accepted sockets inherit these options from the listener, which saves a call for each.
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
         socket.set_tcp_keepalive(
@@ -112,14 +114,14 @@ fn bind_tcp(mut address: SocketAddr, loops: usize) -> io::Result<Vec<Kind>> {
         )?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
-        // With port 0 the first socket finds a port and the others join it.
+        // With port 0 the first socket picks a port and the others bind to the same one.
         address = socket.local_addr()?.as_socket().unwrap_or(address);
         bound.push(Kind::Tcp(TcpListener::from_std(socket.into())));
     }
     Ok(bound)
 }
 
-/// One socket, which all loops watch: the kernel has no `SO_REUSEPORT` here.
+/// Binds one socket that all loops watch, because Unix sockets have no `SO_REUSEPORT`.
 fn bind_unix(path: &Path, loops: usize) -> io::Result<Vec<Kind>> {
     let first = match std::os::unix::net::UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {
@@ -143,8 +145,8 @@ fn is_abandoned(path: &Path) -> bool {
         .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// Gives a socket that another front accepted what the hub's own have from their listener.
-pub(super) fn equip(socket: &Socket) -> io::Result<()> {
+/// Sets the options that the hub's own sockets inherit on a socket that another front accepted.
+pub(super) fn set_options(socket: &Socket) -> io::Result<()> {
     let Socket::Tcp(stream) = socket else { return Ok(()) };
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
@@ -168,7 +170,7 @@ impl Listener {
         registry.register(source, token, Interest::READABLE)
     }
 
-    /// Takes the next connection. Never waits.
+    /// Accepts the next connection. Never waits.
     pub(super) fn accept(&mut self) -> Accepted {
         loop {
             let error = match self.try_accept() {
@@ -178,11 +180,11 @@ impl Listener {
             match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::AGAIN) => {
                     self.ready = false;
-                    return Accepted::Nobody;
+                    return Accepted::Empty;
                 }
-                Some(Errno::MFILE | Errno::NFILE) => return self.turn_away(),
+                Some(Errno::MFILE | Errno::NFILE) => return self.accept_and_close(),
                 Some(Errno::NOBUFS | Errno::NOMEM) => return Accepted::Later,
-                // The client is gone already, or the network has something to say of it (accept(2)): that one is lost, not the others.
+                // The client has gone, or the network reported an error (accept(2)). Only this connection is lost.
                 _ => {}
             }
         }
@@ -202,26 +204,27 @@ impl Listener {
         Ok(())
     }
 
-    /// Takes the next connection with a spare descriptor, and closes it.
-    fn turn_away(&mut self) -> Accepted {
+    /// Accepts the next connection with a reserved descriptor, and closes it.
+    fn accept_and_close(&mut self) -> Accepted {
         drop(self.spare.pop());
         let taken = self.try_accept();
         let outcome = match taken {
             Ok(mut socket) => {
-                // Its request has not been read, so this may not reach it; the end of the connection does.
+                // The request has not been read, so the response may be lost; the end of the connection is not.
                 drop(socket.write(NO_ROOM));
                 Accepted::NoRoom
             }
-            // Another thread had the descriptor first.
+            // Another thread took the descriptor first.
             Err(_) => Accepted::Later,
         };
-        // What cannot be had now is tried for the next time.
+        // A missing reserve is filled at the next call.
         drop(self.refill());
         outcome
     }
 
-    /// Lets no new connection begin here. Those that have begun still arrive, and are to be taken until [`LAST_ARRIVALS`] has passed; whoever knocks in
-    /// the meantime does so again a second later (RFC 6298, 2.1), and finds the process that listens then.
+    /// Blocks new connections on this socket. Connections whose handshake has started still arrive, and must be
+    /// accepted until [`LAST_ARRIVALS`] has passed. Other clients retry after a second (RFC 6298, 2.1) and reach the
+    /// process that listens by then.
     pub(super) fn lock(&self) -> io::Result<()> {
         match &self.kind {
             Kind::Tcp(listener) => SockRef::from(listener).attach_filter(&NO_SYN),
@@ -230,11 +233,12 @@ impl Listener {
     }
 }
 
-/// How long after [`Listener::lock`] connections that had begun may arrive: longer than most round trips, shorter than the second after which a client
-/// knocks again.
+/// How long started connections may arrive after [`Listener::lock`]. It is longer than most round trips, and shorter
+/// than the second after which a client retries.
 pub(super) const LAST_ARRIVALS: Duration = Duration::from_millis(900);
 
-/// Drops what has SYN and not ACK. A classic BPF program over the TCP header (linux/Documentation/networking/filter.rst).
+/// Drops segments with SYN and without ACK. A classic BPF program over the TCP header
+/// (linux/Documentation/networking/filter.rst).
 const NO_SYN: [SockFilter; 5] = [
     SockFilter::new(0x30, 0, 0, 13),       // ldb [13]: the flags
     SockFilter::new(0x54, 0, 0, 0x12),     // and #SYN|ACK
@@ -243,7 +247,7 @@ const NO_SYN: [SockFilter; 5] = [
     SockFilter::new(0x06, 0, 0, u32::MAX), // ret all
 ];
 
-/// Says where the machine is set up for fewer clients than Hearth can take.
+/// Logs a warning if the system's limits are lower than Hearth can use.
 pub(super) fn warn_of_low_limits() {
     let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
     if let Some(somaxconn) = somaxconn.and_then(|text| text.trim().parse::<u32>().ok())
@@ -251,7 +255,7 @@ pub(super) fn warn_of_low_limits() {
     {
         tracing::warn!(
             somaxconn,
-            "net.core.somaxconn is low: clients that come all at once wait a second and try again"
+            "net.core.somaxconn is low: clients that connect at the same time may wait a second"
         );
     }
 }
@@ -263,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepted_sockets_send_at_once_and_notice_an_end_that_is_gone_without_a_call_for_each() {
+    fn accepted_sockets_inherit_nodelay_and_keepalive_from_the_listener() {
         let address = Address::Tcp("127.0.0.1:0".parse().unwrap());
         let mut listeners = bind(&address, false, 2).unwrap();
         let port = listeners[0].local_addr().unwrap();
@@ -279,20 +283,20 @@ mod tests {
         assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
-        assert!(matches!(listeners[0].accept(), Accepted::Nobody));
+        assert!(matches!(listeners[0].accept(), Accepted::Empty));
     }
 
     #[test]
-    fn a_locked_listener_still_gives_out_those_who_had_come_and_lets_nobody_new_in() {
+    fn a_locked_listener_accepts_started_connections_and_no_new_ones() {
         let address = Address::Tcp("127.0.0.1:0".parse().unwrap());
         let mut listeners = bind(&address, false, 1).unwrap();
         let port = listeners[0].local_addr().unwrap();
         let _before = std::net::TcpStream::connect(port).unwrap();
         listeners[0].lock().unwrap();
         assert!(matches!(listeners[0].accept(), Accepted::Socket(_)));
-        // Its SYN is dropped, and the next one comes after a second.
+        // Its SYN is dropped; the next one is sent after a second.
         let late = std::net::TcpStream::connect_timeout(&port, Duration::from_millis(200));
         assert_eq!(late.map_err(|error| error.kind()).err(), Some(ErrorKind::TimedOut));
-        assert!(matches!(listeners[0].accept(), Accepted::Nobody));
+        assert!(matches!(listeners[0].accept(), Accepted::Empty));
     }
 }

@@ -1,12 +1,13 @@
-//! The hub: event loops that move bytes between sockets and sessions. Each is a thread with its own listener, its own sockets, its own lists of
-//! who hears what; docs/internals/realtime.md has a turn in full.
+//! The hub: event loops that move bytes between sockets and sessions. Each loop is a thread with its own listener,
+//! sockets and audiences; docs/internals/realtime.md describes a turn in full.
 //!
 //! Invariants
-//! - A socket belongs to one event loop. Other threads reach it through that loop's inbox only, and never wait for it.
-//! - A turn is bounded: connections are taken, clients are heard and timers are kept however much there is to write.
-//! - What waits for a socket is bounded, and so is what is kept of a message that is not whole. An idle socket has neither.
-//! - Order: what is put into one inbox is given out in that order, and each socket is written to in the order of its queue.
-//! - A panic in the turn of one socket ends that socket alone.
+//! - A socket belongs to one event loop. Other threads reach it only through that loop's inbox, and never wait for
+//!   it.
+//! - A turn is bounded: connections are accepted, clients read and timers checked however much there is to write.
+//! - The queue of a socket is bounded, and so is the memory of an incomplete message. An idle socket has neither.
+//! - Order: deliveries are processed in the order of the inbox, and each socket is written in the order of its queue.
+//! - A panic in the turn of one socket closes only that socket.
 
 mod adopted;
 mod audience;
@@ -41,9 +42,9 @@ pub use options::{Address, Listen, Options, StartError};
 use crate::channels::Channels;
 use event_loop::EventLoop;
 use figures::LoopFigures;
-use inbox::{Errand, Inbox};
+use inbox::{Inbox, LoopCommand};
 
-/// Event loops at work.
+/// A set of running event loops.
 #[derive(Debug)]
 pub struct Hub {
     loops: Vec<Handle>,
@@ -52,7 +53,7 @@ pub struct Hub {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What others have of an event loop.
+/// Handle of an event loop.
 #[derive(Debug)]
 struct Handle {
     inbox: Arc<Inbox>,
@@ -85,7 +86,7 @@ impl Hub {
             loops.push(Handle { inbox: event_loop.inbox(), figures: event_loop.figures() });
             ready.push(event_loop);
         }
-        // Dropped on the way out, it ends those that have started.
+        // If a later step fails, dropping the hub ends the loops that have started.
         let hub = Self { loops, addresses, next: AtomicUsize::new(0), threads: Mutex::default() };
         for (number, event_loop) in ready.into_iter().enumerate() {
             let thread = std::thread::Builder::new().name(format!("channels-{number}"));
@@ -95,39 +96,39 @@ impl Hub {
         Ok(hub)
     }
 
-    /// The addresses it listens on, in the order of [`Options::listen`]; none for those that are no TCP.
+    /// Returns the listening addresses in the order of [`Options::listen`]; `None` for Unix sockets.
     pub fn addresses(&self) -> &[Option<SocketAddr>] {
         &self.addresses
     }
 
-    /// Takes a socket whose request another front has read. Never waits. When the hub has ended, the socket is closed.
+    /// Adds a socket whose request another front has read. Never waits. If the hub has ended, the socket is closed.
     pub fn adopt(&self, socket: Adopted) {
-        self.give(Errand::Adopt(Box::new(socket)));
+        self.send(LoopCommand::Adopt(Box::new(socket)));
     }
 
-    /// The same for a request for Server-Sent Events.
+    /// Adds a socket whose event stream request another front has read.
     pub fn adopt_stream(&self, socket: AdoptedStream) {
-        self.give(Errand::AdoptStream(Box::new(socket)));
+        self.send(LoopCommand::AdoptStream(Box::new(socket)));
     }
 
-    fn give(&self, errand: Errand) {
+    fn send(&self, command: LoopCommand) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         if let Some(handle) = self.loops.get(turn % self.loops.len().max(1)) {
-            // What comes back is dropped, and so closed.
-            drop(handle.inbox.ask(errand));
+            // A returned command is dropped, which closes its socket.
+            drop(handle.inbox.send(command));
         }
     }
 
-    /// Takes no new connections, closes those there are with 4200, spread evenly over `patience` so that clients do not come back all at once, and then ends.
-    /// Returns at once; [`Hub::wait`] waits.
+    /// Stops accepting connections, closes the open ones with 4200, and then ends. Closing is spread evenly over
+    /// `patience`, so that clients do not all reconnect at once. Returns at once; [`Hub::wait`] waits.
     pub fn drain(&self, patience: Duration) {
         for handle in &self.loops {
-            // A loop that has ended already is what is wanted.
-            drop(handle.inbox.ask(Errand::Drain(patience)));
+            // A loop that has already ended needs no drain.
+            drop(handle.inbox.send(LoopCommand::Drain(patience)));
         }
     }
 
-    /// Waits until all event loops have ended: after [`Hub::drain`]. Blocks the thread.
+    /// Waits until all event loops have ended, after [`Hub::drain`]. Blocks the thread.
     pub fn wait(&self) {
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
@@ -138,7 +139,7 @@ impl Hub {
         }
     }
 
-    /// Its numbers.
+    /// Returns the counters.
     pub fn figures(&self) -> Figures {
         let mut figures = Figures::default();
         for handle in &self.loops {

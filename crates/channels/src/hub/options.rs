@@ -1,4 +1,4 @@
-//! What a hub is told when it starts.
+//! Settings of a hub.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -11,21 +11,24 @@ use super::adopted::Handover;
 /// Settings of a hub.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Event loops, each a thread: as many as there are cores for it.
+    /// Number of event loops, each a thread: as many as there are cores for it.
     pub event_loops: NonZeroUsize,
-    /// Where it listens itself. Each event loop binds each TCP address (`SO_REUSEPORT`): connections are spread by the kernel.
+    /// Listening addresses. Each event loop binds each TCP address (`SO_REUSEPORT`), and the kernel spreads the
+    /// connections.
     pub listen: Vec<Listen>,
-    /// Who answers requests that are not for a WebSocket. Without one they get 404.
+    /// Handles requests that are not for a WebSocket. Without it they get 404.
     pub handover: Option<Arc<dyn Handover>>,
-    /// Sockets this hub has at a time, and descriptors that they cost beside; more are told 4100. Should leave some of the process's descriptors to others.
+    /// Maximum number of sockets, including their additional descriptors; further connections are closed with 4100.
+    /// Should leave some of the process's descriptors for other uses.
     pub sockets: usize,
-    /// permessage-deflate for texts of at least so many bytes, with clients that offer it. None: never.
+    /// Minimum size of a text in bytes for permessage-deflate, with clients that offer it. `None` turns compression
+    /// off.
     pub deflate: Option<u32>,
-    /// How long a client may take for its request.
+    /// How long a client may take to send its request.
     pub handshake_timeout: Duration,
-    /// How long a client may take to answer a close.
+    /// How long a client may take to answer a close frame.
     pub close_timeout: Duration,
-    /// How long a client may take nothing at all while something waits for it.
+    /// How long a client may accept no bytes while messages are waiting for it.
     pub stall_timeout: Duration,
 }
 
@@ -44,41 +47,41 @@ impl Default for Options {
     }
 }
 
-/// One address of a hub's own. Without TLS: sockets with TLS come by [`super::Hub::adopt`].
+/// One address of the hub, without TLS. Sockets with TLS are added by [`super::Hub::adopt`].
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// Where.
+    /// The address.
     pub address: Address,
-    /// Is there a proxy before it to which clients speak TLS?
+    /// Clients use TLS to a proxy before this listener.
     pub secure: bool,
 }
 
-/// Where to listen.
+/// A listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Over IP; port 0: any that is free.
+    /// A TCP address; port 0 picks a free port.
     Tcp(SocketAddr),
-    /// On this machine. A file in the way that is a socket nobody listens on is removed.
+    /// Path of a Unix socket. An existing socket file on which no process listens is removed.
     Unix(PathBuf),
 }
 
-/// Why a hub does not start.
+/// Reasons why a hub does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An address cannot be had.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which.
+        /// The address.
         address: String,
-        /// Why.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
-    /// The kernel gives no epoll, eventfd or thread.
+    /// The kernel provides no epoll instance, eventfd or thread.
     #[error("cannot start an event loop")]
     EventLoop(#[source] std::io::Error),
-    /// There are as many event loops in this process as there may be.
+    /// The process has the maximum number of event loops already.
     #[error("there are too many event loops")]
     TooMany,
 }

@@ -1,9 +1,10 @@
-//! What waits to be written to one socket.
+//! The write queue of one socket.
 //!
 //! Invariants
-//! - It holds at most [`Bound`], by bytes and by number; one more is refused. Only what ends a connection is not counted: it comes once.
-//! - It is written in order, and a frame that has begun is finished before anything else.
-//! - An empty queue has no memory of its own.
+//! - It is bounded by [`Bound`] in bytes and messages; one more is rejected. Only the frame that ends a connection is
+//!   not counted, and there is only one.
+//! - It is written in order, and a started frame is finished before anything else.
+//! - An empty queue holds no memory.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -13,38 +14,38 @@ use super::transport::Transport;
 use crate::encoded::Encoded;
 use crate::websocket::Deflater;
 
-/// A frame of so many bytes is written from where it is. Smaller ones are copied side by side first: that costs less than having the kernel gather them
-/// (a vectored write of 14 slices of 120 bytes spends 10 % of its time on the slices).
+/// Minimum size in bytes of a frame that is written without copying. Smaller ones are first copied side by side,
+/// which costs less than a vectored write: with 14 slices of 120 bytes it spends 10 % of its time on the slices.
 const LARGE: usize = 16 * 1024;
 
-/// The form in which a socket gets messages.
+/// The encoding of messages for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Frames.
+    /// WebSocket frames.
     Plain,
-    /// Frames, compressed where the text has at least so many bytes.
+    /// WebSocket frames, compressed if the text has at least this many bytes.
     Deflated(u32),
     /// Server-Sent Events.
     EventStream,
 }
 
-/// How messages are put for one socket.
+/// Encoding parameters of one socket.
 #[derive(Debug)]
-pub(super) struct Manner<'a> {
+pub(super) struct Encoding<'a> {
     pub(super) form: Form,
     pub(super) deflater: &'a mut Deflater,
-    /// Of an event stream's channels.
+    /// Epochs of an event stream's channels.
     pub(super) epochs: &'a Epochs,
 }
 
-/// How much may wait.
+/// Limits of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     pub(super) bytes: usize,
     pub(super) messages: usize,
 }
 
-/// The queue holds as much as it may.
+/// The error returned when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overflow;
 
@@ -55,22 +56,23 @@ enum Queued {
 }
 
 impl Queued {
-    fn bytes(&self, manner: &mut Manner<'_>) -> &[u8] {
+    fn bytes(&self, encoding: &mut Encoding<'_>) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Message(message) => match manner.form {
+            Self::Message(message) => match encoding.form {
                 Form::Deflated(from) if message.frame().len() > from as usize => {
-                    message.deflated(|text| manner.deflater.frame(text))
+                    message.deflated(|text| encoding.deflater.frame(text))
                 }
                 Form::Plain | Form::Deflated(_) => message.frame(),
                 Form::EventStream => {
-                    message.event_stream(|text| event_stream::write(text, manner.epochs))
+                    message.event_stream(|text| event_stream::write(text, encoding.epochs))
                 }
             },
         }
     }
 
-    /// What it counts for, in whatever form it goes out: it is the same memory for all sockets, but each is answerable for the whole.
+    /// Returns the size that counts for the limit, independent of the encoding. All sockets share the memory, but
+    /// each counts the whole.
     fn weight(&self) -> usize {
         match self {
             Self::Message(message) => message.frame().len(),
@@ -79,28 +81,29 @@ impl Queued {
     }
 }
 
-/// How a flush went.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
-    /// Nothing waits any more.
+    /// The queue is empty.
     All,
-    /// The socket takes no more for now.
+    /// The socket accepts no more bytes for now.
     Blocked,
 }
 
-/// What one flush moved.
+/// Amount moved by one flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moved {
     pub(super) bytes: usize,
     pub(super) writes: usize,
 }
 
-/// Memory that queues leave when they are empty, for the next ones that are not. Without it a message that goes out alone costs each socket memory taken and freed.
+/// Buffers of emptied queues, reused by other queues. Without them each single message would allocate and free memory
+/// for each socket.
 #[derive(Debug, Default)]
 pub(super) struct Spares(Vec<VecDeque<Queued>>);
 
 impl Spares {
-    /// So many are kept, half a megabyte; and none that held more than a few messages.
+    /// Maximum number of buffers kept, half a megabyte in total; buffers for more than a few messages are freed.
     const KEPT: usize = 4096;
     const MESSAGES: usize = 8;
 
@@ -116,13 +119,13 @@ impl Spares {
     }
 }
 
-/// What waits for one socket.
+/// Messages waiting for one socket.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: VecDeque<Queued>,
-    /// Bytes of the first that are written.
+    /// Number of bytes of the first message that are written.
     begun: usize,
-    /// Bytes of all messages in it.
+    /// Number of bytes of all messages in the queue.
     weight: usize,
 }
 
@@ -132,7 +135,7 @@ impl Queue {
         self.add(Queued::Message(message), bound)
     }
 
-    /// Adds a message, as [`Queue::push`] does, into memory of another queue if there is some.
+    /// Adds a message as [`Queue::push`] does, using a spare buffer if there is one.
     pub(super) fn push_with(
         &mut self,
         spares: &mut Spares,
@@ -149,12 +152,12 @@ impl Queue {
         added
     }
 
-    /// Adds a frame of the hub's own.
+    /// Adds a control frame of the hub.
     pub(super) fn push_own(&mut self, frame: Box<[u8]>, bound: Bound) -> Result<(), Overflow> {
         self.add(Queued::Own(frame), bound)
     }
 
-    /// Adds what ends the connection, whatever the bound.
+    /// Adds the frame that ends the connection, regardless of the limit.
     pub(super) fn push_last(
         &mut self,
         messages: impl IntoIterator<Item = Encoded>,
@@ -176,7 +179,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Forgets all but a frame that has begun: without its end, nothing that follows could be read.
+    /// Removes everything except a frame that has been started, because the client could parse nothing after an
+    /// incomplete frame.
     pub(super) fn clear(&mut self) {
         self.waiting.truncate(usize::from(self.begun > 0));
         self.weight = self.waiting.iter().map(Queued::weight).sum();
@@ -190,21 +194,22 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Writes until nothing waits or the socket takes no more. `scratch` is where small frames are put side by side; `spares` gets the memory of what waited.
+    /// Writes until the queue is empty or the socket accepts no more. Small frames are copied into `scratch`;
+    /// `spares` receives the buffer of an emptied queue.
     pub(super) fn flush(
         &mut self,
         transport: &mut Transport,
-        manner: &mut Manner<'_>,
+        encoding: &mut Encoding<'_>,
         scratch: &mut [u8],
         spares: &mut Spares,
         moved: &mut Moved,
     ) -> io::Result<Flushed> {
         while let Some(first) = self.waiting.front() {
-            let (_, first) = first.bytes(manner).split_at(self.begun);
+            let (_, first) = first.bytes(encoding).split_at(self.begun);
             let result = if self.waiting.len() == 1 || first.len() >= LARGE {
                 transport.write(first).map(|written| (written, first.len()))
             } else {
-                let gathered = self.gather(manner, scratch);
+                let gathered = self.gather(encoding, scratch);
                 transport.write(gathered).map(|written| (written, gathered.len()))
             };
             moved.writes += 1;
@@ -216,7 +221,7 @@ impl Queue {
                 Err(error) => return Err(error),
             };
             moved.bytes += written;
-            self.written(written, manner);
+            self.written(written, encoding);
             if written < offered && transport.short_is_all() {
                 return Ok(Flushed::Blocked);
             }
@@ -229,11 +234,11 @@ impl Queue {
         }
     }
 
-    /// As many frames from the first on as fit, one after another.
-    fn gather<'a>(&self, manner: &mut Manner<'_>, scratch: &'a mut [u8]) -> &'a [u8] {
+    /// Copies as many frames as fit, starting with the first.
+    fn gather<'a>(&self, encoding: &mut Encoding<'_>, scratch: &'a mut [u8]) -> &'a [u8] {
         let (mut length, mut skip) = (0, self.begun);
         for queued in &self.waiting {
-            let (_, bytes) = queued.bytes(manner).split_at(std::mem::take(&mut skip));
+            let (_, bytes) = queued.bytes(encoding).split_at(std::mem::take(&mut skip));
             let Some(place) = scratch.get_mut(length..length + bytes.len()) else { break };
             place.copy_from_slice(bytes);
             length += bytes.len();
@@ -241,9 +246,9 @@ impl Queue {
         scratch.split_at(length).0
     }
 
-    fn written(&mut self, mut bytes: usize, manner: &mut Manner<'_>) {
+    fn written(&mut self, mut bytes: usize, encoding: &mut Encoding<'_>) {
         while let Some(first) = self.waiting.front() {
-            let left = first.bytes(manner).len() - self.begun;
+            let left = first.bytes(encoding).len() - self.begun;
             if bytes < left {
                 self.begun += bytes;
                 return;
@@ -267,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_queue_leaves_the_next_one_takes() {
+    fn an_emptied_queues_buffer_is_reused() {
         let (mut spares, mut queue) = (Spares::default(), Queue::default());
         spares.keep(VecDeque::with_capacity(4));
 
@@ -279,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crowd_needed_is_not_kept() {
+    fn spare_buffers_are_bounded_after_a_burst() {
         let mut spares = Spares::default();
         spares.keep(VecDeque::new());
         spares.keep(VecDeque::with_capacity(1000));
@@ -292,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_message_leaves_an_empty_queue_empty() {
+    fn a_rejected_message_leaves_an_empty_queue_empty() {
         let (mut spares, mut queue) = (Spares::default(), Queue::default());
         let none = Bound { bytes: 1, messages: 10 };
         spares.keep(VecDeque::with_capacity(4));

@@ -1,21 +1,21 @@
-//! The request with which a connection begins, on a listener of the hub.
+//! Parses the request at the start of a connection to a listener of the hub.
 
-use super::event_stream::{self, Asked};
+use super::event_stream::{self, StreamRequest};
 use crate::websocket::{BadUpgrade, Upgrade};
 
-/// The longest head that is taken.
+/// Maximum size of a request head in bytes.
 pub(super) const MAX_HEAD: usize = 8 * 1024;
-/// The most header fields.
+/// Maximum number of header fields.
 const MAX_FIELDS: usize = 64;
 
-/// What the start of a connection is.
+/// The kind of a request.
 #[derive(Debug)]
 pub(super) enum Request<'a> {
-    /// Not whole.
+    /// The head is incomplete.
     Partial,
     /// A request for a WebSocket.
     WebSocket {
-        /// Bytes of the head.
+        /// Length of the head in bytes.
         length: usize,
         upgrade: Upgrade,
         /// Path and query.
@@ -23,10 +23,10 @@ pub(super) enum Request<'a> {
         origin: Option<&'a str>,
     },
     /// A request for Server-Sent Events.
-    EventStream(Asked<'a>),
-    /// A request for a WebSocket that cannot be granted: the answer.
+    EventStream(StreamRequest<'a>),
+    /// A request for a WebSocket that is rejected with this response.
     Refused(&'static [u8]),
-    /// Something else.
+    /// Any other request.
     Other,
 }
 
@@ -39,7 +39,7 @@ pub(super) const NOT_FOUND: &[u8] =
 pub(super) const TOO_LARGE: &[u8] =
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Reads the start of a connection. `deflate`: may compression be agreed on?
+/// Parses the start of a connection. `deflate` allows to negotiate compression.
 pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
@@ -61,7 +61,7 @@ pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
         Ok(Some(upgrade)) => {
             Request::WebSocket { length, upgrade, target, origin: field("origin") }
         }
-        Ok(None) if event_stream::is_meant(target) => Request::EventStream(Asked {
+        Ok(None) if event_stream::is_meant(target) => Request::EventStream(StreamRequest {
             target,
             origin: field("origin"),
             site: field("sec-fetch-site"),
@@ -83,7 +83,7 @@ mod tests {
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nOrigin: https://a.example\r\n\r\nmore";
 
     #[test]
-    fn a_request_for_a_websocket_is_read_once_it_is_whole() {
+    fn a_websocket_request_is_parsed_once_it_is_complete() {
         let end = UPGRADE.len() - 4;
         for cut in 0..end {
             assert!(
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_for_others() {
+    fn other_requests_are_left_to_the_other_front() {
         for bytes in [
             "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
             "POST /apps/1/events HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -120,7 +120,7 @@ mod tests {
     }
     proptest! {
         #[test]
-        fn whatever_comes_is_one_of_these(
+        fn any_bytes_are_one_of_the_request_kinds(
             at in 0usize..230,
             bytes in prop::collection::vec(any::<u8>(), 0..40),
             deflate: bool,

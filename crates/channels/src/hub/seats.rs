@@ -1,4 +1,5 @@
-//! The sockets of one event loop, by slot. A slot that is taken again has another generation: what is meant for one who left reaches nobody.
+//! The sockets of one event loop by slot. A reused slot has a new generation, so a delivery for a closed socket does
+//! not reach its successor.
 
 use crate::delivery::Seat;
 
@@ -22,7 +23,7 @@ impl<T> Seats<T> {
         Self { event_loop, slots: Vec::new(), free: Vec::new(), taken: 0 }
     }
 
-    /// A seat that is nobody's until [`Seats::put`].
+    /// Reserves a seat that stays empty until [`Seats::put`].
     pub(super) fn reserve(&mut self) -> Seat {
         self.taken += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -33,7 +34,7 @@ impl<T> Seats<T> {
         Seat { event_loop: self.event_loop, slot, generation }
     }
 
-    /// Ends a seat, whose socket was taken out: it will be somebody else's.
+    /// Releases a seat whose socket was taken out; its slot is reused.
     pub(super) fn release(&mut self, seat: Seat) {
         self.taken -= 1;
         let slot = self.slot(seat.slot);
@@ -45,13 +46,13 @@ impl<T> Seats<T> {
         self.free.push(seat.slot);
     }
 
-    /// Takes a socket out, to be put back or released; none if it is out already or gone.
+    /// Takes a socket out, to be put back or released. `None` if it is taken out already or closed.
     pub(super) fn take(&mut self, seat: Seat) -> Option<Box<T>> {
         let slot = self.slots.get_mut(seat.slot as usize)?;
         if slot.generation == seat.generation { slot.socket.take() } else { None }
     }
 
-    /// Puts a socket on the seat that is its own.
+    /// Puts a socket into its seat.
     pub(super) fn put(&mut self, seat: Seat, socket: Box<T>) {
         let slot = self.slot(seat.slot);
         debug_assert!(slot.generation == seat.generation && slot.socket.is_none(), "its own seat");
@@ -63,12 +64,12 @@ impl<T> Seats<T> {
         if slot.generation == seat.generation { slot.socket.as_deref_mut() } else { None }
     }
 
-    /// Whoever sits there now.
+    /// Returns the socket that is in the slot now.
     pub(super) fn at_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.slots.get_mut(slot as usize)?.socket.as_deref_mut()
     }
 
-    /// The seat of whoever sits there now.
+    /// Returns the seat of the socket that is in the slot now.
     pub(super) fn seat_at(&self, slot: u32) -> Option<Seat> {
         let found = self.slots.get(slot as usize)?;
         found.socket.as_ref().map(|_| Seat {
@@ -78,7 +79,7 @@ impl<T> Seats<T> {
         })
     }
 
-    /// One more than the highest slot.
+    /// Returns the highest slot plus one.
     pub(super) fn slots(&self) -> u32 {
         u32::try_from(self.slots.len()).expect("there are fewer descriptors")
     }
@@ -88,6 +89,6 @@ impl<T> Seats<T> {
     }
 
     fn slot(&mut self, slot: u32) -> &mut Slot<T> {
-        self.slots.get_mut(slot as usize).expect("a seat that was given")
+        self.slots.get_mut(slot as usize).expect("the seat is reserved")
     }
 }

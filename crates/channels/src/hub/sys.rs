@@ -2,7 +2,7 @@
     unsafe_code,
     reason = "the allocator and a socket's TCP statistics have no safe interface"
 )]
-//! What only the C library can do.
+//! System calls that need the C library.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -42,10 +42,10 @@ pub(super) fn tcp_times(socket: BorrowedFd<'_>) -> Option<TcpTimes> {
     })
 }
 
-/// Gives memory that is free but still held by the allocator back to the system. Takes a millisecond for each few megabytes.
+/// Returns free memory that the allocator still holds to the system. Takes a millisecond for each few megabytes.
 pub(super) fn trim() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: malloc_trim(3) locks what it looks at, and touches no memory that is in use.
+    // SAFETY: malloc_trim(3) locks what it reads, and does not touch memory in use.
     unsafe {
         libc::malloc_trim(0);
     }

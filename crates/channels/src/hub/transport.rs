@@ -1,4 +1,4 @@
-//! What bytes of a socket go over: TCP, a Unix socket, TLS over either. Never waits.
+//! The transport of a connection: TCP or a Unix socket, with or without TLS. Never waits.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,14 +14,14 @@ use rustls::ServerConnection;
 
 use super::sys;
 
-/// A socket that the kernel knows.
+/// A kernel socket.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// A socket, perhaps with TLS.
+/// A socket with or without TLS.
 pub(super) enum Transport {
     Plain(Socket),
     Tls(Box<Tls>),
@@ -38,7 +38,7 @@ impl Socket {
             Self::Tcp(socket) => socket.shutdown(Shutdown::Write),
             Self::Unix(socket) => socket.shutdown(Shutdown::Write),
         };
-        // Whoever is gone already need not be told.
+        // A peer that is already gone needs no close_notify.
         drop(result);
     }
 
@@ -65,7 +65,7 @@ impl Read for Socket {
 }
 
 impl Write for Socket {
-    /// `send(2)`: it knows that this is a socket, unlike `write(2)`, which looks for a file's position first.
+    /// Calls `send(2)`, which is faster than `write(2)` because it does not look for a file position first.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(self.descriptor(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
@@ -83,7 +83,7 @@ impl Transport {
         }
     }
 
-    /// The parts, for somebody else.
+    /// Returns the socket.
     pub(super) fn into_socket(self) -> Socket {
         match self {
             Self::Plain(socket) => socket,
@@ -91,7 +91,7 @@ impl Transport {
         }
     }
 
-    /// Reads what is there. [`ErrorKind::WouldBlock`] when nothing is; 0 at the end.
+    /// Reads available bytes. Returns [`ErrorKind::WouldBlock`] if there are none, and 0 at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => retry(|| socket.read(buffer)),
@@ -99,13 +99,13 @@ impl Transport {
         }
     }
 
-    /// Does a read that comes up short mean that nothing is left, and a write that the socket is full? Not with TLS, which takes and gives as much as its
-    /// buffers hold.
+    /// Returns whether a short read means that no bytes are left, and a short write that the socket is full. This
+    /// does not hold for TLS, which is limited by its own buffers.
     pub(super) fn short_is_all(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
-    /// Writes as much as is taken. [`ErrorKind::WouldBlock`] when nothing is.
+    /// Writes as many bytes as are accepted, or returns [`ErrorKind::WouldBlock`].
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => retry(|| socket.write(bytes)),
@@ -113,7 +113,7 @@ impl Transport {
         }
     }
 
-    /// Passes on what TLS has taken and not yet written: [`ErrorKind::WouldBlock`] if some of it stays.
+    /// Writes bytes buffered by TLS; returns [`ErrorKind::WouldBlock`] if some remain.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),
@@ -121,21 +121,21 @@ impl Transport {
         }
     }
 
-    /// Nothing more will be written.
+    /// Ends the writing direction.
     pub(super) fn finish(&mut self) {
         match self {
             Self::Plain(socket) => socket.shutdown(),
             Self::Tls(tls) => {
                 tls.session.send_close_notify();
-                // As far as it goes: this is a courtesy.
+                // Best effort: the connection ends in any case.
                 drop(tls.flush());
                 tls.socket.shutdown();
             }
         }
     }
 
-    /// The connection ends now, as both sides want it: TLS has a word for that.
-    pub(super) fn part(&mut self) {
+    /// Ends the connection in both directions, with a close_notify for TLS.
+    pub(super) fn close_both(&mut self) {
         if matches!(self, Self::Tls(_)) {
             self.finish();
         }
@@ -145,7 +145,7 @@ impl Transport {
         registry.register(self.source(), token, Interest::READABLE)
     }
 
-    /// From now on the loop hears when there is room to write, too.
+    /// Registers for writability as well.
     pub(super) fn watch_room(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.reregister(self.source(), token, Interest::READABLE | Interest::WRITABLE)
     }
@@ -186,13 +186,14 @@ impl Tls {
         loop {
             match self.session.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Closed without a close_notify: frames have lengths of their own, so nothing is cut unnoticed.
+                // The peer closed without close_notify. WebSocket frames have their own lengths, so a truncation does
+                // not go unnoticed.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 result => return result,
             }
             retry(|| self.session.read_tls(&mut self.socket))?;
             let processed = self.session.process_new_packets();
-            // Alerts, key updates and the end of a handshake; what does not fit goes with the next write.
+            // Alerts, key updates and the end of a handshake; the rest is sent with the next write.
             match self.flush() {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 _ => {}

@@ -1,11 +1,13 @@
-//! The timer wheel of an event loop: one tick a second, a bucket for each of the next 64.
+//! The timer wheel of an event loop: one tick per second, one bucket for each of the next 64.
 //!
-//! A socket's deadline moves with all that it says; the wheel is not told. When its entry comes up, the loop looks at the deadline
-//! there is by then and puts the socket back. So keeping a socket alive costs the wheel nothing.
+//! A socket's deadline moves with each message, without updating the wheel. When its entry expires, the loop checks
+//! the current deadline and adds the socket again. Keeping a socket alive therefore costs nothing here.
 //!
 //! Invariants
-//! - An entry comes up at its tick or later, never before; one further away than the wheel is wide comes up early and is put back.
-//! - An entry that was overtaken by an earlier one for the same socket is passed over by whoever looks: the socket remembers its own.
+//! - An entry expires at its tick or later, never before. An entry beyond the width of the wheel expires early and is
+//!   added again.
+//! - The loop skips an entry that was superseded by an earlier one of the same socket: the socket stores the tick of
+//!   its valid entry.
 
 use std::time::Duration;
 
@@ -13,25 +15,25 @@ use crate::moment::Moment;
 
 const BUCKETS: usize = 64;
 
-/// Seconds since the clock began.
+/// Seconds since the clock started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tick(u64);
 
 impl Tick {
-    /// Later than all others.
+    /// A tick later than all others.
     pub(super) const NEVER: Self = Self(u64::MAX);
 
-    /// The first tick that is not before `moment`.
+    /// Returns the first tick that is not before `moment`.
     pub(super) fn not_before(moment: Moment) -> Self {
         Self(moment.millis().div_ceil(1000))
     }
 }
 
-/// Entries, by when they come up.
+/// Entries by the tick at which they expire.
 #[derive(Debug)]
 pub(super) struct Wheel<T> {
     buckets: Box<[Vec<(Tick, T)>]>,
-    /// The next tick to come up.
+    /// The next tick to process.
     next: Tick,
     entries: usize,
 }
@@ -42,7 +44,7 @@ impl<T> Wheel<T> {
         Self { buckets: (0..BUCKETS).map(|_| Vec::new()).collect(), next, entries: 0 }
     }
 
-    /// Adds an entry for `tick`, or for the next one if that is past. Gives back when it will come up.
+    /// Adds an entry for `tick`, or for the next tick if that is past. Returns the tick at which it expires.
     pub(super) fn add(&mut self, tick: Tick, entry: T) -> Tick {
         let last = Tick(self.next.0 + BUCKETS as u64 - 1);
         let tick = tick.clamp(self.next, last);
@@ -51,10 +53,10 @@ impl<T> Wheel<T> {
         tick
     }
 
-    /// What has come up by `now`, with its tick.
+    /// Moves the entries that have expired by `now` into `due`, with their ticks.
     pub(super) fn due(&mut self, now: Moment, due: &mut Vec<(Tick, T)>) {
         let reached = Tick(now.millis() / 1000);
-        // After a long sleep each bucket is looked at once.
+        // After a long sleep each bucket is checked once.
         let rounds = (reached.0 + 1).saturating_sub(self.next.0).min(BUCKETS as u64);
         for tick in 0..rounds {
             let bucket = self.bucket(Tick(self.next.0 + tick));
@@ -67,7 +69,7 @@ impl<T> Wheel<T> {
         self.next = self.next.max(Tick(reached.0 + 1));
     }
 
-    /// How long until the next tick; none if nothing waits.
+    /// Returns the time until the next tick; `None` if the wheel is empty.
     pub(super) fn wait(&self, now: Moment) -> Option<Duration> {
         let next = Moment::from_millis(self.next.0.saturating_mul(1000));
         (self.entries > 0).then(|| next.since(now))
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_comes_up_at_its_tick_and_not_before() {
+    fn an_entry_expires_at_its_tick_and_not_before() {
         let mut wheel = Wheel::new(at(5_500));
         wheel.add(Tick::not_before(at(7_001)), 1);
         wheel.add(Tick::not_before(at(7_000)), 2);
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_away_comes_up_early_and_a_long_sleep_loses_nothing() {
+    fn a_distant_entry_expires_early_and_a_long_sleep_loses_none() {
         let mut wheel = Wheel::new(at(0));
         let tick = wheel.add(Tick::not_before(at(3_600_000)), 1);
         assert_eq!(tick, Tick(BUCKETS as u64));

@@ -1,26 +1,26 @@
-//! The walk over the bytes: first with every check, later, over what was checked, with none.
+//! Scans JSON bytes: first with full validation, later over validated text without checks.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::DEPTH;
 
-/// Why a text is no JSON, or none that is taken.
+/// Reasons why a text is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
-    /// RFC 8259 has nothing of the kind there, or the text ends too early.
-    #[error("no JSON from byte {at} on")]
+    /// The text violates RFC 8259, or ends too early.
+    #[error("invalid JSON at byte {at}")]
     Syntax {
-        /// Bytes before the fault.
+        /// Offset of the error in bytes.
         at: usize,
     },
-    /// Too many arrays and objects one in another.
+    /// Arrays and objects are nested too deeply.
     #[error("JSON nested deeper than {DEPTH}")]
     TooDeep,
 }
 
-/// What stands open around the place: a bit for each level, set for an object.
+/// The open arrays and objects: a bit for each level, set for an object.
 struct Open {
     bits: [u64; DEPTH / 64],
     depth: usize,
@@ -39,14 +39,14 @@ impl Open {
         self.depth -= 1;
     }
 
-    /// The innermost; none when nothing is open.
+    /// Returns whether the innermost level is an object; `None` if no level is open.
     fn in_object(&self) -> Option<bool> {
         let level = self.depth.checked_sub(1)?;
         Some(self.bits[level / 64] >> (level % 64) & 1 == 1)
     }
 }
 
-/// Where the one value of `bytes` stands.
+/// Returns the range of the single value in `bytes`.
 pub(super) fn document(bytes: &[u8]) -> Result<Range<usize>, Invalid> {
     let start = blanks(bytes, 0);
     let end = value(bytes, start)?;
@@ -54,11 +54,11 @@ pub(super) fn document(bytes: &[u8]) -> Result<Range<usize>, Invalid> {
     if rest == bytes.len() { Ok(start..end) } else { Err(Invalid::Syntax { at: rest }) }
 }
 
-/// Checks the value at `at`, and gives its end.
+/// Validates the value at `at` and returns its end.
 fn value(bytes: &[u8], mut at: usize) -> Result<usize, Invalid> {
     let mut open = Open { bits: [0; DEPTH / 64], depth: 0 };
     loop {
-        // A value begins here.
+        // A value starts here.
         at = match bytes.get(at) {
             Some(b'{') => {
                 open.enter(true)?;
@@ -88,7 +88,7 @@ fn value(bytes: &[u8], mut at: usize) -> Result<usize, Invalid> {
             Some(b'n') => word(bytes, at, b"null")?,
             _ => return Err(Invalid::Syntax { at }),
         };
-        // A value ended here: so may what it stands in.
+        // A value ended here; the enclosing levels may end as well.
         loop {
             let Some(object) = open.in_object() else { return Ok(at) };
             at = blanks(bytes, at);
@@ -111,7 +111,7 @@ fn value(bytes: &[u8], mut at: usize) -> Result<usize, Invalid> {
     }
 }
 
-/// Checks a member's name with its colon, and gives where its value begins.
+/// Validates a member's name and colon, and returns the start of its value.
 fn name(bytes: &[u8], at: usize) -> Result<usize, Invalid> {
     if bytes.get(at) != Some(&b'"') {
         return Err(Invalid::Syntax { at });
@@ -123,7 +123,7 @@ fn name(bytes: &[u8], at: usize) -> Result<usize, Invalid> {
     Ok(blanks(bytes, colon + 1))
 }
 
-/// Checks the string whose quote stands at `at`.
+/// Validates the string whose quote is at `at`.
 fn string(bytes: &[u8], mut at: usize) -> Result<usize, Invalid> {
     at += 1;
     loop {
@@ -160,7 +160,7 @@ fn number(bytes: &[u8], mut at: usize) -> Result<usize, Invalid> {
     Ok(at)
 }
 
-/// At least one.
+/// Skips one or more digits.
 fn digits(bytes: &[u8], at: usize) -> Result<usize, Invalid> {
     let count =
         bytes.get(at..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -180,7 +180,7 @@ fn blanks(bytes: &[u8], at: usize) -> usize {
     at + rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count()
 }
 
-/// Four hexadecimal digits.
+/// Parses four hexadecimal digits.
 fn hex(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 4)?.iter().try_fold(0, |number: u16, digit| {
         let digit = char::from(*digit).to_digit(16)?;
@@ -188,7 +188,7 @@ fn hex(bytes: &[u8], at: usize) -> Option<u16> {
     })
 }
 
-/// What a checked string says, quotes and all; none when it holds half of a surrogate pair.
+/// Unescapes a validated string with its quotes; `None` if it contains half of a surrogate pair.
 pub(super) fn unescape(quoted: &str) -> Option<Cow<'_, str>> {
     let inner = quoted.get(1..quoted.len().checked_sub(1)?)?;
     if !inner.contains('\\') {
@@ -222,7 +222,7 @@ pub(super) fn unescape(quoted: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(text))
 }
 
-/// The character of `uXXXX`, or of a surrogate pair `uXXXX\uXXXX`, and how many bytes say so.
+/// Decodes `uXXXX` or a surrogate pair `uXXXX\uXXXX`, and returns the character and the length of the escape.
 fn unicode(escape: &[u8]) -> Option<(char, usize)> {
     let first = hex(escape, 1)?;
     if let Some(character) = char::from_u32(u32::from(first)) {
@@ -233,7 +233,7 @@ fn unicode(escape: &[u8]) -> Option<(char, usize)> {
     Some((character, 11))
 }
 
-/// Walks over the members of a checked object: name with its quotes, value.
+/// Iterates over the members of a validated object: name with quotes, and value.
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     text: &'a str,
@@ -260,7 +260,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Walks over the elements of a checked array.
+/// Iterates over the elements of a validated array.
 #[derive(Debug)]
 pub(super) struct Elements<'a> {
     text: &'a str,
@@ -284,7 +284,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The string or value after a bracket or a comma; none at the end of the array or object.
+/// Returns the string or value after a bracket or comma; `None` at the end of the array or object.
 fn next_of(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let mut start = blanks(bytes, at);
     if bytes.get(start) == Some(&b',') {
@@ -296,7 +296,7 @@ fn next_of(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     }
 }
 
-/// The end of the checked value at `at`.
+/// Returns the end of the validated value at `at`.
 fn skip(bytes: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while let Some(byte) = bytes.get(at) {
@@ -330,7 +330,7 @@ fn skip(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The end of the checked string whose quote stands at `at`.
+/// Returns the end of the validated string whose quote is at `at`.
 fn string_end(bytes: &[u8], mut at: usize) -> usize {
     at += 1;
     while let Some(byte) = bytes.get(at) {

@@ -8,7 +8,7 @@ fn raw(text: &str) -> Raw<'_> {
 }
 
 #[test]
-fn an_envelope_is_looked_into_and_its_data_given_on_as_it_was_sent() {
+fn an_envelope_is_parsed_and_its_data_forwarded_unchanged() {
     let message = raw(
         " { \"event\" : \"client-a\" , \"channel\":\"private-b\",\"data\" : { \"x\" : [1, \"}\\\"]\" ] } } ",
     );
@@ -20,7 +20,7 @@ fn an_envelope_is_looked_into_and_its_data_given_on_as_it_was_sent() {
 }
 
 #[test]
-fn names_are_compared_as_they_are_meant_and_the_last_of_one_name_counts() {
+fn names_are_compared_unescaped_and_the_last_duplicate_counts() {
     let message = raw(r#"{"event":1,"\u0065vent":2,"a\u0000":3,"\ud800":4}"#);
     assert_eq!(message.get("event").unwrap().text(), "2");
     assert_eq!(message.get("a\0").unwrap().text(), "3");
@@ -28,7 +28,7 @@ fn names_are_compared_as_they_are_meant_and_the_last_of_one_name_counts() {
 }
 
 #[test]
-fn nesting_without_end_is_refused_and_not_followed() {
+fn endless_nesting_is_rejected_without_recursion() {
     for text in [
         "[".repeat(20_000),
         r#"{"a":"#.repeat(20_000),
@@ -42,13 +42,13 @@ fn nesting_without_end_is_refused_and_not_followed() {
 }
 
 #[test]
-fn many_levels_beside_each_other_are_no_depth() {
+fn many_arrays_side_by_side_do_not_count_as_depth() {
     let text = format!("[{}0]", "[{}],".repeat(5000));
     assert_eq!(raw(&text).elements().count(), 5001);
 }
 
 #[test]
-fn strings_are_read_as_they_are_meant() {
+fn strings_are_unescaped() {
     let meanings = [
         (r#""""#, Some("")),
         (r#""\"\\\/\b\f\n\r\t""#, Some("\"\\/\u{8}\u{c}\n\r\t")),
@@ -69,7 +69,7 @@ fn strings_are_read_as_they_are_meant() {
 }
 
 #[test]
-fn what_is_no_json_is_refused_at_its_first_fault() {
+fn invalid_json_is_rejected_at_its_first_error() {
     let faults = [
         ("", 0),
         ("  ", 2),
@@ -146,14 +146,14 @@ fn small_values_are_read() {
 }
 
 #[test]
-fn what_is_written_needs_no_more_escapes_than_json_wants() {
+fn strings_are_written_with_the_minimum_of_escapes() {
     assert_eq!(
         quoted("a\"\\/\n\r\t\u{8}\u{1f}\u{7f}ä😀"),
         "\"a\\\"\\\\/\\n\\r\\t\\u0008\\u001f\u{7f}ä😀\""
     );
 }
 
-/// Compares all that can be seen of the value with what `serde_json` sees.
+/// Asserts that `serde_json` sees the same value.
 fn agrees(raw: Raw<'_>, value: &Value) {
     match value {
         Value::Null => assert_eq!(raw.kind(), Kind::Null),
@@ -195,7 +195,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Texts that are nearly JSON.
+/// Generates texts that are almost JSON.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "{", "}", "[", "]", ",", ":", "\"", "\\", "\"a\"", "\"a\":", "\\u00e4", "\\ud83d",
@@ -207,14 +207,15 @@ fn pieces() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_serde_json_writes_is_read_as_it_reads_it(value in json(), pretty: bool) {
+    fn texts_written_by_serde_json_are_read_the_same_way(value in json(), pretty: bool) {
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
         agrees(raw(&text), &value);
     }
 
     #[test]
-    fn what_serde_json_takes_and_refuses_is_taken_and_refused(text in pieces()) {
-        // Half a surrogate pair is JSON (RFC 8259, 8.2) but no Rust string: serde_json takes it only where it passes the value over.
+    fn the_same_texts_are_valid_as_for_serde_json(text in pieces()) {
+        // Half a surrogate pair is JSON (RFC 8259, 8.2) but not a Rust string. serde_json accepts it only in a value
+        // that it ignores.
         let theirs = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
         let ours = Raw::new(&text);
         prop_assert_eq!(theirs, ours.is_ok(), "{:?}", text);
@@ -224,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_written_so_that_it_reads_as_itself(text: String) {
+    fn any_text_survives_writing_and_parsing(text: String) {
         let written = quoted(&text);
         let read = raw(&written).string();
         prop_assert_eq!(read.as_deref(), Some(text.as_str()));
@@ -232,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn any_bytes_are_handled(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(raw) = Raw::from_bytes(&bytes) {
             prop_assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok());
             prop_assert!(bytes.len() >= raw.text().len());

@@ -1,6 +1,7 @@
-//! Strings written as JSON.
+//! Writes strings as JSON.
 
-/// Adds `text` with quotes and escapes. What needs none is left as it is, also `/` and what is not ASCII.
+/// Appends `text` with quotes and escapes. Characters that need no escape stay as they are, including `/` and
+/// non-ASCII characters.
 pub fn push_string(out: &mut String, text: &str) {
     out.push('"');
     let mut rest = text;
@@ -27,7 +28,7 @@ pub fn push_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// `text` as a JSON string.
+/// Returns `text` as a JSON string.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     push_string(&mut out, text);

@@ -1,4 +1,5 @@
-//! What is known of applications that are looked up, and who waits to be told: asks and answers in, decisions out.
+//! The cache of looked-up applications and the callers waiting for them. Takes requests and results, returns
+//! decisions.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -9,23 +10,23 @@ use crate::app::App;
 use crate::apps::{Answer, Answered, AppRef, Found, Unavailable};
 use crate::moment::Moment;
 
-/// Bytes of a key or id that is worth asking for. Longer ones are nobody's.
+/// Maximum length of a key or id in bytes. No application has a longer one.
 const LENGTH: usize = 200;
 
-/// What came of asking for one.
+/// Result of a fetch.
 pub(super) type Fetched = Result<Option<App>, String>;
 
 #[derive(Debug)]
 pub(super) struct Cache {
     options: Options,
-    /// By id.
+    /// Applications by id.
     apps: HashMap<Arc<str>, Known>,
-    /// Of those, by key.
+    /// Ids of those applications by key.
     ids: HashMap<Arc<str>, Arc<str>>,
     refused: HashMap<Subject, Refusal>,
     pending: HashMap<Subject, Pending>,
     queue: VecDeque<Subject>,
-    /// What to look at again, and when. What is known of it may be newer: then it is passed over.
+    /// Entries to check again, by time. An entry is skipped if its application was updated since.
     due: BinaryHeap<Reverse<(Moment, Due)>>,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct Cache {
 struct Known {
     app: Arc<App>,
     due: Moment,
-    /// Somebody came for it since it was last asked for.
+    /// The application was looked up since the last fetch.
     used: bool,
 }
 
@@ -46,7 +47,7 @@ struct Refusal {
 struct Pending {
     since: Moment,
     waiting: Vec<Answer>,
-    /// Not only for those who wait.
+    /// The fetch renews a cached application, and does not only serve waiting callers.
     refresh: bool,
 }
 
@@ -62,17 +63,17 @@ enum Due {
     Refusal(Subject),
 }
 
-/// What is to be done when an application has been asked for.
-pub(super) struct Settled {
-    /// Those who waited.
+/// Actions that follow a completed fetch.
+pub(super) struct Completed {
+    /// Callbacks of the waiting callers.
     pub(super) waiting: Vec<Answer>,
-    /// What they are told.
+    /// Result for them.
     pub(super) answered: Answered,
-    /// What is different now.
+    /// The changed application.
     pub(super) change: Option<Change>,
-    /// Applications that had to make room.
+    /// Applications removed to make room.
     pub(super) forgotten: Vec<Arc<App>>,
-    /// What went wrong.
+    /// Error of the fetch.
     pub(super) failure: Option<String>,
 }
 
@@ -89,7 +90,7 @@ impl Cache {
         }
     }
 
-    /// Applications that are known.
+    /// Iterates over the cached applications.
     pub(super) fn apps(&self) -> impl Iterator<Item = &Arc<App>> {
         self.apps.values().map(|known| &known.app)
     }
@@ -98,7 +99,7 @@ impl Cache {
         self.apps.len()
     }
 
-    /// Asks that wait for an answer.
+    /// Returns the number of pending look-ups.
     pub(super) fn waiting(&self) -> usize {
         self.pending.len()
     }
@@ -118,7 +119,7 @@ impl Cache {
         }
     }
 
-    /// Notes who asks. What can be told at once is given back with whom to tell.
+    /// Registers a look-up. If the result is known, returns it with the callback.
     pub(super) fn ask(
         &mut self,
         app: AppRef<'_>,
@@ -150,7 +151,7 @@ impl Cache {
         None
     }
 
-    /// What to fetch next, and those who have waited too long for their turn.
+    /// Returns the next subject to fetch; moves callbacks that waited too long for their turn into `late`.
     pub(super) fn next(&mut self, now: Moment, late: &mut Vec<Answer>) -> Option<Subject> {
         while let Some(subject) = self.queue.pop_front() {
             let Some(pending) = self.pending.get_mut(&subject) else { continue };
@@ -163,41 +164,41 @@ impl Cache {
         None
     }
 
-    /// An application has been asked for.
-    pub(super) fn settle(
+    /// Processes the result of a fetch.
+    pub(super) fn complete(
         &mut self,
         subject: &Subject,
         fetched: Fetched,
         in_use: &dyn Fn(&str) -> bool,
         now: Moment,
-    ) -> Settled {
+    ) -> Completed {
         let pending = self.pending.remove(subject);
-        let mut settled = Settled {
+        let mut completed = Completed {
             waiting: pending.map(|pending| pending.waiting).unwrap_or_default(),
             answered: Ok(None),
             change: None,
             forgotten: Vec::new(),
             failure: None,
         };
-        match fetched.and_then(|app| self.sound(subject, app)) {
+        match fetched.and_then(|app| self.validate(subject, app)) {
             Ok(Some(app)) => {
                 self.refused.remove(subject);
-                let app = self.learn(app, in_use, &mut settled, now);
-                settled.answered = Ok(Some(app));
+                let app = self.learn(app, in_use, &mut completed, now);
+                completed.answered = Ok(Some(app));
             }
             Ok(None) => {
                 if let Subject::Id(id) = subject
                     && let Some(app) = self.forget(id)
                 {
-                    settled.change = Some(Change { before: app, now: None });
+                    completed.change = Some(Change { before: app, now: None });
                 }
                 self.refuse(subject, Ok(()), now + self.options.absence);
             }
             Err(why) => {
-                settled.failure = Some(why);
-                settled.answered = Err(Unavailable);
+                completed.failure = Some(why);
+                completed.answered = Err(Unavailable);
                 match subject {
-                    // It holds on.
+                    // The cached application stays valid.
                     Subject::Id(id) if self.apps.contains_key(id) => {
                         let id = Arc::clone(id);
                         self.again(&id, now + self.options.retry);
@@ -206,11 +207,11 @@ impl Cache {
                 }
             }
         }
-        settled
+        completed
     }
 
-    /// Is it what was asked for, with a key of its own?
-    fn sound(&self, subject: &Subject, app: Option<App>) -> Fetched {
+    /// Checks that the application has the requested key or id, and a key that no other application has.
+    fn validate(&self, subject: &Subject, app: Option<App>) -> Fetched {
         let Some(app) = app else { return Ok(None) };
         let meant = match subject {
             Subject::Id(id) => app.id == *id,
@@ -231,7 +232,7 @@ impl Cache {
         &mut self,
         app: App,
         in_use: &dyn Fn(&str) -> bool,
-        settled: &mut Settled,
+        completed: &mut Completed,
         now: Moment,
     ) -> Arc<App> {
         let due = now + self.options.age;
@@ -244,7 +245,7 @@ impl Cache {
         }
         let before = self.forget(&app.id);
         if before.is_none() && self.apps.len() >= self.options.kept {
-            self.make_room(in_use, &mut settled.forgotten);
+            self.make_room(in_use, &mut completed.forgotten);
         }
         let app = Arc::new(app);
         self.ids.insert(Arc::clone(&app.key), Arc::clone(&app.id));
@@ -253,11 +254,11 @@ impl Cache {
         for subject in [Subject::Id(Arc::clone(&app.id)), Subject::Key(Arc::clone(&app.key))] {
             self.refused.remove(&subject);
         }
-        settled.change = before.map(|before| Change { before, now: Some(Arc::clone(&app)) });
+        completed.change = before.map(|before| Change { before, now: Some(Arc::clone(&app)) });
         app
     }
 
-    /// Looks at an application again at `due`.
+    /// Schedules the next check of an application.
     fn again(&mut self, id: &Arc<str>, due: Moment) {
         if let Some(known) = self.apps.get_mut(id) {
             known.due = due;
@@ -271,7 +272,7 @@ impl Cache {
         Some(known.app)
     }
 
-    /// Lets go of applications without sockets: those that nobody came for lately, or else all.
+    /// Removes applications without sockets: those unused since the last fetch first, then all others.
     fn make_room(&mut self, in_use: &dyn Fn(&str) -> bool, forgotten: &mut Vec<Arc<App>>) {
         for also_used in [false, true] {
             if self.apps.len() < self.options.kept {
@@ -290,14 +291,15 @@ impl Cache {
 
     fn refuse(&mut self, subject: &Subject, answer: Result<(), Unavailable>, until: Moment) {
         if self.refused.len() >= self.options.refused {
-            // Nobody knows how many there are who try keys: those are asked for again, when they come again.
+            // The number of clients that try keys is unbounded; removed negative results are fetched again when
+            // needed.
             self.refused.clear();
         }
         self.refused.insert(subject.clone(), Refusal { until, answer });
         self.due.push(Reverse((until, Due::Refusal(subject.clone()))));
     }
 
-    /// Does what is due: forgets, or has asked for again, what is too old. Gives those that are forgotten.
+    /// Performs due work: removes expired entries or schedules a new fetch. Returns the removed applications.
     pub(super) fn expire(&mut self, now: Moment, in_use: &dyn Fn(&str) -> bool) -> Vec<Arc<App>> {
         let mut forgotten = Vec::new();
         while let Some(Reverse((at, due))) = self.due.peek() {
@@ -336,15 +338,15 @@ impl Cache {
         pending.refresh = true;
     }
 
-    /// When to come again.
+    /// Returns when to call [`Cache::expire`] next.
     pub(super) fn wake(&self) -> Option<Moment> {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// All who wait: there will be no answer any more.
+    /// Returns all waiting callbacks, which will get no result.
     pub(super) fn end(&mut self) -> Vec<Answer> {
         self.queue.clear();
-        // Nobody is asked any more.
+        // No further look-ups are accepted.
         self.options.waiting = 0;
         self.pending.drain().flat_map(|(_, pending)| pending.waiting).collect()
     }

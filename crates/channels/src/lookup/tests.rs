@@ -1,4 +1,4 @@
-//! Look-ups: the cache by itself, and the task with a source that the test holds in its hands.
+//! Tests the cache alone, and the look-up task with a source that the test controls.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -25,7 +25,7 @@ fn at(seconds: u64) -> Moment {
     Moment::from_millis(seconds * 1000)
 }
 
-/// A cache, and what those who asked were told.
+/// A cache with a record of the answers to callers.
 struct Asked {
     cache: Cache,
     told: Arc<Mutex<Vec<String>>>,
@@ -54,18 +54,18 @@ impl Asked {
         next.map(|subject| subject.to_string())
     }
 
-    fn settle(
+    fn complete(
         &mut self,
         app: AppRef<'_>,
         fetched: Result<Option<App>, String>,
         now: Moment,
-    ) -> Settled {
+    ) -> Completed {
         let in_use = self.in_use;
-        let mut settled = self.cache.settle(&Subject::of(app), fetched, &|_| in_use, now);
-        for answer in settled.waiting.drain(..) {
-            answer(settled.answered.clone());
+        let mut completed = self.cache.complete(&Subject::of(app), fetched, &|_| in_use, now);
+        for answer in completed.waiting.drain(..) {
+            answer(completed.answered.clone());
         }
-        settled
+        completed
     }
 
     fn expire(&mut self, now: Moment) -> usize {
@@ -98,7 +98,7 @@ const KEY: AppRef<'_> = AppRef::Key("k");
 const ID: AppRef<'_> = AppRef::Id("1");
 
 #[test]
-fn all_who_ask_for_one_application_wait_for_one_fetch() {
+fn look_ups_of_one_application_share_one_fetch() {
     let mut asked = Asked::new(Options::default());
     for _ in 0..3 {
         asked.ask(KEY, at(0));
@@ -106,7 +106,7 @@ fn all_who_ask_for_one_application_wait_for_one_fetch() {
     assert_eq!(asked.next(at(0)).as_deref(), Some("key k"));
     asked.ask(KEY, at(1));
     assert_eq!((asked.next(at(1)), asked.told()), (None, vec![]));
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(1));
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(1));
     assert_eq!(asked.told(), ["1", "1", "1", "1"]);
     assert_eq!((asked.find(KEY), asked.find(ID)), ("1".into(), "1".into()));
     asked.ask(ID, at(1));
@@ -114,11 +114,11 @@ fn all_who_ask_for_one_application_wait_for_one_fetch() {
 }
 
 #[test]
-fn that_there_is_no_application_is_remembered_for_a_while() {
+fn a_negative_result_is_cached_for_a_while() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
-    asked.settle(KEY, Ok(None), at(0));
+    asked.complete(KEY, Ok(None), at(0));
     assert_eq!(asked.find(KEY), "none");
     asked.expire(at(9));
     asked.ask(KEY, at(9));
@@ -130,13 +130,13 @@ fn that_there_is_no_application_is_remembered_for_a_while() {
 }
 
 #[test]
-fn a_failure_is_no_absence_and_is_tried_again_soon() {
+fn a_failed_fetch_is_not_a_negative_result_and_is_retried_soon() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
-    asked.settle(KEY, Err("it burns".into()), at(0));
+    asked.complete(KEY, Err("it burns".into()), at(0));
     assert_eq!(asked.find(KEY), "unknown");
-    // Whoever comes before a second is over is told so without a fetch.
+    // A look-up within a second of a failure is answered without a fetch.
     asked.ask(KEY, at(0));
     assert_eq!((asked.told(), asked.next(at(0))), (vec!["unavailable".into(); 2], None));
     asked.expire(at(1));
@@ -145,65 +145,65 @@ fn a_failure_is_no_absence_and_is_tried_again_soon() {
 }
 
 #[test]
-fn what_is_used_is_asked_for_again_and_holds_meanwhile_and_what_is_not_is_forgotten() {
+fn used_applications_are_refetched_while_valid_and_unused_ones_are_removed() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(0));
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(0));
     asked.find(KEY);
     assert_eq!(asked.expire(at(59)), 0);
     assert_eq!(asked.next(at(59)), None);
     assert_eq!(asked.expire(at(60)), 0);
     assert_eq!(asked.next(at(60)).as_deref(), Some("id 1"));
     assert_eq!(asked.find(KEY), "1");
-    // The source fails: it holds on, and is tried again.
-    assert!(asked.settle(ID, Err("it burns".into()), at(60)).change.is_none());
+    // The source fails: the cached application stays valid and is fetched again.
+    assert!(asked.complete(ID, Err("it burns".into()), at(60)).change.is_none());
     assert_eq!(asked.find(KEY), "1");
     asked.expire(at(65));
     assert_eq!(asked.next(at(65)).as_deref(), Some("id 1"));
-    assert!(asked.settle(ID, Ok(Some(app("1", "k"))), at(65)).change.is_none());
-    // Nobody comes, but a socket is open.
+    assert!(asked.complete(ID, Ok(Some(app("1", "k"))), at(65)).change.is_none());
+    // No caller looks it up, but a socket is open.
     asked.in_use = true;
     asked.expire(at(125));
     assert_eq!(asked.next(at(125)).as_deref(), Some("id 1"));
-    asked.settle(ID, Ok(Some(app("1", "k"))), at(125));
+    asked.complete(ID, Ok(Some(app("1", "k"))), at(125));
     asked.in_use = false;
     assert_eq!(asked.expire(at(185)), 1);
     assert_eq!((asked.find(KEY), asked.cache.len()), ("unknown".into(), 0));
 }
 
 #[test]
-fn what_has_changed_is_told_and_so_is_what_is_no_more() {
+fn changed_and_removed_applications_update_their_sockets() {
     let mut asked = Asked::new(Options::default());
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(0));
-    let change = asked.settle(ID, Ok(Some(app("1", "other"))), at(1)).change.unwrap();
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(0));
+    let change = asked.complete(ID, Ok(Some(app("1", "other"))), at(1)).change.unwrap();
     assert_eq!((&*change.before.key, &*change.now.unwrap().key), ("k", "other"));
     assert_eq!((asked.find(KEY), asked.find(AppRef::Key("other"))), ("unknown".into(), "1".into()));
-    let change = asked.settle(ID, Ok(None), at(2)).change.unwrap();
+    let change = asked.complete(ID, Ok(None), at(2)).change.unwrap();
     assert!(change.now.is_none());
     assert_eq!(
         (asked.find(ID), asked.find(AppRef::Key("other"))),
         ("none".into(), "unknown".into())
     );
-    // It is back before its absence is forgotten: whoever asked by its key has found it.
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(3));
+    // It exists again before the negative result expires, because the look-up by key found it.
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(3));
     assert_eq!(asked.find(ID), "1");
 }
 
 #[test]
-fn an_answer_about_another_application_is_none() {
+fn a_result_for_another_application_is_a_failure() {
     let mut asked = Asked::new(Options::default());
-    let failure = |settled: Settled| settled.failure.unwrap_or_default();
-    assert!(failure(asked.settle(KEY, Ok(Some(app("1", "x"))), at(0))).contains("another"));
-    assert!(failure(asked.settle(ID, Ok(Some(app("2", "k"))), at(0))).contains("another"));
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(0));
-    let twice = failure(asked.settle(AppRef::Id("2"), Ok(Some(app("2", "k"))), at(0)));
+    let failure = |completed: Completed| completed.failure.unwrap_or_default();
+    assert!(failure(asked.complete(KEY, Ok(Some(app("1", "x"))), at(0))).contains("another"));
+    assert!(failure(asked.complete(ID, Ok(Some(app("2", "k"))), at(0))).contains("another"));
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(0));
+    let twice = failure(asked.complete(AppRef::Id("2"), Ok(Some(app("2", "k"))), at(0)));
     assert_eq!(twice, "the key of `2` is the one of `1` too");
     assert_eq!((asked.find(KEY), asked.find(AppRef::Id("2"))), ("1".into(), "unknown".into()));
 }
 
 #[test]
-fn whatever_keys_clients_come_with_what_waits_and_is_kept_is_bounded() {
+fn pending_and_cached_entries_are_bounded_whatever_keys_clients_use() {
     let options = Options { waiting: 10, kept: 10, refused: 10, ..Options::default() };
     let mut asked = Asked::new(options);
     for n in 0..1000 {
@@ -211,17 +211,17 @@ fn whatever_keys_clients_come_with_what_waits_and_is_kept_is_bounded() {
     }
     assert_eq!(asked.cache.waiting(), 10);
     assert_eq!(asked.told(), vec!["unavailable"; 990]);
-    // Those whose turn does not come in time are told so.
+    // Callers whose turn does not come in time get an error.
     assert_eq!(asked.next(at(0)).as_deref(), Some("key k0"));
     assert_eq!(asked.next(at(5)), None);
     assert_eq!((asked.cache.waiting(), asked.told()), (1, vec!["unavailable".to_owned(); 9]));
-    // What is no key is not asked for.
+    // Invalid keys are not fetched.
     asked.ask(AppRef::Key(""), at(5));
     asked.ask(AppRef::Key(&"x".repeat(201)), at(5));
     assert_eq!((asked.told(), asked.next(at(5))), (vec!["none".to_owned(); 2], None));
     for n in 0..1000 {
-        asked.settle(AppRef::Key(&format!("k{n}")), Ok(None), at(5));
-        asked.settle(
+        asked.complete(AppRef::Key(&format!("k{n}")), Ok(None), at(5));
+        asked.complete(
             AppRef::Id(&format!("{n}")),
             Ok(Some(app(&format!("{n}"), &n.to_string()))),
             at(5),
@@ -231,18 +231,18 @@ fn whatever_keys_clients_come_with_what_waits_and_is_kept_is_bounded() {
     assert!(
         (0..1000).filter(|n| asked.find(AppRef::Key(&format!("k{n}"))) == "none").count() <= 10
     );
-    // Those that have sockets are not let go, whatever comes.
+    // Applications with sockets are never removed.
     asked.in_use = true;
     let before = asked.cache.len();
-    asked.settle(AppRef::Id("new"), Ok(Some(app("new", "new"))), at(5));
+    asked.complete(AppRef::Id("new"), Ok(Some(app("new", "new"))), at(5));
     for n in 0..20 {
         let id = format!("more{n}");
-        asked.settle(AppRef::Id(&id), Ok(Some(app(&id, &id))), at(5));
+        asked.complete(AppRef::Id(&id), Ok(Some(app(&id, &id))), at(5));
     }
     assert_eq!(asked.cache.len(), before + 21);
 }
 
-/// Knows what the test says.
+/// A source that returns what the test sets.
 #[derive(Debug, Default)]
 struct Book {
     apps: Mutex<HashMap<String, App>>,
@@ -278,7 +278,7 @@ impl Source for Book {
     }
 }
 
-/// A look-up at work.
+/// A running look-up.
 struct Running {
     lookup: Arc<Lookup>,
     book: Arc<Book>,
@@ -312,7 +312,7 @@ impl Running {
 }
 
 #[tokio::test]
-async fn applications_are_looked_up_by_key_and_by_id_and_those_of_settings_are_not() {
+async fn unknown_applications_are_looked_up_by_key_and_id_and_fixed_ones_are_not() {
     let running = Running::start(Options::default());
     running.knows(app("1", "k"));
     running.knows(app("2", "of settings"));
@@ -320,7 +320,7 @@ async fn applications_are_looked_up_by_key_and_by_id_and_those_of_settings_are_n
     assert_eq!(running.ask(ID).await, "1");
     assert_eq!(running.ask(AppRef::Key("nobody")).await, "none");
     assert_eq!(running.ask(AppRef::Key("of settings")).await, "fixed");
-    // Whoever has a key of the settings' is not let in by another way.
+    // A fetched application with a fixed application's key is rejected.
     assert_eq!(running.ask(AppRef::Id("2")).await, "unavailable");
     assert_eq!(running.book.fetched.load(Ordering::Relaxed), 3);
     let figures = running.lookup.figures();
@@ -328,7 +328,7 @@ async fn applications_are_looked_up_by_key_and_by_id_and_those_of_settings_are_n
 }
 
 #[tokio::test]
-async fn a_source_that_fails_hangs_or_panics_is_no_answer_and_it_goes_on() {
+async fn a_source_that_fails_hangs_or_panics_counts_as_a_failure_and_look_ups_continue() {
     let options = Options {
         timeout: Duration::from_millis(50),
         failure: Duration::ZERO,
@@ -347,7 +347,7 @@ async fn a_source_that_fails_hangs_or_panics_is_no_answer_and_it_goes_on() {
 }
 
 #[tokio::test]
-async fn who_waits_at_the_end_is_told_and_so_is_who_comes_after_it() {
+async fn look_ups_pending_at_the_end_and_later_ones_are_answered() {
     let mut running = Running::start(Options::default());
     running.book.hangs.store(true, Ordering::Relaxed);
     let (sender, receiver) = oneshot::channel();
@@ -359,7 +359,7 @@ async fn who_waits_at_the_end_is_told_and_so_is_who_comes_after_it() {
 }
 
 #[tokio::test]
-async fn an_application_that_nobody_uses_is_forgotten_with_what_the_source_kept_of_it() {
+async fn an_unused_application_is_removed_and_the_source_is_notified() {
     let running = Running::start(Options { age: Duration::from_millis(20), ..Options::default() });
     running.knows(app("1", "k"));
     assert_eq!(running.ask(KEY).await, "1");

@@ -1,11 +1,11 @@
-//! One channel's record. Everything here happens while its shard is locked.
+//! The record of one channel. All methods run while its shard is locked.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::elsewhere::Elsewhere;
+use super::remote_counts::RemoteCounts;
 use super::{
     Author, ChannelReport, Joined, Outlets, Publication, PublishRefused, Resume, SubscribeRefused,
     Subscription,
@@ -18,30 +18,32 @@ use crate::history::{Kept, Position};
 use crate::message::{self, Event};
 use crate::moment::Moment;
 use crate::name::{Access, ChannelName};
-use crate::observer::{Happening, Observer};
-use crate::peers::{News, NodeId, Origin, Peers};
+use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
+use crate::observer::{ChannelEvent, Observer};
 use crate::presence::{Change, Member, Members, TooMany};
 use crate::rate::Bucket;
 use crate::socket_id::SocketId;
 use crate::statistics::Counters;
 
-/// Up to so many subscribers each change of their number is told at once, and beyond at most every [`COUNT_PAUSE`], as Pusher does.
+/// Up to this many subscribers each change of their number is published at once; beyond it at most every
+/// [`COUNT_PAUSE`], as Pusher does.
 const COUNT_AT_ONCE: usize = 100;
 const COUNT_PAUSE: Duration = Duration::from_secs(5);
-/// After so many numbers without two of [`COUNT_BREATH`] between them each waits for one: anybody may come and go.
+/// After this many numbers without a pause of two [`COUNT_BREATH`] in between, each waits for one. Any client may
+/// subscribe and unsubscribe repeatedly.
 const COUNT_OFTEN: u8 = 100;
 const COUNT_BREATH: Duration = Duration::from_secs(1);
 
-/// How long a channel's allowance is remembered when nobody hears it: by then it is full again.
+/// How long the rate limit of a channel without subscribers is remembered. It is full again by then.
 const RATE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a channel needs to know of where it is.
+/// The surroundings of a channel: its application, the outlets, the other nodes and the time.
 #[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
+pub(super) struct Context<'a> {
     pub(super) app: &'a Arc<App>,
     pub(super) outlets: &'a Outlets,
     pub(super) observer: &'a dyn Observer,
-    pub(super) peers: Option<&'a dyn Peers>,
+    pub(super) nodes: Option<&'a dyn Nodes>,
     pub(super) counters: &'a Counters,
     pub(super) random: &'a RandomState,
     pub(super) now: Moment,
@@ -53,23 +55,23 @@ pub(super) struct Channel {
     hash: u64,
     app: Arc<App>,
     name: ChannelName,
-    /// Deliveries so far.
+    /// Number of deliveries so far.
     sequence: u64,
-    /// Event loops of this node with subscribers, and how many each has.
+    /// Event loops of this node with subscribers, and their numbers of subscribers.
     loops: Vec<(u16, u32)>,
-    /// Subscribers in all of them.
+    /// Number of subscribers on this node.
     here: u32,
-    elsewhere: Option<Box<Elsewhere>>,
+    remote_counts: Option<Box<RemoteCounts>>,
     members: Option<Box<Members>>,
     last: Option<Box<Last>>,
     history: Option<Box<Kept>>,
     bucket: Option<Box<Bucket>>,
-    /// Observer and subscribers know of so many subscribers.
-    told: usize,
-    told_at: Moment,
-    /// So many times without two of [`COUNT_BREATH`] between them.
-    told_often: u8,
-    /// When the shard looks at it next, and when it would have, had nothing come before that: both are in the shard's heap.
+    /// The number of subscribers that was last published.
+    sent_count: usize,
+    sent_at: Moment,
+    /// How many numbers were published without a pause of two [`COUNT_BREATH`] in between.
+    frequent_counts: u8,
+    /// The next check by the shard, and the later one it replaced; both are in the shard's heap.
     wake: Option<Moment>,
     then: Option<Moment>,
 }
@@ -84,20 +86,20 @@ impl Channel {
             sequence: 0,
             loops: Vec::new(),
             here: 0,
-            elsewhere: None,
+            remote_counts: None,
             members: None,
             last: None,
             history: None,
             bucket: None,
-            told: 0,
-            told_at: Moment::default(),
-            told_often: 0,
+            sent_count: 0,
+            sent_at: Moment::default(),
+            frequent_counts: 0,
             wake: None,
             then: None,
         }
     }
 
-    /// Does what is published there leave something behind, also when nobody hears it?
+    /// Returns whether an event on this channel is stored even without subscribers.
     pub(super) fn keeps(app: &App, name: &ChannelName) -> bool {
         name.is_cache() || app.limits.channel_events.is_some() || history_of(app, name).is_some()
     }
@@ -122,8 +124,8 @@ impl Channel {
         self.name.as_str() == name && *self.app.id == *app
     }
 
-    /// An application may have other limits than when the channel came to be.
-    pub(super) fn belongs_to(&mut self, app: &Arc<App>) {
+    /// Replaces the application, whose limits may have changed since the channel was created.
+    pub(super) fn set_app(&mut self, app: &Arc<App>) {
         if !Arc::ptr_eq(&self.app, app) {
             self.app = Arc::clone(app);
         }
@@ -131,24 +133,25 @@ impl Channel {
 
     pub(super) fn join(
         &mut self,
-        around: &Around<'_>,
+        context: &Context<'_>,
         subscription: &Subscription<'_>,
     ) -> Result<Joined, SubscribeRefused> {
-        let change = subscription.member.map(|member| self.seat(around, member)).transpose()?;
+        let change = subscription.member.map(|member| self.seat(context, member)).transpose()?;
         self.here += 1;
         if let (Some(member), Some(change)) = (subscription.member, change) {
-            self.here_changed(around);
-            self.member_joined(around, member, change);
+            self.here_changed(context);
+            self.member_joined(context, member, change);
         }
-        // What is delivered from here on is for the new subscriber too: the count is, that it came as a member is not.
+        // From here on deliveries include the new subscriber: it receives the number of subscribers, but not its own
+        // `member_added`.
         self.count_in(subscription.event_loop);
         let after = Offset(self.sequence);
         if change.is_none() {
-            self.here_changed(around);
+            self.here_changed(context);
         }
         let roster = self.members.as_mut().map(|members| members.roster());
-        let (position, missed) = self.resume(around, subscription.resume);
-        let cached = if missed.is_some() { None } else { self.cached(around) };
+        let (position, missed) = self.resume(context, subscription.resume);
+        let cached = if missed.is_some() { None } else { self.cached(context) };
         Ok(Joined {
             channel: self.id,
             name: self.name.clone(),
@@ -160,7 +163,12 @@ impl Channel {
         })
     }
 
-    pub(super) fn leave(&mut self, around: &Around<'_>, event_loop: u16, member: Option<&Member>) {
+    pub(super) fn leave(
+        &mut self,
+        context: &Context<'_>,
+        event_loop: u16,
+        member: Option<&Member>,
+    ) {
         let Some(index) = self.loops.iter().position(|(number, _)| *number == event_loop) else {
             debug_assert!(false, "an event loop leaves a channel it is not in");
             return;
@@ -171,59 +179,64 @@ impl Channel {
         }
         self.here -= 1;
         if let Some(member) = member {
-            self.member_leaves(around, member);
+            self.member_leaves(context, member);
         }
-        self.here_changed(around);
+        self.here_changed(context);
     }
 
-    /// Would so many events more be said now?
-    pub(super) fn admits(&self, around: &Around<'_>, events: usize) -> bool {
-        let Some(limit) = around.app.limits.channel_events else { return true };
+    /// Returns whether the rate limit allows `events` more events now.
+    pub(super) fn admits(&self, context: &Context<'_>, events: usize) -> bool {
+        let Some(limit) = context.app.limits.channel_events else { return true };
         match &self.bucket {
-            Some(bucket) => bucket.has(events, limit, around.now),
-            None => Bucket::full(limit, around.now).has(events, limit, around.now),
+            Some(bucket) => bucket.has(events, limit, context.now),
+            None => Bucket::full(limit, context.now).has(events, limit, context.now),
         }
     }
 
-    /// Says something; what was `admitted` before, however many others have been since.
+    /// Publishes an event. If it was `admitted` before, the rate limit does not reject it.
     pub(super) fn publish(
         &mut self,
-        around: &Around<'_>,
+        context: &Context<'_>,
         publication: &Publication<'_>,
         admitted: bool,
     ) -> Result<(), PublishRefused> {
-        if let Err(refused) = self.check_rate(around)
+        if let Err(refused) = self.check_rate(context)
             && !admitted
         {
-            around.counters.rate_limited.increase();
+            context.counters.rate_limited.increase();
             return Err(refused);
         }
-        around.counters.published.increase();
+        context.counters.published.increase();
         if let Author::Client { socket, user_id } = publication.author {
-            around.counters.client_events.increase();
-            let happening = Happening::ClientEvent {
+            context.counters.client_events.increase();
+            let event = ChannelEvent::ClientEvent {
                 channel: self.name.shared(),
                 event: publication.event,
                 data: publication.data,
                 socket,
                 user_id,
             };
-            around.observer.happened(around.app, &happening);
+            context.observer.observe(context.app, &event);
         }
-        self.say(around, publication);
-        if let Some(peers) = around.peers {
-            peers.tell(around.app, &News::Published(publication));
+        self.emit(context, publication);
+        if let Some(nodes) = context.nodes {
+            nodes.publish(context.app, &ClusterUpdate::Published(publication));
         }
         Ok(())
     }
 
-    /// What another node told of this channel.
-    pub(super) fn hear(&mut self, around: &Around<'_>, from: Origin, news: &News<'_>) {
-        match *news {
-            News::Published(publication) => self.say(around, publication),
-            News::Last { message, age, .. } => {
+    /// Applies an update of another node about this channel.
+    pub(super) fn apply_remote(
+        &mut self,
+        context: &Context<'_>,
+        from: Origin,
+        update: &ClusterUpdate<'_>,
+    ) {
+        match *update {
+            ClusterUpdate::Published(publication) => self.emit(context, publication),
+            ClusterUpdate::Last { message, age, .. } => {
                 let at = Moment::from_millis(
-                    around
+                    context
                         .now
                         .millis()
                         .saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
@@ -232,68 +245,74 @@ impl Channel {
                     self.last = Some(Box::new(Last { message: Encoded::new(message), at }));
                 }
             }
-            News::Subscribers { count, .. } => {
-                let elsewhere = self.elsewhere.get_or_insert_default();
-                elsewhere.set(from, count);
-                if elsewhere.is_empty() {
-                    self.elsewhere = None;
+            ClusterUpdate::Subscribers { count, .. } => {
+                let remote_counts = self.remote_counts.get_or_insert_default();
+                remote_counts.set(from, count);
+                if remote_counts.is_empty() {
+                    self.remote_counts = None;
                 }
-                self.count_changed(around);
+                self.count_changed(context);
             }
-            News::Member { member, .. } => {
-                if self.members.get_or_insert_default().arrive(member, from) {
-                    self.member_added(around, member);
+            ClusterUpdate::Member { member, .. } => {
+                if self.members.get_or_insert_default().add_remote(member, from) {
+                    self.member_added(context, member);
                 }
             }
-            News::NoMember { user_id, .. } => self.member_departs(around, user_id, from.node),
-            News::Online { .. } | News::Offline { .. } | News::Terminated { .. } => {}
+            ClusterUpdate::NoMember { user_id, .. } => {
+                self.member_departs(context, user_id, from.node)
+            }
+            ClusterUpdate::Online { .. }
+            | ClusterUpdate::Offline { .. }
+            | ClusterUpdate::Terminated { .. } => {}
         }
     }
 
-    /// Has another node told something in other rounds than `round`?
-    pub(super) fn has_old(&self, node: NodeId, round: Option<u32>) -> bool {
-        self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.has_old(node, round))
+    /// Returns whether another node published state only in rounds other than `round`.
+    pub(super) fn has_outdated(&self, node: NodeId, round: Option<u32>) -> bool {
+        self.remote_counts
+            .as_ref()
+            .is_some_and(|remote_counts| remote_counts.has_outdated(node, round))
             || self
                 .members
                 .as_ref()
-                .is_some_and(|members| !members.left_behind(node, round).is_empty())
+                .is_some_and(|members| !members.outdated_members(node, round).is_empty())
     }
 
-    /// Forgets what another node told in other rounds than `round`.
-    pub(super) fn forget_node(&mut self, around: &Around<'_>, node: NodeId, round: Option<u32>) {
-        let old = self.members.as_ref().map(|members| members.left_behind(node, round));
+    /// Removes state that another node published only in rounds other than `round`.
+    pub(super) fn forget_node(&mut self, context: &Context<'_>, node: NodeId, round: Option<u32>) {
+        let old = self.members.as_ref().map(|members| members.outdated_members(node, round));
         for user_id in old.into_iter().flatten() {
-            self.member_departs(around, &user_id, node);
+            self.member_departs(context, &user_id, node);
         }
-        if let Some(elsewhere) = &mut self.elsewhere {
-            elsewhere.forget(node, round);
-            if elsewhere.is_empty() {
-                self.elsewhere = None;
+        if let Some(remote_counts) = &mut self.remote_counts {
+            remote_counts.forget(node, round);
+            if remote_counts.is_empty() {
+                self.remote_counts = None;
             }
         }
-        self.count_changed(around);
+        self.count_changed(context);
     }
 
-    /// Tells other nodes all that this one knows of it by itself.
-    pub(super) fn tell_all(&self, around: &Around<'_>) {
-        let Some(peers) = around.peers else { return };
+    /// Publishes this node's state of the channel to other nodes.
+    pub(super) fn publish_state(&self, context: &Context<'_>) {
+        let Some(nodes) = context.nodes else { return };
         let channel = &self.name;
         if self.here > 0 {
-            peers.tell(around.app, &News::Subscribers { channel, count: self.here });
+            nodes.publish(context.app, &ClusterUpdate::Subscribers { channel, count: self.here });
         }
         for member in self.members.iter().flat_map(|members| members.here()) {
-            peers.tell(around.app, &News::Member { channel, member });
+            nodes.publish(context.app, &ClusterUpdate::Member { channel, member });
         }
-        if let Some(last) = self.fresh(around.now) {
+        if let Some(last) = self.fresh(context.now) {
             let text = last.message.text();
             if let Ok(message) = str::from_utf8(&text) {
-                let age = around.now.since(last.at);
-                peers.tell(around.app, &News::Last { channel, message, age });
+                let age = context.now.since(last.at);
+                nodes.publish(context.app, &ClusterUpdate::Last { channel, message, age });
             }
         }
     }
 
-    /// Without what a cache channel keeps: [`Channel::last`].
+    /// Returns the state without the cached event, which is [`Channel::last`].
     pub(super) fn report(&self) -> ChannelReport {
         ChannelReport {
             name: self.name.clone(),
@@ -304,7 +323,7 @@ impl Channel {
         }
     }
 
-    /// The last event of a cache channel, and how long it is kept.
+    /// Returns the last event of a cache channel, and how long it is kept in total.
     pub(super) fn last(&self, now: Moment) -> Option<(Last, Duration)> {
         self.fresh(now).map(|last| (last.clone(), self.app.limits.cache))
     }
@@ -313,33 +332,33 @@ impl Channel {
         self.members.as_ref().map(|members| members.ids().cloned().collect()).unwrap_or_default()
     }
 
-    /// Does what waited for this time. It may be a time that was given up since.
-    pub(super) fn wake(&mut self, around: &Around<'_>, at: Moment) {
+    /// Performs the work due at `at`. The time may have been superseded since.
+    pub(super) fn wake(&mut self, context: &Context<'_>, at: Moment) {
         if self.wake != Some(at) {
             return;
         }
         self.wake = self.then.take();
-        self.count_changed(around);
-        self.forget_old(around.now);
+        self.count_changed(context);
+        self.forget_old(context.now);
     }
 
-    /// Has it nothing that anybody could ask for?
-    pub(super) fn is_needless(&mut self, now: Moment) -> bool {
-        if self.here > 0 || self.elsewhere.is_some() || self.members.is_some() {
+    /// Returns whether the record holds no state and can be removed.
+    pub(super) fn is_unneeded(&mut self, now: Moment) -> bool {
+        if self.here > 0 || self.remote_counts.is_some() || self.members.is_some() {
             return false;
         }
         self.forget_old(now);
         self.last.is_none() && self.history.is_none() && self.bucket.is_none()
     }
 
-    /// When the shard has to look at it again, if that is not known there yet.
+    /// Returns when the shard must check the record next, if the shard does not know it yet.
     pub(super) fn next_wake(&mut self, now: Moment) -> Option<Moment> {
         let cache = self.last.as_ref().map(|last| last.at + self.app.limits.cache);
         let history = self.history.as_ref().and_then(|kept| kept.next_end());
         let bucket = (self.bucket.is_some() && self.here == 0).then(|| now + RATE_PAUSE);
         let count = self.subscribers();
-        let count = (self.told != count).then(|| self.told_at + self.count_pause(count));
-        // Never at once: whatever is due is done before this is asked.
+        let count = (self.sent_count != count).then(|| self.sent_at + self.count_pause(count));
+        // Never immediately: everything due is done before this call.
         let soon = now + Duration::from_millis(1);
         let next = [cache, history, bucket, count].into_iter().flatten().min()?.max(soon);
         if self.wake.is_some_and(|wake| wake <= next) {
@@ -349,9 +368,10 @@ impl Channel {
         Some(next)
     }
 
-    /// On this node and all others.
+    /// Returns the number of subscribers on all nodes.
     fn subscribers(&self) -> usize {
-        self.here as usize + self.elsewhere.as_ref().map_or(0, |elsewhere| elsewhere.total())
+        self.here as usize
+            + self.remote_counts.as_ref().map_or(0, |remote_counts| remote_counts.total())
     }
 
     fn fresh(&self, now: Moment) -> Option<&Last> {
@@ -369,22 +389,22 @@ impl Channel {
         }
         if let Some(kept) = &mut self.history {
             kept.expire(now);
-            // While somebody hears it, its place in the history must not begin anew.
+            // While the channel has subscribers, its history keeps its epoch.
             if kept.is_empty() && self.here == 0 {
                 self.history = None;
             }
         }
     }
 
-    /// Encodes an event once, keeps it where it is to be kept, and puts it into the inboxes.
-    fn say(&mut self, around: &Around<'_>, publication: &Publication<'_>) {
+    /// Encodes an event once, stores it if required, and adds it to the inboxes.
+    fn emit(&mut self, context: &Context<'_>, publication: &Publication<'_>) {
         let (except, user_id, is_clients) = match publication.author {
             Author::Server { except } => (except, None, false),
             Author::Client { socket, user_id } => (Some(socket), user_id, true),
         };
-        // What clients say among themselves is of the moment: neither cached, as with Pusher, nor kept.
-        let history = history_of(around.app, &self.name).filter(|_| !is_clients);
-        let offset = history.map(|_| self.begin_history(around).position().offset + 1);
+        // Client events are transient: they are neither cached, as with Pusher, nor added to the history.
+        let history = history_of(context.app, &self.name).filter(|_| !is_clients);
+        let offset = history.map(|_| self.begin_history(context).position().offset + 1);
         let event = Event {
             name: publication.event,
             channel: self.name.as_str(),
@@ -394,16 +414,16 @@ impl Channel {
         };
         let message = event.encode();
         if let (Some(history), Some(kept)) = (history, &mut self.history) {
-            kept.expire(around.now);
-            kept.add(message.clone(), except, history, around.now);
+            kept.expire(context.now);
+            kept.add(message.clone(), except, history, context.now);
         }
         if self.name.is_cache() && !is_clients {
-            self.last = Some(Box::new(Last { message: message.clone(), at: around.now }));
+            self.last = Some(Box::new(Last { message: message.clone(), at: context.now }));
         }
-        self.deliver(around, &message, except);
+        self.deliver(context, &message, except);
     }
 
-    fn deliver(&mut self, around: &Around<'_>, message: &Encoded, except: Option<SocketId>) {
+    fn deliver(&mut self, context: &Context<'_>, message: &Encoded, except: Option<SocketId>) {
         self.sequence += 1;
         for (event_loop, _) in &self.loops {
             let delivery = Delivery::Channel {
@@ -412,68 +432,68 @@ impl Channel {
                 message: message.clone(),
                 except,
             };
-            around.outlets.put(*event_loop, delivery, around.counters);
+            context.outlets.put(*event_loop, delivery, context.counters);
         }
     }
 
-    /// Tells the observer, if it is for this node to do so. The channels of users are the server's own and nobody's business.
-    fn report_to(&self, around: &Around<'_>, happening: &Happening<'_>) {
+    /// Reports an event to the observer, if this node is responsible. Events of user channels are not reported.
+    fn notify_observer(&self, context: &Context<'_>, event: &ChannelEvent<'_>) {
         if self.name.access() == Access::User {
             return;
         }
-        let ours = around.peers.is_none_or(|peers| peers.reports(around.app, self.name.as_str()));
+        let ours = context.nodes.is_none_or(|nodes| nodes.reports(context.app, self.name.as_str()));
         if ours {
-            around.observer.happened(around.app, happening);
+            context.observer.observe(context.app, event);
         }
     }
 
-    fn here_changed(&mut self, around: &Around<'_>) {
-        if let Some(peers) = around.peers {
-            let news = News::Subscribers { channel: &self.name, count: self.here };
-            peers.tell(around.app, &news);
+    fn here_changed(&mut self, context: &Context<'_>) {
+        if let Some(nodes) = context.nodes {
+            let update = ClusterUpdate::Subscribers { channel: &self.name, count: self.here };
+            nodes.publish(context.app, &update);
         }
-        self.count_changed(around);
+        self.count_changed(context);
     }
 
-    /// Tells how many hear it, when that is not what was told, and it is time.
-    fn count_changed(&mut self, around: &Around<'_>) {
+    /// Publishes the number of subscribers if it changed and its pause is over.
+    fn count_changed(&mut self, context: &Context<'_>) {
         let now = self.subscribers();
         let channel = self.name.shared();
         let occupied = now > 0;
-        let turned = occupied != (self.told > 0);
+        let turned = occupied != (self.sent_count > 0);
         if turned {
-            let happening = if occupied {
-                Happening::Occupied { channel }
+            let event = if occupied {
+                ChannelEvent::Occupied { channel }
             } else {
-                Happening::Vacated { channel }
+                ChannelEvent::Vacated { channel }
             };
-            self.report_to(around, &happening);
+            self.notify_observer(context, &event);
         }
         if matches!(self.name.access(), Access::Presence | Access::User) {
-            self.told = now;
+            self.sent_count = now;
             return;
         }
-        let waits = around.now < self.told_at + self.count_pause(now);
-        if self.told == now || (waits && !turned) {
+        let waits = context.now < self.sent_at + self.count_pause(now);
+        if self.sent_count == now || (waits && !turned) {
             return;
         }
-        self.told = now;
-        // One that has waited comes a breath after the one before, and is no quiet.
-        let thick = around.now < self.told_at + 2 * COUNT_BREATH;
-        self.told_often = if thick { self.told_often.saturating_add(1) } else { 1 };
-        self.told_at = around.now;
-        self.report_to(around, &Happening::SubscriptionCount { channel, count: now });
-        if around.app.rights.subscription_count {
+        self.sent_count = now;
+        // A delayed number is published one breath after the previous one, so the gap does not count as a pause.
+        let thick = context.now < self.sent_at + 2 * COUNT_BREATH;
+        self.frequent_counts = if thick { self.frequent_counts.saturating_add(1) } else { 1 };
+        self.sent_at = context.now;
+        self.notify_observer(context, &ChannelEvent::SubscriptionCount { channel, count: now });
+        if context.app.rights.subscription_count {
             let message = message::subscription_count(channel, now);
-            self.deliver(around, &message, None);
+            self.deliver(context, &message, None);
         }
     }
 
-    /// How long after one number the next may be told.
+    /// Returns the minimum time between two published numbers.
     fn count_pause(&self, subscribers: usize) -> Duration {
         if subscribers > COUNT_AT_ONCE {
             COUNT_PAUSE
-        } else if self.told_often >= COUNT_OFTEN {
+        } else if self.frequent_counts >= COUNT_OFTEN {
             COUNT_BREATH
         } else {
             Duration::ZERO
@@ -489,13 +509,13 @@ impl Channel {
         }
     }
 
-    /// Finds room for one more socket of a member.
+    /// Adds a socket of a member, if the limit allows it.
     fn seat(
         &mut self,
-        around: &Around<'_>,
+        context: &Context<'_>,
         member: &Arc<Member>,
     ) -> Result<Change, SubscribeRefused> {
-        let limit = around.app.limits.members;
+        let limit = context.app.limits.members;
         let joined = self.members.get_or_insert_default().join(member, limit);
         joined.map_err(|TooMany| {
             self.members = self.members.take().filter(|members| !members.is_empty());
@@ -503,91 +523,91 @@ impl Channel {
         })
     }
 
-    fn member_joined(&mut self, around: &Around<'_>, member: &Arc<Member>, change: Change) {
-        if let Some(peers) = around.peers.filter(|_| change.here) {
-            peers.tell(around.app, &News::Member { channel: &self.name, member });
+    fn member_joined(&mut self, context: &Context<'_>, member: &Arc<Member>, change: Change) {
+        if let Some(nodes) = context.nodes.filter(|_| change.here) {
+            nodes.publish(context.app, &ClusterUpdate::Member { channel: &self.name, member });
         }
         if change.anywhere {
-            self.member_added(around, member);
+            self.member_added(context, member);
         }
     }
 
-    fn member_leaves(&mut self, around: &Around<'_>, member: &Member) {
+    fn member_leaves(&mut self, context: &Context<'_>, member: &Member) {
         let Some(members) = &mut self.members else { return };
         let change = members.leave(member.id());
-        if let Some(peers) = around.peers.filter(|_| change.here) {
-            let news = News::NoMember { channel: &self.name, user_id: member.id() };
-            peers.tell(around.app, &news);
+        if let Some(nodes) = context.nodes.filter(|_| change.here) {
+            let update = ClusterUpdate::NoMember { channel: &self.name, user_id: member.id() };
+            nodes.publish(context.app, &update);
         }
         if change.anywhere {
-            self.member_removed(around, member.id());
+            self.member_removed(context, member.id());
         }
     }
 
-    fn member_departs(&mut self, around: &Around<'_>, user_id: &str, node: NodeId) {
+    fn member_departs(&mut self, context: &Context<'_>, user_id: &str, node: NodeId) {
         let Some(members) = &mut self.members else { return };
-        if members.depart(user_id, node) {
-            self.member_removed(around, &user_id.into());
+        if members.remove_remote(user_id, node) {
+            self.member_removed(context, &user_id.into());
         }
     }
 
-    fn member_added(&mut self, around: &Around<'_>, member: &Member) {
+    fn member_added(&mut self, context: &Context<'_>, member: &Member) {
         let channel = self.name.shared();
-        self.report_to(around, &Happening::MemberAdded { channel, user_id: member.id() });
+        self.notify_observer(context, &ChannelEvent::MemberAdded { channel, user_id: member.id() });
         let message = message::member_added(channel, member);
-        self.deliver(around, &message, None);
+        self.deliver(context, &message, None);
     }
 
-    fn member_removed(&mut self, around: &Around<'_>, user_id: &Arc<str>) {
+    fn member_removed(&mut self, context: &Context<'_>, user_id: &Arc<str>) {
         self.members = self.members.take().filter(|members| !members.is_empty());
         let channel = self.name.shared();
-        self.report_to(around, &Happening::MemberRemoved { channel, user_id });
+        self.notify_observer(context, &ChannelEvent::MemberRemoved { channel, user_id });
         let message = message::member_removed(channel, user_id);
-        self.deliver(around, &message, None);
+        self.deliver(context, &message, None);
     }
 
-    fn check_rate(&mut self, around: &Around<'_>) -> Result<(), PublishRefused> {
-        let Some(limit) = around.app.limits.channel_events else { return Ok(()) };
-        let bucket = self.bucket.get_or_insert_with(|| Box::new(Bucket::full(limit, around.now)));
-        if bucket.take(limit, around.now) {
+    fn check_rate(&mut self, context: &Context<'_>) -> Result<(), PublishRefused> {
+        let Some(limit) = context.app.limits.channel_events else { return Ok(()) };
+        let bucket = self.bucket.get_or_insert_with(|| Box::new(Bucket::full(limit, context.now)));
+        if bucket.take(limit, context.now) {
             return Ok(());
         }
         Err(PublishRefused::TooOften { limit })
     }
 
-    fn begin_history(&mut self, around: &Around<'_>) -> &mut Kept {
+    fn begin_history(&mut self, context: &Context<'_>) -> &mut Kept {
         let id = self.id;
         self.history
-            .get_or_insert_with(|| Box::new(Kept::new(around.random.hash_one(("epoch", id)))))
+            .get_or_insert_with(|| Box::new(Kept::new(context.random.hash_one(("epoch", id)))))
     }
 
-    /// Where a new subscriber is in the history, and what it missed.
+    /// Returns the position of a new subscriber in the history, and the events it missed.
     fn resume(
         &mut self,
-        around: &Around<'_>,
+        context: &Context<'_>,
         resume: Option<Resume>,
     ) -> (Option<Position>, Option<Vec<Encoded>>) {
-        if history_of(around.app, &self.name).is_none() {
+        if history_of(context.app, &self.name).is_none() {
             return (None, None);
         }
-        let kept = self.begin_history(around);
-        kept.expire(around.now);
+        let kept = self.begin_history(context);
+        kept.expire(context.now);
         let missed = resume.and_then(|resume| kept.since(resume.position, resume.socket));
         (Some(kept.position()), missed)
     }
 
-    /// The last event for a new subscriber of a cache channel.
-    fn cached(&self, around: &Around<'_>) -> Option<Encoded> {
-        let last = self.fresh(around.now);
+    /// Returns the last event for a new subscriber of a cache channel.
+    fn cached(&self, context: &Context<'_>) -> Option<Encoded> {
+        let last = self.fresh(context.now);
         if last.is_none() && self.name.is_cache() {
             let channel = self.name.shared();
-            around.observer.happened(around.app, &Happening::CacheMiss { channel });
+            context.observer.observe(context.app, &ChannelEvent::CacheMiss { channel });
         }
         last.map(|last| last.message.clone())
     }
 }
 
-/// What an application wants kept of a channel.
+/// Returns the application's history settings for a channel.
 fn history_of<'a>(app: &'a App, name: &ChannelName) -> Option<&'a History> {
     let history = app.history.as_ref()?;
     let wanted = history.channels.is_empty()

@@ -1,4 +1,4 @@
-//! Many threads at once, and many channels over time.
+//! Tests concurrent threads, and many channels over time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ fn name(text: &str) -> ChannelName {
     ChannelName::new(text, 200).unwrap()
 }
 
-/// Numbers that look random (xorshift64), from a seed that a failure names.
+/// Pseudo-random numbers (xorshift64) from a seed that a failure prints.
 struct Dice(u64);
 
 impl Dice {
@@ -49,25 +49,25 @@ fn text_of(message: &Encoded) -> String {
     String::from_utf8(message.text().to_vec()).unwrap()
 }
 
-/// The offset in the history that an event carries, if it is one of the application's.
+/// Returns the history offset of an event, if the application published it.
 fn place_in_history(text: &str) -> Option<u64> {
     let (_, offset) = text.rsplit_once(r#","offset":"#)?;
     offset.trim_end_matches('}').parse().ok()
 }
 
-/// What an event loop knows of a channel it is in.
+/// The state of a channel in an event loop.
 struct Heard {
     after: Offset,
-    /// The last delivery it took.
+    /// Offset of the last delivery received.
     last: u64,
-    /// The last event it knows of, from what it missed or heard.
+    /// Position of the last event, missed or received.
     place: Position,
 }
 
-/// Order of deliveries by channel, as any loop saw it: all must see the same.
+/// Deliveries by channel and offset; all loops must see the same.
 type Seen = Mutex<BTreeMap<(ChannelId, u64), String>>;
 
-/// One event loop: takes what is in its inbox, then subscribes or leaves, again and again.
+/// Runs one event loop: it reads its inbox, then subscribes or unsubscribes, repeatedly.
 fn event_loop(
     registry: &Registry,
     app: &Arc<App>,
@@ -88,7 +88,7 @@ fn event_loop(
         }
         for delivery in deliveries {
             let Delivery::Channel { channel, offset, message, .. } = delivery else {
-                panic!("nobody sends {delivery:?}")
+                panic!("unexpected {delivery:?}")
             };
             let Some(heard) = heard.get_mut(&channel) else { continue };
             if offset <= heard.after {
@@ -156,7 +156,7 @@ fn event_loop(
 }
 
 #[test]
-fn subscribers_on_all_event_loops_hear_each_delivery_after_they_came_once_and_in_one_order() {
+fn subscribers_on_all_event_loops_receive_each_later_delivery_once_and_in_one_order() {
     const LOOPS: usize = 4;
     const PUBLISHERS: usize = 3;
     const EVENTS: u64 = 3000;
@@ -216,7 +216,7 @@ fn subscribers_on_all_event_loops_hear_each_delivery_after_they_came_once_and_in
 }
 
 #[test]
-fn a_hundred_thousand_channels_that_come_and_go_leave_no_memory_behind() {
+fn a_hundred_thousand_removed_channels_leave_no_memory_behind() {
     const CHANNELS: usize = 100_000;
 
     let (app, channels) = channels_of(app());
@@ -254,7 +254,7 @@ fn a_hundred_thousand_channels_that_come_and_go_leave_no_memory_behind() {
 }
 
 #[test]
-fn a_hundred_thousand_users_that_come_and_go_leave_no_memory_behind() {
+fn a_hundred_thousand_removed_users_leave_no_memory_behind() {
     let (app, channels) = channels_of(app());
     let event_loop = channels.attach(Arc::new(Inbox::default())).unwrap();
     let counters = channels.statistics().of(&app.id);
@@ -275,12 +275,12 @@ fn a_hundred_thousand_users_that_come_and_go_leave_no_memory_behind() {
 }
 
 #[test]
-fn what_an_idle_channel_costs_stays_small() {
+fn an_idle_channel_uses_little_memory() {
     assert!(size_of::<Channel>() <= 176, "{}", size_of::<Channel>());
 }
 
 #[test]
-fn a_channel_that_waits_for_something_late_is_looked_at_for_something_early() {
+fn an_earlier_timer_of_a_channel_replaces_a_later_one() {
     let mut app = app();
     app.rights.subscription_count = true;
     let (app, channels) = channels_of(app);
@@ -290,7 +290,7 @@ fn a_channel_that_waits_for_something_late_is_looked_at_for_something_early() {
     let now = Moment::from_millis(1_000_000);
     let author = Author::Server { except: None };
     let publication = Publication { channel: &channel, event: "e", data: "1", author };
-    // The event is kept for half an hour, the number of subscribers is told every five seconds.
+    // The event is kept for half an hour, and the number of subscribers is published every five seconds.
     registry.publish(&app, &publication, now).unwrap();
     let subscription = Subscription { channel: &channel, event_loop, member: None, resume: None };
     for _ in 0..150 {
@@ -304,7 +304,7 @@ fn a_channel_that_waits_for_something_late_is_looked_at_for_something_early() {
 }
 
 #[test]
-fn times_to_look_at_a_channel_again_do_not_pile_up() {
+fn timers_of_a_channel_do_not_accumulate() {
     let (app, channels) = channels_of(app());
     let event_loop = channels.attach(Arc::new(Inbox::default())).unwrap();
     let (registry, channel) = (channels.registry(), name("cache-a"));
@@ -312,7 +312,7 @@ fn times_to_look_at_a_channel_again_do_not_pile_up() {
     let publication = Publication { channel: &channel, event: "e", data: "1", author };
     let subscription = Subscription { channel: &channel, event_loop, member: None, resume: None };
     let mut now = Moment::from_millis(1_000_000);
-    // What is kept for half an hour, beside a number of subscribers that is told every five seconds.
+    // An event kept for half an hour, besides a number of subscribers published every five seconds.
     registry.publish(&app, &publication, now).unwrap();
     for _ in 0..300 {
         registry.subscribe(&app, &subscription, now).unwrap();
@@ -329,7 +329,7 @@ fn times_to_look_at_a_channel_again_do_not_pile_up() {
 }
 
 #[test]
-fn an_inbox_that_is_full_is_counted_and_holds_nobody_up() {
+fn a_full_inbox_is_counted_and_delays_no_publisher() {
     #[derive(Debug)]
     struct AlwaysFull;
     impl Outlet for AlwaysFull {
@@ -355,7 +355,7 @@ fn an_inbox_that_is_full_is_counted_and_holds_nobody_up() {
 }
 
 #[test]
-fn there_are_no_more_event_loops_than_numbers_for_them() {
+fn the_number_of_event_loops_is_limited() {
     let (_, channels) = channels_of(app());
     let numbers: Vec<_> =
         (0..EVENT_LOOPS + 2).map(|_| channels.attach(Arc::new(Inbox::default()))).collect();

@@ -1,4 +1,4 @@
-//! What clients say to each other.
+//! Client events.
 
 use super::{Out, Session};
 use crate::channels::Channels;
@@ -33,7 +33,7 @@ impl Session {
         channels: &Channels,
         now: Moment,
     ) -> Result<(), String> {
-        // First of all, so that what is refused for other reasons costs something too.
+        // Checked first, so that an event rejected for other reasons uses a token too.
         let limit = self.app.limits.client_events;
         if !self.allowances(now).client_events.take(limit, now) {
             self.counters.rate_limited.increase();
@@ -69,7 +69,8 @@ impl Session {
     }
 }
 
-/// Bytes of an event's data: of a string what it says, of all else its JSON. What is within the limit anyway is not read for it.
+/// Returns the size of an event's data in bytes: of a string its unescaped text, otherwise its JSON. Text within the
+/// limit is not unescaped.
 fn size(data: Raw<'_>, limit: usize) -> usize {
     let text = data.text();
     if text.len() <= limit || data.kind() != Kind::String {

@@ -1,4 +1,4 @@
-//! Users: which one a socket belongs to, and whom that one watches.
+//! Signing in: assigns a socket to a user, and handles the user's watchlist.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::moment::Moment;
 use crate::name::ChannelName;
 use crate::users::Reach;
 
-/// A user whose socket it is.
+/// The user to which the socket belongs.
 #[derive(Debug)]
 pub(super) struct SignedIn {
     pub(super) id: Arc<str>,
-    /// What it tells of itself where it is a member: JSON.
+    /// The user's `user_info` on presence channels: JSON.
     pub(super) info: Option<Box<str>>,
-    /// Users it wants to know of, each once.
+    /// Users on the watchlist, each once.
     watchlist: Vec<Arc<str>>,
 }
 
@@ -34,7 +34,7 @@ impl Session {
     ) {
         if self.user.is_some() {
             self.allowances(now);
-            if !self.may_come(now) {
+            if !self.take_subscription_token(now) {
                 let message = "too many sign-ins of one connection";
                 out.frames.push(message::error(LIMIT_EXCEEDED, message));
                 return;
@@ -51,7 +51,7 @@ impl Session {
         };
         let reach = channels.reach(&self.app, &self.counters);
         match &self.user {
-            // The same one anew: those who watch it need not be told.
+            // The same user signs in again: watchers receive no event.
             Some(before) if before.id == user.id => {
                 unwatch(before, self.seat, channels, &reach);
             }
@@ -78,7 +78,7 @@ impl Session {
         }
         let name = ChannelName::to_user(&user.id, self.app.limits.channel_name);
         self.user = Some(Box::new(user));
-        // A user whose id cannot stand in a name has no channel, and nothing can be sent to it.
+        // A user id that cannot be part of a channel name has no channel, so no message can be sent to it.
         if let Ok(name) = name
             && self.find(name.as_str()).is_err()
         {
@@ -87,14 +87,14 @@ impl Session {
         }
     }
 
-    /// The socket is gone: it is the user's no more.
+    /// Removes the closed socket from its user.
     pub(super) fn sign_out(&self, user: &SignedIn, channels: &Channels) {
         let reach = channels.reach(&self.app, &self.counters);
         unwatch(user, self.seat, channels, &reach);
         channels.users().sign_out(&reach, &user.id, self.seat);
     }
 
-    /// Another user signs in on the same socket.
+    /// Removes the previous user when another one signs in on the same socket.
     fn signed_out(&mut self, channels: &Channels, now: Moment, out: &mut Out) {
         let Some(user) = self.user.take() else { return };
         if let Ok(name) = ChannelName::to_user(&user.id, self.app.limits.channel_name) {
@@ -103,11 +103,11 @@ impl Session {
         self.sign_out(&user, channels);
     }
 
-    /// Reads `user_data`; with whether the watchlist is longer than it may be, and so left out.
+    /// Parses `user_data`. The flag says that the watchlist is too long and was ignored.
     fn user_of(&self, user_data: Raw<'_>) -> Option<(SignedIn, bool)> {
         let limits = &self.app.limits;
         let [id, info, watchlist] = user_data.pick(["id", "user_info", "watchlist"]);
-        // A string, as Pusher has it: clients' libraries do not finish a sign-in with anything else.
+        // Pusher requires a string: client libraries do not complete a sign-in with another type.
         let id = id.and_then(Raw::string)?;
         if id.is_empty() || id.chars().count() > limits.user_id {
             return None;

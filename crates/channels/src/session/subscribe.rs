@@ -1,4 +1,4 @@
-//! Subscribing: who may hear a channel, and what it is told first.
+//! Subscribing: authorization, and the first messages to a subscriber.
 
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::name::{Access, ChannelName};
 use crate::presence::Member;
 use crate::registry::{Joined, Resume, Subscription};
 
-/// Why a subscription is refused, as the client is told.
+/// The reason of a rejected subscription, as sent to the client.
 struct Refused {
     kind: &'static str,
     message: String,
@@ -23,17 +23,17 @@ struct Refused {
 }
 
 impl Refused {
-    /// Another name, or other data, might do.
+    /// The name or data are invalid.
     fn invalid(why: &dyn Display) -> Self {
         Self { kind: "InvalidSubscription", message: why.to_string(), status: 400 }
     }
 
-    /// The application did not allow it.
+    /// The application did not authorize the subscription.
     fn unauthorized(why: &dyn Display) -> Self {
         Self { kind: "AuthError", message: why.to_string(), status: 401 }
     }
 
-    /// There are too many.
+    /// A limit is exceeded.
     fn limit(why: &dyn Display) -> Self {
         Self { kind: "LimitReached", message: why.to_string(), status: 403 }
     }
@@ -65,7 +65,7 @@ impl Session {
         now: Moment,
         out: &mut Out,
     ) -> Result<(), Refused> {
-        if !self.may_come(now) {
+        if !self.take_subscription_token(now) {
             let rate = self.app.limits.subscription_rate;
             return Err(Refused::limit(&format_args!(
                 "a connection that leaves channels may subscribe {rate} times per second"
@@ -76,12 +76,12 @@ impl Session {
             .map_err(|why| Refused::invalid(&why))?;
         let known = self.find(name.as_str());
         if known.is_ok() && name.access() == Access::User {
-            // The server subscribed it when it signed in. Clients ask all the same.
+            // The server subscribed it at sign-in; clients send the subscription anyway.
             out.frames.push(succeeded(name.as_str(), "{}"));
             return Ok(());
         }
         if known.is_ok() {
-            // As Pusher has it: no fault of the subscription there is, so nothing that is told on the channel.
+            // As Pusher does: the existing subscription is valid, so the error is not about the channel.
             let message = format!("existing subscription to channel {}", name.as_str());
             out.frames.push(message::error(NOT_UNDERSTOOD, &message));
             return Ok(());
@@ -90,7 +90,7 @@ impl Session {
         let of = |access| {
             self.subscriptions.iter().filter(move |one| one.name.access() == access).count()
         };
-        // The channel of its user was not its own choice.
+        // The user's own channel does not count, because the client did not choose it.
         if self.subscriptions.len() - of(Access::User) >= limits.subscriptions {
             let limit = limits.subscriptions;
             return Err(Refused::limit(&format_args!(
@@ -110,7 +110,7 @@ impl Session {
         let joined = self
             .join(&name, member, resume, channels, now, out)
             .map_err(|why| Refused::limit(&why))?;
-        out.frames.push(succeeded(name.as_str(), &told_first(&joined, resume.is_some())));
+        out.frames.push(succeeded(name.as_str(), &subscription_data(&joined, resume.is_some())));
         out.frames.extend(joined.missed.iter().flatten().cloned());
         match (&joined.missed, joined.cached) {
             (None, Some(cached)) => out.frames.push(cached),
@@ -125,7 +125,7 @@ impl Session {
         Ok(())
     }
 
-    /// Enters a channel that it is not in.
+    /// Adds the socket to a channel that it is not in yet.
     pub(super) fn join(
         &mut self,
         name: &ChannelName,
@@ -154,7 +154,7 @@ impl Session {
         Ok(joined)
     }
 
-    /// May it hear the channel, and as whom?
+    /// Checks the permission for a channel and returns the member.
     fn authorize(
         &self,
         name: &ChannelName,
@@ -173,8 +173,10 @@ impl Session {
         let verify = |data| auth::subscription(&self.app, self.socket, name.as_str(), data, auth);
         let data = subscribe.channel_data.as_deref();
         if name.access() != Access::Presence {
-            // Nothing is read of the data here: some servers sign it, some do not. Only an object can be data: else the text of another signature, such as
-            // `SOCKET:CHANNEL::user::{..}` where an application signs users in without a look at the socket's id, would be one of a subscription.
+            // The data are not interpreted here: some servers sign them, some do not. They must be an object, because
+            // otherwise the signature of another text could be used. An application that signs in users without
+            // checking the socket id would sign
+            // `SOCKET:CHANNEL::user::{..}`, which would be valid for a subscription.
             let data = data.filter(|data| Raw::new(data).is_ok_and(|it| it.kind() == Kind::Object));
             verify(data)
                 .or_else(|why| data.map_or(Err(why), |_| verify(None)))
@@ -184,11 +186,10 @@ impl Session {
         verify(data).map_err(|why| self.unsigned(why))?;
         let member = match (data, &self.user) {
             (Some(data), _) => self.member(data)?,
-            // Whoever has signed in is known already (Pusher Channels: "Authorizing users").
+            // A signed-in user is known already (Pusher Channels: "Authorizing users").
             (None, Some(user)) => self.member_of(&user.id, user.info.as_deref())?,
             (None, None) => {
-                let why =
-                    "channel_data is missing: who does not sign in needs it on presence channels";
+                let why = "channel_data is missing: presence channels require it unless the client has signed in";
                 return Err(Refused::unauthorized(&why));
             }
         };
@@ -200,7 +201,7 @@ impl Session {
         Refused::unauthorized(&why)
     }
 
-    /// Who subscribes to a presence channel, as the application signed it.
+    /// Parses the member of a presence channel from the signed `channel_data`.
     fn member(&self, channel_data: &str) -> Result<Member, Refused> {
         let data = Raw::new(channel_data)
             .map_err(|why| Refused::invalid(&format_args!("channel_data is no JSON: {why}")))?;
@@ -229,8 +230,8 @@ fn succeeded(channel: &str, data: &str) -> crate::encoded::Encoded {
     message::about("pusher_internal:subscription_succeeded", channel, data)
 }
 
-/// The data of `subscription_succeeded`.
-fn told_first(joined: &Joined, resumes: bool) -> String {
+/// Returns the data of `subscription_succeeded`.
+fn subscription_data(joined: &Joined, resumes: bool) -> String {
     let mut data = String::from("{");
     if let Some(roster) = &joined.roster {
         data.push_str(r#""presence":"#);
@@ -241,13 +242,14 @@ fn told_first(joined: &Joined, resumes: bool) -> String {
             data.push(',');
         }
         write!(data, r#""resume":{{"epoch":"{epoch:016x}","offset":{offset}}}"#)
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
     if resumes {
         if data.len() > 1 {
             data.push(',');
         }
-        write!(data, r#""recovered":{}"#, joined.missed.is_some()).expect("a String takes all");
+        write!(data, r#""recovered":{}"#, joined.missed.is_some())
+            .expect("writing to a String cannot fail");
     }
     data.push('}');
     data

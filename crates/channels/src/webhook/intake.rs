@@ -1,4 +1,4 @@
-//! Where the registry leaves what happened.
+//! Receives channel events from the registry.
 
 use std::fmt::{self, Write as _};
 use std::mem;
@@ -8,31 +8,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{Endpoint, Endpoints, Topic};
 use crate::app::App;
 use crate::json::{Raw, push_string, quoted};
-use crate::observer::{Happening, Observer};
+use crate::observer::{ChannelEvent, Observer};
 
-/// Something that happened, as it waits for the queue.
+/// A channel event that waits for the queue.
 #[derive(Debug)]
 pub(super) struct Note {
     pub(super) app: Arc<str>,
     pub(super) endpoints: Arc<[Endpoint]>,
     pub(super) channel: Arc<str>,
-    pub(super) what: What,
+    pub(super) kind: NoteKind,
 }
 
-/// What happened.
+/// The kind and details of an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum NoteKind {
     Occupied,
     Vacated,
     MemberAdded(Arc<str>),
     MemberRemoved(Arc<str>),
     Count(usize),
     CacheMiss,
-    /// Everything of the event but its name and channel, as members of a JSON object.
+    /// Members of the JSON object except name and channel.
     Client(String),
 }
 
-impl What {
+impl NoteKind {
     pub(super) fn topic(&self) -> Topic {
         match self {
             Self::Occupied => Topic::Occupied,
@@ -45,7 +45,7 @@ impl What {
         }
     }
 
-    /// The event of a webhook.
+    /// Returns the webhook event as JSON.
     pub(super) fn json(&self, channel: &str) -> String {
         let name = self.topic().name();
         let mut json = format!(r#"{{"name":"{name}","channel":"#);
@@ -56,7 +56,8 @@ impl What {
                 push_string(&mut json, user);
             }
             Self::Count(count) => {
-                write!(json, r#","subscription_count":{count}"#).expect("a String takes all");
+                write!(json, r#","subscription_count":{count}"#)
+                    .expect("writing to a String cannot fail");
             }
             Self::Client(members) => json.push_str(members),
             Self::Occupied | Self::Vacated | Self::CacheMiss => {}
@@ -66,10 +67,11 @@ impl What {
     }
 }
 
-/// Notes that may wait here: the task that takes them away does little else.
+/// Maximum number of waiting events. The task that takes them does little else.
 const NOTES: usize = 65_536;
 
-/// An observer that keeps what an endpoint wants to be told, and wakes whoever tells it. With [`NOTES`] waiting, what comes is dropped and counted.
+/// An observer that keeps events to which an endpoint subscribes, and wakes the webhook task. When [`NOTES`] events
+/// are waiting, further ones are dropped and counted.
 pub struct Intake {
     endpoints: Arc<dyn Endpoints>,
     notes: Mutex<Vec<Note>>,
@@ -87,7 +89,7 @@ impl fmt::Debug for Intake {
 }
 
 impl Intake {
-    /// `wake` is called when the first note comes; it must not wait.
+    /// Creates the intake. `wake` is called for the first waiting event, and must not wait.
     pub fn new(endpoints: Arc<dyn Endpoints>, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             endpoints,
@@ -97,33 +99,33 @@ impl Intake {
         }
     }
 
-    /// What came since the last time.
+    /// Returns the events since the last call.
     pub(super) fn take(&self) -> Vec<Note> {
         mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes for which there was no room.
+    /// Returns the number of dropped events.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
 impl Observer for Intake {
-    fn happened(&self, app: &Arc<App>, happening: &Happening<'_>) {
+    fn observe(&self, app: &Arc<App>, event: &ChannelEvent<'_>) {
         let endpoints = self.endpoints.of(app);
         if endpoints.is_empty() {
             return;
         }
-        let (channel, topic) = match happening {
-            Happening::Occupied { channel } => (channel, Topic::Occupied),
-            Happening::Vacated { channel } => (channel, Topic::Vacated),
-            Happening::MemberAdded { channel, .. } => (channel, Topic::MemberAdded),
-            Happening::MemberRemoved { channel, .. } => (channel, Topic::MemberRemoved),
-            Happening::SubscriptionCount { channel, .. } => (channel, Topic::SubscriptionCount),
-            Happening::CacheMiss { channel } => (channel, Topic::CacheMiss),
-            Happening::ClientEvent { channel, .. } => (channel, Topic::ClientEvent),
+        let (channel, topic) = match event {
+            ChannelEvent::Occupied { channel } => (channel, Topic::Occupied),
+            ChannelEvent::Vacated { channel } => (channel, Topic::Vacated),
+            ChannelEvent::MemberAdded { channel, .. } => (channel, Topic::MemberAdded),
+            ChannelEvent::MemberRemoved { channel, .. } => (channel, Topic::MemberRemoved),
+            ChannelEvent::SubscriptionCount { channel, .. } => (channel, Topic::SubscriptionCount),
+            ChannelEvent::CacheMiss { channel } => (channel, Topic::CacheMiss),
+            ChannelEvent::ClientEvent { channel, .. } => (channel, Topic::ClientEvent),
         };
-        // Whoever wants to know of members that leave only must not be told of those who were back at once.
+        // An endpoint that only subscribes to leaving members still needs the joining ones, which cancel them.
         let wanted = |endpoint: &Endpoint| {
             endpoint.wants(topic, channel)
                 || topic.opposite().is_some_and(|opposite| endpoint.wants(opposite, channel))
@@ -131,18 +133,20 @@ impl Observer for Intake {
         if !endpoints.iter().any(wanted) {
             return;
         }
-        let what = match happening {
-            Happening::Occupied { .. } => What::Occupied,
-            Happening::Vacated { .. } => What::Vacated,
-            Happening::MemberAdded { user_id, .. } => What::MemberAdded(Arc::clone(user_id)),
-            Happening::MemberRemoved { user_id, .. } => What::MemberRemoved(Arc::clone(user_id)),
-            Happening::SubscriptionCount { count, .. } => What::Count(*count),
-            Happening::CacheMiss { .. } => What::CacheMiss,
-            Happening::ClientEvent { event, data, socket, user_id, .. } => {
-                What::Client(client(event, data, &socket.to_string(), user_id.map(|user| &**user)))
+        let kind = match event {
+            ChannelEvent::Occupied { .. } => NoteKind::Occupied,
+            ChannelEvent::Vacated { .. } => NoteKind::Vacated,
+            ChannelEvent::MemberAdded { user_id, .. } => NoteKind::MemberAdded(Arc::clone(user_id)),
+            ChannelEvent::MemberRemoved { user_id, .. } => {
+                NoteKind::MemberRemoved(Arc::clone(user_id))
             }
+            ChannelEvent::SubscriptionCount { count, .. } => NoteKind::Count(*count),
+            ChannelEvent::CacheMiss { .. } => NoteKind::CacheMiss,
+            ChannelEvent::ClientEvent { event, data, socket, user_id, .. } => NoteKind::Client(
+                client(event, data, &socket.to_string(), user_id.map(|user| &**user)),
+            ),
         };
-        let note = Note { app: Arc::clone(&app.id), endpoints, channel: Arc::clone(channel), what };
+        let note = Note { app: Arc::clone(&app.id), endpoints, channel: Arc::clone(channel), kind };
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.len() >= NOTES {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +161,7 @@ impl Observer for Intake {
     }
 }
 
-/// `data` is a string in Pusher's webhooks, whatever the client sent.
+/// Builds a client event; `data` is a string in Pusher's webhooks, whatever the client sent.
 fn client(event: &str, data: &str, socket: &str, user: Option<&str>) -> String {
     let data = match Raw::new(data) {
         Ok(raw) if raw.text().starts_with('"') => raw.text().to_owned(),

@@ -1,6 +1,6 @@
-//! What is to be told, by endpoint, in order: batches, retries, and what goes into the spool.
+//! The order of webhook events per endpoint: batches, retries, and spool records.
 //!
-//! Knows neither sockets nor clocks nor files: [`Queue::poll`] says what to do, [`Queue::done`] hears how it went.
+//! Uses neither sockets nor clocks nor files: [`Queue::poll`] returns what to do, [`Queue::done`] takes the result.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -8,27 +8,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Options;
+use super::debounce::Debounce;
 use super::intake::Note;
-use super::settling::Settling;
 use super::spool::{Kept, Record};
 use crate::moment::{Moment, UnixTime};
 
-/// A batch on its way.
+/// Id of a batch being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchId(u64);
 
-/// How a batch fared.
+/// The result of sending a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The application has it: a status of 200 to 299.
+    /// The application responded with a status of 200 to 299.
     Taken,
-    /// It has not, or nobody knows.
+    /// The application did not accept it, or the result is unknown.
     Failed,
-    /// It never will: there is no such application or endpoint any more.
+    /// The application or endpoint does not exist any more.
     Gone,
 }
 
-/// A batch to be sent.
+/// A batch to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) id: BatchId,
@@ -37,33 +37,33 @@ pub(super) struct Batch {
     pub(super) body: Arc<str>,
 }
 
-/// What is to be done now, in this order: the file first, then the sending.
+/// The work to do now, in this order: write the file first, then send.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// For the end of the spool.
+    /// Records to append to the spool.
     pub(super) append: Vec<u8>,
-    /// To be sent. Each is answered by [`Queue::done`].
+    /// Batches to send. Each result is passed to [`Queue::done`].
     pub(super) send: Vec<Batch>,
-    /// When to ask again, if nothing happens before.
+    /// When to poll again, unless something happens before.
     pub(super) wake: Option<Moment>,
 }
 
-/// Numbers since the process began.
+/// Counters since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Events that applications have taken.
+    /// Events accepted by applications.
     pub delivered: u64,
-    /// Batches that were not taken at once.
+    /// Failed attempts to send a batch.
     pub failures: u64,
-    /// Events given up after [`Options::patience`], or because nobody wants them any more.
+    /// Events dropped after [`Options::patience`], or because their endpoint was removed.
     pub given_up: u64,
-    /// Events dropped because more waited than may be kept.
+    /// Events dropped because the limit of waiting bytes was reached.
     pub overflowed: u64,
-    /// Events that wait.
+    /// Waiting events.
     pub waiting: u64,
 }
 
-/// An endpoint, now and after a restart.
+/// Identity of an endpoint, valid across restarts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Address {
     app: Arc<str>,
@@ -77,31 +77,31 @@ struct Event {
     json: Box<str>,
 }
 
-/// The events of one endpoint, in order; the first of them are those of the batch.
+/// The events of one endpoint, in order; the first ones belong to the batch.
 #[derive(Debug, Default)]
 struct Line {
     events: VecDeque<Event>,
     bytes: usize,
-    batch: Option<Flight>,
+    batch: Option<InFlight>,
 }
 
-/// A batch that was made, until it is taken or given up.
+/// A batch from its creation until it is accepted or dropped.
 #[derive(Debug)]
-struct Flight {
+struct InFlight {
     id: BatchId,
     body: Arc<str>,
     events: usize,
     first_sent: Moment,
     pause: Duration,
-    /// None while it is on its way.
+    /// When to send it again; `None` while it is being sent.
     again: Option<Moment>,
 }
 
-/// See the module.
+/// The webhook queue; see the module documentation.
 #[derive(Debug)]
 pub struct Queue {
     options: Options,
-    settling: Settling,
+    debounce: Debounce,
     lines: BTreeMap<Address, Line>,
     append: Vec<u8>,
     next_batch: u64,
@@ -111,19 +111,19 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// With what the spool has kept from before.
+    /// Creates a queue with the events from the spool.
     ///
-    /// Its time begins at 0, as that of [`run`](super::run) does.
+    /// Its time starts at 0, as that of [`run`](super::run) does.
     pub fn new(options: Options, kept: Vec<Kept>) -> Self {
         Self::begun(options, kept, Moment::default())
     }
 
-    /// The same, at another time.
+    /// Creates a queue whose time starts at `now`.
     pub(super) fn begun(options: Options, kept: Vec<Kept>, now: Moment) -> Self {
-        let settling = Settling::new(options.settling);
+        let debounce = Debounce::new(options.debounce);
         let mut queue = Self {
             options,
-            settling,
+            debounce,
             lines: BTreeMap::new(),
             append: Vec::new(),
             next_batch: 0,
@@ -142,13 +142,14 @@ impl Queue {
         queue
     }
 
-    /// Takes what another process has accepted and left: it was there first. All get new numbers, so the spool is written anew after this.
+    /// Inserts the events that another process accepted, before its own. All events get new numbers, so the spool
+    /// must be rewritten afterwards.
     pub(super) fn adopt(&mut self, kept: Vec<Kept>, now: Moment) {
         for event in kept.into_iter().rev() {
             let address = Address { app: event.app.into(), target: event.target.into() };
             let line = self.lines.entry(address).or_default();
             line.bytes += event.json.len();
-            let flying = line.batch.as_ref().map_or(0, |flight| flight.events);
+            let flying = line.batch.as_ref().map_or(0, |in_flight| in_flight.events);
             line.events.insert(flying, Event { sequence: 0, since: now, json: event.json.into() });
             self.report.waiting += 1;
         }
@@ -158,10 +159,10 @@ impl Queue {
         }
     }
 
-    /// Takes what happened.
+    /// Adds events.
     pub(super) fn take(&mut self, notes: Vec<Note>, now: Moment) {
         for note in notes {
-            if let Some(note) = self.settling.add(note, now) {
+            if let Some(note) = self.debounce.add(note, now) {
                 self.accept(&note, now);
             }
         }
@@ -170,10 +171,10 @@ impl Queue {
         }
     }
 
-    /// From now on nothing settles and nothing gathers: the process ends.
+    /// Stops debouncing and batching, because the process stops.
     pub fn end(&mut self, now: Moment) {
         self.ending = true;
-        while let Some(note) = self.settling.give_up() {
+        while let Some(note) = self.debounce.give_up() {
             self.accept(&note, now);
         }
     }
@@ -183,9 +184,9 @@ impl Queue {
         for endpoint in note
             .endpoints
             .iter()
-            .filter(|endpoint| endpoint.wants(note.what.topic(), &note.channel))
+            .filter(|endpoint| endpoint.wants(note.kind.topic(), &note.channel))
         {
-            let json = json.get_or_insert_with(|| note.what.json(&note.channel));
+            let json = json.get_or_insert_with(|| note.kind.json(&note.channel));
             let sequence = self.next_sequence;
             self.next_sequence += 1;
             Record::Event { sequence, app: &note.app, target: &endpoint.target, json }
@@ -202,8 +203,8 @@ impl Queue {
         line.events.push_back(event);
         self.report.waiting += 1;
         while line.bytes > self.options.kept {
-            // What is on its way stays: it may have arrived.
-            let oldest = line.batch.as_ref().map_or(0, |flight| flight.events);
+            // A batch being sent stays, because it may have arrived.
+            let oldest = line.batch.as_ref().map_or(0, |in_flight| in_flight.events);
             let Some(dropped) = line.events.remove(oldest) else { break };
             line.bytes -= dropped.json.len();
             self.report.waiting -= 1;
@@ -212,24 +213,24 @@ impl Queue {
         }
     }
 
-    /// What is to be done.
+    /// Returns the work to do now.
     pub fn poll(&mut self, now: Moment, unix: UnixTime) -> Step {
-        while let Some(note) = self.settling.settled(now) {
+        while let Some(note) = self.debounce.released(now) {
             self.accept(&note, now);
         }
-        let mut step = Step { wake: self.settling.wake(), ..Step::default() };
+        let mut step = Step { wake: self.debounce.wake(), ..Step::default() };
         let mut wake = |at: Moment| step.wake = Some(step.wake.map_or(at, |before| before.min(at)));
         for (address, line) in &mut self.lines {
             let body = match &mut line.batch {
-                Some(flight) => match flight.again {
+                Some(in_flight) => match in_flight.again {
                     None => continue,
                     Some(again) if again > now => {
                         wake(again);
                         continue;
                     }
                     Some(_) => {
-                        flight.again = None;
-                        Arc::clone(&flight.body)
+                        in_flight.again = None;
+                        Arc::clone(&in_flight.body)
                     }
                 },
                 None => match ready(line, &self.options, self.ending, now) {
@@ -240,7 +241,7 @@ impl Queue {
                     }
                     Ready::Events(count) => {
                         let body = body(line.events.iter().take(count), unix);
-                        line.batch = Some(Flight {
+                        line.batch = Some(InFlight {
                             id: BatchId(self.next_batch),
                             body: Arc::clone(&body),
                             events: count,
@@ -253,30 +254,32 @@ impl Queue {
                     }
                 },
             };
-            let Some(flight) = &line.batch else { continue };
+            let Some(in_flight) = &line.batch else { continue };
             let (app, target) = (Arc::clone(&address.app), Arc::clone(&address.target));
-            step.send.push(Batch { id: flight.id, app, target, body });
+            step.send.push(Batch { id: in_flight.id, app, target, body });
         }
         step.append = mem::take(&mut self.append);
         step
     }
 
-    /// Hears how a batch fared. One that nobody waits for is passed over.
+    /// Takes the result of a batch. Unknown batches are ignored.
     pub fn done(&mut self, id: BatchId, outcome: Outcome, now: Moment) {
         let line = self.lines.iter_mut().find(|(_, line)| {
-            line.batch.as_ref().is_some_and(|flight| flight.id == id && flight.again.is_none())
+            line.batch
+                .as_ref()
+                .is_some_and(|in_flight| in_flight.id == id && in_flight.again.is_none())
         });
         let Some((address, line)) = line else { return };
-        let Some(flight) = &mut line.batch else { return };
-        let events = flight.events as u64;
+        let Some(in_flight) = &mut line.batch else { return };
+        let events = in_flight.events as u64;
         match outcome {
             Outcome::Taken => self.report.delivered += events,
             Outcome::Failed => {
                 self.report.failures += 1;
-                let last = flight.first_sent + self.options.patience;
+                let last = in_flight.first_sent + self.options.patience;
                 if now < last {
-                    flight.again = Some((now + flight.pause).min(last));
-                    flight.pause = (flight.pause * 2).min(self.options.longest_pause);
+                    in_flight.again = Some((now + in_flight.pause).min(last));
+                    in_flight.pause = (in_flight.pause * 2).min(self.options.longest_pause);
                     return;
                 }
                 self.report.given_up += events;
@@ -285,7 +288,7 @@ impl Queue {
         }
         self.report.waiting -= events;
         let mut last = 0;
-        for event in line.events.drain(..flight.events) {
+        for event in line.events.drain(..in_flight.events) {
             line.bytes -= event.json.len();
             last = event.sequence;
         }
@@ -298,7 +301,7 @@ impl Queue {
         }
     }
 
-    /// All that waits, as a spool of its own: what the file is replaced by when much of it is done.
+    /// Returns all waiting events as spool records. The spool file is replaced by them when most of it is obsolete.
     pub(super) fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (address, line) in &self.lines {
@@ -311,22 +314,22 @@ impl Queue {
         out
     }
 
-    /// Bytes of events that wait.
+    /// Returns the number of bytes of waiting events.
     pub(super) fn bytes(&self) -> usize {
         self.lines.values().map(|line| line.bytes).sum()
     }
 
-    /// Is nothing left, not even a batch on its way?
+    /// Returns whether no work is left, including batches being sent.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.append.is_empty() && self.settling.wake().is_none()
+        self.lines.is_empty() && self.append.is_empty() && self.debounce.wake().is_none()
     }
 
-    /// How long the end of the process may wait.
+    /// Returns how long a stopping process may wait.
     pub(super) fn linger(&self) -> Duration {
         self.options.linger
     }
 
-    /// Numbers.
+    /// Returns the counters.
     pub fn report(&self) -> Report {
         self.report
     }
@@ -338,7 +341,7 @@ enum Ready {
     Events(usize),
 }
 
-/// How many events the next batch has.
+/// Decides how many events the next batch has.
 fn ready(line: &Line, options: &Options, ending: bool, now: Moment) -> Ready {
     let Some(first) = line.events.front() else { return Ready::Nothing };
     let mut bytes = 0;
@@ -348,7 +351,7 @@ fn ready(line: &Line, options: &Options, ending: bool, now: Moment) -> Ready {
     });
     let count = fitting.count().max(1);
     let full = count < line.events.len() || count >= options.batch_events;
-    let gathered = first.since + options.gathering;
+    let gathered = first.since + options.batch_delay;
     if full || ending || gathered <= now { Ready::Events(count) } else { Ready::At(gathered) }
 }
 

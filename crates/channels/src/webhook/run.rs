@@ -1,4 +1,4 @@
-//! The task that tells: it moves what happened into the queue, bytes into the spool, and batches to the application.
+//! The webhook task: moves events into the queue, records into the spool, and batches to the application.
 
 use std::fmt;
 use std::future::Future;
@@ -21,37 +21,39 @@ use crate::apps::{AppRef, Apps};
 use crate::auth;
 use crate::moment::{Moment, UnixTime};
 
-/// One webhook, as it is to be sent: a POST with `Content-Type: application/json`, `X-Pusher-Key: ` the application's key, and `X-Pusher-Signature`.
+/// One webhook to send: a POST with `Content-Type: application/json`, the application's key as `X-Pusher-Key`, and
+/// `X-Pusher-Signature`.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// Whose.
+    /// The application.
     pub app: Arc<App>,
-    /// The endpoint's [`target`](super::Endpoint::target).
+    /// Target of the endpoint: [`target`](super::Endpoint::target).
     pub target: Arc<str>,
-    /// JSON.
+    /// Body: JSON.
     pub body: Arc<str>,
-    /// Of the body: HMAC-SHA256 in hexadecimal digits.
+    /// Signature of the body: HMAC-SHA256 in hexadecimal.
     pub signature: String,
 }
 
-/// Brings webhooks to the application, by HTTP or into its own workers. It is asked for one delivery of an endpoint at a time, and sets a limit to the
-/// time that takes.
+/// Sends webhooks to the application, by HTTP or through its own workers. It receives one delivery of an endpoint at
+/// a time, and must limit its duration.
 pub trait Carrier: fmt::Debug + Send + Sync + 'static {
-    /// Brings one.
+    /// Sends one delivery.
     fn carry(&self, delivery: Delivery) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
 }
 
-/// How often at most what was written is made safe from a loss of power, and a file that failed is tried again.
+/// Minimum time between two syncs of the spool, and between two attempts to reopen a failed file.
 const SYNC: Duration = Duration::from_secs(1);
 const REPAIR: Duration = Duration::from_secs(30);
 
-/// How often a folder is looked at that another process has.
+/// Interval of checks for a folder that another process is using.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Tells what comes in by `intake`, until `ending` is over and then as long as it has something to tell, [`Options::linger`](super::Options::linger)
-/// at most: the hub ends first, so that what its end brings about is told or kept.
+/// Sends the events of `intake` until `ending` completes, then as long as events are left,
+/// [`Options::linger`](super::Options::linger) at most. The hub must end first, so that the events caused by its end
+/// are sent or stored.
 ///
-/// `woken` is what the intake's `wake` notifies. What the spool had kept is in `queue` already.
+/// `woken` must be notified by the intake's `wake`. The events of the spool are in `queue` already.
 pub async fn run(
     mut queue: Queue,
     keeping: impl Into<Keeping>,
@@ -78,14 +80,14 @@ pub async fn run(
         if last.is_some_and(|last| queue.is_empty() || Instant::now() >= last) {
             break;
         }
-        // What was kept by another process may be due at once.
+        // Events of another process may be due at once.
         let step_wake = if disk.adopted() { Some(clock()) } else { step.wake };
         let wake = step_wake.map(|at| began + at.since(Moment::default()));
         let wake = [wake, disk.wake(), last].into_iter().flatten().min();
         tokio::select! {
             () = woken.notified() => {}
             Some(flight) = flights.join_next() => {
-                let (id, outcome) = flight.expect("a flight neither panics nor is cancelled");
+                let (id, outcome) = flight.expect("a send task neither panics nor is cancelled");
                 queue.done(id, outcome, clock());
             }
             () = until(wake) => {}
@@ -108,16 +110,16 @@ async fn until(at: Option<Instant>) {
 
 async fn carry(batch: Batch, apps: Arc<dyn Apps>, carrier: Arc<dyn Carrier>) -> (BatchId, Outcome) {
     let id = batch.id;
-    // In a task of its own: a carrier that panics has failed, and no more.
+    // A separate task contains a panic of the carrier.
     let mut attempt = JoinSet::new();
     attempt.spawn(async move {
         let (sender, receiver) = oneshot::channel();
         let answer = Box::new(move |app| {
-            // Nobody listens any more when the process ends.
+            // The receiver is closed while the process stops.
             let _unheard: Result<(), _> = sender.send(app);
         });
         apps.ask(AppRef::Id(&batch.app), answer);
-        // An application that nobody knows at the moment may be known again.
+        // An application whose look-up fails may be available again later.
         let Ok(Ok(Some(app))) = receiver.await else { return Outcome::Failed };
         let signature = auth::sign(&app.secret, batch.body.as_bytes());
         carrier.carry(Delivery { app, target: batch.target, body: batch.body, signature }).await
@@ -125,14 +127,15 @@ async fn carry(batch: Batch, apps: Arc<dyn Apps>, carrier: Arc<dyn Carrier>) -> 
     (id, attempt.join_next().await.and_then(Result::ok).unwrap_or(Outcome::Failed))
 }
 
-/// Where webhooks outlive the process.
+/// The storage of webhooks across restarts.
 #[derive(Debug)]
 pub enum Keeping {
-    /// Nowhere.
+    /// Webhooks are not stored.
     Nowhere,
-    /// Here; what was kept is in the queue already.
+    /// Webhooks are stored in this spool; its events are in the queue already.
     Here(Spool),
-    /// In this folder, as soon as the process that has it ends: until then in memory. What that one leaves is told then.
+    /// Webhooks are stored in this folder once the process that uses it ends, and in memory until then. The events
+    /// left by that process are sent afterwards.
     Soon(PathBuf),
 }
 
@@ -142,10 +145,10 @@ impl From<Option<Spool>> for Keeping {
     }
 }
 
-/// The spool, and when it is next to be looked after. Disk calls run on threads that may wait.
+/// The spool and its next maintenance. Disk operations run on blocking threads.
 struct Disk {
     spool: Option<Spool>,
-    /// A folder that another process still has, and when to look again.
+    /// A folder still used by another process, and when to check it again.
     soon: Option<(PathBuf, Instant)>,
     adopted: bool,
     sync: Option<Instant>,
@@ -162,28 +165,30 @@ impl Disk {
         Self { spool, soon, adopted: false, sync: None, repair: None }
     }
 
-    /// Did the queue get what another process had left, since this was asked last?
+    /// Returns whether the queue received the events of another process since the last call.
     fn adopted(&mut self) -> bool {
         mem::take(&mut self.adopted)
     }
 
-    /// Takes the folder over, if it is free now.
+    /// Opens the folder if no other process uses it any more.
     async fn take_over(&mut self, queue: &mut Queue, now: Moment) {
         let Some((folder, at)) = self.soon.take_if(|(_, at)| *at <= Instant::now()) else { return };
         let place = folder.clone();
         match task::spawn_blocking(move || Spool::open(&place)).await {
             Ok(Ok((spool, kept))) => {
-                info!(events = kept.len(), "webhooks of an earlier process are taken over");
+                info!(events = kept.len(), "webhooks left by an earlier process are sent now");
                 queue.adopt(kept, now);
-                self.spool = Some(spool.into_unsound());
+                self.spool = Some(spool.into_damaged());
                 self.adopted = true;
             }
             Ok(Err(OpenError::InUse { .. })) => self.soon = Some((folder, at + LOOK_AGAIN)),
             Ok(Err(failure)) => {
-                warn!(reason = %failure, "webhooks are not kept for a restart; trying again");
+                warn!(reason = %failure, "webhooks cannot be stored for a restart; retrying");
                 self.soon = Some((folder, at + REPAIR));
             }
-            Err(_broke) => error!("webhooks are not kept for a restart: their file broke"),
+            Err(_broke) => {
+                error!("webhooks cannot be stored for a restart: the file operation panicked")
+            }
         }
     }
 
@@ -208,7 +213,7 @@ impl Disk {
         }
         let job = task::spawn_blocking(move || {
             let outcome = match replacement {
-                // It has what is to be appended already.
+                // The rewritten file includes the records to append.
                 Some(records) => spool.replace(&records),
                 None if append.is_empty() => Ok(()),
                 None => spool.append(&append),
@@ -217,14 +222,14 @@ impl Disk {
             (spool, outcome)
         });
         let Ok((spool, outcome)) = job.await else {
-            error!("webhooks are not kept any more: their file broke");
+            error!("webhooks are not stored any more: the file operation panicked");
             return;
         };
         match (outcome, was_sound, spool.is_sound()) {
             (Err(failure), true, _) => {
-                warn!(reason = %failure, "webhooks are not kept for a restart; they are sent all the same");
+                warn!(reason = %failure, "webhooks cannot be stored for a restart; they are still sent");
             }
-            (_, false, true) => info!("webhooks are kept again"),
+            (_, false, true) => info!("webhooks are stored again"),
             _ => {}
         }
         self.sync =
@@ -238,7 +243,7 @@ impl Disk {
         let Some(mut spool) = self.spool.take() else { return };
         let outcome = task::spawn_blocking(move || spool.sync()).await;
         if !matches!(outcome, Ok(Ok(()))) {
-            warn!("the webhooks' file could not be synced");
+            warn!("the webhooks file could not be synced");
         }
     }
 }

@@ -1,12 +1,14 @@
-//! The file in which webhooks outlive the process: only ever appended to, and now and then replaced by what still waits.
+//! The file that keeps webhooks across restarts. Records are appended, and the file is sometimes replaced by the
+//! events still waiting.
 //!
-//! A line that names the format, then records: length and CRC-32 of what follows (both `u32`, least byte first), a byte for the kind, the event's number (`u64`),
-//! and for an event and for the end of a batch the application and the target, each after its length (`u16`); an event's JSON is the rest.
+//! The first line names the format. A record has the length and CRC-32 of its body (both `u32`, little-endian), a
+//! byte for the kind, and the event's number (`u64`). An event and the end of a batch also have the application and
+//! the target, each preceded by its length (`u16`); an event's JSON is the rest.
 //!
 //! Invariants
-//! - A record that is cut or damaged ends the file: what follows it was written later, and nothing is made up of it.
-//! - What clients say on private channels may stand in it: it is for the server's own user.
-//! - A write that fails leaves the file as it was, or marks it as one to be replaced; it stops nothing.
+//! - A truncated or damaged record ends the file. What follows was written later and is not interpreted.
+//! - The file may contain data of private channels, so only the server's user can read it.
+//! - A failed write leaves the file unchanged or marks it for replacement; it stops nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -14,16 +16,16 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The first line. Another format is not read but put aside.
+/// The first line. A file with another format is not read but renamed.
 const FORMAT: &[u8] = b"hearth webhooks 1\n";
 
-/// Below this many bytes the file is left alone.
+/// The file is not replaced below this size in bytes.
 const SMALL: u64 = 1024 * 1024;
 
-/// The mode of its files.
+/// Mode of its files.
 const OWN: u32 = 0o600;
 
-/// An event that was accepted in an earlier life and not told.
+/// An event that an earlier process accepted and did not deliver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     pub(super) sequence: u64,
@@ -32,14 +34,14 @@ pub struct Kept {
     pub(super) json: String,
 }
 
-/// What is written.
+/// The kinds of records.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Record<'a> {
-    /// Accepted.
+    /// An accepted event.
     Event { sequence: u64, app: &'a str, target: &'a str, json: &'a str },
-    /// Told or given up, with all before it for this target.
+    /// An event was delivered or dropped, together with all earlier ones for this target.
     Done { sequence: u64, app: &'a str, target: &'a str },
-    /// This one alone is not wanted any more.
+    /// Only this event was dropped.
     Dropped { sequence: u64 },
 }
 
@@ -56,7 +58,7 @@ impl Record<'_> {
         out.extend_from_slice(&sequence.to_le_bytes());
         if let Self::Event { app, target, .. } | Self::Done { app, target, .. } = self {
             for text in [app, target] {
-                // Ids and addresses are settings: a longer one is refused there.
+                // Settings reject longer ids and addresses.
                 let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
                 out.extend_from_slice(&length.to_le_bytes());
                 out.extend(text.bytes().take(usize::from(length)));
@@ -73,7 +75,7 @@ impl Record<'_> {
     }
 }
 
-/// What still waits according to `bytes`, and how many of them are sound.
+/// Returns the events still waiting according to `bytes`, and the length of the valid part.
 pub(super) fn read(bytes: &[u8]) -> (Vec<Kept>, usize) {
     let mut kept = BTreeMap::new();
     let mut sound = 0;
@@ -83,7 +85,7 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Kept>, usize) {
     (kept.into_values().collect(), sound)
 }
 
-/// Applies the first record; gives its length.
+/// Applies the first record and returns its length.
 fn record(bytes: &[u8], kept: &mut BTreeMap<u64, Kept>) -> Option<usize> {
     let mut rest = bytes;
     let length = usize::try_from(u32::from_le_bytes(take(&mut rest)?)).ok()?;
@@ -124,45 +126,46 @@ fn text(bytes: &mut &[u8]) -> Option<String> {
     String::from_utf8(taken.to_vec()).ok()
 }
 
-/// Why there is no spool. Webhooks work without, until the process ends.
+/// Reasons why the spool cannot be opened. Webhooks then work without it, until the process ends.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has it: an earlier one that is not done yet. [`super::Keeping::Soon`] waits for it.
+    /// Another process uses it, usually an earlier one that is stopping. [`super::Keeping::Soon`] waits for it.
     #[error("{} is used by another process", folder.display())]
     InUse {
-        /// Where.
+        /// The folder.
         folder: PathBuf,
     },
-    /// The system says no.
-    #[error("cannot keep webhooks in {}", folder.display())]
+    /// A system error.
+    #[error("cannot store webhooks in {}", folder.display())]
     System {
-        /// Where.
+        /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         cause: io::Error,
     },
 }
 
-/// The open file. Its calls wait for the disk.
+/// The open file. Its methods block on disk operations.
 #[derive(Debug)]
 pub struct Spool {
     path: PathBuf,
     file: File,
-    /// Sound bytes; what a failed write left stands after them.
+    /// Length of the valid part; a failed write may have left bytes after it.
     length: u64,
     sound: bool,
     dirty: bool,
-    /// Held while the spool is: nobody else appends.
+    /// Held as long as the spool, so that no other process appends.
     _lock: File,
 }
 
 impl Spool {
-    /// Opens the spool in `folder`, which is made if it is not there, with what it has kept. A file that is damaged is read as far as it is sound.
+    /// Opens the spool in `folder`, creating it if necessary, and returns its events. A damaged file is read up to
+    /// the damage.
     pub fn open(folder: &Path) -> Result<(Self, Vec<Kept>), OpenError> {
         let system = |cause| OpenError::System { folder: folder.to_owned(), cause };
-        // What it stands in may be for others, too.
+        // The parent folder may be used by others too.
         folder.parent().map_or(Ok(()), fs::create_dir_all).map_err(system)?;
         DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(system)?;
         let lock = OpenOptions::new()
@@ -184,7 +187,7 @@ impl Spool {
 
     fn load(path: PathBuf, lock: File) -> io::Result<(Self, Vec<Kept>)> {
         let mut file = options().open(&path)?;
-        // One of an earlier version was for all to read. Where it is not ours, its mode is the business of whoever shares it with us.
+        // A file of an earlier version was readable by all. If the file has another owner, its mode is not changed.
         let _not_ours = file.set_permissions(Permissions::from_mode(OWN));
         let bytes = fs::read(&path)?;
         let (kept, sound) = match bytes.strip_prefix(FORMAT) {
@@ -208,17 +211,18 @@ impl Spool {
         Ok((spool, kept))
     }
 
-    /// Takes away what stands after the sound part.
+    /// Removes the bytes after the valid part.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.length)?;
         self.file.seek(SeekFrom::Start(self.length))?;
         Ok(())
     }
 
-    /// Adds records. They are safe from the end of the process; from the end of the machine after [`Spool::sync`].
+    /// Appends records. They survive the end of the process at once, and a power failure after [`Spool::sync`].
     pub(super) fn append(&mut self, records: &[u8]) -> io::Result<()> {
         if !self.sound {
-            // Records after a gap could tell of the end of a batch whose events are missing, but nothing false: still, they wait for the replacement.
+            // Records after a gap could mark batches whose events are missing. They are never wrong, but they wait
+            // for the replacement.
             return Err(io::Error::other("an earlier write failed"));
         }
         self.dirty = true;
@@ -235,7 +239,7 @@ impl Spool {
         }
     }
 
-    /// Makes what was added safe from a loss of power.
+    /// Syncs appended records to the disk.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.dirty {
             self.file.sync_data()?;
@@ -244,12 +248,13 @@ impl Spool {
         Ok(())
     }
 
-    /// Would a new file with `waiting` bytes of events be much smaller, or sound again?
+    /// Returns whether a new file with `waiting` bytes of events would be much smaller, or would repair a failed
+    /// write.
     pub(super) fn wants_replacement(&self, waiting: usize) -> bool {
         !self.sound || (self.length > SMALL && self.length / 4 > waiting as u64)
     }
 
-    /// Begins a new file with these records in place of the old one: either is there, whole, at any time.
+    /// Replaces the file by one with these records. At any time one of the two is there, complete.
     pub(super) fn replace(&mut self, records: &[u8]) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = options().truncate(true).open(&new)?;
@@ -258,7 +263,7 @@ impl Spool {
             .and_then(|()| file.write_all(records))
             .and_then(|()| file.sync_all());
         if let Err(error) = written.and_then(|()| fs::rename(&new, &self.path)) {
-            // It would take room that is missing.
+            // An incomplete file would take space that is missing.
             let _gone = fs::remove_file(&new);
             return Err(error);
         }
@@ -272,18 +277,18 @@ impl Spool {
         Ok(())
     }
 
-    /// The file is not what it should be: the next turn writes it anew.
-    pub(super) fn into_unsound(mut self) -> Self {
+    /// Marks the file for replacement in the next turn.
+    pub(super) fn into_damaged(mut self) -> Self {
         self.sound = false;
         self
     }
 
-    /// Is all that was accepted in the file?
+    /// Returns whether all accepted events are in the file.
     pub(super) fn is_sound(&self) -> bool {
         self.sound
     }
 
-    /// Is there something to sync?
+    /// Returns whether there are records to sync.
     pub(super) fn is_dirty(&self) -> bool {
         self.dirty
     }

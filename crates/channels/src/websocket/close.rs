@@ -1,30 +1,30 @@
-//! Close codes: which may stand in a close frame (RFC 6455, 7.4).
+//! Close codes that are allowed in a close frame (RFC 6455, 7.4).
 
-/// A code that may stand in a close frame.
+/// A code that is allowed in a close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CloseCode(u16);
 
-/// A number that no close frame may carry.
+/// A number that is not allowed in a close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} may not stand in a close frame")]
+#[error("{0} is not allowed in a close frame")]
 pub struct InvalidCloseCode(pub u16);
 
 impl CloseCode {
-    /// What was to be done is done.
+    /// The purpose of the connection is fulfilled.
     pub const NORMAL: Self = Self(1000);
     /// An endpoint goes away.
     pub const GOING_AWAY: Self = Self(1001);
-    /// The peer broke RFC 6455.
+    /// The peer violated RFC 6455.
     pub const PROTOCOL: Self = Self(1002);
     /// A text message is not UTF-8.
     pub const INVALID_DATA: Self = Self(1007);
-    /// A message is larger than is taken.
+    /// A message exceeds the size limit.
     pub const TOO_LARGE: Self = Self(1009);
-    /// Something unexpected happened here.
+    /// An unexpected error occurred on this side.
     pub const INTERNAL: Self = Self(1011);
 
-    /// Takes what RFC 6455 defines for the wire, what IANA registered since (1012 to 1014), and what is left to libraries
-    /// and applications (3000 to 4999).
+    /// Accepts the codes defined by RFC 6455 for the wire, those registered later with IANA (1012 to 1014), and those
+    /// for libraries and applications (3000 to 4999).
     pub const fn new(code: u16) -> Result<Self, InvalidCloseCode> {
         match code {
             1000..=1003 | 1007..=1014 | 3000..=4999 => Ok(Self(code)),
@@ -32,7 +32,7 @@ impl CloseCode {
         }
     }
 
-    /// As on the wire.
+    /// Returns the number.
     pub const fn get(self) -> u16 {
         self.0
     }

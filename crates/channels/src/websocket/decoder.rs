@@ -1,7 +1,7 @@
-//! From bytes to messages.
+//! Decodes bytes into messages.
 //!
-//! What lies whole in the input is unmasked and given out where it lies. What is cut, by the sender into fragments or by the network
-//! anywhere, is gathered in memory of its own, unmasked and checked as it comes.
+//! A message that is complete in the input is unmasked and returned in place. A message split into fragments, or by
+//! the network, is collected in its own buffer, and is unmasked and validated as it arrives.
 
 use std::borrow::Cow;
 
@@ -10,63 +10,63 @@ use super::deflate::Inflater;
 use super::frame::{Head, MAX_HEAD, Opcode};
 use super::mask;
 
-/// What a client sent.
+/// A message from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// A text message, whole.
+    /// A complete text message.
     Text(Cow<'a, str>),
-    /// A binary message, whole.
+    /// A complete binary message.
     Binary(Cow<'a, [u8]>),
-    /// To be answered with a pong that carries the same.
+    /// A ping, to be answered by a pong with the same payload.
     Ping(Cow<'a, [u8]>),
-    /// An answer to a ping, or a sign of life that nobody asked for.
+    /// An answer to a ping, or an unsolicited sign of life.
     Pong(Cow<'a, [u8]>),
-    /// The client closes, or answers a close. Nothing that comes after it is looked at.
+    /// A close frame. Bytes after it are ignored.
     Close {
-        /// Why; a client need not say.
+        /// Close code, if the client sent one.
         code: Option<CloseCode>,
-        /// In words.
+        /// Reason as text.
         reason: Cow<'a, str>,
     },
 }
 
-/// What a client may send.
+/// Limits for the client's messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Bytes of one message, compressed and not.
+    /// Maximum size of one message in bytes, both compressed and decompressed.
     pub message: usize,
-    /// permessage-deflate was agreed on.
+    /// permessage-deflate has been negotiated.
     pub deflate: bool,
 }
 
-/// How far one call of [`Decoder::next`] came.
+/// The result of one call of [`Decoder::next`].
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// Bytes of the input that are done with.
+    /// Number of input bytes consumed.
     pub consumed: usize,
     /// The next message; without one, the whole input is consumed.
     pub message: Option<Message<'a>>,
 }
 
-/// Why a socket is closed from this end.
+/// Reasons why the server closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// It breaks RFC 6455 or RFC 7692: code 1002.
+    /// The client violated RFC 6455 or RFC 7692: code 1002.
     #[error("{0}")]
     Protocol(&'static str),
-    /// A text is not UTF-8, or compressed data are none: code 1007.
+    /// A text is not UTF-8, or compressed data are invalid: code 1007.
     #[error("{0}")]
     Data(&'static str),
-    /// The message is larger than the rules allow: code 1009.
+    /// The message exceeds the limit: code 1009.
     #[error("the message has more than {limit} bytes")]
     TooLarge {
-        /// How many are allowed.
+        /// The limit in bytes.
         limit: usize,
     },
 }
 
 impl Violation {
-    /// The code to close with (RFC 6455, 7.4.1).
+    /// Returns the close code (RFC 6455, 7.4.1).
     pub fn code(self) -> CloseCode {
         match self {
             Self::Protocol(_) => CloseCode::PROTOCOL,
@@ -78,7 +78,7 @@ impl Violation {
 
 const NOT_UTF8: Violation = Violation::Data("a text is not UTF-8");
 
-/// One socket's way from bytes to messages. Holds memory only while a message has come in part.
+/// The decoder of one socket. It holds memory only while a message is incomplete.
 #[derive(Debug, Default)]
 pub struct Decoder {
     pending: Option<Box<Pending>>,
@@ -87,14 +87,14 @@ pub struct Decoder {
 
 #[derive(Debug, Default)]
 struct Pending {
-    /// A head that is not whole.
+    /// An incomplete frame head.
     head: [u8; MAX_HEAD],
     head_length: usize,
-    /// A frame whose payload is not whole, and how much of it was there.
+    /// A frame with an incomplete payload, and how many bytes of it have arrived.
     frame: Option<(Head, usize)>,
-    /// What was there of it, if it is a control frame.
+    /// The received part of a control frame.
     control: Vec<u8>,
-    /// A message of which at least one byte or one frame has come.
+    /// A message of which at least one byte or one frame has arrived.
     message: Option<Assembly>,
 }
 
@@ -104,13 +104,13 @@ impl Pending {
     }
 }
 
-/// A message that comes in pieces.
+/// A message that arrives in pieces.
 #[derive(Debug)]
 struct Assembly {
     text: bool,
     compressed: bool,
     bytes: Vec<u8>,
-    /// So many of them are known to be UTF-8; up to three after them may be the start of a character.
+    /// Length of the prefix known to be UTF-8; up to three bytes after it may be the start of a character.
     valid: usize,
 }
 
@@ -145,17 +145,17 @@ impl Assembly {
 }
 
 impl Decoder {
-    /// For a socket that has just been upgraded.
+    /// Creates a decoder for a socket that has just been upgraded.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Is a message under way, of which something is missing?
+    /// Returns whether a message or frame is incomplete.
     pub fn is_midway(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Bytes of memory held for what has come in part.
+    /// Returns the number of bytes of memory held for incomplete input.
     pub fn held(&self) -> usize {
         self.pending.as_ref().map_or(0, |pending| {
             let message = pending.message.as_ref().map_or(0, |message| message.bytes.capacity());
@@ -163,7 +163,8 @@ impl Decoder {
         })
     }
 
-    /// The next message at the start of `input`. To be called with what is left until there is none; after an error never again.
+    /// Returns the next message at the start of `input`. Call it with the rest until no message is left; after an
+    /// error never again.
     pub fn next<'a>(
         &mut self,
         input: &'a mut [u8],
@@ -178,7 +179,7 @@ impl Decoder {
         Ok(Step { consumed: total - left, message })
     }
 
-    /// The next message, and how many bytes of `input` come after it.
+    /// Returns the next message, and how many bytes of `input` follow it.
     fn advance<'a>(
         &mut self,
         mut input: &'a mut [u8],
@@ -199,7 +200,7 @@ impl Decoder {
                 self.allow(head, rules)?;
                 (head, 0)
             };
-            // The rules bound a data frame's length, RFC 6455 a control frame's: both fit.
+            // The limits bound a data frame's length, RFC 6455 a control frame's: both fit.
             let missing = usize::try_from(frame.length).expect("bounded by the rules") - done;
             let here = missing.min(input.len());
             let (payload, rest) = input.split_at_mut(here);
@@ -207,7 +208,8 @@ impl Decoder {
             mask::apply(payload, frame.mask, done);
             let whole = here == missing;
 
-            // A control frame always has FIN and never continues anything. What was begun before is gathered, even if only its head was here.
+            // A control frame always has FIN and never continues a message. A frame that was started earlier is
+            // collected, even if only its head had arrived.
             let alone = frame.fin && frame.opcode != Opcode::Continuation;
             let message = if whole && unfinished.is_none() && alone {
                 Some(self.at_once(frame, payload, rules, inflater)?)
@@ -220,7 +222,7 @@ impl Decoder {
         }
     }
 
-    /// The head of the next frame if it is whole, and how many bytes of the input it took.
+    /// Returns the head of the next frame if it is complete, and its number of input bytes.
     fn head(&mut self, input: &[u8]) -> Result<(Option<Head>, usize), Violation> {
         let Some(pending) = self.pending.as_mut().filter(|pending| pending.head_length > 0) else {
             if let Some((head, length)) = Head::read(input)? {
@@ -244,7 +246,7 @@ impl Decoder {
         Ok((None, more))
     }
 
-    /// May this frame come now?
+    /// Checks whether this frame is allowed now.
     fn allow(&self, head: Head, rules: Rules) -> Result<(), Violation> {
         if head.opcode.is_control() {
             return Ok(());
@@ -269,7 +271,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A frame that is a message of its own and lies whole in the input.
+    /// Returns a message whose only frame is complete in the input.
     fn at_once<'a>(
         &mut self,
         frame: Head,
@@ -294,7 +296,7 @@ impl Decoder {
         }
     }
 
-    /// A piece of a frame, or a frame that is a piece of a message.
+    /// Collects a piece of a frame, or a frame that is a fragment of a message.
     fn gather<'a>(
         &mut self,
         frame: Head,
@@ -345,7 +347,7 @@ impl Decoder {
     }
 }
 
-/// The payload of a close frame (RFC 6455, 5.5.1).
+/// Parses the payload of a close frame (RFC 6455, 5.5.1).
 fn close(payload: &[u8]) -> Result<Message<'static>, Violation> {
     if payload.is_empty() {
         return Ok(Message::Close { code: None, reason: Cow::Borrowed("") });

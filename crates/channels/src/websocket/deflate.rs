@@ -1,4 +1,4 @@
-//! permessage-deflate (RFC 7692), each message by itself: neither side keeps a context.
+//! permessage-deflate (RFC 7692) without context takeover on either side.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 
 use super::decoder::Violation;
 
-/// What ends each message of DEFLATE's blocks and is left out on the wire (RFC 7692, 7.2.1).
+/// The end of each DEFLATE message, which is omitted on the wire (RFC 7692, 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
-/// Final frame, RSV1, text.
+/// First byte of a final text frame with RSV1.
 const COMPRESSED_TEXT: u8 = 0xc1;
-/// Above the cheapest level messages of this size gain next to nothing.
+/// Compression level. Higher levels gain almost nothing for messages of this size.
 const LEVEL: u32 = 1;
 
-/// The answer to an offer that is accepted.
+/// The response to an accepted offer.
 pub(super) const ACCEPTED: &str =
     "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
 
-/// Is one of the offers of a `Sec-WebSocket-Extensions` field one that can be accepted with [`ACCEPTED`]?
+/// Returns whether one of the offers of a `Sec-WebSocket-Extensions` field can be accepted with [`ACCEPTED`].
 ///
-/// Not those that want a smaller window of the server: one compressed frame goes to all. Nor those with a parameter that RFC 7692 does
-/// not know, twice, or with a value that it may not have (7.1).
+/// An offer that requires a smaller server window is rejected, because one compressed frame is sent to all. So are
+/// offers with an unknown or repeated parameter, or an invalid value (RFC 7692, 7.1).
 pub(super) fn is_offered(field: &str) -> bool {
     field.split(',').any(is_acceptable)
 }
@@ -53,12 +53,12 @@ fn is_window(value: &str) -> bool {
     matches!(value, "8" | "9" | "10" | "11" | "12" | "13" | "14" | "15")
 }
 
-/// Makes compressed frames. One per event loop: it has some 300 KiB once it is used.
+/// Compresses frames. There is one per event loop; it uses about 300 KiB after its first use.
 #[derive(Default)]
 pub struct Deflater(Option<Compress>);
 
 impl Deflater {
-    /// `text` as one compressed frame of a server.
+    /// Returns `text` as one compressed frame of a server.
     pub fn frame(&mut self, text: &[u8]) -> Bytes {
         let compress = self.0.get_or_insert_with(|| Compress::new(Compression::new(LEVEL), false));
         compress.reset();
@@ -70,7 +70,7 @@ impl Deflater {
             let (_, rest) = text.split_at(done);
             let status = compress.compress_vec(rest, &mut payload, FlushCompress::Sync);
             let all = usize::try_from(compress.total_in()).is_ok_and(|done| done == text.len());
-            // The flush is complete when it left room.
+            // The flush is complete if it left room.
             if status.is_err()
                 || (all && payload.len() < payload.capacity())
                 || (payload.len() == before && all)
@@ -92,7 +92,7 @@ impl fmt::Debug for Deflater {
     }
 }
 
-/// Reads compressed messages. One per event loop: it has some 50 KiB once it is used.
+/// Decompresses messages. There is one per event loop; it uses about 50 KiB after its first use.
 #[derive(Default)]
 pub struct Inflater(Option<Box<Inflation>>);
 
@@ -102,8 +102,8 @@ struct Inflation {
 }
 
 impl Inflater {
-    /// What the payload of a compressed message says, if that is at most `limit` bytes. Memory is taken as it grows, never for
-    /// what is over the limit.
+    /// Decompresses the payload of a message, up to `limit` bytes. Memory grows with the output and never beyond the
+    /// limit.
     pub fn inflate(&mut self, payload: &[u8], limit: usize) -> Result<Vec<u8>, Violation> {
         let Inflation { decompress, piece } = &mut **self.0.get_or_insert_with(|| {
             Box::new(Inflation { decompress: Decompress::new(false), piece: [0; 8192] })
@@ -114,7 +114,7 @@ impl Inflater {
         for mut input in [payload, &TAIL] {
             loop {
                 if ended {
-                    // A client may end its DEFLATE stream; a byte of nothing then stands before the tail (RFC 7692, 7.2.3.4).
+                    // A client may end its DEFLATE stream; an empty byte then precedes the tail (RFC 7692, 7.2.3.4).
                     if !(input.is_empty() || input == [0] || input == TAIL) {
                         return Err(Violation::Data(
                             "there is more after the end of compressed data",
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offers_are_accepted_that_share_a_window_of_15_bits() {
+    fn only_offers_with_a_shared_window_of_15_bits_are_accepted() {
         for offer in [
             "permessage-deflate",
             "permessage-deflate; client_max_window_bits",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_7692_are_read() {
+    fn the_examples_of_rfc_7692_are_decoded() {
         let hello: &[&[u8]] = &[
             &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00], // 7.2.3.1
             &[0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00], // 7.2.3.3: no compression
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_at_the_limit() {
+    fn a_compression_bomb_is_rejected_at_the_limit() {
         let bomb = Deflater::default().frame(&vec![0; 50_000_000]);
         let payload = bomb.split_at(bomb.len() - usize::try_from(length_of(&bomb)).unwrap()).1;
         assert!(payload.len() < 1_000_000);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_compressed_data_is_refused() {
+    fn invalid_compressed_data_is_rejected() {
         let mut inflater = Inflater::default();
         for payload in [
             &[0xff, 0xff][..],
@@ -225,7 +225,7 @@ mod tests {
                 "{payload:x?}"
             );
         }
-        // One refusal leaves nothing behind for the next message.
+        // A rejected message leaves no state for the next one.
         assert!(inflater.inflate(&[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00], 5).is_ok());
     }
 

@@ -1,16 +1,16 @@
-//! Frames (RFC 6455, 5.2): the head of a client's, and the control frames of the server.
+//! Frames (RFC 6455, 5.2): parses the head of client frames, and builds control frames of the server.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use super::close::CloseCode;
 use super::decoder::Violation;
 
-/// The most bytes that a control frame may carry (5.5).
+/// Maximum payload of a control frame (5.5).
 pub(super) const MAX_CONTROL: usize = 125;
-/// The longest head: two bytes, a length of eight, a mask of four.
+/// Longest head: two bytes, a length of eight, a mask of four.
 pub(super) const MAX_HEAD: usize = 14;
 
-/// What a frame is.
+/// The opcode of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opcode {
     Continuation,
@@ -39,9 +39,9 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads the head at the start of `bytes`, and how long it is; nothing while more is needed.
+    /// Parses the head at the start of `bytes` and returns it with its length; `None` while more bytes are needed.
     ///
-    /// What is wrong is said as soon as it can be seen, not when the head is whole.
+    /// An error is reported as soon as it is visible, not only when the head is complete.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Violation> {
         let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
         if first & 0x30 != 0 {
@@ -99,12 +99,12 @@ impl Head {
     }
 }
 
-/// The answer to a ping: its own payload. What is longer than a control frame may carry is cut off.
+/// Returns the pong for a ping with this payload, which is truncated to the maximum of a control frame.
 pub fn pong_frame(payload: &[u8]) -> Box<[u8]> {
     control(0x8a, &[], payload)
 }
 
-/// A close frame; without a code, an empty one. Of a long reason as many whole characters as fit.
+/// Returns a close frame, empty if there is no code. A long reason is truncated at a character boundary.
 pub fn close_frame(code: Option<CloseCode>, reason: &str) -> Box<[u8]> {
     let Some(code) = code else { return control(0x88, &[], &[]) };
     let fits = reason.floor_char_boundary(MAX_CONTROL - 2);
@@ -117,7 +117,7 @@ fn control(first: u8, prefix: &[u8], payload: &[u8]) -> Box<[u8]> {
     [&[first, length], prefix, payload].concat().into_boxed_slice()
 }
 
-/// A whole data frame of a server.
+/// Returns a complete data frame of a server.
 pub(crate) fn data(first: u8, payload: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(payload.len() + 10);
     frame.put_u8(first);

@@ -2,10 +2,10 @@
 
 /// Unmasks `payload`, whose first byte is byte number `done` of its frame.
 ///
-/// The loop over whole words has no dependency between its rounds: the compiler makes SIMD of it.
+/// The loop over whole words has no dependency between its iterations, so the compiler vectorizes it.
 pub(super) fn apply(payload: &mut [u8], mask: [u8; 4], done: usize) {
     let mask = u32::from_ne_bytes(mask);
-    // As if the frame began here: the byte that is next comes first in memory.
+    // Rotates the mask so that the next byte comes first in memory.
     let bits = u32::try_from(done % 4).expect("below four") * 8;
     let mask = if cfg!(target_endian = "little") {
         mask.rotate_right(bits)
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_byte_meets_its_byte_of_the_mask_wherever_the_frame_is_cut() {
+    fn a_frame_is_unmasked_correctly_wherever_it_is_split() {
         let mask = [0x12, 0x34, 0x56, 0x78];
         let plain: Vec<u8> = (0..=255).collect();
         let masked: Vec<u8> =

@@ -1,11 +1,13 @@
-//! RFC 6455 and RFC 7692 (permessage-deflate) as a server speaks them, without sockets: bytes in, messages out.
+//! RFC 6455 and RFC 7692 (permessage-deflate) for a server, without sockets: takes bytes, returns messages.
 //!
 //! Invariants
-//! - Every MUST of RFC 6455 that concerns what a client sends is held to: what breaks it is a [`Violation`] with the code to close with.
-//! - A message is refused by its announced length, before memory is taken for it; a compressed one while it grows.
-//! - A message that lies whole in the input is decoded where it lies. Between messages a [`Decoder`] holds no memory.
-//! - Nothing depends on how the input is cut.
-//! - Neither side keeps a compression context from one message to the next: that is what lets all sockets share one compressed frame.
+//! - Every MUST of RFC 6455 about client frames is enforced: a violation is a [`Violation`] with the code to close
+//!   with.
+//! - A message that is too large is rejected by its announced length, before memory is allocated; a compressed one
+//!   while it grows.
+//! - A message that is complete in the input is decoded in place. Between messages a [`Decoder`] holds no memory.
+//! - The result does not depend on how the input is split.
+//! - Neither side keeps a compression context between messages, so all sockets can share one compressed frame.
 
 mod close;
 mod decoder;

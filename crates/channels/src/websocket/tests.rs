@@ -1,4 +1,5 @@
-//! The codec against RFC 6455's MUSTs, against every way to cut a stream, and against another implementation.
+//! Tests the codec against the MUSTs of RFC 6455, against every split of a stream, and against another
+//! implementation.
 
 use std::io::{Cursor, Read, Write};
 
@@ -11,7 +12,7 @@ use crate::encoded::Encoded;
 
 const RULES: Rules = Rules { message: 1000, deflate: true };
 
-/// What came out, owned.
+/// A decoded message with owned data.
 #[derive(Clone, Debug, PartialEq)]
 enum Got {
     Text(String),
@@ -22,7 +23,7 @@ enum Got {
     Violation(Violation),
 }
 
-/// Everything that `input` says when it comes in pieces of these lengths, over and over.
+/// Decodes `input` in pieces of these lengths, used repeatedly.
 fn decode(input: &[u8], pieces: &[usize], rules: Rules) -> Vec<Got> {
     let (mut decoder, mut inflater) = (Decoder::new(), Inflater::default());
     let mut got = Vec::new();
@@ -60,7 +61,7 @@ fn decode(input: &[u8], pieces: &[usize], rules: Rules) -> Vec<Got> {
     got
 }
 
-/// A masked frame of a client.
+/// Returns a masked frame of a client.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     masked(first, payload, [0x37, 0xfa, 0x21, 0x3d])
 }
@@ -92,7 +93,7 @@ fn text(text: &str) -> Got {
 }
 
 #[test]
-fn the_examples_of_rfc_6455_are_read() {
+fn the_examples_of_rfc_6455_are_decoded() {
     let hello = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
     assert_eq!(whole(&hello), [text("Hello")]);
     let ping = [0x89, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
@@ -101,7 +102,7 @@ fn the_examples_of_rfc_6455_are_read() {
 }
 
 #[test]
-fn control_frames_come_out_between_the_fragments_of_a_message() {
+fn control_frames_are_returned_between_the_fragments_of_a_message() {
     let stream = [
         frame(0x01, b"Hel"),
         frame(0x89, b"1"),
@@ -122,7 +123,7 @@ fn control_frames_come_out_between_the_fragments_of_a_message() {
 }
 
 #[test]
-fn each_must_that_a_client_breaks_is_seen_at_the_first_byte_that_shows_it() {
+fn each_violation_is_detected_at_the_first_byte_that_shows_it() {
     let protocol = |bytes: &[u8]| {
         let got = whole(bytes);
         assert!(matches!(got[..], [Got::Violation(Violation::Protocol(_))]), "{bytes:x?}: {got:?}");
@@ -146,7 +147,7 @@ fn each_must_that_a_client_breaks_is_seen_at_the_first_byte_that_shows_it() {
 }
 
 #[test]
-fn a_frame_may_be_cut_right_after_its_head() {
+fn a_frame_may_be_split_right_after_its_head() {
     let stream = [frame(0x82, b"one"), frame(0x89, b"two"), frame(0x82, b"three")].concat();
     let expected =
         [Got::Binary(b"one".to_vec()), Got::Ping(b"two".to_vec()), Got::Binary(b"three".to_vec())];
@@ -160,7 +161,7 @@ fn a_message_inside_another_is_a_violation() {
 }
 
 #[test]
-fn a_compressed_message_needs_compression_to_be_agreed_on() {
+fn a_compressed_message_is_rejected_unless_compression_was_negotiated() {
     let hello = frame(0xc1, &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00]);
     assert_eq!(whole(&hello), [text("Hello")]);
     let fragments = [
@@ -175,7 +176,7 @@ fn a_compressed_message_needs_compression_to_be_agreed_on() {
 }
 
 #[test]
-fn a_message_is_refused_by_its_announced_length_before_its_payload_came() {
+fn a_message_is_rejected_by_its_announced_length_before_its_payload_arrives() {
     let too_large = [Got::Violation(Violation::TooLarge { limit: 1000 })];
     assert_eq!(whole(&frame(0x81, &[b'a'; 1001])[..8]), too_large);
     assert_eq!(
@@ -187,7 +188,7 @@ fn a_message_is_refused_by_its_announced_length_before_its_payload_came() {
 }
 
 #[test]
-fn text_that_is_not_utf8_is_refused_before_the_message_ends() {
+fn text_that_is_not_utf8_is_rejected_before_the_message_ends() {
     let invalid = [Got::Violation(Violation::Data("a text is not UTF-8"))];
     assert_eq!(whole(&frame(0x81, b"\xff")), invalid);
     assert_eq!(
@@ -211,7 +212,7 @@ fn text_that_is_not_utf8_is_refused_before_the_message_ends() {
 }
 
 #[test]
-fn close_frames_are_held_to_their_form() {
+fn malformed_close_frames_are_rejected() {
     let close = |payload: &[u8]| whole(&frame(0x88, payload));
     assert_eq!(close(b""), [Got::Close(None, String::new())]);
     assert_eq!(close(b"\x03\xe8bye"), [Got::Close(Some(1000), "bye".into())]);
@@ -231,7 +232,7 @@ fn close_frames_are_held_to_their_form() {
 }
 
 #[test]
-fn frames_of_the_server_keep_a_control_frames_bound() {
+fn server_control_frames_respect_the_size_limit() {
     assert_eq!(*close_frame(None, "ignored"), [0x88, 0]);
     assert_eq!(*close_frame(Some(CloseCode::NORMAL), "ok"), [0x88, 4, 3, 0xe8, b'o', b'k']);
     let long = close_frame(Some(CloseCode::NORMAL), &"\u{20ac}".repeat(100));
@@ -239,7 +240,7 @@ fn frames_of_the_server_keep_a_control_frames_bound() {
     assert_eq!(pong_frame(&[0; 200]).len(), 127);
 }
 
-/// A message as another implementation sends it, and as it comes out here.
+/// Returns a message as another implementation sends it, and as it is decoded here.
 fn messages() -> impl Strategy<Value = Vec<Got>> {
     let message = prop_oneof![
         ".{0,160}".prop_map(Got::Text),
@@ -249,7 +250,7 @@ fn messages() -> impl Strategy<Value = Vec<Got>> {
     prop::collection::vec(message, 0..8)
 }
 
-/// Takes what is written; there is nothing to read.
+/// A writer without a reader.
 #[derive(Debug, Default)]
 struct Sink(Vec<u8>);
 
@@ -287,7 +288,7 @@ fn sent_by_another(messages: &[Got]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_another_implementation_sends_is_read_however_it_is_cut(
+    fn messages_of_another_implementation_are_decoded_however_they_are_split(
         messages in messages(),
         pieces in prop::collection::vec(1usize..40, 1..6),
     ) {
@@ -296,7 +297,7 @@ proptest! {
     }
 
     #[test]
-    fn fragments_and_control_frames_between_them_make_the_same_message(
+    fn fragments_with_control_frames_in_between_form_one_message(
         message in ".{0,200}",
         cuts in prop::collection::vec(0usize..60, 0..5),
         pieces in prop::collection::vec(1usize..30, 1..6),
@@ -325,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_is_survived_and_means_the_same_however_it_is_cut(
+    fn any_input_gives_the_same_result_however_it_is_split(
         input in prop::collection::vec(prop_oneof![
             any::<u8>(),
             prop::sample::select(&[0x81u8, 0x01, 0x80, 0x00, 0x89, 0x88, 0xc1, 0x82, 0x84, 0x7d][..]),
@@ -336,7 +337,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_encoded_here_is_read_by_another_implementation(text in ".{0,200}") {
+    fn encoded_messages_are_decoded_by_another_implementation(text in ".{0,200}") {
         let frame = Encoded::new(&text).frame().to_vec();
         let config = WebSocketConfig::default();
         let mut client = WebSocket::from_raw_socket(Cursor::new(frame), Role::Client, Some(config));
@@ -344,7 +345,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_compressed_is_what_comes_out_and_its_length_is_announced(text in "(ab|.){0,400}", limit in 0usize..600) {
+    fn a_compressed_message_survives_a_round_trip_and_announces_its_length(text in "(ab|.){0,400}", limit in 0usize..600) {
         let frame = Deflater::default().frame(text.as_bytes());
         let head = match frame[1] { 127 => 10, 126 => 4, _ => 2 };
         let announced = match frame[1] {

@@ -1,33 +1,34 @@
-//! The opening handshake (RFC 6455, 4.2), from header fields that somebody else has parsed.
+//! The opening handshake (RFC 6455, 4.2), from parsed header fields.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::deflate;
 
-/// A request to become a WebSocket that can be granted.
+/// A valid request for a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upgrade {
     accept: [u8; 28],
     deflate: bool,
 }
 
-/// Why a request to become a WebSocket cannot be granted.
+/// Reasons why a request for a WebSocket is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUpgrade {
-    /// Status 400.
+    /// The request is malformed: status 400.
     #[error("{0}")]
     Malformed(&'static str),
-    /// Status 426, with `Sec-WebSocket-Version: 13`.
-    #[error("only version 13 of the WebSocket protocol is spoken")]
+    /// The version is unsupported: status 426 with `Sec-WebSocket-Version: 13`.
+    #[error("only version 13 of the WebSocket protocol is supported")]
     Version,
 }
 
-/// What is hashed after the key (RFC 6455, 1.3).
+/// The value hashed after the key (RFC 6455, 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 impl Upgrade {
-    /// Reads the fields of a `GET` request; nothing if it does not ask for a WebSocket. `deflate`: may compression be agreed on?
+    /// Parses the header fields of a `GET` request; `None` if it is not for a WebSocket. `deflate` allows to
+    /// negotiate compression.
     pub fn read<'a>(
         fields: impl IntoIterator<Item = (&'a str, &'a [u8])>,
         deflate: bool,
@@ -68,22 +69,22 @@ impl Upgrade {
         Ok(Some(Self { accept, deflate: deflate && deflates }))
     }
 
-    /// The value of `Sec-WebSocket-Accept`.
+    /// Returns the value of `Sec-WebSocket-Accept`.
     pub fn accept(&self) -> &str {
         str::from_utf8(&self.accept).expect("base64 is ASCII")
     }
 
-    /// The value of `Sec-WebSocket-Extensions`, if one is agreed on.
+    /// Returns the value of `Sec-WebSocket-Extensions`, if one was negotiated.
     pub fn extensions(&self) -> Option<&'static str> {
         self.deflate.then_some(deflate::ACCEPTED)
     }
 
-    /// Was permessage-deflate agreed on?
+    /// Returns whether permessage-deflate was negotiated.
     pub fn deflate(&self) -> bool {
         self.deflate
     }
 
-    /// The whole answer, status 101.
+    /// Returns the whole response with status 101.
     pub fn answer(&self) -> Box<[u8]> {
         let mut answer = format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n",
@@ -123,7 +124,7 @@ impl Field {
     }
 }
 
-/// Is `token` in a list such as `keep-alive, Upgrade`?
+/// Returns whether `token` is in a list such as `keep-alive, Upgrade`.
 fn has_token(list: &str, token: &str) -> bool {
     list.split(',').any(|item| item.trim().eq_ignore_ascii_case(token))
 }
@@ -140,7 +141,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_example_of_rfc_6455_is_answered_as_there() {
+    fn the_handshake_example_of_rfc_6455_gets_the_documented_response() {
         let upgrade = Upgrade::read(SAMPLE, true).unwrap().unwrap();
         assert_eq!(upgrade.accept(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!(
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_is_agreed_on_only_where_both_want_it() {
+    fn compression_is_negotiated_only_if_both_sides_want_it() {
         let offer: (&str, &[u8]) =
             ("sec-websocket-extensions", b"permessage-deflate; client_max_window_bits");
         let read = |fields: Vec<(&'static str, &'static [u8])>, deflate| {
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_upgrade_is_left_to_others_and_a_bad_one_is_refused() {
+    fn requests_without_upgrade_are_ignored_and_invalid_upgrades_rejected() {
         assert_eq!(Upgrade::read([], true), Ok(None));
         assert_eq!(Upgrade::read([("upgrade", &b"h2c"[..])], true), Ok(None));
 

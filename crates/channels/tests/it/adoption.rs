@@ -1,4 +1,4 @@
-//! Sockets whose request another front has read.
+//! Tests sockets whose request another front has read.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use testkit::certificates;
 
 use super::kit::{Client, PATIENCE, Server, app, frame, request, server_frame};
 
-/// Two ends of one connection.
+/// Returns the two ends of one connection.
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -51,7 +51,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn a_socket_that_is_adopted_goes_on_where_the_other_front_left_it() {
+fn an_adopted_socket_continues_where_the_other_front_stopped() {
     let server = server();
     let (mut near, far) = pair();
     let subscribe = frame(0x81, br#"{"event":"pusher:subscribe","data":{"channel":"news"}}"#);
@@ -90,7 +90,7 @@ fn pem(text: &str) -> CertificateDer<'static> {
 }
 
 #[test]
-fn a_socket_with_tls_does_as_well() {
+fn a_tls_socket_can_be_adopted() {
     let certificates = certificates();
     let server_config =
         ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -143,7 +143,7 @@ fn a_socket_with_tls_does_as_well() {
         String::from_utf8_lossy(&server_frame(&mut client).1).contains("subscription_succeeded")
     );
 
-    // More than TLS takes at once, while nobody reads.
+    // More than TLS buffers at once, while the client does not read.
     let data = "x".repeat(9_000);
     for _ in 0..100 {
         server.publish("news", &data);

@@ -1,4 +1,4 @@
-//! Applications that change or go while sockets are open, and those of whom nobody can tell.
+//! Tests applications that change or are removed while sockets are open, and failing look-ups.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use testkit::eventually;
 
 use super::kit::{Client, End, PATIENCE, Server, app, tcp};
 
-/// One application, as the test says; of all others nobody can tell.
+/// A source of one application that the test sets; look-ups of all others fail.
 #[derive(Debug)]
 struct Told(Mutex<Option<Arc<App>>>);
 
@@ -29,7 +29,7 @@ fn server(app: App) -> (Server, Arc<Told>) {
     (Server::of(Arc::<Told>::clone(&told), |_| {}), told)
 }
 
-/// From now on the application is another one, or none.
+/// Replaces or removes the application.
 fn change(server: &Server, told: &Told, app: Option<App>) {
     let app = app.map(Arc::new);
     told.0.lock().unwrap().clone_from(&app);
@@ -37,12 +37,12 @@ fn change(server: &Server, told: &Told, app: Option<App>) {
 }
 
 #[test]
-fn who_cannot_be_told_whether_the_application_exists_comes_back_in_a_while() {
+fn a_failed_look_up_makes_the_client_reconnect_later() {
     let (server, _told) = server(app());
     let mut client = Client::upgrade(tcp(server.address), "/app/other?protocol=7");
     let (events, end) = client.rest();
     assert_eq!(events[0]["event"], "pusher:error");
-    // From 4100 to 4199 clients wait before they come back; from 4200 on they would not.
+    // With a code from 4100 to 4199 clients wait before they reconnect; from 4200 on they would not.
     assert_eq!((events[0]["data"]["code"].as_u64(), end), (Some(4100), End::Closed(4100)));
     let mut stream = tcp(server.address);
     std::io::Write::write_all(
@@ -54,9 +54,9 @@ fn who_cannot_be_told_whether_the_application_exists_comes_back_in_a_while() {
 }
 
 #[test]
-fn an_application_that_is_gone_ends_all_its_sockets_however_many_and_no_others() {
+fn a_removed_application_closes_all_its_sockets_and_no_others() {
     let (server, told) = server(app());
-    // More than one turn of an event loop looks at.
+    // More sockets than one turn of an event loop checks.
     let mut clients: Vec<Client> = (0..2500).map(|_| server.connect()).collect();
     change(&server, &told, None);
     for client in &mut clients {
@@ -70,7 +70,7 @@ fn an_application_that_is_gone_ends_all_its_sockets_however_many_and_no_others()
 }
 
 #[test]
-fn what_a_changed_application_says_holds_for_its_open_sockets() {
+fn a_changed_application_applies_to_its_open_sockets() {
     let (server, told) = server(app());
     let mut client = server.subscriber("news");
     let mut limits = app().limits;

@@ -1,4 +1,4 @@
-//! How connections end, and what they leave behind: nothing.
+//! Tests how connections end, and that they leave no state behind.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn a_close_is_answered_with_the_same_code_and_the_connection_ends() {
 }
 
 #[test]
-fn a_connection_that_just_ends_leaves_its_channels() {
+fn a_connection_that_ends_without_close_leaves_its_channels() {
     let server = Server::start();
     let client = server.subscriber("news");
     drop(client);
@@ -33,7 +33,7 @@ fn a_connection_that_just_ends_leaves_its_channels() {
 }
 
 #[test]
-fn a_request_that_takes_too_long_is_not_waited_for() {
+fn a_slow_request_times_out() {
     let server = Server::with(app(), |options| options.handshake_timeout = Duration::from_secs(1));
     let mut silent = tcp(server.address);
     let mut slow = tcp(server.address);
@@ -60,7 +60,7 @@ fn a_request_that_takes_too_long_is_not_waited_for() {
 }
 
 #[test]
-fn who_is_silent_is_asked_and_who_does_not_answer_is_closed_with_4201() {
+fn an_idle_client_is_pinged_and_closed_with_4201_without_an_answer() {
     let waiting_for = |pong_timeout| {
         let activity_timeout = Duration::from_secs(1);
         let limits = Limits { activity_timeout, pong_timeout, ..Limits::default() };
@@ -83,7 +83,7 @@ fn who_is_silent_is_asked_and_who_does_not_answer_is_closed_with_4201() {
 }
 
 #[test]
-fn who_does_not_answer_a_close_is_not_waited_for_long() {
+fn a_client_that_does_not_answer_a_close_is_dropped_soon() {
     let server = Server::with(app(), |options| options.close_timeout = Duration::from_secs(1));
     let mut stream = tcp(server.address);
     stream.write_all(request("/app/nobody?protocol=7", "").as_bytes()).unwrap();
@@ -95,7 +95,7 @@ fn who_does_not_answer_a_close_is_not_waited_for_long() {
 }
 
 #[test]
-fn what_a_client_says_after_it_was_closed_is_let_go() {
+fn messages_of_a_closed_client_are_discarded() {
     let server = Server::start();
     let mut stream = tcp(server.address);
     let mut bytes = request("/app/nobody?protocol=7", "").into_bytes();
@@ -113,7 +113,7 @@ fn what_a_client_says_after_it_was_closed_is_let_go() {
 #[test]
 fn a_drain_closes_a_few_at_a_time_with_4200_and_then_ends() {
     let server = Server::start();
-    // A few would be closed faster than that.
+    // A few connections would be closed faster than that.
     let mut clients: Vec<_> = (0..240).map(|_| server.subscriber("news")).collect();
     let started = std::time::SystemTime::now();
     server.hub.drain(Duration::from_secs(2));
@@ -131,12 +131,12 @@ fn a_drain_closes_a_few_at_a_time_with_4200_and_then_ends() {
     });
     server.hub.wait();
     ends.sort_unstable();
-    // Sooner than it should be is what a busy machine cannot cause.
+    // A busy machine can delay closing, but not advance it.
     assert!(ends[120] > Duration::from_millis(700), "half were closed within {:?}", ends[120]);
     assert!(ends[239] > Duration::from_millis(1500), "all were closed within {:?}", ends[239]);
     assert_eq!(server.hub.figures().closed_by(Reason::Drained), 240);
     assert!(server.channels.registry().is_empty());
-    assert!(std::net::TcpStream::connect(server.address).is_err(), "nobody listens any more");
+    assert!(std::net::TcpStream::connect(server.address).is_err(), "the listener is closed");
 }
 
 #[test]
@@ -152,18 +152,18 @@ fn a_drain_does_not_wait_long_for_clients_that_do_not_answer_its_close() {
         })
         .collect();
     let began = std::time::SystemTime::now();
-    // All of it would be more than the test has.
+    // The whole time would be longer than the test waits.
     server.hub.drain(PATIENCE * 4);
     server.hub.wait();
     let took = began.elapsed().unwrap();
     assert!(took < PATIENCE, "it took {took:?}");
     for stream in &mut streams {
-        assert_eq!(server_frame(stream).0, 0x88, "each was told");
+        assert_eq!(server_frame(stream).0, 0x88, "each received a close frame");
     }
 }
 
 #[test]
-fn a_new_hub_takes_over_the_address_and_no_client_is_refused() {
+fn a_new_hub_takes_over_the_address_and_no_client_is_rejected() {
     let old = Server::start();
     let running = Arc::new(AtomicBool::new(true));
     let clients: Vec<_> = (0..4)

@@ -1,4 +1,4 @@
-//! Requests, frames and messages, as clients may and may not send them.
+//! Tests valid and invalid requests, frames and messages.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use tungstenite::Message;
 use super::kit::{Client, End, PATIENCE, Server, app, frame, head, request, server_frame, tcp};
 
 #[test]
-fn a_client_hears_what_is_published_on_its_channels_and_nothing_else() {
+fn a_client_receives_only_the_events_of_its_channels() {
     let server = Server::start();
     let mut client = server.subscriber("news");
     let mut other = server.subscriber("sports");
@@ -40,7 +40,7 @@ fn pings_are_answered_with_their_payload() {
 }
 
 #[test]
-fn a_request_may_come_in_pieces_and_together_with_the_first_message() {
+fn a_request_may_arrive_in_pieces_and_together_with_the_first_message() {
     let server = Server::start();
     let mut stream = tcp(server.address);
     let mut bytes = request("/app/key?protocol=7", "").into_bytes();
@@ -80,7 +80,7 @@ fn fragments_are_one_message() {
 }
 
 #[test]
-fn who_breaks_rfc_6455_is_told_and_closed() {
+fn a_client_that_violates_rfc_6455_is_closed_with_the_code() {
     let server = Server::start();
     let close = |bytes: &[u8]| {
         let mut stream = tcp(server.address);
@@ -105,7 +105,7 @@ fn who_breaks_rfc_6455_is_told_and_closed() {
 }
 
 #[test]
-fn who_may_not_connect_is_told_in_the_protocols_own_codes() {
+fn rejected_connections_get_the_protocols_codes() {
     let server = Server::start();
     for (target, code) in [
         ("/app/nobody?protocol=7", 4001),
@@ -128,7 +128,7 @@ fn who_may_not_connect_is_told_in_the_protocols_own_codes() {
 }
 
 #[test]
-fn more_sockets_than_there_may_be_are_told_to_come_back_later() {
+fn connections_above_the_limit_are_told_to_reconnect_later() {
     let server = Server::with(app(), |options| options.sockets = 2);
     let (_first, _second) = (server.connect(), server.connect());
     let mut third = Client::upgrade(tcp(server.address), "/app/key?protocol=7");
@@ -136,7 +136,7 @@ fn more_sockets_than_there_may_be_are_told_to_come_back_later() {
 }
 
 #[test]
-fn requests_that_are_no_good_are_answered_as_http_has_it() {
+fn invalid_requests_get_an_http_error() {
     let server = Server::start();
     let answer = |request: &str| {
         let mut stream = tcp(server.address);
@@ -163,7 +163,7 @@ impl Handover for Front {
 }
 
 #[test]
-fn other_requests_go_to_the_other_front_with_all_that_was_read_of_them() {
+fn other_requests_are_handed_to_the_other_front_with_all_bytes_read() {
     let front = Arc::new(Front::default());
     let server =
         Server::with(app(), |options| options.handover = Some(Arc::<Front>::clone(&front)));
@@ -185,7 +185,7 @@ fn other_requests_go_to_the_other_front_with_all_that_was_read_of_them() {
 }
 
 #[test]
-fn a_unix_socket_does_as_well() {
+fn a_unix_socket_can_be_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hub");
     let server = Server::with(app(), |options| {
@@ -201,7 +201,7 @@ fn a_unix_socket_does_as_well() {
 }
 
 #[test]
-fn long_messages_are_compressed_for_those_who_offered_it_and_short_ones_for_nobody() {
+fn long_messages_are_compressed_for_clients_that_offer_it_and_short_ones_never() {
     let server = Server::with(app(), |options| options.deflate = Some(200));
     let mut plain = server.subscriber("news");
     let mut stream = tcp(server.address);
@@ -214,7 +214,7 @@ fn long_messages_are_compressed_for_those_who_offered_it_and_short_ones_for_nobo
     );
     server_frame(&mut stream);
 
-    // What a client compresses is understood.
+    // Compressed messages of a client are decompressed.
     let subscribe =
         Deflater::default().frame(br#"{"event":"pusher:subscribe","data":{"channel":"news"}}"#);
     stream.write_all(&frame(0xc1, &subscribe[2..])).unwrap();
@@ -234,7 +234,7 @@ fn long_messages_are_compressed_for_those_who_offered_it_and_short_ones_for_nobo
     assert_eq!((plain.data(), plain.data()), (long, "short".into()));
 }
 
-/// Holds up the event loop that looks up one key, for as long as it is told.
+/// Blocks the event loop that looks up one key, for as long as the test wants.
 #[derive(Debug, Default)]
 struct Stuck {
     held: AtomicBool,
@@ -254,7 +254,7 @@ impl Apps for Stuck {
 }
 
 #[test]
-fn who_keeps_a_loop_busy_is_no_loss_to_another_applications_clients() {
+fn an_application_that_fills_an_inbox_costs_another_no_event() {
     let apps = Arc::new(Stuck { held: AtomicBool::new(true), ..Stuck::default() });
     let server = Server::of(Arc::<Stuck>::clone(&apps), |options| {
         options.event_loops = std::num::NonZeroUsize::MIN;
@@ -290,7 +290,7 @@ fn who_keeps_a_loop_busy_is_no_loss_to_another_applications_clients() {
 }
 
 #[test]
-fn events_that_a_loop_had_no_room_for_close_those_they_were_for_and_nobody_else() {
+fn events_lost_by_a_full_inbox_close_only_their_recipients() {
     let apps = Arc::new(Stuck { held: AtomicBool::new(true), ..Stuck::default() });
     let server = Server::of(Arc::<Stuck>::clone(&apps), |options| {
         options.event_loops = std::num::NonZeroUsize::MIN;
@@ -319,7 +319,7 @@ fn events_that_a_loop_had_no_room_for_close_those_they_were_for_and_nobody_else(
     assert_eq!(back.data(), "after");
 }
 
-/// Knows its application only when asked, and answers from another thread; panics at one key.
+/// A source that answers only asynchronously, from another thread, and panics for one key.
 #[derive(Debug)]
 struct Slowly;
 
@@ -339,7 +339,7 @@ impl Apps for Slowly {
 }
 
 #[test]
-fn an_application_that_has_to_be_asked_for_keeps_its_client_waiting_and_nobody_else() {
+fn a_look_up_delays_only_the_clients_of_its_application() {
     let server = Server::of(Arc::new(Slowly), |_| {});
     let mut stream = tcp(server.address);
     let mut bytes = request("/app/key?protocol=7", "").into_bytes();
@@ -350,19 +350,19 @@ fn an_application_that_has_to_be_asked_for_keeps_its_client_waiting_and_nobody_e
         server_frame(&mut stream).1.starts_with(br#"{"event":"pusher:connection_established""#)
     );
     assert_eq!(server_frame(&mut stream), (0x8a, b"early".to_vec()));
-    let mut nobody = Client::upgrade(tcp(server.address), "/app/nobody?protocol=7");
-    assert_eq!(nobody.rest().1, End::Closed(4001));
+    let mut rejected = Client::upgrade(tcp(server.address), "/app/nobody?protocol=7");
+    assert_eq!(rejected.rest().1, End::Closed(4001));
 }
 
 #[test]
-fn a_panic_ends_the_socket_in_whose_turn_it_was_and_no_other() {
+fn a_panic_closes_only_the_socket_of_its_turn() {
     let server =
         Server::of(Arc::new(Slowly), |options| options.event_loops = std::num::NonZeroUsize::MIN);
     let mut client = server.subscriber("news");
     let mut stream = tcp(server.address);
     stream.write_all(request("/app/panic?protocol=7", "").as_bytes()).unwrap();
     let mut read = Vec::new();
-    // The connection is dropped, with or without what was queued before.
+    // The connection is closed, with or without what was queued before.
     drop(stream.read_to_end(&mut read));
     eventually("it is counted", PATIENCE, || server.hub.figures().closed_by(Reason::Panic) == 1);
     client.say(r#"{"event":"pusher:ping","data":{}}"#);

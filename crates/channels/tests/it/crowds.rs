@@ -1,4 +1,4 @@
-//! Many clients, few descriptors: a hub in a process of its own, since both ends of a connection count.
+//! Tests many clients with few descriptors. The hub runs in its own process, because both ends of a connection count.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use testkit::eventually;
 
 use super::kit::{Client, PATIENCE, Server, frame, head, request, server_frame, tcp};
 
-/// A hub in a process of its own: this one, started again.
+/// A hub in its own process: this test binary, started again.
 struct Process {
     child: Child,
     orders: ChildStdin,
@@ -20,7 +20,7 @@ struct Process {
 }
 
 impl Process {
-    /// With at most so many open files.
+    /// Starts it with a limit of open files.
     fn start(files: u32) -> Self {
         let mut child = Command::new("sh")
             .arg("-c")
@@ -53,7 +53,7 @@ impl Drop for Process {
     }
 }
 
-/// The rest of the line that begins so; the test harness writes lines, too.
+/// Returns the rest of the line with this prefix; the test harness writes lines too.
 fn answer(answers: &mut impl BufRead, to: &str) -> String {
     for line in answers.lines() {
         if let Some((_, answer)) = line.unwrap().split_once(&format!("<{to}> ")) {
@@ -85,20 +85,20 @@ fn a_hub_for_another_process() {
     }
 }
 
-/// Bytes of memory this process has.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Begins connections, all before any is answered.
+/// Starts connections, all before any is accepted.
 fn begin(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let sockets: Vec<Socket> = (0..count)
         .map(|_| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
             socket.set_nonblocking(true).unwrap();
-            // EINPROGRESS is what is wanted.
+            // EINPROGRESS is expected.
             drop(socket.connect(&address.into()));
             socket
         })
@@ -114,7 +114,7 @@ fn begin(address: SocketAddr, count: usize) -> Vec<TcpStream> {
         .collect()
 }
 
-/// All of them subscribe to `news`.
+/// Subscribes all of them to `news`.
 fn subscribe(streams: &mut [TcpStream]) {
     let mut bytes = request("/app/key?protocol=7", "").into_bytes();
     bytes.extend(frame(0x81, br#"{"event":"pusher:subscribe","data":{"channel":"news"}}"#));
@@ -130,9 +130,9 @@ fn subscribe(streams: &mut [TcpStream]) {
 }
 
 #[test]
-fn ten_thousand_clients_at_once_are_all_served_hear_one_event_and_leave_nothing_behind() {
+fn ten_thousand_simultaneous_clients_receive_one_event_and_leave_no_state_behind() {
     let mut hub = Process::start(20_000);
-    // One that was there before, so that what is lazily made is made.
+    // An earlier client, so that lazily created state exists.
     let mut before = begin(hub.address, 10);
     subscribe(&mut before);
     hub.ask("publish");
@@ -142,7 +142,7 @@ fn ten_thousand_clients_at_once_are_all_served_hear_one_event_and_leave_nothing_
     subscribe(&mut streams);
     assert_eq!(hub.number("sockets"), 10_010);
     let idle = hub.number("resident") - at_first;
-    // Without optimisation the same structures are larger, but not by much.
+    // Without optimisation the structures are larger, but not by much.
     assert!(idle / 10_000 < 2_500, "{} bytes for each", idle / 10_000);
 
     hub.ask("publish");
@@ -161,7 +161,7 @@ fn ten_thousand_clients_at_once_are_all_served_hear_one_event_and_leave_nothing_
 }
 
 #[test]
-fn without_a_descriptor_new_clients_are_turned_away_at_once_and_old_ones_served() {
+fn without_a_descriptor_new_clients_are_rejected_at_once_and_old_ones_served() {
     let mut hub = Process::start(64);
     let mut streams = Vec::new();
     let mut turned_away = 0;
@@ -174,13 +174,13 @@ fn without_a_descriptor_new_clients_are_turned_away_at_once_and_old_ones_served(
             });
         match greeted {
             Ok(first) if first.ends_with(b"101") => streams.push(stream),
-            // 503, if it was not overtaken by the end of the connection.
+            // A 503, unless the end of the connection overtook it.
             _ => turned_away += 1,
         }
     }
     assert!(streams.len() > 30, "{} were served", streams.len());
     assert_eq!(streams.len() + turned_away, 100);
-    // The last one hears of it before it is counted.
+    // The last client receives the close before it is counted.
     eventually("all are counted", PATIENCE, || hub.number("refused") >= turned_away as u64);
     assert_eq!(hub.number("refused"), turned_away as u64);
 

@@ -1,4 +1,4 @@
-//! A hub with one application, and a client of another make.
+//! A hub with one application, and a client of another implementation.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use channels::{
 use serde_json::Value;
 use tungstenite::{Message, WebSocket};
 
-/// Longer than anything takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn app() -> App {
@@ -29,7 +29,7 @@ pub(crate) fn app() -> App {
     }
 }
 
-/// A hub that listens on a port of its own.
+/// A hub that listens on its own port.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) hub: Hub,
@@ -75,7 +75,7 @@ impl Server {
         Client::connect(self.address, "/app/key?protocol=7")
     }
 
-    /// A client that is subscribed.
+    /// Connects a subscribed client.
     pub(crate) fn subscriber(&self, channel: &str) -> Client {
         let mut client = self.connect();
         client.subscribe(channel);
@@ -97,18 +97,18 @@ pub(crate) fn publish(channels: &Channels, channel: &str, data: &str) {
     channels.registry().publish(&app, &publication, hub::now()).unwrap();
 }
 
-/// A client that waits for what it is to get.
+/// A client that waits for messages.
 #[derive(Debug)]
 pub(crate) struct Client<S: Read + Write + Debug = TcpStream> {
     pub(crate) socket: WebSocket<S>,
 }
 
-/// How a connection ended.
+/// The way a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// With a close frame.
     Closed(u16),
-    /// Without one.
+    /// Without a close frame.
     Cut,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn tcp(address: SocketAddr) -> TcpStream {
 }
 
 impl Client {
-    /// Connects, and reads the greeting.
+    /// Connects and reads the greeting.
     pub(crate) fn connect(address: SocketAddr, target: &str) -> Self {
         let mut client = Self::upgrade(tcp(address), target);
         client.greeted();
@@ -152,7 +152,7 @@ impl<S: Read + Write + Debug> Client<S> {
         assert_eq!(answer["channel"], channel);
     }
 
-    /// The next message that is text.
+    /// Returns the next text message.
     pub(crate) fn event(&mut self) -> Value {
         loop {
             match self.socket.read().unwrap() {
@@ -163,14 +163,14 @@ impl<S: Read + Write + Debug> Client<S> {
         }
     }
 
-    /// The data of the next event, which must be one that the application published.
+    /// Returns the data of the next event, which the application must have published.
     pub(crate) fn data(&mut self) -> String {
         let event = self.event();
         assert_eq!(event["event"], "event", "{event}");
         event["data"].as_str().unwrap().to_owned()
     }
 
-    /// What comes until the end, and how that was.
+    /// Returns all messages until the end, and how the connection ended.
     pub(crate) fn rest(&mut self) -> (Vec<Value>, End) {
         let mut events = Vec::new();
         let mut end = End::Cut;
@@ -192,7 +192,7 @@ impl<S: Read + Write + Debug> Client<S> {
     }
 }
 
-/// A request for a WebSocket, as bytes.
+/// Returns a WebSocket request as bytes.
 pub(crate) fn request(target: &str, more: &str) -> String {
     format!(
         "GET {target} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -200,7 +200,7 @@ pub(crate) fn request(target: &str, more: &str) -> String {
     )
 }
 
-/// A frame of a client: with a mask that changes nothing.
+/// Returns a client frame with a mask of zeroes.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     if let Ok(length @ 0..126) = u8::try_from(payload.len()) {
@@ -214,7 +214,7 @@ pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Reads what an answer's head says, up to and with the empty line.
+/// Reads a response head up to and including the empty line.
 pub(crate) fn head(stream: &mut impl Read) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -227,7 +227,7 @@ pub(crate) fn head(stream: &mut impl Read) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// Reads one frame of the server: its first byte, and its payload.
+/// Reads one server frame: its first byte and its payload.
 pub(crate) fn server_frame(stream: &mut impl Read) -> (u8, Vec<u8>) {
     let mut start = [0; 2];
     stream.read_exact(&mut start).unwrap();

@@ -1,4 +1,4 @@
-//! The hub through its public face: real sockets, real clients, real time.
+//! Tests the hub through its public API with real sockets, clients and time.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Clients that do not read, or read too slowly: they cost their bound and nobody else's time.
+//! Tests clients that do not read, or read too slowly: they use at most their limit and delay no one else.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ fn small() -> Limits {
     Limits { queue_bytes: 200_000, queue_messages: 100, ..Limits::default() }
 }
 
-/// A subscriber whose kernel takes little for it.
+/// Connects a subscriber with a small receive buffer.
 fn reluctant(server: &Server, channel: &str) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -35,14 +35,14 @@ fn reluctant(server: &Server, channel: &str) -> Client {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_hear_everything() {
+fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_receive_everything() {
     let server = server(small(), |_| {});
     let mut slow = reluctant(&server, "news");
     let mut client = server.subscriber("news");
     let data = "x".repeat(9_000);
     let mut published = 0;
     while server.hub.figures().closed_by(Reason::TooSlow) == 0 && published < 10_000 {
-        // It is closed; the count comes when the connection ends, which it does when the client reads.
+        // It is closed, but counted only when the connection ends, which happens when the client reads.
         server.publish("news", &data);
         assert_eq!(client.data().len(), 9_000);
         published += 1;
@@ -50,7 +50,7 @@ fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_hear_
             break;
         }
     }
-    assert!(server.hub.figures().dropped > 0, "after {published} messages nothing was let go");
+    assert!(server.hub.figures().dropped > 0, "after {published} messages none was dropped");
     let (events, end) = slow.rest();
     assert_eq!(end, End::Closed(4100));
     assert_eq!(events.last().unwrap()["data"]["code"], 4100);
@@ -61,7 +61,7 @@ fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_hear_
 }
 
 #[test]
-fn a_publisher_faster_than_every_reader_waits_for_none_and_the_rest_goes_on() {
+fn a_publisher_faster_than_every_reader_does_not_block_the_other_clients() {
     let server = server(small(), |options| options.close_timeout = Duration::from_secs(1));
     let _slow: Vec<_> = (0..20).map(|_| reluctant(&server, "flood")).collect();
     let mut calm = server.subscriber("calm");
@@ -79,7 +79,7 @@ fn a_publisher_faster_than_every_reader_waits_for_none_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_it() {
+fn a_client_that_accepts_no_bytes_for_too_long_is_dropped_even_with_a_short_queue() {
     let limits = Limits {
         activity_timeout: Duration::from_mins(10),
         queue_messages: 1_000_000,
@@ -88,7 +88,7 @@ fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_
     };
     let server = server(limits, |options| options.stall_timeout = Duration::from_secs(1));
     let _slow = reluctant(&server, "news");
-    // More than the kernel takes.
+    // More than the kernel buffers.
     let data = "x".repeat(9_000);
     for _ in 0..2_000 {
         server.publish("news", &data);
@@ -97,7 +97,7 @@ fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_
     assert!(server.channels.registry().is_empty());
 }
 
-/// Times for a client that never answers a ping.
+/// Returns short timeouts, for a client that never answers a ping.
 fn impatient() -> Limits {
     Limits {
         activity_timeout: Duration::from_millis(200),
@@ -109,17 +109,17 @@ fn impatient() -> Limits {
 #[test]
 fn a_client_that_acknowledges_data_and_answers_no_ping_stays_connected() {
     let server = server(impatient(), |_| {});
-    // The kernel acknowledges for it; nothing is read, so no ping is answered.
+    // The kernel acknowledges for it; it reads nothing, so it answers no ping.
     let _behind = server.subscriber("news");
     let mut idle = server.connect();
-    // The idle client answers no ping either: when it is closed, the other one has been waited for as long.
+    // The idle client answers no ping either. Once it is closed, the other one has exceeded the same timeout.
     let closed = std::thread::spawn(move || idle.rest().1);
     while !closed.is_finished() {
         server.publish("news", "more");
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(closed.join().unwrap(), End::Closed(4201));
-    // Longer than the time for an answer.
+    // Longer than the pong timeout.
     for _ in 0..100 {
         server.publish("news", "more");
         std::thread::sleep(Duration::from_millis(50));
@@ -134,7 +134,7 @@ fn a_client_that_reads_again_gets_everything_in_order() {
     let server = server(limits, |_| {});
     let mut slow = reluctant(&server, "news");
     let padding = "x".repeat(5_000);
-    // More than the kernel takes, less than an event loop that does not run is left to find.
+    // More than the kernel buffers, less than the inbox of a stalled event loop holds.
     let published = 5_000;
     for number in 0..published {
         server.publish("news", &format!("{number} {padding}"));
@@ -147,7 +147,7 @@ fn a_client_that_reads_again_gets_everything_in_order() {
 }
 
 #[test]
-fn a_client_that_asks_without_end_and_never_reads_is_closed() {
+fn a_client_that_sends_endlessly_and_never_reads_is_closed() {
     let server = server(small(), |options| options.close_timeout = Duration::from_secs(1));
     let mut stream = tcp(server.address);
     stream.write_all(request("/app/key?protocol=7", "").as_bytes()).unwrap();
@@ -163,7 +163,7 @@ fn a_client_that_asks_without_end_and_never_reads_is_closed() {
 }
 
 #[test]
-fn events_come_through_while_other_clients_keep_the_loop_busy() {
+fn events_are_delivered_while_other_clients_keep_the_loop_busy() {
     let server = Server::with(app(), |options| options.event_loops = std::num::NonZeroUsize::MIN);
     let mut client = server.subscriber("news");
     let busy = AtomicBool::new(true);
@@ -191,7 +191,7 @@ fn events_come_through_while_other_clients_keep_the_loop_busy() {
 }
 
 #[test]
-fn half_of_all_clients_may_leave_while_events_are_published_and_the_others_miss_none() {
+fn half_of_the_clients_may_leave_during_publishing_and_the_others_miss_no_event() {
     let server = Server::start();
     let mut stay: Vec<_> = (0..100).map(|_| server.subscriber("news")).collect();
     let leave: Vec<_> = (0..100).map(|_| server.subscriber("news")).collect();

@@ -1,4 +1,4 @@
-//! Server-Sent Events: the same channels and rights, to hear only.
+//! Tests Server-Sent Events: the same channels and permissions, for receiving only.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use testkit::eventually;
 
 use super::kit::{Client, End, PATIENCE, Server, app, head, tcp};
 
-/// A client that reads a stream.
+/// A client that reads an event stream.
 struct Listener<S: Read = TcpStream>(BufReader<S>);
 
-/// An event: its id, its name, its data.
+/// An event: its id, name and data.
 type Event = (Option<String>, String, Value);
 
 impl Listener {
@@ -36,7 +36,7 @@ impl Listener {
 }
 
 impl<S: Read> Listener<S> {
-    /// The lines of the next block; none at the end.
+    /// Returns the lines of the next block; empty at the end.
     fn block(&mut self) -> Vec<String> {
         let lines = self.0.by_ref().lines().map(|line| line.unwrap());
         lines.take_while(|line| !line.is_empty()).collect()
@@ -55,7 +55,7 @@ impl<S: Read> Listener<S> {
         (id, name, serde_json::from_str(&data).unwrap())
     }
 
-    /// Past the greeting and `subscription_succeeded`, whose id it gives.
+    /// Skips the greeting and `subscription_succeeded`, and returns the id of the latter.
     fn subscribed(&mut self) -> Option<String> {
         assert_eq!(self.event().1, "pusher:connection_established");
         let (id, name, _) = self.event();
@@ -65,7 +65,7 @@ impl<S: Read> Listener<S> {
 }
 
 #[test]
-fn a_stream_hears_what_sockets_hear() {
+fn a_stream_receives_the_same_events_as_a_socket() {
     let server = Server::start();
     let mut socket = server.subscriber("news");
     let mut stream = Listener::open(
@@ -85,7 +85,7 @@ fn a_stream_hears_what_sockets_hear() {
     eventually("it is gone", PATIENCE, || server.hub.figures().sockets == 1);
 }
 
-/// The answer to a request that is not for a stream: its head and its body.
+/// Returns head and body of the response to a request that is not for a stream.
 fn answer(server: &Server, target: &str, more: &str) -> (String, String) {
     let mut stream = tcp(server.address);
     write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n{more}\r\n").unwrap();
@@ -99,7 +99,7 @@ fn status(server: &Server, target: &str) -> String {
     answer(server, target, "").0.split(' ').nth(1).unwrap().to_owned()
 }
 
-/// An id that a stream may have.
+/// Returns an id for a stream.
 fn id(server: &Server) -> String {
     let (head, body) = answer(server, "/app/key/sse/id", "");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("no-store"), "{head}");
@@ -108,7 +108,7 @@ fn id(server: &Server) -> String {
 }
 
 #[test]
-fn private_channels_need_the_signature_that_a_socket_needs() {
+fn private_channels_require_the_same_signature_as_for_a_socket() {
     let server = Server::start();
     let (id, other) = (id(&server), id(&server));
     assert_ne!(id, other);
@@ -137,7 +137,7 @@ fn private_channels_need_the_signature_that_a_socket_needs() {
 }
 
 #[test]
-fn a_signature_for_a_socket_opens_no_stream_not_even_after_its_end() {
+fn a_sockets_signature_is_invalid_for_a_stream_even_after_the_socket_closed() {
     let server = Server::start();
     let mut socket = Client::upgrade(tcp(server.address), "/app/key?protocol=7");
     let hello: Value = serde_json::from_str(socket.event()["data"].as_str().unwrap()).unwrap();
@@ -164,7 +164,7 @@ fn a_signature_for_a_socket_opens_no_stream_not_even_after_its_end() {
 }
 
 #[test]
-fn ids_are_given_to_pages_of_the_applications_origins_alone() {
+fn ids_are_issued_only_to_pages_of_the_applications_origins() {
     let rights = Rights { origins: vec!["a.example".into()], ..Rights::default() };
     let server = Server::with(App { rights, ..app() }, |_| {});
     let (head, body) = answer(&server, "/app/key/sse/id", "Origin: https://a.example\r\n");
@@ -174,12 +174,12 @@ fn ids_are_given_to_pages_of_the_applications_origins_alone() {
     assert!(head.starts_with("HTTP/1.1 403 ") && body.contains("4009"), "{head}{body}");
     let stream = "/app/key/sse?channels=news";
     assert!(answer(&server, stream, "Origin: https://b.example\r\n").0.contains(" 403 "));
-    // No page, an old browser, or a page of this very origin.
+    // No page, an old browser, or a page of the same origin.
     id(&server);
     for site in ["", "Sec-Fetch-Site: same-origin\r\n", "Sec-Fetch-Site: none\r\n"] {
         Listener::open(&server, stream, site).subscribed();
     }
-    // A picture, say, whose address is this.
+    // For example an image with this address.
     for site in ["cross-site", "same-site"] {
         for target in ["/app/key/sse/id", stream] {
             let head = answer(&server, target, &format!("Sec-Fetch-Site: {site}\r\n")).0;
@@ -235,7 +235,7 @@ fn a_quiet_stream_is_kept_alive_and_a_drain_ends_it() {
 }
 
 #[test]
-fn a_stream_that_another_front_answered_goes_on_without_a_head() {
+fn a_stream_answered_by_another_front_continues_without_a_head() {
     let server = Server::start();
     let (near, far) = UnixStream::pair().unwrap();
     near.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,7 +1,7 @@
-//! What a caller wants of its call: `Hearth-Control`, read and judged.
+//! The options that a caller sets for its call: `Hearth-Control`, parsed and checked.
 //!
 //! Invariants
-//! - Nothing in it counts without the token, and a field that somebody else has slipped in beside ours spoils both.
+//! - No option counts without the token. A second `Hearth-Control` field, injected by another party, invalidates both.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,39 +16,39 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 use super::refusal::Refusal;
 use crate::{HttpVersions, IpFamily, Proxy, ProxyKind, TlsVersion};
 
-/// The field.
+/// The name of the field.
 pub(crate) const CONTROL: HeaderName = HeaderName::from_static("hearth-control");
-/// The port of a proxy that names none, as libcurl has it.
+/// The port of a proxy without one, as in libcurl.
 const PROXY_PORT: u16 = 1080;
 
-/// What a caller wants.
+/// The options of a call.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Control {
-    /// Verify the certificate.
+    /// Whether the certificate is verified.
     pub(crate) verify: bool,
-    /// A file of authorities.
+    /// The file of trusted authorities.
     pub(crate) ca: Option<PathBuf>,
-    /// Files of a client certificate and its key.
+    /// The files of a client certificate and its key.
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-    /// SHA-256 of public keys.
+    /// SHA-256 hashes of permitted public keys.
     pub(crate) pins: Arc<[[u8; 32]]>,
-    /// The least version of TLS.
+    /// The lowest version of TLS.
     pub(crate) tls_min: TlsVersion,
-    /// The greatest.
+    /// The highest version of TLS.
     pub(crate) tls_max: TlsVersion,
-    /// Versions of HTTP.
+    /// The permitted versions of HTTP.
     pub(crate) http: HttpVersions,
-    /// Which addresses.
+    /// The permitted address families.
     pub(crate) family: IpFamily,
-    /// Local address.
+    /// The local address.
     pub(crate) interface: Option<IpAddr>,
-    /// To connect to instead.
+    /// The address to connect to instead.
     pub(crate) connect_to: Option<(Arc<str>, u16)>,
-    /// Through whom.
+    /// The proxy.
     pub(crate) proxy: Option<Proxy>,
-    /// Until there is a connection.
+    /// The time limit for connecting.
     pub(crate) connect_timeout: Option<Duration>,
-    /// Answer with `Hearth-Timing`.
+    /// Whether the response carries `Hearth-Timing`.
     pub(crate) timing: bool,
 }
 
@@ -72,7 +72,7 @@ impl Default for Control {
     }
 }
 
-/// Reads it out of the fields of a request.
+/// Parses the options in the fields of a request.
 pub(crate) fn control(fields: &HeaderMap, token: &Token) -> Result<Control, Refusal> {
     let mut values = fields.get_all(CONTROL).iter();
     let Some(value) = values.next() else { return Ok(Control::default()) };
@@ -92,7 +92,7 @@ pub(crate) fn control(fields: &HeaderMap, token: &Token) -> Result<Control, Refu
     read(&dictionary)
 }
 
-/// The same of somebody who has shown the token before.
+/// Parses the options of a caller that has sent the token before.
 pub(crate) fn wishes(value: &[u8]) -> Result<Control, Refusal> {
     if value.is_empty() {
         return Ok(Control::default());
@@ -164,7 +164,7 @@ fn read(dictionary: &Dictionary) -> Result<Control, Refusal> {
     Ok(control)
 }
 
-/// A string; one that is not ASCII is a display string (RFC 9651).
+/// Parses a string; one that is not ASCII is a display string (RFC 9651).
 fn text(value: &BareItem) -> Option<&str> {
     match value {
         BareItem::String(text) => Some(text.as_str()),
@@ -173,13 +173,13 @@ fn text(value: &BareItem) -> Option<&str> {
     }
 }
 
-/// What its paths are relative to the caller knows alone.
+/// Rejects relative paths: only the caller knows what they are relative to.
 fn path(text: &str) -> Option<PathBuf> {
     let path = PathBuf::from(text);
     path.is_absolute().then_some(path)
 }
 
-/// An integer or a decimal, times 1000.
+/// Parses an integer or a decimal, times 1000.
 fn thousandths(value: &BareItem) -> Option<i64> {
     match value {
         BareItem::Integer(number) => i64::from(*number).checked_mul(1000),
@@ -196,7 +196,7 @@ fn tls_version(value: &BareItem) -> Option<TlsVersion> {
     }
 }
 
-/// `sha256//BASE64;sha256//BASE64`
+/// Parses `sha256//BASE64;sha256//BASE64`.
 fn pins(text: &str) -> Option<Arc<[[u8; 32]]>> {
     let pin = |text: &str| -> Option<[u8; 32]> {
         BASE64_STANDARD.decode(text.strip_prefix("sha256//")?).ok()?.try_into().ok()
@@ -204,7 +204,7 @@ fn pins(text: &str) -> Option<Arc<[[u8; 32]]>> {
     text.split(';').map(pin).collect()
 }
 
-/// `host:port`, `[v6]:port`; without a port where there is a default.
+/// Parses `host:port` or `[v6]:port`; the port may be missing if there is a default.
 fn host_and_port(text: &str, default: Option<u16>) -> Option<(Arc<str>, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -240,7 +240,7 @@ fn proxy(text: &str) -> Option<Proxy> {
     Some(Proxy { kind, host, port, credentials, tls: None })
 }
 
-/// `%41` is `A`.
+/// Decodes percent-encoding: `%41` is `A`.
 fn unescaped(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -255,7 +255,7 @@ fn unescaped(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What a caller has to know to have its wishes believed.
+/// The secret that a caller must send for its options to count.
 #[derive(Clone)]
 pub(crate) struct Token(String);
 
@@ -270,12 +270,12 @@ impl Token {
         Self(digits)
     }
 
-    /// For the file.
+    /// The token as the file holds it.
     pub(crate) fn digits(&self) -> &str {
         &self.0
     }
 
-    /// Takes as long for a wrong one as for the right one.
+    /// Compares in constant time.
     pub(crate) fn is(&self, offered: &str) -> bool {
         let pairs = self.0.bytes().zip(offered.bytes());
         self.0.len() == offered.len() && pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0

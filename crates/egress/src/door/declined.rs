@@ -1,4 +1,4 @@
-//! Calls that got no answer: counted by origin and reason, and told in the log now and then.
+//! Calls without a response: counted by origin and reason, and logged from time to time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,23 +10,23 @@ use tokio::time::Instant;
 use super::refusal::Refusal;
 use crate::Fate;
 
-/// How often the same origin and reason are told again.
+/// How often the same origin and reason are logged again.
 const QUIET: Duration = Duration::from_mins(1);
-/// Origins and reasons that are told apart; the names come from callers. When there are more, all are forgotten and told anew.
+/// The most pairs of origin and reason that are tracked; the names come from callers. Above it all are forgotten and logged again.
 const KNOWN: usize = 1024;
 
-/// What came through a door, and what did not. The numbers only grow, but `callers`.
+/// Statistics of a listener. All numbers but `callers` only grow.
 #[derive(Clone, Debug, Default)]
 pub struct DoorReport {
-    /// Callers that are connected now.
+    /// The number of connected callers.
     pub callers: usize,
-    /// Calls that were asked for.
+    /// The number of requested calls.
     pub calls: u64,
-    /// Calls without an answer, by what came of them and why (the words of docs/internals/egress.md).
+    /// The number of calls without a response, by outcome and reason (as in docs/internals/egress.md).
     pub unanswered: Vec<(Fate, &'static str, u64)>,
 }
 
-/// The counters of a door.
+/// The counters of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) callers: AtomicUsize,
@@ -36,7 +36,7 @@ pub(crate) struct Counters {
 
 #[derive(Debug, Default)]
 struct Unanswered {
-    /// By whether the call failed, and why it has no answer.
+    /// By whether the call failed, and by reason.
     counts: HashMap<(bool, &'static str), u64>,
     told: HashMap<(String, &'static str), Told>,
 }
@@ -48,7 +48,7 @@ struct Told {
 }
 
 impl Counters {
-    /// A call to `origin` got no answer.
+    /// Counts a call to `origin` that got no response.
     pub(crate) fn refused(&self, origin: &str, refusal: &Refusal) {
         let Some(since) = self.count(origin, refusal, Instant::now()) else { return };
         let (reason, detail) = (refusal.word, &*refusal.message);
@@ -60,7 +60,7 @@ impl Counters {
         }
     }
 
-    /// Whether to tell it, with how many were not told since.
+    /// Whether to log it now, and how many were not logged since.
     fn count(&self, origin: &str, refusal: &Refusal, now: Instant) -> Option<u64> {
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         *unanswered.counts.entry((refusal.fate == Fate::Failed, refusal.word)).or_default() += 1;

@@ -1,4 +1,4 @@
-//! Which fields pass from one side to the other.
+//! The header fields that pass from one side to the other.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
@@ -6,10 +6,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Ours: what callers tell us and we tell callers, and nobody else.
+/// The prefix of Hearth's own fields, which the listener and its callers exchange and no other party gets.
 const OURS: &str = "hearth-";
 
-/// The fields of a request as the origin is to have them, `Host` included.
+/// Returns the fields of a request as the origin gets them, `Host` included.
 pub(crate) fn of_request(fields: HeaderMap, host: &HeaderValue) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(fields.len() + 1);
     if !fields.contains_key(HOST) {
@@ -22,14 +22,14 @@ pub(crate) fn of_request(fields: HeaderMap, host: &HeaderValue) -> HeaderMap {
     passed
 }
 
-/// The fields of an answer as the caller is to have them.
+/// Returns the fields of a response as the caller gets them.
 pub(crate) fn of_answer(fields: HeaderMap) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(fields.len() + 2);
     pass(fields, &mut passed);
     passed
 }
 
-/// The trailers of either, without those that frame or route a message: nobody may learn from behind a body where it ends (RFC 9110, 6.5.1).
+/// Returns the trailers of either, without those that frame or route a message (RFC 9110, 6.5.1).
 pub(crate) fn of_trailers(fields: HeaderMap) -> HeaderMap {
     let mut passed = of_answer(fields);
     for name in [CONTENT_LENGTH, HOST, TRAILER] {
@@ -38,12 +38,12 @@ pub(crate) fn of_trailers(fields: HeaderMap) -> HeaderMap {
     passed
 }
 
-/// Whether the caller wants to leave HTTP/1.1 for something that is not an older way to HTTP/2.
+/// Whether the caller wants to upgrade from HTTP/1.1 to something other than HTTP/2.
 pub(crate) fn wants_upgrade(fields: &HeaderMap) -> bool {
     fields.get_all(UPGRADE).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c"))
 }
 
-/// All that is meant for the other end (RFC 9110, 7.6.1), in order.
+/// Returns the end-to-end fields (RFC 9110, 7.6.1), in order.
 fn pass(fields: HeaderMap, passed: &mut HeaderMap) {
     let named: Vec<String> = fields
         .get_all(CONNECTION)

@@ -1,4 +1,4 @@
-//! PEM files that callers name, read once for as long as they stay as they are.
+//! PEM files that callers name, cached until they change.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::refusal::Refusal;
 use crate::stamp::Stamp;
 
-/// The largest file that is read; Debian's bundle of authorities has 220 KB.
+/// The largest file; Debian's bundle of authorities has 220 KB.
 const LARGEST: u64 = 4 << 20;
-/// Files that are remembered. With more all are forgotten: nobody uses so many.
+/// The most cached files. Above it all are forgotten.
 const REMEMBERED: usize = 64;
 
-/// Files by path.
+/// The cache, by path.
 type Known = HashMap<PathBuf, (Stamp, Arc<[u8]>)>;
 
-/// The files.
+/// The cached files.
 #[derive(Debug, Default)]
 pub(crate) struct Files(Mutex<Known>);
 
 impl Files {
-    /// The content of a file.
+    /// Returns the content of a file.
     pub(crate) async fn read(&self, path: &Path) -> Result<Arc<[u8]>, Refusal> {
         let unreadable = |error: &std::io::Error| {
             Refusal::control(format!("cannot read {}: {error}", path.display()))

@@ -1,7 +1,7 @@
-//! What both doors do with a request: may it be made, and what call is it?
+//! Turns a request into a call, for both listeners: checks whether it may be made, and builds it.
 //!
 //! Invariants
-//! - Whatever a head says, it passes the same checks at either door, and is counted once.
+//! - A head passes the same checks at either listener, and is counted once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,16 +27,16 @@ use crate::{
     Answer, Call, CallBody, CallError, Certificate, Engine, Fate, Key, Limits, Reason, Trust,
 };
 
-/// The largest head. curl's own limit for what it takes is larger, what it sends seldom is.
+/// The largest head. curl accepts larger ones and seldom sends them.
 pub(super) const HEAD: usize = 64 << 10;
 /// The most fields in a head.
 const FIELDS: usize = 1000;
 /// hyper's own limit, which costs no allocation.
 pub(super) const CHEAP_FIELDS: usize = 100;
-/// How long a caller may take to send its first head. It is on this machine.
+/// The time limit for a caller's first head. The caller is on this machine.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What outlives the door's callers.
+/// State that outlives the listener's callers.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: DoorOptions,
@@ -45,20 +45,20 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
 }
 
-/// A door that is open.
+/// An open listener.
 #[derive(Debug)]
 pub(super) struct Door {
     pub(super) engine: Engine,
     pub(super) shared: Arc<Shared>,
     pub(super) token: Token,
     pub(super) reserve: Reserve,
-    /// Begins spans, if anybody wants some.
+    /// Starts spans, if traces are on.
     pub(super) tracer: Option<Tracer>,
-    /// Connections of the frame door.
+    /// The number of connections to the frame listener.
     pub(super) kept: AtomicUsize,
 }
 
-/// One more call, for as long as its caller is there.
+/// Counts one caller for as long as its connection lives.
 pub(super) struct Counted<'a> {
     counters: &'a Counters,
     before: usize,
@@ -88,7 +88,7 @@ impl Door {
         Self { engine, shared, token, reserve, tracer, kept: AtomicUsize::new(0) }
     }
 
-    /// Looks at a head as it came, and at who sends it.
+    /// Checks a head as it was received, and its sender.
     pub(super) fn admit<'a>(
         &self,
         head: &'a [u8],
@@ -112,7 +112,7 @@ impl Door {
         Ok(facts)
     }
 
-    /// Makes a call of a request. `written`: its target as it came. `origin`: for the log, as far as it is known.
+    /// Builds a call from a request. `written`: its target as received. `origin`: receives the origin for the log, as soon as it is known.
     pub(super) async fn prepare(
         &self,
         mut head: Parts,
@@ -198,7 +198,7 @@ impl Door {
     }
 }
 
-/// Whether it is one that ends a call.
+/// Whether a field ends a call.
 pub(super) fn final_answer(answer: Answer) -> Result<Answer, Refusal> {
     if answer.response.status().is_informational() {
         return Err(Refusal::from(CallError {

@@ -1,4 +1,4 @@
-//! What a caller gets in the place of an answer: status, `Hearth-Declined` or `Hearth-Failed`, and a line for people.
+//! What a caller gets instead of a response: a status, `Hearth-Declined` or `Hearth-Failed`, and a line for people.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,27 +10,27 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use crate::{CallError, Fate};
 
-/// The field of a call of which nothing has gone out.
+/// The field of a declined call: nothing of it was sent.
 const DECLINED: HeaderName = HeaderName::from_static("hearth-declined");
-/// The field of a call that is lost.
+/// The field of a failed call: something of it was sent.
 const FAILED: HeaderName = HeaderName::from_static("hearth-failed");
-/// The longest message; some hold what a peer has sent.
+/// The longest message; some contain what a peer has sent.
 const LONGEST: usize = 500;
 
-/// No answer, and why.
+/// A call without a response, and the reason.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Refusal {
     /// The status.
     pub(crate) status: StatusCode,
-    /// Whether the caller may make the call elsewhere.
+    /// Whether the caller may make the call itself.
     pub(crate) fate: Fate,
-    /// Why, as programs read it: the words of docs/internals/egress.md.
+    /// The reason for programs: a word of docs/internals/egress.md.
     pub(crate) word: &'static str,
-    /// The number of the libcurl error that fits best, 0: none does.
+    /// The number of the libcurl error that fits best; 0 if none does.
     pub(crate) curl: u8,
-    /// Why, as people read it.
+    /// The reason for people.
     pub(crate) message: Cow<'static, str>,
-    /// The origin's address, where there was a connection to it.
+    /// The origin's address, if there was a connection to it.
     pub(crate) address: Option<SocketAddr>,
 }
 
@@ -44,45 +44,45 @@ impl Refusal {
         Self { status, fate: Fate::Declined, word, curl: 0, message, address: None }
     }
 
-    /// What is asked for in `Hearth-Control` is not known here, or cannot be done.
+    /// An option in `Hearth-Control` is unknown or not supported.
     pub(crate) fn control(message: impl Into<Cow<'static, str>>) -> Self {
         Self::declined(StatusCode::BAD_GATEWAY, "control", message)
     }
 
-    /// `Hearth-Control` without the right token.
+    /// `Hearth-Control` came without the right token.
     pub(crate) fn token() -> Self {
         let message = "Hearth-Control needs the token of egress.token beside the socket, once";
         Self::declined(StatusCode::FORBIDDEN, "token", message)
     }
 
-    /// The user is not among those who may call.
+    /// The user may not call.
     pub(crate) fn user(uid: u32) -> Self {
         let message = format!("user {uid} is not among egress.allow_users");
         Self::declined(StatusCode::FORBIDDEN, "user", message)
     }
 
-    /// The target names no origin, or in a way that has two meanings.
+    /// The target names no origin, or names it ambiguously.
     pub(crate) fn target(message: impl Into<Cow<'static, str>>) -> Self {
         Self::declined(StatusCode::BAD_GATEWAY, "target", message)
     }
 
-    /// `Host` is another one than the target's.
+    /// `Host` differs from the target's host.
     pub(crate) fn host() -> Self {
         let message = "Host is neither `hearth` nor the target's";
         Self::declined(StatusCode::BAD_GATEWAY, "host", message)
     }
 
-    /// The door cannot do it.
+    /// The listener does not support it.
     pub(crate) fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
         Self::declined(StatusCode::BAD_GATEWAY, "unsupported", message)
     }
 
-    /// The head is no request, or one with two meanings.
+    /// The head is not a request, or is ambiguous.
     pub(crate) fn request(message: impl Into<Cow<'static, str>>) -> Self {
         Self::declined(StatusCode::BAD_REQUEST, "request", message)
     }
 
-    /// As many calls are under way as there may be.
+    /// The limit of concurrent calls is reached.
     pub(crate) fn full(connections: usize) -> Self {
         let message = format!("{connections} calls are under way (egress.callers)");
         Self::declined(StatusCode::BAD_GATEWAY, "full", message)
@@ -94,7 +94,7 @@ impl Refusal {
         Self::declined(StatusCode::BAD_GATEWAY, "full", message)
     }
 
-    /// The field that says it.
+    /// The field that carries the refusal.
     pub(crate) fn field(&self) -> (HeaderName, HeaderValue) {
         let name = match self.fate {
             Fate::Declined => DECLINED,
@@ -116,7 +116,7 @@ impl Refusal {
         (name, HeaderValue::try_from(value).expect("printable ASCII is a value"))
     }
 
-    /// As an answer.
+    /// The refusal as a response.
     pub(crate) fn response(&self) -> Response<Bytes> {
         let body: String = self.message.chars().take(LONGEST).chain(['\n']).collect();
         let mut response = Response::new(Bytes::from(body));
@@ -129,7 +129,7 @@ impl Refusal {
         response
     }
 
-    /// The same byte for byte, for a connection that speaks no HTTP that we know.
+    /// The refusal as bytes, for a connection whose protocol is unknown.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut response = self.response();
         let length = response.body().len().into();

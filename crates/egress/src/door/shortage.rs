@@ -1,8 +1,8 @@
-//! No descriptor left for a caller: it is told so at once, instead of waiting for one that somebody else gives back.
+//! Callers for which no descriptor is left get a refusal at once, instead of waiting until a descriptor is free.
 //!
 //! Invariants
-//! - One descriptor is kept in reserve for that; whoever uses it takes one back before the next caller is told.
-//! - The log hears of it once a minute at most.
+//! - One descriptor is kept in reserve for that. It is taken back before the next caller is refused.
+//! - The shortage is logged at most once a minute.
 
 use std::fs::File;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often it is told again.
+/// How often the shortage is logged.
 const QUIET: Duration = Duration::from_mins(1);
 
-/// The descriptor in reserve.
+/// The reserved descriptor.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     held: Mutex<Option<File>>,
@@ -21,17 +21,17 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Takes one. Without one, callers wait.
+    /// Reserves a descriptor. If none is available, callers wait.
     pub(crate) fn new() -> Self {
         Self { held: Mutex::new(placeholder()), told: Mutex::default() }
     }
 
-    /// Frees it for one caller. `false`: it is in use.
+    /// Frees the descriptor for one caller. Returns `false` if it is in use.
     pub(crate) fn lend(&self) -> bool {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
 
-    /// Takes one again, if there is one.
+    /// Reserves a descriptor again, if one is available.
     pub(crate) fn restore(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {
@@ -39,7 +39,7 @@ impl Reserve {
         }
     }
 
-    /// Whether to tell that there is none.
+    /// Whether to log the shortage now.
     pub(crate) fn is_news(&self, now: Instant) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = told.is_none_or(|at| now.duration_since(at) >= QUIET);

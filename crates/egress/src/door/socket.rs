@@ -1,8 +1,8 @@
-//! The door's socket and, beside it, the token: made, guarded and taken away.
+//! The listener's socket, and the token beside it: created, guarded and removed.
 //!
 //! Invariants
-//! - Nobody but user and group can connect, from the first moment on.
-//! - What a dead broker has left is replaced; a living one, or anybody else's file, never is.
+//! - Only the user and the group can connect, from the first moment on.
+//! - The socket of a dead broker is replaced; that of a living one, or any other file, never is.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read};
@@ -15,55 +15,55 @@ use tokio::net::UnixListener;
 
 use super::control::Token;
 
-/// The token's file, in the folder of the socket.
+/// The name of the token's file, in the socket's folder.
 const TOKEN: &str = "egress.token";
-/// User and group.
+/// The mode of the socket: user and group.
 const SOCKET_MODE: u32 = 0o660;
-/// Who may connect may read it.
+/// The mode of the token's file: users that may connect may read it.
 const TOKEN_MODE: u32 = 0o640;
-/// Callers that the system lets wait until they are accepted, as far as it lets so many.
+/// The length of the accept queue, as far as the system permits it.
 const BACKLOG: i32 = 4096;
 
-/// Why there is no socket.
+/// Why the socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
-    /// A broker lives there.
+    /// Another broker uses the socket.
     #[error("another broker serves {}", folder.display())]
     Taken {
-        /// The folder of its socket and token.
+        /// The folder of the socket and the token.
         folder: PathBuf,
     },
-    /// Something that is no socket of a broker bears the name.
+    /// The path belongs to a file that is no broker's socket.
     #[error("{} is there, and no socket that a broker has left", path.display())]
     NotOurs {
-        /// Its path.
+        /// The path.
         path: PathBuf,
     },
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot make {}", path.display())]
     System {
-        /// What was to be made.
+        /// What was to be created.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         cause: io::Error,
     },
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) listener: UnixListener,
     pub(crate) path: PathBuf,
     pub(crate) token: Token,
-    /// Locked for as long as we live.
+    /// Locked for as long as this broker lives.
     token_file: File,
     inode: u64,
 }
 
 impl Socket {
-    /// Makes socket and token. `group`: whose they are to be.
+    /// Creates socket and token. `group`: the group that owns them.
     pub(crate) fn bind(path: &Path, group: Option<u32>) -> Result<Self, SocketError> {
         let path = std::path::absolute(path).map_err(|cause| system(path, cause))?;
         let folder = path.parent().unwrap_or_else(|| Path::new("/"));
@@ -91,7 +91,7 @@ impl Drop for Socket {
     }
 }
 
-/// Listens at a path that nobody living uses; with the socket's inode.
+/// Listens at a path that no living process uses. Returns the socket and its inode.
 fn place(
     path: &Path,
     folder: &Path,
@@ -175,7 +175,7 @@ fn token(folder: &Path, group: Option<u32>) -> Result<(File, Token), SocketError
     }
 }
 
-/// Gives the file to whom it is for, and a new token into it.
+/// Changes the file's owner, and writes a new token into it.
 fn fill(path: &Path, file: &File, group: Option<u32>) -> io::Result<Token> {
     belong(path, group)?;
     file.set_permissions(Permissions::from_mode(TOKEN_MODE))?;

@@ -1,4 +1,4 @@
-//! Whom a request is for: the target in absolute form, or a path and `Hearth-Origin`.
+//! The origin of a request: the target in absolute form, or a path and `Hearth-Origin`.
 
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
@@ -7,33 +7,33 @@ use http::{HeaderMap, HeaderName, Uri};
 use super::refusal::Refusal;
 use crate::Scheme;
 
-/// Names the origin where the target cannot.
+/// Names the origin if the target cannot.
 pub(crate) const ORIGIN: HeaderName = HeaderName::from_static("hearth-origin");
-/// The host of callers that have to name one.
+/// The host that callers send if they have to send one.
 const OURS: &str = "hearth";
 
-/// Whom a request is for.
+/// The origin of a request.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Target {
-    /// With TLS or without.
+    /// The scheme.
     pub(crate) scheme: Scheme,
-    /// Lower case, without brackets.
+    /// The host, in lower case, without brackets.
     pub(crate) host: String,
-    /// The scheme's own where none is named.
+    /// The port; the scheme's default if none is named.
     pub(crate) port: u16,
-    /// All of it, in absolute form.
+    /// The whole target, in absolute form.
     pub(crate) uri: Uri,
-    /// What the origin finds in `Host`: without a port that goes without saying.
+    /// The value of `Host` for the origin: the default port is left out.
     pub(crate) authority: String,
 }
 
-/// Whether it is a URI at all: hyper answers others by itself, which nobody could tell from an origin's answer.
+/// Whether the target is a URI: hyper answers others by itself, and such an answer could be taken for the origin's.
 pub(crate) fn judge(written: &str) -> Result<(), Refusal> {
     let parsed = written.parse::<Uri>();
     parsed.map(drop).map_err(|_invalid| Refusal::target("the target is no URI that we know"))
 }
 
-/// Reads it. `written`: the target as it came, since [`Uri`] leaves fragments out.
+/// Parses the target. `written`: the target as received, because [`Uri`] drops fragments.
 pub(crate) fn target(written: &str, fields: &HeaderMap) -> Result<Target, Refusal> {
     if written.contains('#') {
         return Err(Refusal::target("the target has a fragment"));

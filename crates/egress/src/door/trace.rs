@@ -1,9 +1,9 @@
 //! The span of a call, as OpenTelemetry's semantic conventions for HTTP clients have it (stable since 1.23).
 //!
 //! Invariants
-//! - A caller's own `traceparent` goes out as it is: its span is the parent of ours, and what answers belongs below its.
-//! - No credentials and no value of a query that may be a secret is told.
-//! - Without a tracer a call costs one look at an `Option`.
+//! - A caller's own `traceparent` is passed on unchanged: its span is the parent of ours, and the origin's spans belong below it.
+//! - Credentials, and query values that may be secrets, are never recorded.
+//! - Without a tracer a call costs one check of an `Option`.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -20,14 +20,14 @@ use super::refusal::Refusal;
 use super::target::Target;
 use crate::{Answer, AnswerBody, CallError};
 
-/// By which a caller says what its call is part of. Fields that begin so are never passed on.
+/// The field by which a caller states its parent span. Fields with this prefix are never passed on.
 pub(super) const PARENT: HeaderName = HeaderName::from_static("hearth-traceparent");
-/// The state that goes with it.
+/// The trace state that belongs to it.
 pub(super) const STATE: HeaderName = HeaderName::from_static("hearth-tracestate");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// What of a name says that its value is nobody's business. More than the conventions ask for.
+/// Parts of a name that mark its value as secret. There are more than the conventions require.
 const SECRET: &[&str] = &[
     "auth",
     "code",
@@ -48,7 +48,7 @@ const SECRET: &[&str] = &[
     "token",
 ];
 
-/// Begins the span of a call, and puts into its head what its origin is to know of it.
+/// Starts the span of a call, and adds the trace context to its head.
 pub(super) fn begin(tracer: &Tracer, head: &mut Parts, target: &Target) -> CallSpan {
     let own = Context::of(&head.headers);
     let said = || head.headers.get(PARENT).and_then(|value| Context::read(value.as_bytes()));
@@ -84,7 +84,7 @@ fn describe(span: &mut Span, method: &Method, target: &Target) {
     span.set("server.port", target.port);
 }
 
-/// A URL without what may be secrets.
+/// Returns a URL without possible secrets.
 fn redacted(url: &str) -> String {
     let Some((before, query)) = url.split_once('?') else { return url.to_owned() };
     let pairs = query.split('&').map(|pair| match pair.split_once('=') {
@@ -99,12 +99,12 @@ fn is_secret(name: &str) -> bool {
     SECRET.iter().any(|secret| name.contains(secret))
 }
 
-/// The span of a call until there is an answer, if the call is sampled.
+/// The span of a call until the response arrives, if the call is sampled.
 #[derive(Debug, Default)]
 pub(super) struct CallSpan(Option<Span>);
 
 impl CallSpan {
-    /// There is no answer.
+    /// Ends the span of a call without a response.
     pub(super) fn refused(mut self, refusal: &Refusal) {
         let Some(mut span) = self.0.take() else { return };
         span.fail(refusal.word, refusal.message.to_string());
@@ -114,7 +114,7 @@ impl CallSpan {
         }
     }
 
-    /// The answer, whose body now has the span.
+    /// Moves the span into the body of the response.
     pub(super) fn answered(mut self, mut answer: Answer) -> Answer {
         let Some(mut span) = self.0.take() else { return answer };
         let (status, timing) = (answer.response.status(), &answer.timing);
@@ -145,14 +145,14 @@ impl Drop for CallSpan {
     }
 }
 
-/// For whoever calls a status of 400 or above is a failure.
+/// Whether a client records the status as a failure: 400 and above.
 fn failed(span: &mut Span, status: StatusCode) {
     if status.is_client_error() || status.is_server_error() {
         span.fail(status.as_str().to_owned(), status.to_string());
     }
 }
 
-/// The body of an answer, and the span that ends with it.
+/// The body of a response, with the span that ends with it.
 struct Traced {
     body: AnswerBody,
     span: Option<Span>,

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - While the client sends, its request holds no worker and no release.
-//! - A body that has arrived with its head costs no copy, no task and no timer.
+//! - A body that arrived with its head costs no copy, no task and no timer.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -19,12 +19,13 @@ use crate::application::Application;
 use crate::request_body::{Arrived, BodyError, RequestBody};
 use crate::{spool, trace};
 
-/// Limits of a request body that is received before its request is answered; its size is bounded by [`crate::Options::max_body`].
+/// Limits of a request body that is received before its request is answered; its size is bounded by
+/// [`crate::Options::max_body`].
 const BODY_LIMITS: spool::Limits = spool::Limits { memory: 256 << 10, file: u64::MAX };
 
 impl<A: Application> Exchange<'_, A> {
-    /// Receives the body, then has the request answered. While the client sends, no worker is taken and the release is not held: another one may
-    /// take its place, which then routes the request.
+    /// Receives the body, then answers the request. In the meantime no worker and no release is held; a new release
+    /// may take over and route the request.
     pub(super) async fn receive(
         mut self,
         number: usize,
@@ -37,7 +38,7 @@ impl<A: Application> Exchange<'_, A> {
         if body.size_hint().lower() > limits.max_body {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
-        // What becomes of it is the outcome of receiving it.
+        // The verdict is not needed, because receiving the body returns its error.
         drop(body.limit(limits.max_body, limits.pace));
         let arrived = std::future::poll_fn(|cx| Poll::Ready(body.take_arrived(cx))).await;
         let begun = match arrived {
@@ -61,7 +62,7 @@ impl<A: Application> Exchange<'_, A> {
         self.route_again(parts, body, hints).await
     }
 
-    /// As [`Self::route`], which may lead here.
+    /// Calls [`Self::route`] through a boxed future, which breaks the recursion between the two.
     fn route_again<'a>(
         self,
         parts: Parts,

@@ -12,27 +12,27 @@ use rustix::process::{Resource, getrlimit};
 /// Limits of one queue, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// In memory. What exceeds it goes to a file.
+    /// Maximum in memory. Further bytes go to a file.
     pub(crate) memory: u64,
-    /// In a file. Zero: there is none.
+    /// Maximum in a file. With zero there is none.
     pub(crate) file: u64,
 }
 
-/// Memory and disk space that all queues share.
+/// Memory and disk space shared by all queues.
 #[derive(Debug)]
 pub(crate) struct Spools {
     pub(super) memory: Meter,
     pub(super) disk: Meter,
-    /// Temporary files. Each is an open descriptor, of which connections and workers need the most.
+    /// Temporary files. Each uses a descriptor, which connections and workers need more.
     pub(super) files: Meter,
     directory: PathBuf,
-    /// The first descriptor that no temporary file may have.
+    /// The first descriptor that no temporary file may use.
     ceiling: RawFd,
 }
 
 impl Spools {
-    /// `memory` and `disk`: most bytes of all queues together. Temporary files are created in `directory`. The gauges go to the recorder that is
-    /// installed by now.
+    /// Creates the shared limits: `memory` and `disk` bound the bytes of all queues together. Temporary files are
+    /// created in `directory`. The gauges use the recorder installed by now.
     pub(crate) fn new(memory: u64, disk: u64, directory: PathBuf) -> Self {
         describe_gauge!(
             "hearth_spool_memory_bytes",
@@ -51,13 +51,13 @@ impl Spools {
         }
     }
 
-    /// Keeps the descriptors from `ceiling` on free of temporary files, for what the process needs them for.
+    /// Reserves the descriptors from `ceiling` on for other uses.
     #[must_use]
     pub(crate) fn below(self, ceiling: Option<RawFd>) -> Self {
         Self { ceiling: ceiling.unwrap_or(RawFd::MAX), ..self }
     }
 
-    /// A temporary file without a name. Blocks.
+    /// Creates a temporary file without a name. Blocks.
     pub(super) fn file(&self) -> io::Result<File> {
         let file = tempfile::tempfile_in(&self.directory)?;
         if file.as_raw_fd() >= self.ceiling {
@@ -77,7 +77,7 @@ impl Spools {
     }
 }
 
-/// A quarter of the descriptors that this process may have.
+/// Returns a quarter of the process's descriptor limit.
 fn most_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }
@@ -90,7 +90,7 @@ pub(super) struct Meter {
     gauge: Gauge,
 }
 
-// Relaxed throughout: the numbers guard no other memory.
+// Relaxed ordering is enough: the numbers guard no other memory.
 impl Meter {
     fn new(limit: u64, gauge: Gauge) -> Self {
         Self { used: AtomicU64::new(0), limit, gauge }
@@ -100,7 +100,7 @@ impl Meter {
         self.used.load(Ordering::Relaxed) < self.limit
     }
 
-    /// Counts bytes, unless the limit would be exceeded.
+    /// Adds bytes, unless the limit would be exceeded.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|used| *used <= self.limit)
@@ -111,7 +111,7 @@ impl Meter {
         taken.is_ok()
     }
 
-    /// Counts bytes that are there already.
+    /// Adds bytes that exist already.
     pub(super) fn add(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         self.gauge.increment(as_gauge(bytes));

@@ -1,10 +1,11 @@
-//! Pieces of bytes in order. Small ones are copied together: each would otherwise keep the larger buffer alive that it was read into.
+//! Pieces of bytes in order. Small ones are copied together, because each would otherwise keep its larger read buffer
+//! alive.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Pieces of fewer bytes are copied.
+/// Pieces below this size are copied.
 const SMALL: usize = 4 << 10;
 /// Copied bytes become one piece at this size.
 const JOINED: usize = 16 << 10;
@@ -13,7 +14,7 @@ const JOINED: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     queue: VecDeque<Bytes>,
-    /// The last bytes, of small pieces.
+    /// The last bytes, from small pieces.
     joined: BytesMut,
     bytes: u64,
 }
@@ -40,7 +41,7 @@ impl Pieces {
         }
     }
 
-    /// Takes the first piece away.
+    /// Removes the first piece.
     pub(super) fn pop(&mut self) -> Option<Bytes> {
         if self.queue.is_empty() {
             self.seal();
@@ -50,14 +51,14 @@ impl Pieces {
         Some(piece)
     }
 
-    /// Takes all pieces away.
+    /// Removes all pieces.
     pub(super) fn take(&mut self) -> Vec<Bytes> {
         self.seal();
         self.bytes = 0;
         std::mem::take(&mut self.queue).into()
     }
 
-    /// Puts pieces before all others.
+    /// Inserts pieces before all others.
     pub(super) fn put_back(&mut self, pieces: Vec<Bytes>) {
         for piece in pieces.into_iter().rev() {
             self.bytes += piece.len() as u64;

@@ -1,4 +1,4 @@
-//! Byte queues: order, limits, the file, and a disk that is full.
+//! Tests byte queues: order, limits, the file, and a full disk.
 
 use std::future::poll_fn;
 use std::task::Waker;
@@ -11,12 +11,12 @@ fn spools(memory: u64, disk: u64) -> Arc<Spools> {
     Arc::new(Spools::new(memory, disk, std::env::temp_dir()))
 }
 
-/// Bytes whose order shows: each pair is its own number.
+/// Returns bytes whose order is visible: each pair is its own number.
 fn pattern(from: usize, length: usize) -> Bytes {
     (from..from + length).map(|at| (at % 251).to_le_bytes()[0]).collect()
 }
 
-/// Appends up to `most` bytes in pieces of `size`; returns how many found room.
+/// Appends up to `most` bytes in pieces of `size`; returns how many had room.
 async fn fill(spool: &mut Spool, size: usize, most: usize) -> usize {
     let mut done = 0;
     while done < most {
@@ -108,7 +108,7 @@ async fn all_queues_together_stay_within_the_shared_limits() {
         queues.push(spool);
     }
     assert!(spools.disk.used() <= 2 * MIB);
-    // Five queues are full when the memory is; of each other one a small batch is in memory, and a piece.
+    // Five queues fill the memory; each other one has a small batch and a piece in memory.
     let most = MIB + 5 * 2 * BATCH as u64 + 40 * 2 * (CROWDED_BATCH + 16_000) as u64;
     assert!(spools.memory.used() <= most, "{}", spools.memory.used());
     for mut spool in queues {

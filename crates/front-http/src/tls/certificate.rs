@@ -1,7 +1,7 @@
-//! One certificate with its chain, its key and, where there is one, the word of its authority that it still holds.
+//! One certificate with its chain, its key and, if there is one, its OCSP response.
 //!
 //! Invariants
-//! - Certificate and key fit, or there is no [`Certificate`].
+//! - A [`Certificate`] exists only if certificate and key match.
 
 use std::ffi::OsString;
 use std::io;
@@ -19,7 +19,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::options::TlsFiles;
 use crate::tls::stapled;
 
-/// Why TLS cannot be spoken. Each names the file to look at.
+/// Reasons why a certificate cannot be used. Each names the file concerned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -28,25 +28,25 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         cause: io::Error,
     },
-    /// A file is no PEM.
+    /// A file is not PEM.
     #[error("{} is not valid PEM: {what}", path.display())]
     NotPem {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// A file holds no certificate.
+    /// A file contains no certificate.
     #[error("{} holds no certificate", path.display())]
     NoCertificate {
         /// The file.
         path: PathBuf,
     },
-    /// A file holds no private key.
+    /// A file contains no private key.
     #[error("{} holds no private key", path.display())]
     NoKey {
         /// The file.
@@ -58,24 +58,24 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
-    /// Certificate and key cannot be used, or not together.
+    /// Certificate and key cannot be used, or do not match.
     #[error("the certificate in {} cannot be used with the key in {}", certificate.display(), key.display())]
     Unusable {
         /// The certificate's file.
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What rustls said.
+        /// The error of rustls.
         #[source]
         cause: rustls::Error,
     },
 }
 
-/// A certificate that can be shown. Cheap to clone.
+/// A certificate to present to clients. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
-    /// The same with an OCSP response, and until when that is to be shown.
+    /// The certificate with an OCSP response, and when that expires.
     stapled: Option<(Arc<CertifiedKey>, Option<SystemTime>)>,
     names: Arc<[String]>,
     not_before: SystemTime,
@@ -83,8 +83,8 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads the files, and what the authority says of it from the file beside it ([`TlsFiles::stapled`]). What is of no use there is
-    /// logged and left out: a certificate without it is as good.
+    /// Reads the files, and an OCSP response from the file beside the certificate ([`TlsFiles::stapled`]). An
+    /// unusable OCSP response is logged and ignored, because a certificate is valid without it.
     pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         let mut read = Self::from_pem(&bytes(&files.certificate)?, &bytes(&files.key)?, files)?;
         let path = files.stapled();
@@ -103,7 +103,7 @@ impl Certificate {
         Ok(read)
     }
 
-    /// From texts that were read already. `files` are the names that errors give them.
+    /// Parses texts that have already been read; `files` names them in errors.
     pub fn from_pem(certificate: &[u8], key: &[u8], files: &TlsFiles) -> Result<Self, TlsError> {
         let chain = chain(certificate, &files.certificate)?;
         let key = private_key(key, &files.key)?;
@@ -141,7 +141,7 @@ impl Certificate {
         self.stapled = Some((Arc::new(key), until));
     }
 
-    /// What a client is shown at `now`: an OCSP response that is out of date makes it refuse the connection.
+    /// Returns what to present at `now`, because a client rejects an expired OCSP response.
     pub(super) fn key(&self, now: SystemTime) -> &Arc<CertifiedKey> {
         match &self.stapled {
             Some((key, until)) if until.is_none_or(|until| now < until) => key,
@@ -149,8 +149,8 @@ impl Certificate {
         }
     }
 
-    /// One to answer a challenge with (RFC 8737). What it says is the authority's business: it has a critical extension that nobody else knows,
-    /// so that it is not looked at as others are.
+    /// Creates the certificate that answers a challenge (RFC 8737). It is not inspected as others are, because its
+    /// critical extension is known only to the authority.
     pub fn for_challenge(
         certificate: &[u8],
         key: &[u8],
@@ -174,32 +174,32 @@ impl Certificate {
         })
     }
 
-    /// The names and addresses it is for (RFC 5280, section 4.2.1.6), lower case; `*.example.com` among them.
+    /// Returns its names and addresses (RFC 5280, section 4.2.1.6) in lower case, including `*.example.com`.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// From when on it holds.
+    /// Returns the start of its validity.
     pub fn not_before(&self) -> SystemTime {
         self.not_before
     }
 
-    /// Until when.
+    /// Returns the end of its validity.
     pub fn not_after(&self) -> SystemTime {
         self.not_after
     }
 
-    /// An OCSP response goes with it now.
+    /// Returns whether an OCSP response is presented with it now.
     pub fn is_stapled(&self) -> bool {
         self.key(SystemTime::now()).ocsp.is_some()
     }
 
-    /// It names exactly this.
+    /// Returns whether it contains exactly this name.
     pub(super) fn is_for(&self, name: &str) -> bool {
         self.names.iter().any(|known| known == name)
     }
 
-    /// A wildcard of it stands for this: for one label, the first (RFC 9525, section 6.3).
+    /// Returns whether a wildcard of it matches this name: for one label, the first (RFC 9525, section 6.3).
     pub(super) fn covers(&self, name: &str) -> bool {
         let Some((_, parent)) = name.split_once('.') else { return false };
         self.names.iter().any(|known| known.strip_prefix("*.") == Some(parent))
@@ -207,7 +207,7 @@ impl Certificate {
 }
 
 impl TlsFiles {
-    /// Where an OCSP response (DER) for the certificate is looked for: beside it, with `.ocsp` behind the whole name.
+    /// Returns the path of the certificate's OCSP response (DER): the certificate's path with `.ocsp` appended.
     pub fn stapled(&self) -> PathBuf {
         let mut name = OsString::from(&self.certificate);
         name.push(".ocsp");
@@ -227,7 +227,7 @@ fn name_of(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// Seconds since 1970; those before it are 1970, when no certificate held.
+/// Converts seconds since 1970; negative ones become 1970, before any certificate was valid.
 fn moment(seconds: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
@@ -243,7 +243,7 @@ fn chain(text: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsEr
 }
 
 fn private_key(text: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    // PKCS #8 (RFC 5958, section 3) and RFC 1421 say so, each in its way.
+    // PKCS #8 (RFC 5958, section 3) and RFC 1421 mark encrypted keys in different ways.
     let marks: [&[u8]; 2] = [b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED"];
     let holds = |mark: &[u8]| text.windows(mark.len()).any(|part| part == mark);
     PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {

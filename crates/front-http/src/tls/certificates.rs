@@ -1,10 +1,11 @@
-//! The certificates that a front has, and which of them a client is shown. They change while it serves.
+//! The certificates of a front and their selection per client. They can change while the front serves.
 //!
 //! Invariants
-//! - A client is shown the certificate that has its name, else one whose wildcard covers it, else the first; of several that fit, the first whose
-//!   key it can verify.
-//! - The certificate of a challenge is shown to nobody but the authority that asks for it (RFC 8737), and such a connection never carries a request.
-//! - A handshake sees all certificates of one moment: never some of before and some of after a change.
+//! - A client gets the certificate with its server name, otherwise one with a matching wildcard, otherwise the first.
+//!   Of several that match, it gets the first whose key it can verify.
+//! - The certificate of a challenge is presented only to the authority that asks for it (RFC 8737), and such a
+//!   connection never carries a request.
+//! - A handshake sees the certificates of one moment: never some from before and some from after a change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,25 +20,26 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::tls::{ACME, Certificate};
 
-/// Where certificates come from, the most wanted first: a client that names nobody is shown the first of the first.
+/// The sources of certificates in order of priority. A client without a server name gets the first certificate of the
+/// first source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// Files that somebody has put there.
+    /// Files of the operator.
     Files,
-    /// An authority that was asked for them.
+    /// A certificate authority on the network.
     Authority,
-    /// This machine's own authority, for development.
+    /// Hearth's local authority, for development.
     Local,
 }
 
-/// The certificates of a front, and its answers to authorities that ask whether a name is ours. All clones are the same.
+/// The certificates of a front, and its answers to authorities' challenges. Clones share the same state.
 #[derive(Clone)]
 pub struct Certificates {
     shelf: Arc<Shelf>,
     acceptor: TlsAcceptor,
 }
 
-/// Makes a certificate for a name, or does not.
+/// A function that creates a certificate for a name, or returns `None`.
 type Make = dyn Fn(&str) -> Option<Certificate> + Send + Sync;
 
 struct Maker(Box<Make>);
@@ -48,18 +50,18 @@ impl fmt::Debug for Maker {
     }
 }
 
-/// As many names are remembered that certificates were made for; whoever asks for more is shown another.
+/// Maximum number of created certificates kept; further names get another certificate.
 const MADE: usize = 100;
 
 #[derive(Debug, Default)]
 struct Shelf {
     shown: RwLock<BTreeMap<Place, Vec<Certificate>>>,
-    /// By name: what TLS-ALPN-01 is answered with.
+    /// Certificates that answer TLS-ALPN-01, by name.
     challenges: RwLock<HashMap<String, Certificate>>,
-    /// For names that none of those is for: one made for each that is asked for.
+    /// Creates certificates for names that no other certificate matches.
     maker: RwLock<Option<Maker>>,
     made: Mutex<HashMap<String, Certificate>>,
-    /// By token: what HTTP-01 is answered with (RFC 8555, section 8.3).
+    /// Answers to HTTP-01 by token (RFC 8555, section 8.3).
     answers: RwLock<HashMap<String, String>>,
 }
 
@@ -76,7 +78,7 @@ impl Default for Certificates {
 }
 
 impl Certificates {
-    /// None yet: until there is one every handshake fails, and says so.
+    /// Creates an empty set. Every handshake fails with a message until there is a certificate.
     pub fn new() -> Self {
         let shelf = Arc::new(Shelf::default());
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -84,25 +86,25 @@ impl Certificates {
             .expect("ring has what TLS 1.2 and 1.3 need")
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&shelf) as Arc<dyn ResolvesServerCert>);
-        // The server's order counts: who offers more than `acme-tls/1` speaks HTTP.
+        // The server's order decides: a client that offers more than `acme-tls/1` uses HTTP.
         config.alpn_protocols = [&b"h2"[..], b"http/1.1", ACME].map(<[u8]>::to_vec).to_vec();
         Self { shelf, acceptor: TlsAcceptor::from(Arc::new(config)) }
     }
 
-    /// Has these in the place of those that came from there before. Connections that are open keep theirs.
+    /// Replaces the certificates of one source. Open connections keep theirs.
     pub fn show(&self, place: Place, certificates: Vec<Certificate>) {
         let mut shown = self.shelf.shown.write().unwrap_or_else(PoisonError::into_inner);
         shown.insert(place, certificates);
     }
 
-    /// Has certificates made for names that none of those that are shown is for, in the middle of the handshake: for development. At most
-    /// 100 names.
+    /// Sets a function that creates certificates during the handshake for names that no other certificate matches, at
+    /// most 100. For development.
     pub fn make(&self, maker: impl Fn(&str) -> Option<Certificate> + Send + Sync + 'static) {
         let mut current = self.shelf.maker.write().unwrap_or_else(PoisonError::into_inner);
         *current = Some(Maker(Box::new(maker)));
     }
 
-    /// All that are shown, the first first.
+    /// Returns all certificates in order of priority.
     pub fn shown(&self) -> Vec<(Place, Certificate)> {
         let shown = self.shelf.shown.read().unwrap_or_else(PoisonError::into_inner);
         let each = shown.iter().flat_map(|(place, of)| of.iter().map(|one| (*place, one.clone())));
@@ -121,7 +123,7 @@ impl Certificates {
         challenges.insert(name.to_ascii_lowercase(), with);
     }
 
-    /// No authority has a question any more.
+    /// Removes all answers to challenges.
     pub fn forget(&self) {
         self.shelf.answers.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.shelf.challenges.write().unwrap_or_else(PoisonError::into_inner).clear();
@@ -131,7 +133,7 @@ impl Certificates {
         &self.acceptor
     }
 
-    /// What a request for this path is answered with, if it is an authority's.
+    /// Returns the answer for this path, if it is a challenge.
     pub(crate) fn answer_to(&self, path: &str) -> Option<String> {
         let token = path.strip_prefix("/.well-known/acme-challenge/")?;
         self.shelf.answers.read().unwrap_or_else(PoisonError::into_inner).get(token).cloned()
@@ -177,13 +179,13 @@ impl ResolvesServerCert for Shelf {
     }
 }
 
-/// What a client is shown that has said this name and can verify what `verifies` says.
+/// Selects the certificate for a client with this server name and the signature schemes of `verifies`.
 fn choose<'a>(
     all: &(impl Iterator<Item = &'a Certificate> + Clone),
     name: Option<&str>,
     verifies: impl Fn(&Certificate) -> bool,
 ) -> Option<&'a Certificate> {
-    // Where none fits the alert says more than a certificate for somebody else: so with what it can verify, as far as it goes.
+    // If no key can be verified, the alert explains more than another certificate, so the name alone decides.
     let named = |fits: fn(&Certificate, &str) -> bool| {
         let name = name?;
         let mut fitting = all.clone().filter(|certificate| fits(certificate, name));

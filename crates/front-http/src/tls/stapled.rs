@@ -1,29 +1,29 @@
-//! What is to be known of an OCSP response before it is stapled (RFC 6960, section 4.2.1): that it is one, and that it is not out of date. A
-//! client believes its signature, or does not.
+//! Checks an OCSP response before it is stapled (RFC 6960, section 4.2.1): that it is one, and that it has not
+//! expired. Only the client verifies its signature.
 
 use std::time::{Duration, SystemTime};
 
-/// Why a response is not stapled.
+/// Reasons why a response is not stapled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unfit {
-    /// It is something else.
+    /// The file is not an OCSP response.
     #[error("it is no OCSP response in DER")]
     Malformed,
-    /// The authority could not say anything.
+    /// The responder reported an error.
     #[error("it says that the responder had no answer (status {0})")]
     NoAnswer(u8),
-    /// A client would refuse the connection.
+    /// The response has expired; a client would reject the connection.
     #[error("it is out of date: fetch a new one")]
     OutOfDate,
 }
 
-/// Until when clients may be shown it, if it says that. Errs on what none should be shown at `now`.
+/// Returns when the response expires, if it states that; an error if it must not be presented at `now`.
 pub(super) fn look(response: &[u8], now: SystemTime) -> Result<Option<SystemTime>, Unfit> {
     let next = next_update(response)?;
     if next.is_some_and(|next| next <= now) { Err(Unfit::OutOfDate) } else { Ok(next) }
 }
 
-/// `nextUpdate` of its first single response, which is that of the certificate it was asked about.
+/// Returns `nextUpdate` of the first single response, which is that of the requested certificate.
 fn next_update(response: &[u8]) -> Result<Option<SystemTime>, Unfit> {
     let malformed = Unfit::Malformed;
     let mut outer = Reader(Reader(response).of(SEQUENCE).ok_or(malformed)?);
@@ -33,7 +33,7 @@ fn next_update(response: &[u8]) -> Result<Option<SystemTime>, Unfit> {
         _ => return Err(malformed),
     }
     let mut walk = || {
-        // responseBytes [0] { SEQUENCE { type, OCTET STRING } } holds a BasicOCSPResponse, and that ResponseData.
+        // responseBytes [0] { SEQUENCE { type, OCTET STRING } } contains a BasicOCSPResponse, and that ResponseData.
         let mut bytes = Reader(Reader(outer.of(context(0))?).of(SEQUENCE)?);
         bytes.of(OBJECT_IDENTIFIER)?;
         let mut data = Reader(Reader(Reader(bytes.of(OCTET_STRING)?).of(SEQUENCE)?).of(SEQUENCE)?);
@@ -58,16 +58,16 @@ const OBJECT_IDENTIFIER: u8 = 0x06;
 const OCTET_STRING: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
 
-/// The tag `[number]` of something that has parts.
+/// Returns the constructed context-specific tag `[number]`.
 const fn context(number: u8) -> u8 {
     0xa0 | number
 }
 
-/// DER elements one after another (X.690, section 8.1).
+/// Reads consecutive DER elements (X.690, section 8.1).
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The content of the next element, if it has this tag; else it stays.
+    /// Returns the content of the next element if it has this tag; otherwise the element stays.
     fn of(&mut self, tag: u8) -> Option<&'a [u8]> {
         (self.0.first() == Some(&tag)).then(|| self.any()).flatten()
     }
@@ -76,12 +76,12 @@ impl<'a> Reader<'a> {
         self.of(tag);
     }
 
-    /// The content of the next element.
+    /// Returns the content of the next element.
     fn any(&mut self) -> Option<&'a [u8]> {
         let (&first, mut rest) = self.0.get(1..)?.split_first()?;
         let length = match first {
             0..=0x7f => usize::from(first),
-            // No response has more than 2^32 bytes; one without a length is not DER.
+            // No response has more than 2^32 bytes; an indefinite length is not DER.
             0x81..=0x84 => {
                 let (bytes, behind) = rest.split_at_checked(usize::from(first & 0x7f))?;
                 rest = behind;
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `YYYYMMDDHHMMSSZ`, as RFC 5280 (section 4.1.2.5.2) has it.
+/// Parses `YYYYMMDDHHMMSSZ`, as required by RFC 5280 (section 4.1.2.5.2).
 fn generalized(text: &[u8]) -> Option<SystemTime> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     if text.len() != 14 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -124,7 +124,7 @@ mod tests {
         [&[tag, 0x82], &length[..], content].concat()
     }
 
-    /// As `openssl ocsp -respout` writes it, but for what nobody reads here.
+    /// Builds a response like `openssl ocsp -respout`, without the parts that are not read here.
     fn response(status: u8, next_update: Option<&str>) -> Vec<u8> {
         let time = |text: &str| element(GENERALIZED_TIME, text.as_bytes());
         let next = next_update.map(|text| element(context(0), &time(text))).unwrap_or_default();

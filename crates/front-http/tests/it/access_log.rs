@@ -1,11 +1,11 @@
-//! The access log's file, when somebody renames it.
+//! Tests the rotation of the access log file.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{LONG, Server};
 
-/// Waits until the file has that many lines, each of them whole.
+/// Waits until the file has that many complete lines.
 async fn lines_of(path: &Path, count: usize) -> Vec<String> {
     let all = async {
         loop {
@@ -37,12 +37,12 @@ async fn an_access_log_that_was_renamed_is_opened_anew_when_that_is_asked_for() 
     std::fs::rename(at("logs/a.log"), at("logs/a.log.1")).unwrap();
     server.get("/2").await;
     lines_of(&at("logs/a.log.1"), 2).await;
-    // Without a request, too: who rotates may look whether it is there.
+    // It also reopens without a request, because log rotation may check that the file exists.
     log.reopen();
     lines_of(&at("logs/a.log"), 0).await;
     server.get("/3").await;
     assert!(lines_of(&at("logs/a.log"), 1).await[0].contains(" /3 "));
-    // Where it cannot be opened, the file that was there goes on.
+    // If it cannot be reopened, the old file is still used.
     std::fs::rename(at("logs"), at("away")).unwrap();
     log.reopen();
     server.get("/4").await;
@@ -52,7 +52,7 @@ async fn an_access_log_that_was_renamed_is_opened_anew_when_that_is_asked_for() 
     server.get("/5").await;
     assert!(lines_of(&at("logs/a.log"), 1).await[0].contains(" /5 "));
     assert_eq!(lines_of(&at("away/a.log.1"), 2).await.len(), 2);
-    // Whoever may ask for it does not hold up the end.
+    // An existing handle does not delay the end.
     server.begin_stop();
     server.ended().await;
     log.reopen();

@@ -1,4 +1,4 @@
-//! What HTTP asks of an answer, and the front's own pages.
+//! Tests the HTTP requirements of responses, and the front's own pages.
 
 use crate::support::Server;
 

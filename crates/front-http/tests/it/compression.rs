@@ -1,4 +1,4 @@
-//! Compression of what PHP answers.
+//! Tests the compression of PHP's responses.
 
 use async_compression::tokio::write::{BrotliDecoder, GzipDecoder, ZstdDecoder};
 use tokio::io::AsyncWriteExt;

@@ -1,4 +1,5 @@
-//! Places: who gets one when all are taken, and whose connection is closed for it.
+//! Tests the connection limit: which clients get a place when all are taken, and which connections are closed for
+//! them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use crate::support::{App, Client, LONG, Server, eventually, until};
 
 const GET: &str = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
 
-/// A client that has been answered and keeps its connection.
+/// Returns a client that has received a response and keeps its connection.
 async fn idle(server: &Server) -> Client<TcpStream> {
     let mut client = server.connect().await;
     client.send(GET).await;
@@ -31,7 +32,7 @@ async fn idle(server: &Server) -> Client<TcpStream> {
 async fn the_longest_idle_connection_is_closed_for_a_client_that_waits() {
     let server = Server::with(|options, _| options.max_connections = 3).await;
     let mut first = idle(&server).await;
-    // The clock that idle connections are told apart by steps every few milliseconds.
+    // The clock that orders idle connections advances every few milliseconds.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let mut second = idle(&server).await;
     let mut third = idle(&server).await;
@@ -71,7 +72,7 @@ async fn a_connection_with_a_request_under_way_is_never_closed_for_another() {
     assert_eq!(server.app.called.load(Ordering::SeqCst), 2, "it waits in the kernel's queue");
     server.app.release.notify_one();
     assert_eq!(held.reply().await.text(), "held");
-    // Now it is idle, and makes room.
+    // It is idle now, so it makes room.
     assert_eq!(third.reply().await.text(), "app /b");
     assert_eq!(held.rest().await, b"");
     drop(busy);
@@ -113,7 +114,7 @@ async fn a_tls_handshake_that_does_not_go_on_does_not_keep_others_out() {
         options.listen[0].tls = true;
     })
     .await;
-    // The type and the length of a record that never comes.
+    // Type and length of a record that never arrives.
     let mut stuck = Vec::new();
     for _ in 0..2 {
         let mut client = server.connect().await;
@@ -149,7 +150,7 @@ async fn an_idle_http_2_connection_goes_away_in_order_and_one_with_a_stream_stay
     assert_eq!(held.status(), 200);
 }
 
-/// A client that a balancer says is at an address.
+/// Returns a client whose address is stated by a balancer.
 async fn from(server: &Server, address: &str) -> Client<TcpStream> {
     let mut client = server.connect().await;
     let family = if address.contains(':') { "TCP6" } else { "TCP4" };
@@ -167,7 +168,7 @@ async fn behind_a_balancer(share: usize, trusted: &str) -> Server {
     .await
 }
 
-/// Has an address take connections with requests that take for ever, as many as it gets.
+/// Opens connections with endless requests from these addresses, as many as possible.
 async fn hog(server: &Server, addresses: &[&str]) -> Vec<Client<TcpStream>> {
     let mut clients = Vec::new();
     for number in 0..64 {
@@ -240,7 +241,7 @@ async fn an_address_above_its_share_gets_further_connections_in_place_of_its_own
     }
     assert_eq!(server.limited(ClientLimit::Share), 0);
     assert!(server.limited(ClientLimit::Idle) >= 15);
-    // The others were idle for longer, and within their share.
+    // The others were idle for longer, but within their share.
     for client in &mut others {
         client.send(GET).await;
         assert_eq!(client.reply().await.status, 200);
@@ -265,7 +266,7 @@ async fn files_are_not_sent_with_descriptors_that_the_server_needs_itself() {
     assert_eq!(server.app.called.load(Ordering::SeqCst), 1);
 }
 
-/// Keeps what it is given.
+/// Stores what it receives.
 #[derive(Debug, Default)]
 struct Keeps(Mutex<Vec<Adopted>>);
 

@@ -1,4 +1,4 @@
-//! Static files, and what must never be one.
+//! Tests static files, and what must never be served as one.
 
 use std::path::Path;
 

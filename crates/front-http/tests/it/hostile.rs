@@ -1,4 +1,4 @@
-//! Heads that try to be read in two ways: `hostile_heads.txt` says what each gets, byte for byte.
+//! Tests ambiguous heads: `hostile_heads.txt` contains the response to each, byte for byte.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{Client, Server};
 
-/// A request of its own behind each case: it must be answered if the connection goes on, and never otherwise.
+/// A further request after each case: it must be answered if and only if the connection stays open.
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: next.example\r\n\r\n";
 
 struct Case<'t> {
@@ -39,7 +39,7 @@ fn cases(table: &str) -> Vec<Case<'_>> {
         .collect()
 }
 
-/// The bytes of `\r`, `\n`, `\t`, `\0`, `\\` and `\xNN`.
+/// Decodes `\r`, `\n`, `\t`, `\0`, `\\` and `\xNN`.
 fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut bytes = text.bytes();
@@ -64,7 +64,7 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// The status of each answer in what came over a connection, by its status line.
+/// Returns the status of each response on a connection, by its status line.
 fn statuses(bytes: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(bytes);
     text.split("HTTP/1.").skip(1).map(|answer| answer.get(2..5).unwrap().parse().unwrap()).collect()
@@ -80,7 +80,7 @@ async fn each_head_of_the_table_gets_its_status_and_ends_the_connection_or_not()
         let called = server.app.called.load(Ordering::SeqCst);
         let mut client = Client::new(TcpStream::connect(server.address()).await.unwrap());
         client.send([&unescape(case.request), NEXT.as_bytes()].concat()).await;
-        // The last request of a connection that goes on.
+        // The last request of a connection that stays open.
         let closing = NEXT.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
         client.send_if_taken(closing).await;
         let found = statuses(&client.rest().await);

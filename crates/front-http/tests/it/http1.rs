@@ -1,4 +1,4 @@
-//! HTTP/1.1 on the wire.
+//! Tests HTTP/1.1 connections.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -105,7 +105,7 @@ async fn expect_100_continue_is_answered_when_the_body_is_read() {
     assert_eq!(client.head().await.status, 100);
     client.send("hello").await;
     assert_eq!(client.reply().await.text(), "5 bytes");
-    // A body that is passed on as it arrives is not asked for if nothing reads it.
+    // A body that is passed on as it arrives is not requested if nothing reads it.
     let server =
         Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
     let mut client = server.connect().await;
@@ -119,7 +119,7 @@ async fn a_client_that_goes_away_ends_its_request() {
     let mut client = server.connect().await;
     client.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n").await;
     until(&server.app.called, 1).await;
-    // One that only closes its sending side does that with its request.
+    // A client that only closes its sending side does that together with its request.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(server.app.abandoned.load(Ordering::SeqCst), 0);
     drop(client);
@@ -256,7 +256,7 @@ async fn an_idle_connection_is_closed_after_the_keep_alive_timeout() {
     })
     .await;
     let mut client = server.connect().await;
-    // In all longer than the limit, each pause far below it.
+    // The total exceeds the limit, but each pause is far below it.
     for _ in 0..4 {
         client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
         assert_eq!(client.reply().await.status, 200);
@@ -300,7 +300,7 @@ async fn a_unix_socket_serves_as_a_trusted_neighbour() {
     assert!(!path.exists());
 }
 
-/// hyper writes the date that it caches behind all other fields, and its cache does not follow a clock that is set back.
+/// hyper adds its cached date after all other fields, and its cache does not follow a clock that is set back.
 #[tokio::test]
 async fn an_answer_has_one_date_and_it_is_not_of_hypers_cache() {
     let server = Server::start().await;

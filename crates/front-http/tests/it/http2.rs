@@ -1,4 +1,4 @@
-//! HTTP/2, by prior knowledge; TLS has its own tests.
+//! Tests HTTP/2 by prior knowledge; TLS has its own tests.
 
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
@@ -205,10 +205,11 @@ async fn a_cut_or_short_answer_resets_its_stream() {
 async fn a_client_that_resets_in_a_rush_loses_its_connection() {
     let server = Server::start().await;
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    // SETTINGS, empty.
+    // An empty SETTINGS frame.
     bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
     for stream in (1_u32..600).step_by(2) {
-        // HEADERS with END_HEADERS and END_STREAM: GET http://a/ in HPACK's static table, then RST_STREAM with CANCEL.
+        // HEADERS with END_HEADERS and END_STREAM: GET http://a/ in HPACK's static table, then RST_STREAM with
+        // CANCEL.
         bytes.extend([0, 0, 6, 1, 0x05]);
         bytes.extend(stream.to_be_bytes());
         bytes.extend([0x82, 0x86, 0x84, 0x01, 0x01, b'a']);

@@ -1,4 +1,4 @@
-//! Limits and time-outs: what a client may send, and how long it may take.
+//! Tests limits and time-outs for what clients send.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -42,7 +42,7 @@ async fn a_body_that_pauses_for_too_long_is_answered_with_408() {
 
 #[tokio::test]
 async fn a_slow_body_that_keeps_coming_is_taken() {
-    // In all longer than the limit, each pause far below it.
+    // The total exceeds the limit, but each pause is far below it.
     let server = Server::with(|options, _| options.body_timeout = Duration::from_secs(3)).await;
     let mut client = server.connect().await;
     client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n").await;
@@ -61,7 +61,7 @@ async fn a_body_that_breaks_off_does_not_look_complete() {
     client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234").await;
     until(&server.app.read, 5).await;
     drop(client);
-    // The next request shows that the front has lived on.
+    // The next request shows that the front still runs.
     assert_eq!(server.get("/a").await.status, 200);
 }
 
@@ -90,7 +90,7 @@ async fn a_client_that_drips_its_head_is_cut() {
         Server::with(|options, _| options.header_timeout = Duration::from_millis(300)).await;
     let mut client = server.connect().await;
     client.send("GET / HTTP/1.1\r\nHost: x\r\n").await;
-    // It would go on for ten seconds, and for ever if each line counted anew.
+    // It would continue for ten seconds, or forever if each line restarted the time-out.
     let mut lines = 0;
     while lines < 200 && client.send_if_taken("X: y\r\n").await {
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,4 +1,4 @@
-//! The front through its public face: real sockets, an application of the tests in PHP's place.
+//! Tests the front through its public API: real sockets, with an application of the tests in PHP's place.
 
 #![expect(
     clippy::unwrap_used,

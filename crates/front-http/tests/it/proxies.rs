@@ -1,4 +1,4 @@
-//! What proxies tell, and whom to believe.
+//! Tests the information from proxies and the rules of trust.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ async fn a_stranger_is_not_believed() {
     assert_ne!(reply.field("x-request-id").as_deref(), Some("from-proxy"));
 }
 
-/// A front that trusts this machine in these fields.
+/// Starts a front that trusts this machine in these fields.
 async fn trusting(names: &[&str]) -> Server {
     Server::with(|options, _| {
         options.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
@@ -30,7 +30,7 @@ async fn trusting(names: &[&str]) -> Server {
     .await
 }
 
-/// With the defaults.
+/// Starts a front with the default trusted fields.
 async fn trusting_by_default() -> Server {
     Server::with(|options, _| options.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()]).await
 }
@@ -82,7 +82,7 @@ async fn by_default_a_proxy_is_believed_about_address_and_scheme_and_its_clients
     assert_eq!((&told["remote"], &told["scheme"]), (&"203.0.113.9:0".into(), &"Https".into()));
     assert_eq!((&told["server_name"], &told["server_port"]), (&"a.example".into(), &443.into()));
     assert_ne!(reply.field("x-request-id").as_deref(), Some("from-proxy"));
-    // PHP's frameworks read these fields by themselves.
+    // PHP frameworks read these fields by themselves.
     assert_eq!(names(&told), ["host", "x-forwarded-for", "x-forwarded-proto", "x-request-id"]);
     let told = server.get_with("/describe", "Forwarded: for=203.0.113.9;proto=https").await.json();
     let remote: SocketAddr = told["remote"].as_str().unwrap().parse().unwrap();
@@ -105,7 +105,7 @@ async fn a_proxy_whose_families_contradict_each_other_gets_400_and_one_that_is_n
             let reply = client.reply().await;
             assert_eq!(reply.status, 400, "{fields}");
             assert!(reply.text().contains("contradict"), "{}", reply.text());
-            // Others' requests come over the same connection of the proxy.
+            // The proxy sends requests of other clients over the same connection.
             client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
             assert_eq!(client.reply().await.status, 200);
         }

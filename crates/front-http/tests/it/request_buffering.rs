@@ -1,4 +1,5 @@
-//! Request bodies that are received before the application gets their request, and the least rate of all bodies.
+//! Tests request bodies that are received before the application gets the request, and the minimum rate of all
+//! bodies.
 
 use std::future::poll_fn;
 use std::num::NonZeroU64;
@@ -21,7 +22,7 @@ const JSON: &str = "Content-Type: application/json\r\n";
 const FORMS: RequestBuffering = RequestBuffering::Forms;
 const ALL: RequestBuffering = RequestBuffering::All;
 
-/// A client that has sent a head and knows that the server waits for the body.
+/// Returns a client that has sent a head and received 100 Continue.
 async fn asked_for_body(server: &Server, method: &str, fields: &str) -> Client<TcpStream> {
     let mut client = server.connect().await;
     client
@@ -81,7 +82,7 @@ async fn a_body_that_breaks_off_never_reaches_the_application() {
         drop(client);
     }
     assert_eq!(server.get("/other").await.status, 200);
-    // A chunk that is none.
+    // An invalid chunk.
     let mut client =
         asked_for_body(&server, "POST", &format!("{FORM}Transfer-Encoding: chunked\r\n")).await;
     client.send("5\r\n01234\r\nxyz\r\n").await;
@@ -112,7 +113,7 @@ async fn a_client_below_the_least_rate_is_answered_with_408() {
         .await;
         let mut client = server.connect().await;
         client.send("PUT /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n").await;
-        // Without the rate this takes 4 hours: no pause comes near the limit.
+        // Without the rate limit this takes 4 hours: no pause comes near the limit.
         let mut drops = 0;
         while drops < 1000 && !client.is_answered_within(Duration::from_millis(15)).await {
             let _taken = client.send_if_taken("x").await;
@@ -164,7 +165,7 @@ async fn a_body_for_which_there_is_no_room_is_answered_with_507_and_small_ones_g
                 large.len()
             ))
             .await;
-        // It may be refused before all of it is sent.
+        // It may be rejected before all of it is sent.
         let _taken = client.send_if_taken(&large).await;
         let reply = client.reply().await;
         assert_eq!((reply.status, reply.field("connection").as_deref()), (status, Some("close")));

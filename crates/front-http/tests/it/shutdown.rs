@@ -1,4 +1,4 @@
-//! Draining: requests in flight are answered, idle connections are closed at once.
+//! Tests draining: requests in progress are answered, idle connections are closed at once.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn an_access_log_that_nobody_reads_does_not_hold_up_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-    // Both ends, so that opening it waits for nobody.
+    // Both ends are opened, so that opening does not block.
     let pipe = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut server = Server::with(|options, _| {
         options.patience = Duration::from_millis(100);
@@ -71,7 +71,7 @@ async fn an_access_log_that_nobody_reads_does_not_hold_up_the_end() {
         });
     })
     .await;
-    // More than a pipe holds.
+    // More than a pipe buffers.
     let mut client = server.connect().await;
     for _ in 0..12 {
         client.send(format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(10_000))).await;
@@ -79,6 +79,6 @@ async fn an_access_log_that_nobody_reads_does_not_hold_up_the_end() {
     }
     server.begin_stop();
     server.ended().await;
-    // The writer's thread gets an error now, and the test can end.
+    // The writer's thread now gets an error, and the test can end.
     drop(pipe);
 }

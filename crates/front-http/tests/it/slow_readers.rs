@@ -1,4 +1,4 @@
-//! Clients that read slowly or not at all: the application is done with their answers all the same, within bounds.
+//! Tests clients that read slowly or not at all: within limits, the application still finishes their responses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::support::{LONG, Server, made, until};
 
 const CHUNK: usize = 16 << 10;
 
-/// An HTTP/2 client that gives no credit for answers until it is told to.
+/// An HTTP/2 client that grants no credit for responses until the test releases it.
 struct WithoutCredit {
     requests: SendRequest<Bytes>,
     read: Arc<Notify>,
@@ -44,7 +44,7 @@ impl WithoutCredit {
         Self { requests, read, _connection: tasks }
     }
 
-    /// The answer's body, of which nothing comes yet.
+    /// Returns the response body, of which no byte arrives yet.
     async fn get(&mut self, path: &str) -> RecvStream {
         let request = Request::get(format!("http://a.example{path}")).body(()).unwrap();
         let (response, _) = self.requests.send_request(request, true).unwrap();

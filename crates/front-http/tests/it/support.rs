@@ -25,22 +25,22 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// No step of a test may take longer.
+/// Time limit of each step of a test.
 pub(crate) const LONG: Duration = Duration::from_secs(10);
 
-/// What stands in PHP's place. What it answers depends on the path.
+/// An application in PHP's place whose response depends on the path.
 #[derive(Clone, Default)]
 pub(crate) struct App {
     pub(crate) called: Arc<AtomicUsize>,
-    /// Calls whose future, or whose answer's body, was dropped before its end.
+    /// Number of calls whose future or response body was dropped before its end.
     pub(crate) abandoned: Arc<AtomicUsize>,
-    /// Chunks of `/endless` and `/made` that were taken.
+    /// Number of chunks of `/endless` and `/made` that were read.
     pub(crate) taken: Arc<AtomicUsize>,
-    /// Bodies of `/made` that were taken to their end.
+    /// Number of bodies of `/made` that were read to their end.
     pub(crate) completed: Arc<AtomicUsize>,
-    /// Bytes of request bodies that were read.
+    /// Number of request body bytes that were read.
     pub(crate) read: Arc<AtomicUsize>,
-    /// `/held` answers when it is told.
+    /// Releases the response of `/held`.
     pub(crate) release: Arc<Notify>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct App {
 #[error("the answer was cut")]
 pub(crate) struct Cut;
 
-/// A body of known length, or one of chunks that come when they come.
+/// A body of known length, or one of chunks that arrive over time.
 pub(crate) enum TestBody {
     Whole(Option<Bytes>),
     Chunks {
@@ -59,7 +59,7 @@ pub(crate) enum TestBody {
         taken: Arc<AtomicUsize>,
         _guard: Guard,
     },
-    /// As fast as it is taken; so many chunks.
+    /// This many chunks, as fast as they are read.
     Made {
         next: usize,
         chunks: usize,
@@ -67,7 +67,7 @@ pub(crate) enum TestBody {
     },
 }
 
-/// A chunk of `/made`.
+/// Returns a chunk of `/made`.
 pub(crate) fn made(number: usize) -> Vec<u8> {
     format!("{number:016}").repeat(1024).into_bytes()
 }
@@ -236,7 +236,7 @@ impl Application for App {
                 chunks: query.parse().unwrap(),
                 app: self.clone(),
             })),
-            // One chunk, and no end.
+            // One chunk without an end.
             "/open" => {
                 guard.armed = false;
                 let (sender, receiver) = mpsc::channel(1);
@@ -261,7 +261,7 @@ impl Application for App {
                 Ok(response)
             }
             "/lengths" => {
-                // STATUS,whole|stream,LENGTH[,LENGTH]: what is said of a body of 5 bytes.
+                // STATUS,whole|stream,LENGTH[,LENGTH]: the announced length of a body of 5 bytes.
                 let mut words = query.split(',');
                 let status = words.next().expect("a status").as_bytes();
                 let mut response = match words.next() {
@@ -322,7 +322,7 @@ impl Application for App {
     }
 }
 
-/// What `/hash` answers to a body that comes with an expected length.
+/// Returns the response of `/hash` to a body with an expected length.
 pub(crate) fn hash_of(expected: Option<u64>, body: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);
@@ -367,12 +367,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// With a front controller and the defaults.
+    /// Starts a front with a front controller and the defaults.
     pub(crate) async fn start() -> Self {
         Self::with(|_, _| {}).await
     }
 
-    /// With options changed; the folder is the document root.
+    /// Starts a front with changed options; the folder is the document root.
     pub(crate) async fn with(change: impl FnOnce(&mut Options, &Path)) -> Self {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("index.php"), "<?php").unwrap();
@@ -415,12 +415,12 @@ impl Server {
         Client::new(TcpStream::connect(self.address()).await.unwrap())
     }
 
-    /// One GET on a connection of its own.
+    /// Sends one GET on its own connection.
     pub(crate) async fn get(&self, path: &str) -> Reply {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n")).await
     }
 
-    /// One GET with further header lines.
+    /// Sends one GET with additional header lines.
     pub(crate) async fn get_with(&self, path: &str, fields: &str) -> Reply {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n\r\n")).await
     }
@@ -431,7 +431,7 @@ impl Server {
         client.reply().await
     }
 
-    /// How often a limit on clients has applied.
+    /// Returns how often a limit on clients has applied.
     pub(crate) fn limited(&self, wanted: ClientLimit) -> u64 {
         let report = self.connections.report();
         report.limited.iter().find(|(limit, _)| *limit == wanted).unwrap().1
@@ -451,7 +451,7 @@ impl Server {
     }
 }
 
-/// Waits until a count gets there.
+/// Waits until a counter reaches a value.
 pub(crate) async fn until(count: &AtomicUsize, wanted: usize) {
     let reached = async {
         while count.load(Ordering::SeqCst) < wanted {
@@ -461,7 +461,7 @@ pub(crate) async fn until(count: &AtomicUsize, wanted: usize) {
     tokio::time::timeout(LONG, reached).await.expect("the count gets there");
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let reached = async {
         while !is_so() {
@@ -471,23 +471,23 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(LONG, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// A client that reads HTTP/1.1 by hand.
+/// A client with a minimal HTTP/1.1 parser.
 pub(crate) struct Client<S> {
     stream: S,
     buffer: Vec<u8>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Status line and fields as they came.
+    /// Status line and fields as received.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
 impl Reply {
-    /// A field's value; several are joined by `|`.
+    /// Returns a field's value; several are joined by `|`.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         let values: Vec<&str> = self
             .head
@@ -519,12 +519,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.stream.flush().await.unwrap();
     }
 
-    /// Sends what the server takes; it may close meanwhile.
+    /// Sends what the server accepts; the server may close in the meantime.
     pub(crate) async fn send_if_taken(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).await.is_ok()
     }
 
-    /// Whether the server has sent anything, or closed, within this time.
+    /// Returns whether the server has sent anything, or closed, within this time.
     pub(crate) async fn is_answered_within(&mut self, time: Duration) -> bool {
         let read = tokio::time::timeout(time, self.stream.read_buf(&mut self.buffer)).await;
         read.is_ok() || !self.buffer.is_empty()
@@ -542,7 +542,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
             .unwrap_or(0)
     }
 
-    /// The next head, interim ones included.
+    /// Returns the next head, including interim ones.
     pub(crate) async fn head(&mut self) -> Reply {
         let end = loop {
             if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -559,7 +559,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Reply { status, head, body: Vec::new() }
     }
 
-    /// The next answer with its body, as to a GET.
+    /// Returns the next response with its body, as to a GET.
     pub(crate) async fn reply(&mut self) -> Reply {
         let mut reply = self.head().await;
         if reply.status < 200 || reply.status == 204 || reply.status == 304 {
@@ -581,7 +581,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         reply
     }
 
-    /// The next chunk; `None` for the last.
+    /// Returns the next chunk; `None` for the last.
     pub(crate) async fn chunk(&mut self) -> Option<Vec<u8>> {
         let line = loop {
             if let Some(end) = self.buffer.windows(2).position(|window| window == b"\r\n") {
@@ -598,7 +598,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         (length > 0).then_some(chunk)
     }
 
-    /// Everything until the server closes.
+    /// Returns everything until the server closes.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         while self.fill().await > 0 {}
         std::mem::take(&mut self.buffer)

@@ -1,4 +1,4 @@
-//! TLS: certificates, which of them is shown, what authorities ask, and the way to it from listeners in the clear.
+//! Tests TLS: certificates, their selection, challenges of authorities, and redirects from listeners without TLS.
 
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use crate::http2::Http2;
 use crate::support::{App, Client, Server};
 
-/// The certificate that the tests' server shows (certificates/README.md).
+/// Returns the certificate of the tests' server (certificates/README.md).
 fn files(name: &str) -> TlsFiles {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/certificates");
     TlsFiles {
@@ -48,14 +48,14 @@ async fn server_with(certificates: &Certificates) -> Server {
     .await
 }
 
-/// One of testkit's.
+/// Returns a certificate of testkit.
 fn of(certificate: &testkit::Certificate) -> Certificate {
     let nowhere = files("nowhere");
     Certificate::from_pem(certificate.chain.as_bytes(), certificate.key.as_bytes(), &nowhere)
         .unwrap()
 }
 
-/// What a client that says this name is shown, and what was agreed on.
+/// Returns the certificate presented for this server name, and the negotiated protocol.
 async fn shown(
     server: &Server,
     name: &'static str,
@@ -71,7 +71,7 @@ async fn shown(
     let stapled = shown.stapled();
     if alpn == ["acme-tls/1"] {
         assert_eq!(session.alpn_protocol(), Some(&b"acme-tls/1"[..]));
-        // No request is taken there.
+        // No request is accepted there.
         let _gone = stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
         let mut rest = Vec::new();
         let _gone = stream.read_to_end(&mut rest).await;
@@ -189,7 +189,7 @@ async fn a_client_is_shown_the_certificate_of_the_name_it_says() {
     assert_eq!(other.names(), ["other.example"]);
     let certificates = Certificates::new();
     let server = server_with(&certificates).await;
-    // None yet: the handshake fails, the listener does not.
+    // There is no certificate yet: the handshake fails, the listener stays open.
     shown(&server, "localhost", &["h2"]).await.unwrap_err();
 
     certificates.show(Place::Authority, vec![wild]);
@@ -202,7 +202,7 @@ async fn a_client_is_shown_the_certificate_of_the_name_it_says() {
     let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     let (wild, other) = (der(&ours.origin.chain), der(&ours.other_host.chain));
     let first = CertificateDer::from_pem_file(files("localhost").certificate).unwrap();
-    // `*` stands for one label, and whom nobody knows is shown the first.
+    // `*` matches one label, and an unknown name gets the first.
     assert_eq!(seen, [&first, &other, &wild, &first, &first, &first].map(CertificateDer::clone));
 }
 
@@ -228,7 +228,7 @@ async fn an_ocsp_response_beside_the_certificate_is_stapled() {
     assert!(files.stapled().ends_with("origin.pem.ocsp"));
     let certificates = Certificates::new();
     let server = server_with(&certificates).await;
-    // What is none is left out, and the certificate is shown without.
+    // An invalid response is ignored, and the certificate is presented without it.
     for (response, stapled) in
         [(&include_bytes!("certificates/response.ocsp")[..], true), (b"?", false)]
     {
@@ -277,7 +277,7 @@ async fn a_certificate_is_made_once_for_a_name_that_none_is_for() {
     assert_ne!(shown(&server, "nobody.example", &["h2"]).await.unwrap().0, made);
 }
 
-/// The second listener has TLS, the first sends clients there.
+/// Starts a front whose second listener uses TLS and whose first redirects there.
 async fn redirecting(change: impl FnOnce(&mut Options)) -> (Server, Certificates) {
     let certificates = certificates();
     let server = Server::with(|options, _| {
@@ -305,7 +305,7 @@ async fn a_listener_that_redirects_answers_nothing_but_where_the_same_is_over_tl
         assert_eq!(reply.status, 308);
         assert_eq!(reply.field("location").unwrap(), format!("https://a.example:{port}{path}"));
     }
-    // Nobody's site, and none that can be named.
+    // Hosts that are invalid or cannot be redirected to.
     for host in ["evil.example/@", "", "a b"] {
         let reply = server.ask(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
         assert_eq!((reply.status, reply.field("location")), (400, None), "{host}");

@@ -1,9 +1,10 @@
-//! The emulator at work: sockets, tasks and the clock around the environment.
+//! Runs the emulator: sockets, tasks and the clock around the environment.
 //!
 //! Invariants
-//! - Nothing is decided here: calls go into the environment, its effects go to whoever waits.
+//! - Nothing is decided here: calls are passed to the environment, and its effects to the waiting tasks.
 //! - Every task belongs to [`Emulator::serve`] and ends with it.
-//! - What takes long (the log's lines, looking at memory) happens after the next event has been delivered, so it is in no duration.
+//! - Slow work (writing log lines, measuring memory) happens after the next event has been delivered, so it is in no
+//!   duration.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -36,15 +37,16 @@ use super::report::{self, Facts};
 use super::time::epoch_milliseconds;
 use super::{FunctionError, Options, extensions_api, invocations, runtime_api, web};
 
-/// Connections at once; further ones wait in the system's queue.
+/// Maximum number of connections; further ones wait in the system's queue.
 const CONNECTIONS: usize = 1024;
-/// How long what runs may go on after the drain began: as long as AWS gives an environment with external extensions.
+/// How long invocations may continue after the drain began: as long as AWS gives an environment with external
+/// extensions.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long connections may take to close after that.
 const GRACE: Duration = Duration::from_millis(500);
-/// Lines of the log that wait to be written; when there are more, they are written by whoever has them.
+/// Maximum number of waiting log lines; beyond it, the caller writes them itself.
 const LINES: usize = 256;
-/// Chunks of a streamed answer that wait for a slow caller; then the runtime waits.
+/// Maximum number of chunks of a streamed response that wait for a slow caller; then the runtime waits.
 pub(super) const CHUNKS: usize = 16;
 
 /// A bound emulator.
@@ -56,12 +58,13 @@ pub struct Emulator {
     lines: mpsc::Receiver<Afterwards>,
 }
 
-/// Tells a running emulator what it cannot see over the Runtime API.
+/// Informs a running emulator of what the Runtime API does not show.
 #[derive(Clone, Debug)]
 pub struct Handle(Arc<Shared>);
 
 impl Handle {
-    /// The runtime has ended: what it had been given fails with this error, and what waits waits for another runtime.
+    /// Reports that the runtime has exited: its invocations fail with this error, and waiting ones wait for another
+    /// runtime.
     pub fn exited(&self, error: &FunctionError) {
         self.0.act(|environment, now| environment.exited(now, error));
     }
@@ -110,17 +113,17 @@ impl Emulator {
         Ok(Self { listener, address, shared, lines })
     }
 
-    /// Where it listens, its port known.
+    /// Returns the listening address with its port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// For what the Runtime API does not tell.
+    /// Returns a handle for what the Runtime API does not show.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// Serves until `drain` is cancelled; then what runs may end, and extensions are told.
+    /// Serves until `drain` is cancelled; then invocations in progress may end, and extensions are notified.
     pub async fn serve(self, drain: CancellationToken) {
         let Self { listener, shared, mut lines, .. } = self;
         let mut tasks = JoinSet::new();
@@ -174,33 +177,33 @@ impl Emulator {
             let error = FunctionError::new("Sandbox.Shutdown", "the emulator is shutting down");
             environment.exited(now, &error);
         });
-        // Who still waits is let go; what is being answered goes out.
+        // Waiting callers are dropped; responses in progress are completed.
         shared.state().calls.clear();
         shared.closing.cancel();
         let closed = async { while tasks.join_next().await.is_some() {} };
         drop(tokio::time::timeout(GRACE, closed).await);
         tasks.shutdown().await;
-        // What was written last goes out too; a writer that is behind is not waited for.
+        // The last lines are written too; a slow writer is not awaited.
         if shared.log.try_send(Afterwards::Over).is_ok() {
             while writer.join_next().await.is_some() {}
         }
     }
 }
 
-/// The body of every answer.
+/// The body of every response.
 pub(super) type Body = UnsyncBoxBody<Bytes, BrokenOff>;
 
-/// A streamed answer did not come to its end: the connection says so by breaking off.
+/// The error of an incomplete streamed response: the connection is reset.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the answer broke off")]
 pub(super) struct BrokenOff;
 
-/// A whole body.
+/// Returns a body of known content.
 pub(super) fn whole(body: impl Into<Bytes>) -> Body {
     Full::new(body.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A whole answer.
+/// Returns a complete response.
 pub(super) fn answer(
     status: http::StatusCode,
     media_type: &'static str,
@@ -212,7 +215,7 @@ pub(super) fn answer(
     response
 }
 
-/// What an invocation brings to the runtime.
+/// The event of an invocation for the runtime.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) payload: Bytes,
@@ -222,32 +225,32 @@ pub(super) struct Event {
     pub(super) tenant: Option<HeaderValue>,
 }
 
-/// What a caller hears of its invocation.
+/// The result of an invocation for its caller.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// Posted in one piece.
+    /// The whole response.
     Whole { body: Bytes },
-    /// Comes as it is made; an error says that it broke off.
+    /// A streamed response; an error means that it was aborted.
     Stream { media_type: Option<HeaderValue>, chunks: Chunks },
-    /// There is none.
+    /// An error.
     Failed(FunctionError),
 }
 
-/// A streamed answer, chunk by chunk.
+/// The chunks of a streamed response.
 #[derive(Debug)]
 pub(super) struct Chunks(pub(super) mpsc::Receiver<Chunk>);
 
-/// A part of a streamed answer.
+/// A part of a streamed response.
 #[derive(Debug)]
 pub(super) enum Chunk {
     Data(Bytes),
     Failed(FunctionError),
-    /// All of it has come: without this it broke off.
+    /// The end; without it the response was aborted.
     End,
 }
 
 impl Chunks {
-    /// The next part; `None` after the last.
+    /// Returns the next part; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, FunctionError>> {
         match self.0.recv().await {
             Some(Chunk::Data(data)) => Some(Ok(data)),
@@ -265,7 +268,7 @@ pub(super) struct Ended {
     pub(super) timed_out: bool,
 }
 
-/// An invocation that was taken. Dropped before it began, it never begins.
+/// An accepted invocation. If it is dropped before it began, it never begins.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) id: InvocationId,
@@ -289,7 +292,7 @@ impl Drop for Forget {
     }
 }
 
-/// Why a streamed answer has to stop: cancelled with the reason set.
+/// The reason to abort a streamed response: cancelled with the reason set.
 #[derive(Debug, Default)]
 pub(super) struct Cut {
     pub(super) now: CancellationToken,
@@ -304,7 +307,7 @@ struct Invocation {
     cut: Arc<Cut>,
 }
 
-/// What a waiting call is told.
+/// The result of a waiting call.
 #[derive(Debug)]
 pub(super) enum Told {
     Event { id: InvocationId, event: Event, deadline: u64, again: bool },
@@ -312,7 +315,7 @@ pub(super) enum Told {
     Extension { event: ExtensionEvent, trace_id: Option<HeaderValue>, deadline: u64 },
 }
 
-/// How far the initialization is, for the first `REPORT`.
+/// State of the initialization, for the first `REPORT`.
 #[derive(Clone, Copy, Debug)]
 enum Init {
     Running,
@@ -330,7 +333,7 @@ struct State {
     timer_idles: bool,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: Options,
@@ -338,17 +341,17 @@ pub(super) struct Shared {
     state: Mutex<State>,
     timer: Notify,
     ids: Ids,
-    /// Invocations that nobody waits for.
+    /// Asynchronous invocations, whose callers do not wait.
     pub(super) background: TaskTracker,
-    /// Cancelled when the runtime is: by its first `next`.
+    /// Cancelled when the runtime is ready: by its first `next`.
     ready: CancellationToken,
-    /// Cancelled when connections are to close.
+    /// Cancelled when connections must close.
     closing: CancellationToken,
-    /// To the task that writes the log.
+    /// Sender to the task that writes the log.
     log: mpsc::Sender<Afterwards>,
 }
 
-/// What is done once the event is on its way, by a task of its own.
+/// Work of a separate task after an event was sent.
 #[derive(Debug)]
 enum Afterwards {
     Over,
@@ -361,7 +364,7 @@ impl Shared {
         self.state.lock().expect("no holder panics")
     }
 
-    /// One call into the environment, and what follows from it.
+    /// Calls the environment, and applies the effects.
     pub(super) fn act<T>(&self, call: impl FnOnce(&mut Environment, Instant) -> T) -> T {
         let mut state = self.state();
         let now = Instant::now();
@@ -432,7 +435,7 @@ impl Shared {
                 let invocation = invocation.expect("what fails was taken");
                 match invocation.answer.take() {
                     Some(answer) => drop(answer.send(Answer::Failed(error))),
-                    // An answer is on its way: it breaks off.
+                    // A response in progress is aborted.
                     None => drop(invocation.cut.why.set(error)),
                 }
             }
@@ -471,21 +474,21 @@ impl Shared {
                 if let Some(ended) = ended {
                     let log = self.options.tail.since_start(&id);
                     let timed_out = ending.status == Status::Timeout;
-                    // Nobody has to wait for the end.
+                    // The caller need not wait for the end.
                     drop(ended.send(Ended { log, timed_out }));
                 }
             }
         }
     }
 
-    /// A line of the function's log.
+    /// Writes a line of the function's log.
     fn say(&self, line: &str) {
         (self.options.say)(line);
         self.options.tail.write(line.as_bytes());
         self.options.tail.write(b"\n");
     }
 
-    /// Takes an invocation. `None`: too many wait.
+    /// Accepts an invocation; `None` if too many are waiting.
     pub(super) fn invoke(self: &Arc<Self>, id: InvocationId, event: Event) -> Option<Started> {
         let (answer, answered) = oneshot::channel();
         let (ended, has_ended) = oneshot::channel();
@@ -503,7 +506,7 @@ impl Shared {
         Some(Started { id, answer: answered, ended: has_ended, _forget: forget })
     }
 
-    /// A call that waits: for an event, a restore, or as an extension.
+    /// Waits for an event, a restore, or as an extension.
     pub(super) async fn wait(
         self: &Arc<Self>,
         call: impl FnOnce(&mut Environment, Instant, Ticket) -> Result<(), Refusal>,
@@ -527,12 +530,12 @@ impl Shared {
             self.follow(state, now);
             ticket
         };
-        // Dropped when the connection of the call goes.
+        // Dropped with the connection of the call.
         let mut waiting = Waiting { ticket, told, shared: Arc::clone(self) };
         Ok((&mut waiting.told).await.ok())
     }
 
-    /// Takes the way to the caller of an invocation whose answer begins.
+    /// Takes the sender to the caller of an invocation whose response begins.
     pub(super) fn take_caller(&self, id: &str) -> Option<(oneshot::Sender<Answer>, Arc<Cut>)> {
         let mut state = self.state();
         let invocation = state.invocations.get_mut(id)?;
@@ -540,12 +543,12 @@ impl Shared {
         invocation.answer.take().map(|answer| (answer, cut))
     }
 
-    /// A new name for an invocation.
+    /// Returns a new invocation id.
     pub(super) fn new_id(&self) -> InvocationId {
         self.ids.uuid().into()
     }
 
-    /// A trace id for a request that brings none.
+    /// Returns a trace id for a request without one.
     pub(super) fn new_trace_id(&self) -> String {
         let seconds = epoch_milliseconds(SystemTime::now()) / 1000;
         let (high, low) = self.ids.random();
@@ -553,7 +556,7 @@ impl Shared {
         format!("Root=1-{root};Parent={:016x};Sampled=0", high ^ low)
     }
 
-    /// Ends what has run too long, at its time, until connections are to close.
+    /// Ends invocations that ran too long, until connections must close.
     async fn keep_time(&self) {
         while !self.closing.is_cancelled() {
             let deadline = {
@@ -583,7 +586,7 @@ impl Shared {
         }
         let service = service_fn(|request| Self::respond(Arc::clone(&self), request, remote));
         let mut builder = http1::Builder::new();
-        // Who closes its sending side is gone: a waiting `next` of it must get nothing.
+        // A client that closes its sending side is gone: its waiting `next` must get nothing.
         builder.half_close(false).header_read_timeout(None);
         let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let outcome = tokio::select! {
@@ -621,19 +624,19 @@ impl Shared {
 }
 
 impl State {
-    /// `false`: the call is gone.
+    /// Sends the result of a call; `false` if the call is gone.
     fn tell(&mut self, ticket: Ticket, told: Told) -> bool {
         self.calls.remove(&ticket).is_some_and(|call| call.send(told).is_ok())
     }
 }
 
-/// When the running invocation must have ended, in milliseconds since 1970.
+/// Returns the deadline of a running invocation in milliseconds since 1970.
 fn deadline_of(state: &State, id: &str, now: Instant) -> u64 {
     let left = state.environment.deadline_of(id).map_or(Duration::ZERO, |end| end - now);
     epoch_milliseconds(SystemTime::now() + left)
 }
 
-/// A call that waits, until it is told or gone.
+/// A waiting call, until it gets a result or is gone.
 struct Waiting {
     ticket: Ticket,
     told: oneshot::Receiver<Told>,
@@ -642,7 +645,7 @@ struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Told, and gone before it heard.
+        // The event was sent, but the call was gone before it received it.
         if let Ok(Told::Event { id, again: false, .. }) = self.told.try_recv() {
             self.shared.act(|environment, now| environment.undeliver(now, &id));
             return;
@@ -654,7 +657,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Names that differ from those of every other process and start.
+/// Generates ids that differ from those of every other process and start.
 #[derive(Debug)]
 struct Ids {
     seed: std::hash::RandomState,
@@ -667,7 +670,7 @@ impl Ids {
     }
 
     fn random(&self) -> (u64, u64) {
-        // The standard library seeds its hash maps from the system's randomness; names need no more than to differ.
+        // The standard library seeds its hash maps from the system's randomness, which is enough for unique names.
         let count = self.next.fetch_add(1, Ordering::Relaxed);
         let half = |which: u8| {
             let mut hasher = self.seed.build_hasher();
@@ -678,7 +681,7 @@ impl Ids {
         (half(0), half(1))
     }
 
-    /// A UUID of version 4 (RFC 9562).
+    /// Returns a UUID of version 4 (RFC 9562).
     fn uuid(&self) -> String {
         let (high, low) = self.random();
         let high = (high & !0xf000) | 0x4000;

@@ -1,16 +1,20 @@
-//! The execution environment as the platform sees it: which call of the runtime is legal, which invocation runs, what comes next.
+//! The execution environment as the platform sees it: which call of the runtime is legal, which invocation runs, what
+//! comes next.
 //!
 //! ```text
-//! runtime:     Starting -> (RestoreReady -> Restoring) -> Ready          Starting, Restoring -> InitError -> Ready (started again)
-//! invocation:  Queued -> Running -> Responding -> Answered -> ended      Running, Responding, Answered -> timed out
+//! runtime:     Starting -> (RestoreReady -> Restoring) -> Ready
+//!              Starting, Restoring -> InitError -> Ready (started again)
+//! invocation:  Queued -> Running -> Responding -> Answered -> ended
+//!              Running, Responding, Answered -> timed out
 //! ```
-//! With one invocation at a time it ends when the runtime asks for the next and every extension has done so too; with several at once
-//! (managed instances) nobody can tell which `next` belongs to which, and it ends with its answer.
+//!
+//! With one invocation at a time, it ends when the runtime and every extension have asked for the next. With several
+//! at once (managed instances) a `next` belongs to no particular invocation, so it ends with its response.
 //!
 //! Invariants
-//! - Pure: no clock, no socket. Calls come with `now`, what is to be done goes into a list of effects.
-//! - An invocation that was taken ends exactly once; its caller hears of an answer or of an error, never of both, never of neither.
-//! - At most `concurrency` invocations run at once, and each is delivered to a call that waited.
+//! - Pure: no clock, no socket. Calls are passed `now`, and results are a list of effects.
+//! - An accepted invocation ends exactly once; its caller gets either a response or an error.
+//! - At most `concurrency` invocations run at once, and each is delivered to a waiting call.
 //!
 //! The names of states and errors are those of the AWS Runtime Interface Emulator, which the real service shares.
 
@@ -22,35 +26,37 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// The most extensions that an environment takes.
+/// Maximum number of extensions.
 const MAX_EXTENSIONS: usize = 10;
-/// Calls of `next` that may wait where one invocation runs at a time: a runtime that lost its connection asks again.
+/// Maximum number of waiting `next` calls with one invocation at a time: a runtime that lost its connection calls
+/// again.
 const MAX_WAITING: usize = 16;
-/// How many ids of timed-out invocations are remembered, to tell a late answer from an unknown id.
+/// Number of ids of timed-out invocations that are remembered, to distinguish a late response from an unknown id.
 const REMEMBERED: usize = 64;
 
-/// Names an invocation: a UUID.
+/// Id of an invocation: a UUID.
 pub(super) type InvocationId = Arc<str>;
-/// Names a call that waits: of `next`, of `restore/next`, of an extension's `event/next`.
+/// Id of a waiting call: of `next`, of `restore/next`, of an extension's `event/next`.
 pub(super) type Ticket = u64;
 
-/// What a function, or the runtime for it, reports instead of an answer.
+/// An error reported by a function or its runtime instead of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionError {
-    /// `Category.Reason`.
+    /// Error type: `Category.Reason`.
     pub kind: String,
-    /// What the caller gets: JSON with `errorType`, `errorMessage` and maybe `stackTrace`.
+    /// Body for the caller: JSON with `errorType`, `errorMessage` and possibly `stackTrace`.
     pub body: Bytes,
 }
 
 impl FunctionError {
-    /// An error of the platform's own making.
+    /// Creates an error of the platform.
     pub fn new(kind: &str, message: &str) -> Self {
         let body = json!({"errorType": kind, "errorMessage": message});
         Self { kind: kind.into(), body: body.to_string().into() }
     }
 
-    /// What the runtime has posted; a type that is no `Runtime.Reason` or `Function.Reason` becomes `Unknown`, as there.
+    /// Creates the error posted by the runtime; as on AWS, a type other than `Runtime.Reason` or `Function.Reason`
+    /// becomes `Unknown`.
     pub(super) fn posted(kind: &str, body: Bytes) -> Self {
         let reason = kind.strip_prefix("Runtime.").or_else(|| kind.strip_prefix("Function."));
         let named = reason.is_some_and(|reason| {
@@ -68,7 +74,7 @@ impl FunctionError {
         Self { kind: kind.into(), body }
     }
 
-    /// What was returned is more than callers may get.
+    /// Creates the error for a response that is too large.
     pub(super) fn too_large(size: usize, limit: usize) -> Self {
         let message = format!(
             "Response payload size ({size} bytes) exceeded maximum allowed payload size ({limit} bytes)."
@@ -76,7 +82,7 @@ impl FunctionError {
         Self::new("Function.ResponseSizeTooLarge", &message)
     }
 
-    /// The runtime's connection went before its response was whole.
+    /// Creates the error for a response cut off by the runtime's connection.
     pub(super) fn truncated() -> Self {
         let message = "the runtime closed the connection before its response was whole";
         Self::new("Runtime.TruncatedResponse", message)
@@ -89,7 +95,7 @@ impl FunctionError {
     }
 }
 
-/// What the environment is made for.
+/// Limits of the environment.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     pub(super) concurrency: usize,
@@ -99,18 +105,18 @@ pub(super) struct Limits {
     pub(super) external_extensions: Vec<String>,
 }
 
-/// Why a call of the runtime or of an extension is refused.
+/// Reasons why a call of the runtime or of an extension is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// 400: no such invocation runs.
+    /// 400: no such invocation is running.
     UnknownInvocation,
-    /// 403: not in this state.
+    /// 403: not allowed in this state.
     Transition { from: &'static str, to: &'static str },
-    /// 410: the invocation has timed out meanwhile.
+    /// 410: the invocation has timed out.
     TimedOut,
     /// 500: more calls of `next` than invocations can run.
     TooManyWaiting,
-    /// 403, of an extension, with its error type and message.
+    /// 403 for an extension, with its error type and message.
     Extension { kind: &'static str, message: String },
 }
 
@@ -128,7 +134,7 @@ pub(super) enum Status {
     Timeout,
 }
 
-/// What a waiting extension is told.
+/// An event for a waiting extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ExtensionEvent {
     Invoke { id: InvocationId },
@@ -138,15 +144,16 @@ pub(super) enum ExtensionEvent {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// The waiting call gets this invocation; `again`: it had been delivered before, to a call that may not have heard it.
+    /// Deliver this invocation to the waiting call. `again` means that it was delivered before, to a call that may
+    /// not have received it.
     Deliver { ticket: Ticket, id: InvocationId, again: bool },
-    /// The waiting `restore/next` returns.
+    /// Let the waiting `restore/next` return.
     Restored { ticket: Ticket },
-    /// The waiting `event/next` returns.
+    /// Let the waiting `event/next` return.
     Tell { ticket: Ticket, event: ExtensionEvent },
-    /// The invocation's caller gets this instead of an answer.
+    /// Send this error to the invocation's caller.
     Fail { id: InvocationId, error: FunctionError },
-    /// Nothing more happens to this invocation.
+    /// The invocation has ended.
     Ended { id: InvocationId, ending: Ending },
 }
 
@@ -236,12 +243,12 @@ impl Environment {
         }
     }
 
-    /// What has become to be done since the last call, in order.
+    /// Returns the effects since the last call, in order.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// The runtime's state, where one invocation runs at a time.
+    /// Returns the runtime's state, with one invocation at a time.
     fn state(&self) -> &'static str {
         match self.running.values().next() {
             Some(running) if self.phase == Phase::Ready => running.stage.name(),
@@ -249,22 +256,22 @@ impl Environment {
         }
     }
 
-    /// Several invocations at once, by the rules of managed instances.
+    /// Returns whether several invocations run at once, by the rules of managed instances.
     fn is_managed(&self) -> bool {
         self.limits.concurrency > 1
     }
 
-    /// Whether the runtime has asked for its first event.
+    /// Returns whether the runtime has asked for its first event.
     pub(super) fn is_ready(&self) -> bool {
         self.phase == Phase::Ready
     }
 
-    /// How long the restore hooks took, once after a restore.
+    /// Returns how long the restore hooks took, once after a restore.
     pub(super) fn take_restore(&mut self) -> Option<Duration> {
         self.restore.take()
     }
 
-    /// Takes an invocation; `false`: too many wait already.
+    /// Accepts an invocation; `false` if too many are waiting.
     pub(super) fn invoke(&mut self, now: Instant, id: &InvocationId) -> bool {
         if self.queue.len() >= self.limits.backlog {
             return false;
@@ -282,14 +289,15 @@ impl Environment {
         true
     }
 
-    /// The caller of an invocation is gone: forgotten if it has not begun. `true`: it will never run.
+    /// Handles a caller that is gone: its invocation is removed if it has not begun. Returns `true` if it will never
+    /// run.
     pub(super) fn forget(&mut self, id: &str) -> bool {
         let before = self.queue.len();
         self.queue.retain(|queued| &**queued != id);
         self.queue.len() < before
     }
 
-    /// `GET /runtime/invocation/next`.
+    /// Handles `GET /runtime/invocation/next`.
     pub(super) fn next(&mut self, now: Instant, ticket: Ticket) -> Result<(), Refusal> {
         match self.phase {
             Phase::Restoring(since) => self.restore = Some(now.duration_since(since)),
@@ -306,7 +314,7 @@ impl Environment {
             && let Some((id, running)) = self.running.iter().next()
         {
             match running.stage {
-                // It may have lost the connection over which it was told.
+                // The runtime may have lost the connection over which the event was sent.
                 Stage::Running => {
                     let id = Arc::clone(id);
                     self.effects.push(Effect::Deliver { ticket, id, again: true });
@@ -325,7 +333,7 @@ impl Environment {
         Ok(())
     }
 
-    /// A waiting call is gone.
+    /// Removes a waiting call that is gone.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
         self.waiting.retain(|waiting| *waiting != ticket);
         for extension in self.extensions.values_mut() {
@@ -338,7 +346,7 @@ impl Environment {
         }
     }
 
-    /// An invocation could not be delivered: its call was gone. It is the first to go to another.
+    /// Returns an invocation to the front of the queue, because its call was gone.
     pub(super) fn undeliver(&mut self, now: Instant, id: &InvocationId) {
         if self.running.get(id).is_some_and(|running| running.stage == Stage::Running) {
             self.running.remove(id);
@@ -347,7 +355,7 @@ impl Environment {
         }
     }
 
-    /// `POST …/response`, before its body is read, or `POST …/error`.
+    /// Handles `POST …/response`, before its body is read, or `POST …/error`.
     pub(super) fn begin_answer(&mut self, id: &str, to: &'static str) -> Result<(), Refusal> {
         let managed = self.is_managed();
         let Some(running) = self.running.get_mut(id) else {
@@ -364,7 +372,7 @@ impl Environment {
         }
     }
 
-    /// The body that `begin_answer` announced is in, or will never be. `false`: the invocation has timed out meanwhile.
+    /// Handles the end of the body that `begin_answer` announced. Returns `false` if the invocation has timed out.
     pub(super) fn finish_answer(&mut self, now: Instant, id: &str, status: Status) -> bool {
         let Some(running) = self.running.get_mut(id) else { return false };
         running.stage = Stage::Answered(status);
@@ -376,7 +384,7 @@ impl Environment {
         true
     }
 
-    /// `POST /runtime/init/error`.
+    /// Handles `POST /runtime/init/error`.
     pub(super) fn init_error(&mut self, error: FunctionError) -> Result<(), Refusal> {
         match self.phase {
             Phase::Starting | Phase::Restoring(_) => {}
@@ -390,7 +398,7 @@ impl Environment {
         Ok(())
     }
 
-    /// `GET /runtime/restore/next`. `None`: there is no such call here.
+    /// Handles `GET /runtime/restore/next`; `None` if the call is not available.
     pub(super) fn restore_next(
         &mut self,
         now: Instant,
@@ -411,12 +419,12 @@ impl Environment {
         Some(Ok(()))
     }
 
-    /// `POST /runtime/restore/error`. `None`: there is no such call here.
+    /// Handles `POST /runtime/restore/error`; `None` if the call is not available.
     pub(super) fn restore_error(&mut self, error: FunctionError) -> Option<Result<(), Refusal>> {
         self.limits.snap_start.then(|| self.init_error(error))
     }
 
-    /// The runtime is gone: what it had been given fails, and what waits waits for another one.
+    /// Handles the exit of the runtime: its invocations fail, and waiting ones wait for another runtime.
     pub(super) fn exited(&mut self, now: Instant, error: &FunctionError) {
         self.waiting.clear();
         if self.phase != Phase::ShuttingDown {
@@ -434,7 +442,8 @@ impl Environment {
         }
     }
 
-    /// `POST /extension/register`: the extension's name and events. Whoever comes again under its name is a new one.
+    /// Handles `POST /extension/register` with the extension's name and events. A further registration under the same
+    /// name replaces the first.
     pub(super) fn register(
         &mut self,
         id: String,
@@ -475,7 +484,7 @@ impl Environment {
         Ok(())
     }
 
-    /// `GET /extension/event/next`.
+    /// Handles `GET /extension/event/next`.
     pub(super) fn extension_next(
         &mut self,
         now: Instant,
@@ -493,14 +502,14 @@ impl Environment {
         Ok(())
     }
 
-    /// `POST /extension/init/error` and `/extension/exit/error`: the extension goes.
+    /// Handles `POST /extension/init/error` and `/extension/exit/error`: the extension is removed.
     pub(super) fn extension_error(&mut self, now: Instant, id: &str) -> Result<(), Refusal> {
         self.extensions.remove(id).ok_or_else(|| unknown_extension(id))?;
         self.settle(now);
         Ok(())
     }
 
-    /// The environment goes down: extensions hear of it, and nothing is dispatched any more.
+    /// Shuts the environment down: extensions are notified, and nothing is dispatched any more.
     pub(super) fn shut_down(&mut self) {
         self.phase = Phase::ShuttingDown;
         let error = FunctionError::new("Sandbox.Shutdown", "the emulator is shutting down");
@@ -510,22 +519,22 @@ impl Environment {
         self.tell_shutdown();
     }
 
-    /// Whether an extension has yet to be told of the shutdown, or waits for nothing.
+    /// Returns whether no invocation runs and all extensions have been notified of the shutdown.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns when [`Self::tick`] must be called.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.running.values().map(|running| running.deadline).min()
     }
 
-    /// When this invocation has run too long.
+    /// Returns the deadline of an invocation.
     pub(super) fn deadline_of(&self, id: &str) -> Option<Instant> {
         self.running.get(id).map(|running| running.deadline)
     }
 
-    /// Ends what has run too long.
+    /// Ends invocations that ran too long.
     pub(super) fn tick(&mut self, now: Instant) {
         let late: Vec<InvocationId> = self
             .running
@@ -549,7 +558,7 @@ impl Environment {
         self.settle(now);
     }
 
-    /// Ends what is answered and asked past, then dispatches.
+    /// Ends completed invocations, then dispatches.
     fn settle(&mut self, now: Instant) {
         if !self.is_managed()
             && !self.waiting.is_empty()
@@ -608,7 +617,7 @@ impl Environment {
 }
 
 impl Extension {
-    /// Whether nothing has to be waited for: one without INVOKE is told of no invocation.
+    /// Returns whether the extension need not be awaited: one without INVOKE receives no invocations.
     fn is_ready(&self) -> bool {
         !self.invoke || self.waiting.is_some()
     }

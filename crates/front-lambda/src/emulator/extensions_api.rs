@@ -1,4 +1,4 @@
-//! The calls of the Extensions API, and the telemetry calls, which are answered as where there is no telemetry.
+//! The Extensions API, and the telemetry calls, which are answered as where telemetry is unavailable.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use super::driver::{Body, BrokenOff, Shared, Told, answer};
 use super::environment::{ExtensionEvent, Refusal};
 use super::runtime_api::{not_found, refused, told};
 
-/// What all paths begin with.
+/// Prefix of all paths.
 pub(super) const BASE: &str = "/2020-01-01";
 const REGISTRATION: usize = 64 << 10;
 const NAME: &str = "lambda-extension-name";
 const IDENTIFIER: &str = "lambda-extension-identifier";
 
-/// Whether a path is one of the Telemetry API, or of the Logs API before it.
+/// Returns whether a path belongs to the Telemetry API, or to the older Logs API.
 pub(super) fn is_telemetry(path: &str) -> bool {
     matches!(path, "/2022-07-01/telemetry" | "/2020-08-15/logs")
 }
 
-/// Nothing is subscribed to, and no extension breaks because of it.
+/// Accepts a subscription without effect, so that no extension fails because of it.
 pub(super) fn telemetry(path: &str) -> Response<Body> {
     let words = if path.ends_with("logs") {
         ("Logs.NotSupported", "Logs API is not supported")
@@ -39,7 +39,7 @@ struct Registration {
     events: Vec<String>,
 }
 
-/// One call; `call` is its path without the base.
+/// Handles one call; `call` is its path without the base.
 pub(super) async fn respond(
     shared: &Arc<Shared>,
     call: &str,

@@ -1,11 +1,12 @@
-//! HTTP requests as the events of API Gateway, of a Function URL and of an Application Load Balancer, as their documentation has them.
+//! Converts HTTP requests to the events of API Gateway, of a Function URL and of an Application Load Balancer, as
+//! documented by AWS.
 //!
 //! Invariants
-//! - Pure: a request and what the emulator knows in, JSON out.
-//! - What a real integration refuses because of its size is refused here with the same status and words.
+//! - Pure: takes a request and the emulator's state, returns JSON.
+//! - Requests that a real integration rejects for their size are rejected with the same status and text.
 //!
-//! Two things differ on purpose, so that links work in a browser: the scheme in `X-Forwarded-Proto` is the emulator's own, and the paths
-//! have no stage in front, as behind a custom domain.
+//! Two differences are intended, so that links work in a browser: the scheme in `X-Forwarded-Proto` is the emulator's
+//! own, and paths have no stage prefix, as behind a custom domain.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use super::options::Function;
 use super::reply::Refused;
 use super::time::{common_log, epoch_milliseconds};
 
-/// As what an HTTP request reaches the function.
+/// The integration through which an HTTP request reaches the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Integration {
     /// A REST API of API Gateway: payload version 1.0.
@@ -38,7 +39,7 @@ pub enum Integration {
 }
 
 impl Integration {
-    /// All of them, by the names that people give them.
+    /// All integrations by name.
     pub const NAMES: &[(&str, Self)] = &[
         ("function-url", Self::FunctionUrl),
         ("apigw-v1", Self::ApiGatewayV1),
@@ -47,7 +48,8 @@ impl Integration {
         ("alb-multi", Self::AlbMultiValue),
     ];
 
-    /// How long it waits for the function; then it answers without. `None`: as long as the function may take.
+    /// Returns how long it waits for the function before it responds with an error; `None` for as long as the
+    /// function may take.
     pub(super) fn patience(self) -> Option<Duration> {
         match self {
             Self::ApiGatewayV1 => Some(Duration::from_secs(29)),
@@ -56,7 +58,7 @@ impl Integration {
         }
     }
 
-    /// The largest request body, in bytes.
+    /// Returns the maximum size of a request body in bytes.
     pub(super) fn body_limit(self) -> usize {
         match self {
             Self::ApiGatewayV1 | Self::ApiGatewayV2 => 10 << 20,
@@ -65,17 +67,17 @@ impl Integration {
         }
     }
 
-    /// The largest head of a request: all field names and values, in bytes.
+    /// Returns the maximum size of a request head: all field names and values, in bytes.
     pub(super) fn head_limit(self) -> Option<usize> {
         matches!(self, Self::ApiGatewayV1 | Self::ApiGatewayV2).then_some(10_240)
     }
 
-    /// Whether it can pass a streamed answer on as it comes.
+    /// Returns whether it can stream responses.
     pub(super) fn can_stream(self) -> bool {
         matches!(self, Self::ApiGatewayV1 | Self::FunctionUrl)
     }
 
-    /// An Application Load Balancer, of either kind.
+    /// Returns whether it is an Application Load Balancer of either kind.
     pub(super) fn is_alb(self) -> bool {
         matches!(self, Self::Alb | Self::AlbMultiValue)
     }
@@ -88,7 +90,7 @@ impl fmt::Display for Integration {
     }
 }
 
-/// No integration has this name.
+/// The error for an unknown name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such integration")]
 pub struct UnknownIntegration;
@@ -102,7 +104,7 @@ impl FromStr for Integration {
     }
 }
 
-/// What an event tells besides the request.
+/// The content of an event besides the request.
 #[derive(Clone, Debug)]
 pub(super) struct Context<'a> {
     pub(super) function: &'a Function,
@@ -113,7 +115,7 @@ pub(super) struct Context<'a> {
     pub(super) now: SystemTime,
 }
 
-/// Connections are not passed on (RFC 9110, 7.6.1).
+/// Hop-by-hop fields, which are not forwarded (RFC 9110, 7.6.1).
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "keep-alive",
@@ -126,12 +128,12 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// Whether a field belongs to the connection, not to the message.
+/// Returns whether a field belongs to the connection, not to the message.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(&name.as_str())
 }
 
-/// The event that the function gets for a request.
+/// Returns the event of a request.
 pub(super) fn event(
     integration: Integration,
     request: &Parts,
@@ -153,7 +155,7 @@ pub(super) fn event(
     })
 }
 
-/// The fields of the message, with those that a load balancer adds.
+/// Returns the fields of the message, with those that a load balancer adds.
 fn forwarded(headers: &HeaderMap, context: &Context<'_>) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = headers
         .iter()
@@ -178,13 +180,13 @@ fn is_forwarded(name: &HeaderName) -> bool {
     set.contains(&name.as_str())
 }
 
-/// Field values are bytes (RFC 9110, 5.5); JSON has characters.
+/// Converts a field value, which has bytes (RFC 9110, 5.5), to JSON characters.
 fn latin1(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes)
         .map_or_else(|_| bytes.iter().copied().map(char::from).collect(), str::to_owned)
 }
 
-/// A REST API writes names as HTTP/1.1 clients do: `User-Agent`.
+/// Formats a name like HTTP/1.1 clients, as a REST API does: `User-Agent`.
 fn capitals(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut letters = word.chars();
@@ -204,12 +206,12 @@ fn user_agent(headers: &[(String, String)]) -> Option<&str> {
     headers.iter().find(|(name, _)| name == "user-agent").map(|(_, value)| value.as_str())
 }
 
-/// The last value of each name.
+/// Returns the last value of each name.
 fn single<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Map<String, Value> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
-/// All values of each name, in order.
+/// Returns all values of each name, in order.
 fn multi<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in pairs {
@@ -227,7 +229,7 @@ fn or_null(map: Map<String, Value>) -> Value {
     if map.is_empty() { Value::Null } else { Value::Object(map) }
 }
 
-/// `a=1&b` as pairs, as they were sent.
+/// Splits `a=1&b` into pairs, without decoding.
 fn raw_query(query: &str) -> Vec<(&str, &str)> {
     let parts = query.split('&').filter(|part| !part.is_empty());
     parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect()
@@ -238,7 +240,7 @@ fn decoded_query(query: &str) -> Vec<(String, String)> {
     pairs.map(|(name, value)| (form_decoded(name), form_decoded(value))).collect()
 }
 
-/// `%20` and `+` as what they stand for (URL standard, application/x-www-form-urlencoded).
+/// Decodes `%20` and `+` (URL standard, application/x-www-form-urlencoded).
 fn form_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut left = text.as_bytes();
@@ -261,7 +263,7 @@ fn form_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The body, and whether it is in base64.
+/// Returns the body, and whether it is in base64.
 fn body_value(body: &[u8], as_text: bool) -> (String, bool) {
     match std::str::from_utf8(body) {
         Ok(text) if as_text => (text.to_owned(), false),
@@ -269,7 +271,8 @@ fn body_value(body: &[u8], as_text: bool) -> (String, bool) {
     }
 }
 
-/// What HTTP APIs, Function URLs and load balancers take for text; everything else comes in base64.
+/// Returns whether HTTP APIs, Function URLs and load balancers treat the body as text; everything else is sent in
+/// base64.
 fn is_text(headers: &HeaderMap) -> bool {
     let value = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = value(CONTENT_TYPE).split(';').next().unwrap_or_default();
@@ -280,7 +283,7 @@ fn is_text(headers: &HeaderMap) -> bool {
                 .contains(&media_type.as_str()))
 }
 
-/// Docs: "Input format of a Lambda function for proxy integration" of API Gateway.
+/// Builds an event of version 1.0. Docs: "Input format of a Lambda function for proxy integration" of API Gateway.
 fn version_1(
     request: &Parts,
     headers: &[(String, String)],
@@ -297,7 +300,7 @@ fn version_1(
     } else {
         ("/{proxy+}", json!({ "proxy": proxy }))
     };
-    // Whoever serves binary bodies has `*/*` among the API's binary media types; text stays readable here.
+    // APIs that serve binary bodies have `*/*` among their binary media types; text stays readable here.
     let (text, encoded) = body_value(body, true);
     let domain = host(request, context);
     let agent = headers.iter().find(|(name, _)| name == "User-Agent").map(|(_, value)| value);
@@ -346,7 +349,8 @@ fn version_1(
     })
 }
 
-/// Docs: "AWS Lambda proxy integrations for HTTP APIs", and "Request payload format" of Function URLs, which have the same.
+/// Builds an event of version 2.0. Docs: "AWS Lambda proxy integrations for HTTP APIs", and "Request payload format"
+/// of Function URLs, which have the same.
 fn version_2(
     request: &Parts,
     headers: &[(String, String)],
@@ -419,7 +423,8 @@ fn version_2(
     event
 }
 
-/// Docs: "Use Lambda functions as targets of an Application Load Balancer". Names and values of the query are not decoded.
+/// Builds a load balancer's event. Docs: "Use Lambda functions as targets of an Application Load Balancer". Names and
+/// values of the query are not decoded.
 fn alb(
     request: &Parts,
     headers: &[(String, String)],

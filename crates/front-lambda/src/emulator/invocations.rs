@@ -1,6 +1,7 @@
-//! `POST /2015-03-31/functions/NAME/invocations`: what the AWS command line, SDKs and the AWS emulator's users call.
+//! `POST /2015-03-31/functions/NAME/invocations`, the call of the AWS command line, the SDKs and users of the AWS
+//! emulator.
 //!
-//! It is answered when the invocation has ended, the log's end included, as the AWS emulator does.
+//! It is answered when the invocation has ended and its log is complete, as the AWS emulator does.
 
 use std::sync::Arc;
 
@@ -17,19 +18,19 @@ use super::FunctionError;
 use super::driver::{Answer, Body, BrokenOff, Chunks, Event, Shared, Started, answer};
 use super::runtime_api::{PAYLOAD, not_found};
 
-/// The largest event that somebody waits for, in bytes.
+/// Maximum size of a synchronous event in bytes.
 const SYNCHRONOUS: usize = 6 * 1024 * 1024;
-/// The largest event that nobody waits for.
+/// Maximum size of an asynchronous event in bytes.
 const ASYNCHRONOUS: usize = 1 << 20;
 
-/// Whether a path is that of an invocation. There is one function, whatever it is called.
+/// Returns whether a path is that of an invocation. There is one function, whatever name the path has.
 pub(super) fn is_one(path: &str) -> bool {
     path.strip_prefix("/2015-03-31/functions/")
         .and_then(|rest| rest.split_once('/'))
         .is_some_and(|(_, call)| call == "invocations")
 }
 
-/// One invocation.
+/// Handles one invocation.
 pub(super) async fn respond(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
@@ -101,7 +102,7 @@ pub(super) async fn respond(
     }
     if let Some(kind) = error {
         headers.insert("x-amz-function-error", HeaderValue::from_static("Unhandled"));
-        // As the AWS emulator for managed instances has it.
+        // As in the AWS emulator for managed instances.
         if let Ok(kind) = HeaderValue::try_from(kind) {
             headers.insert("error-type", kind);
         }
@@ -135,7 +136,7 @@ fn event(shared: &Shared, headers: &HeaderMap, payload: Bytes) -> Result<Event, 
     })
 }
 
-/// Waits for the end of an invocation. `None`: the emulator goes down.
+/// Waits for the end of an invocation; `None` if the emulator shuts down.
 async fn finish(started: Started) -> Option<(Result<Bytes, FunctionError>, Vec<u8>)> {
     let outcome = match started.answer.await.ok()? {
         Answer::Whole { body } => Ok(body),
@@ -144,7 +145,7 @@ async fn finish(started: Started) -> Option<(Result<Bytes, FunctionError>, Vec<u
     };
     let ended = started.ended.await.ok()?;
     let outcome = match outcome {
-        // It had answered and did not come back in time: the caller hears of the time-out.
+        // It had responded and did not finish in time: the caller gets the time-out.
         Ok(_) if ended.timed_out => {
             let message = format!("RequestId: {} Error: Task timed out", started.id);
             Err(FunctionError::new("Sandbox.Timedout", &message))
@@ -154,7 +155,7 @@ async fn finish(started: Started) -> Option<(Result<Bytes, FunctionError>, Vec<u
     Some((outcome, ended.log))
 }
 
-/// A streamed answer, for who takes it whole.
+/// Collects a streamed response.
 pub(super) async fn collect(chunks: &mut Chunks) -> Result<Bytes, FunctionError> {
     let mut whole = BytesMut::new();
     let mut size = 0;

@@ -1,4 +1,4 @@
-//! What an emulator is told when it starts.
+//! Settings of an emulator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,36 +10,37 @@ use tokio::time::Instant;
 
 use super::{Integration, LogTail};
 
-/// How the emulator behaves.
+/// Settings of an emulator.
 #[derive(Clone)]
 pub struct Options {
-    /// Where everything is served: the Runtime API, invocations, and the HTTP face. Port 0 lets the system choose.
+    /// Address of all services: the Runtime API, invocations, and plain HTTP. Port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// As what plain HTTP requests reach the function.
+    /// The integration of plain HTTP requests.
     pub integration: Integration,
-    /// Whether the integration passes streamed answers on as they come (`RESPONSE_STREAM`, `STREAM`); else it takes them whole.
+    /// Whether the integration streams responses (`RESPONSE_STREAM`, `STREAM`) instead of buffering them.
     pub streams: bool,
     /// How long one invocation may take, from its delivery until the runtime asks for the next.
     pub timeout: Duration,
-    /// What the environment is said to have, in MB.
+    /// Reported memory size of the environment, in MB.
     pub memory_size: u32,
-    /// How many invocations may run at once: above 1 the rules of managed instances hold, where several `next` wait at once.
+    /// Maximum number of concurrent invocations: above 1 the rules of managed instances apply, and several `next`
+    /// calls wait at once.
     pub concurrency: NonZeroUsize,
-    /// How many invocations may wait for the runtime; a further one is throttled (429).
+    /// Maximum number of invocations waiting for the runtime; a further one is throttled (429).
     pub backlog: usize,
-    /// Whether `restore/next` exists, as where the initialization type is `snap-start`.
+    /// Whether `restore/next` is available, as with the initialization type `snap-start`.
     pub snap_start: bool,
-    /// Names of extensions that are programs of their own: only those may ask for SHUTDOWN.
+    /// Names of external extensions: only those may register for SHUTDOWN.
     pub external_extensions: Vec<String>,
-    /// Who the function is.
+    /// Identity of the function.
     pub function: Function,
-    /// When the initialization began: until the first `next` it is the `Init Duration`.
+    /// Start of the initialization: until the first `next` it is the `Init Duration`.
     pub began: Instant,
-    /// The most memory that the environment has had, in bytes.
+    /// Returns the peak memory of the environment in bytes.
     pub memory_used: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// Takes the lines that AWS writes into the function's log: `START`, `END`, `REPORT`.
+    /// Receives the lines that AWS writes into the function's log: `START`, `END`, `REPORT`.
     pub say: Arc<dyn Fn(&str) + Send + Sync>,
-    /// The end of the log, for callers that ask for it.
+    /// The end of the log, for callers that request it.
     pub tail: LogTail,
 }
 
@@ -55,7 +56,7 @@ impl fmt::Debug for Options {
 }
 
 impl Default for Options {
-    /// A Function URL on a free port of loopback, with the limits of the AWS emulator (300 s, 3008 MB).
+    /// Returns a Function URL on a free port of loopback, with the limits of the AWS emulator (300 s, 3008 MB).
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -78,7 +79,7 @@ impl Default for Options {
 
 fn drop_line(_: &str) {}
 
-/// Who the function is, to the runtime and in events.
+/// Identity of the function, for the runtime and in events.
 #[derive(Clone, Debug)]
 pub struct Function {
     /// `AWS_LAMBDA_FUNCTION_NAME`.
@@ -92,17 +93,17 @@ pub struct Function {
 }
 
 impl Function {
-    /// The account that it is said to belong to: the one of AWS's documentation.
+    /// Reported account number: the one of AWS's documentation.
     pub(super) const ACCOUNT: &str = "123456789012";
 
-    /// Its ARN.
+    /// Returns its ARN.
     pub(super) fn arn(&self) -> String {
         format!("arn:aws:lambda:{}:{}:function:{}", self.region, Self::ACCOUNT, self.name)
     }
 }
 
 impl Default for Function {
-    /// The names that the AWS emulator gives.
+    /// Returns the names that the AWS emulator uses.
     fn default() -> Self {
         Self {
             name: "test_function".into(),

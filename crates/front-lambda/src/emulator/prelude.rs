@@ -1,26 +1,27 @@
-//! The beginning of a streamed HTTP answer: JSON with status, header fields and cookies, then eight NUL bytes, then the body as it is.
+//! The prelude of a streamed HTTP response: JSON with status, header fields and cookies, followed by eight NUL bytes
+//! and the body.
 
 use bytes::{Bytes, BytesMut};
 
 use super::reply::{BadReply, Head};
 
-/// The media type of answers that begin so.
+/// Media type of responses with a prelude.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.awslambda.http-integration-response";
-/// What ends it.
+/// End of the prelude.
 const DELIMITER: [u8; 8] = [0; 8];
-/// The largest that is waited for; header fields of an answer are far below.
+/// Maximum size of a prelude; header fields of a response are far smaller.
 const MAX: usize = 1 << 20;
 
-/// Gathers chunks until the prelude is whole.
+/// Collects chunks until the prelude is complete.
 #[derive(Debug, Default)]
 pub(super) struct Prelude {
     received: BytesMut,
 }
 
 impl Prelude {
-    /// One more chunk. The head and the beginning of the body, once it is whole.
+    /// Adds a chunk. Returns the head and the beginning of the body once the prelude is complete.
     pub(super) fn push(&mut self, chunk: &[u8]) -> Result<Option<(Head, Bytes)>, BadReply> {
-        // A delimiter may lie across two chunks.
+        // The delimiter may be split between two chunks.
         let from = self.received.len().saturating_sub(DELIMITER.len() - 1);
         self.received.extend_from_slice(chunk);
         let found = self.received[from..].windows(DELIMITER.len()).position(|w| w == DELIMITER);

@@ -1,8 +1,10 @@
-//! What a function returns, as the HTTP answer that an integration makes of it; and the answers that integrations give by themselves.
+//! Converts a function's result to the HTTP response of an integration, and builds the integrations' own error
+//! responses.
 //!
 //! Invariants
-//! - Pure: JSON in, head and body out.
-//! - A reply that the real integration would not understand is an error of the gateway here too, with the reason for the developer's log.
+//! - Pure: takes JSON, returns head and body.
+//! - A result that the real integration would not understand is a gateway error here too, with the reason in the
+//!   developer's log.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,15 +16,15 @@ use serde_json::{Map, Value};
 use super::Integration;
 use super::integration::is_hop_by_hop;
 
-/// The largest answer of a load balancer's target, in bytes.
+/// Maximum size of a load balancer target's response in bytes.
 const ALB_LIMIT: usize = 1 << 20;
 
-/// Why an answer is none: for the log.
+/// The reason why a result is invalid, for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct BadReply(pub(super) String);
 
-/// Status, reason and fields of an answer.
+/// Status, reason and fields of a response.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) status: StatusCode,
@@ -35,7 +37,7 @@ impl Head {
         Self { status, reason: None, headers: HeaderMap::new() }
     }
 
-    /// The head that stands before a streamed body.
+    /// Parses the prelude of a streamed body.
     pub(super) fn of_prelude(prelude: &Value) -> Result<Self, BadReply> {
         let prelude = object(prelude)?;
         let status = prelude.get("statusCode").map_or(Ok(StatusCode::OK), status)?;
@@ -55,7 +57,7 @@ impl Head {
         let wrong = |what: &str| BadReply(format!("{what} of a header is not allowed: {name:?}"));
         let name = HeaderName::try_from(name).map_err(|_invalid| wrong("the name"))?;
         let value = HeaderValue::try_from(text).map_err(|_invalid| wrong("the value"))?;
-        // The length is that of the body as it goes out.
+        // The length is that of the body as it is sent.
         if !is_hop_by_hop(&name) && name != CONTENT_LENGTH {
             self.headers.append(name, value);
         }
@@ -73,7 +75,7 @@ impl Head {
             let values = values.as_array().ok_or_else(|| {
                 BadReply(format!("multiValueHeaders: the values of {name} are no list"))
             })?;
-            // The same name in both is the same field: the list has all of it.
+            // A name in both lists is the same field; the multi-value list has all its values.
             if let Ok(name) = HeaderName::try_from(name.as_str()) {
                 self.headers.remove(name);
             }
@@ -95,7 +97,7 @@ impl Head {
         self
     }
 
-    /// The answer with this body.
+    /// Builds the response with this body.
     pub(super) fn with_body<B>(self, body: B) -> Response<B> {
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
@@ -110,7 +112,7 @@ impl Head {
     }
 }
 
-/// The HTTP answer that an integration makes of what the function returned.
+/// Converts what the function returned to the integration's HTTP response.
 pub(super) fn answer(integration: Integration, reply: &[u8]) -> Result<(Head, Bytes), BadReply> {
     let parsed: Result<Value, _> = serde_json::from_slice(reply);
     match integration {
@@ -141,7 +143,7 @@ fn version_1(reply: &Map<String, Value>) -> Result<(Head, Bytes), BadReply> {
     Ok((head.or_content_type("application/json"), body(reply)?))
 }
 
-/// Docs: "Lambda function response for format 2.0": without a status the whole reply is the body.
+/// Docs: "Lambda function response for format 2.0": without a status the whole result is the body.
 fn version_2(parsed: Option<Value>, raw: &[u8]) -> Result<(Head, Bytes), BadReply> {
     let inferred =
         |body: Bytes| (Head::new(StatusCode::OK).or_content_type("application/json"), body);
@@ -203,7 +205,7 @@ fn part<'a>(
     }
 }
 
-/// A number, or a text that is one.
+/// Parses a number, or a text that contains one.
 fn status(value: &Value) -> Result<StatusCode, BadReply> {
     let number = match value {
         Value::Number(number) => number.as_u64(),
@@ -232,23 +234,23 @@ fn body(reply: &Map<String, Value>) -> Result<Bytes, BadReply> {
     }
 }
 
-/// Why an integration answers without the function, or in its place.
+/// Reasons why an integration responds without the function, or in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// The request's fields are too many bytes.
+    /// The request's fields are too large.
     HeadTooLarge,
-    /// The request's body, or the event made of it, is.
+    /// The request's body, or the event made from it, is too large.
     TooLarge,
-    /// Too many invocations wait.
+    /// Too many invocations are waiting.
     Throttled,
-    /// The function failed, or what it returned is no answer.
+    /// The function failed, or its result is invalid.
     Failed,
     /// The function timed out, or took longer than the integration waits.
     TimedOut,
 }
 
 impl Refused {
-    /// What the client gets.
+    /// Returns the client's response.
     pub(super) fn answer(self, integration: Integration) -> Response<Bytes> {
         let (status, text) = if integration.is_alb() {
             self.alb()
@@ -322,7 +324,7 @@ impl Refused {
         }
     }
 
-    /// The words are those of the page that a load balancer makes.
+    /// Returns status and text of a load balancer's error page.
     fn alb(self) -> (StatusCode, &'static str) {
         match self {
             Self::HeadTooLarge => {

@@ -1,4 +1,4 @@
-//! The lines that AWS writes into the log of a function, and the end of that log for callers who ask for it.
+//! The lines that AWS writes into the log of a function, and the end of that log for callers that request it.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::environment::{Ending, Status};
 
-/// As much of the log as `X-Amz-Log-Type: Tail` returns.
+/// Size of the log that `X-Amz-Log-Type: Tail` returns.
 const TAIL: usize = 4096;
 
-/// The end of the log; clones share it. Whoever writes the function's log writes here too.
+/// The end of the log; clones share it. All writers of the function's log write here too.
 #[derive(Clone, Debug, Default)]
 pub struct LogTail(Arc<Mutex<VecDeque<u8>>>);
 
 impl LogTail {
-    /// More of the log. Lines bring their ends.
+    /// Appends to the log. Lines include their ends.
     pub fn write(&self, bytes: &[u8]) {
         let mut tail = self.0.lock().expect("no holder panics");
         let bytes = &bytes[bytes.len().saturating_sub(TAIL)..];
@@ -24,7 +24,7 @@ impl LogTail {
         tail.extend(bytes);
     }
 
-    /// What is there: 4 KB at most, from the last `START` line of this invocation where that is among them.
+    /// Returns at most 4 KB, from the last `START` line of this invocation if that is among them.
     pub(super) fn since_start(&self, id: &str) -> Vec<u8> {
         let tail: Vec<u8> = self.0.lock().expect("no holder panics").iter().copied().collect();
         let start = format!("START RequestId: {id}");
@@ -33,30 +33,30 @@ impl LogTail {
     }
 }
 
-/// `START RequestId: … Version: $LATEST`.
+/// Returns `START RequestId: … Version: $LATEST`.
 pub(super) fn start(id: &str, version: &str) -> String {
     format!("START RequestId: {id} Version: {version}")
 }
 
-/// `END RequestId: …`.
+/// Returns `END RequestId: …`.
 pub(super) fn end(id: &str) -> String {
     format!("END RequestId: {id}")
 }
 
-/// What the `REPORT` line tells besides the ending.
+/// The content of the `REPORT` line besides the ending.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// In MB.
+    /// Memory size in MB.
     pub(super) memory_size: u32,
-    /// In bytes.
+    /// Used memory in bytes.
     pub(super) memory_used: u64,
-    /// Of the first invocation: how long the initialization took.
+    /// Duration of the initialization, for the first invocation.
     pub(super) init: Option<Duration>,
-    /// Of the first invocation after a restore: how long its hooks took.
+    /// Duration of the restore hooks, for the first invocation after a restore.
     pub(super) restore: Option<Duration>,
 }
 
-/// `REPORT RequestId: …`, its parts separated by tabs. Since 2025 the initialization is billed too.
+/// Returns `REPORT RequestId: …`, its parts separated by tabs. Since 2025 the initialization is billed too.
 pub(super) fn report(id: &str, ending: &Ending, facts: Facts) -> String {
     let duration = milliseconds(ending.duration);
     let billed = milliseconds(ending.duration + facts.init.unwrap_or_default()).ceil();
@@ -66,7 +66,7 @@ pub(super) fn report(id: &str, ending: &Ending, facts: Facts) -> String {
         facts.memory_size
     );
     let mut more = |text: std::fmt::Arguments<'_>| {
-        line.write_fmt(text).expect("a String takes all");
+        line.write_fmt(text).expect("writing to a String cannot fail");
         line.push('\t');
     };
     if let Some(init) = facts.init {

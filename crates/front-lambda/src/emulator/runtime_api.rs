@@ -1,7 +1,8 @@
-//! The calls of the Runtime API: what the runtime sends and what it is answered, in the words of the AWS emulator.
+//! The Runtime API: calls of the runtime and their responses, with the texts of the AWS emulator.
 //!
 //! Invariants
-//! - A response is read to its end before it is answered, so that a runtime in the middle of sending hears why it was too much.
+//! - A response is read to its end before it is answered, so that a runtime that is still sending receives the reason
+//!   of a rejection.
 
 use std::sync::Arc;
 
@@ -19,22 +20,22 @@ use super::FunctionError;
 use super::driver::{Answer, Body, BrokenOff, CHUNKS, Chunk, Chunks, Cut, Shared, Told, answer};
 use super::environment::{Environment, Refusal, Status};
 
-/// What all paths begin with.
+/// Prefix of all paths.
 pub(super) const BASE: &str = "/2018-06-01";
-/// The largest answer that is not streamed, in bytes: 6 MiB, and what wraps it.
+/// Maximum size of a buffered response in bytes: 6 MiB, and its envelope.
 pub(super) const PAYLOAD: usize = 6 * 1024 * 1024 + 100;
-/// The most of an answer that is too large which is still read.
+/// Maximum number of bytes that are read of a response that is too large.
 const SWALLOWED: usize = 64 << 20;
-/// The most of a body which is read although its call is refused; behind more the connection is closed.
+/// Maximum number of bytes that are read of a rejected call's body; beyond it the connection is closed.
 const UNWANTED: usize = 256 << 10;
-/// The largest body of an error.
+/// Maximum size of an error body.
 const ERROR: usize = 1 << 20;
 
 const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
 const ERROR_BODY: &str = "lambda-runtime-function-error-body";
 const MODE: &str = "lambda-runtime-function-response-mode";
 
-/// One call; `call` is its path without the base.
+/// Handles one call; `call` is its path without the base.
 pub(super) async fn respond(
     shared: &Arc<Shared>,
     call: &str,
@@ -77,7 +78,7 @@ async fn next(shared: &Arc<Shared>) -> Result<Response<Body>, BrokenOff> {
     let told = shared.wait(Environment::next).await;
     let (id, event, deadline) = match told {
         Ok(Some(Told::Event { id, event, deadline, .. })) => (id, event, deadline),
-        // The emulator goes down, as a sandbox does: without a word.
+        // The emulator shuts down: as in a sandbox, the connection just ends.
         Ok(_) => return Err(BrokenOff),
         Err(refusal) => return Ok(refused(&refusal)),
     };
@@ -115,7 +116,7 @@ async fn restore_next(shared: &Arc<Shared>) -> Result<Response<Body>, BrokenOff>
     }
 }
 
-/// An answer that is coming in. Dropped before it is whole (the runtime's connection is gone), it ends as truncated.
+/// A response being received. If it is dropped early (the runtime's connection is gone), it ends as truncated.
 struct Answering {
     shared: Arc<Shared>,
     id: String,
@@ -125,7 +126,7 @@ struct Answering {
 }
 
 impl Answering {
-    /// Begins it, if the environment is in a state for it.
+    /// Begins it, if the environment's state allows it.
     fn begin(shared: &Arc<Shared>, id: &str, to: &'static str) -> Result<Self, Refusal> {
         shared.act(|environment, _now| environment.begin_answer(id, to))?;
         let (caller, cut) = shared.take_caller(id).ok_or(Refusal::UnknownInvocation)?;
@@ -133,7 +134,7 @@ impl Answering {
         Ok(Self { shared, id: id.into(), caller: Some(caller), cut, finished: false })
     }
 
-    /// Something for the caller, who may be gone: the runtime need not know.
+    /// Sends something to the caller, which may be gone without effect on the runtime.
     fn give(&mut self, answer: Answer) {
         if let Some(caller) = self.caller.take() {
             drop(caller.send(answer));
@@ -172,7 +173,7 @@ impl Drop for Answering {
     }
 }
 
-/// `POST …/response`.
+/// Handles `POST …/response`.
 async fn response(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) -> Response<Body> {
     let mut answering = match Answering::begin(shared, id, "InvocationResponse") {
         Ok(answering) => answering,
@@ -221,7 +222,7 @@ async fn response(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) ->
     }
 }
 
-/// `POST …/error`.
+/// Handles `POST …/error`.
 async fn error(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) -> Response<Body> {
     let answering = match Answering::begin(shared, id, "InvocationErrorResponse") {
         Ok(answering) => answering,
@@ -238,7 +239,8 @@ async fn error(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) -> Re
     accepted()
 }
 
-/// An error as it is posted: the type in a header, the body for the caller. With the media type of error causes the body has both.
+/// Reads a posted error: the type is in a header, the body for the caller. With the media type of error causes the
+/// body has both.
 async fn posted_error(request: Request<Incoming>) -> Result<FunctionError, BrokenOff> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, ERROR).collect().await;
@@ -268,7 +270,7 @@ fn gone() -> FunctionError {
     FunctionError::new("Sandbox.Failure", "the invocation has ended meanwhile")
 }
 
-/// Reads a body that nobody wants, so that the connection can be used again.
+/// Reads a body that is not needed, so that the connection can be reused.
 async fn swallow(request: Request<Incoming>) {
     let mut body = Limited::new(request.into_body(), UNWANTED);
     while let Some(Ok(_frame)) = body.frame().await {}
@@ -307,7 +309,7 @@ async fn read(request: Request<Incoming>, limit: usize, cut: &Cut) -> Read {
     }
 }
 
-/// Passes a streamed response on. A caller that is gone does not stop the function.
+/// Forwards a streamed response. A caller that is gone does not stop the function.
 async fn stream(
     request: Request<Incoming>,
     send: &mpsc::Sender<Chunk>,
@@ -321,7 +323,7 @@ async fn stream(
             () = cut.now.cancelled() => {
                 let error = cut.why.get().cloned().unwrap_or_else(gone);
                 let status = failed(&error);
-                // A caller that is slow sees it break off instead.
+                // A slow caller sees an abort instead.
                 drop(send.try_send(Chunk::Failed(error)));
                 return (refused(&Refusal::TimedOut), status);
             }
@@ -359,7 +361,7 @@ async fn stream(
     }
 }
 
-/// An answer of `errorMessage` and `errorType`.
+/// Returns a response with `errorMessage` and `errorType`.
 pub(super) fn told(status: StatusCode, (kind, message): (&str, &str)) -> Response<Body> {
     let body = json!({"errorMessage": message, "errorType": kind});
     answer(status, "application/json", body.to_string())
@@ -383,7 +385,7 @@ pub(super) fn not_found() -> Response<Body> {
     answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
 }
 
-/// What a refused call is told.
+/// Returns the response to a rejected call.
 pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
     match refusal {
         Refusal::UnknownInvocation => {

@@ -1,11 +1,11 @@
-//! Events to try a function with, of the shapes that the documentation of each service gives.
+//! Sample events for trying a function, as documented by each service.
 
-/// An event that is shipped.
+/// A bundled event.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// `sqs`.
+    /// Name, for example `sqs`.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// Description in one line.
     pub about: &'static str,
     /// The event.
     pub json: &'static str,
@@ -13,7 +13,7 @@ pub struct Sample {
 
 macro_rules! samples {
     ($($name:literal: $about:literal,)+) => {
-        /// All samples, in the order in which they are listed.
+        /// All samples, in display order.
         pub const SAMPLES: &[Sample] = &[$(Sample {
             name: $name,
             about: $about,
@@ -40,7 +40,7 @@ samples! {
     "warmer": "the call by which Bref's users keep a function warm",
 }
 
-/// The sample of a name.
+/// Returns the sample with this name.
 pub fn sample(name: &str) -> Option<&'static Sample> {
     SAMPLES.iter().find(|sample| sample.name == name)
 }

@@ -1,14 +1,14 @@
-//! The forms in which AWS writes the time.
+//! The time formats of AWS.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970.
+/// Returns milliseconds since 1970.
 pub(super) fn epoch_milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// `06/Nov/1994:08:49:37 +0000`, as in `requestContext`.
+/// Returns `06/Nov/1994:08:49:37 +0000`, as in `requestContext`.
 pub(super) fn common_log(time: SystemTime) -> String {
     // `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, 5.6.7).
     let date = httpdate::fmt_http_date(time);

@@ -1,4 +1,4 @@
-//! The HTTP face: a plain request becomes the event of the chosen integration, and the function's reply the answer.
+//! Plain HTTP: a request becomes the event of the chosen integration, and the function's result the response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::prelude::{self, Prelude};
 use super::reply::{self, BadReply, Head, Refused};
 use super::{FunctionError, invocations};
 
-/// The largest event, in bytes.
+/// Maximum size of an event in bytes.
 const EVENT: usize = 6 * 1024 * 1024;
 
-/// One request of a browser.
+/// Handles one HTTP request.
 pub(super) async fn respond(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
@@ -66,7 +66,7 @@ pub(super) async fn respond(
         return refuse(Refused::Throttled);
     };
     let answer = match integration.patience() {
-        // The function goes on; only nobody hears of it.
+        // The function continues without a caller.
         Some(patience) => match tokio::time::timeout(patience, &mut started.answer).await {
             Ok(answer) => answer,
             Err(_late) => return refuse(Refused::TimedOut),
@@ -114,7 +114,8 @@ fn reply_of(shared: &Shared, body: &[u8]) -> Result<Response<Body>, Refused> {
     Ok(head.with_body(whole(body)))
 }
 
-/// An integration that takes answers whole gets a streamed one with its prelude in the body, and makes of it what it can.
+/// Buffers a streamed result for an integration that cannot stream. Its prelude stays in the body, and the
+/// integration interprets it as it can.
 async fn buffered(shared: &Shared, mut chunks: Chunks) -> Result<Response<Body>, Refused> {
     match invocations::collect(&mut chunks).await {
         Ok(body) => reply_of(shared, &body),
@@ -122,7 +123,7 @@ async fn buffered(shared: &Shared, mut chunks: Chunks) -> Result<Response<Body>,
     }
 }
 
-/// An answer that goes out as it comes.
+/// Returns a streamed response.
 async fn streamed(
     media_type: Option<HeaderValue>,
     mut chunks: Chunks,

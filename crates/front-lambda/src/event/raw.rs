@@ -1,4 +1,4 @@
-//! Events as their senders write them: only what a request is made of, borrowed from the JSON text where it needs no unescaping.
+//! The JSON structure of events: only what a request needs, borrowed from the text unless it is escaped.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// A string, borrowed where it stands in the JSON as it is.
+/// A string, borrowed from the JSON if it has no escapes.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Text<'e>(#[serde(borrow)] pub(crate) Cow<'e, str>);
@@ -19,7 +19,7 @@ impl AsRef<str> for Text<'_> {
     }
 }
 
-/// An object as pairs, in the order of the text. A pair whose value is `null` is left out.
+/// An object as pairs, in the order of the text. Pairs with the value `null` are omitted.
 #[derive(Debug)]
 pub(crate) struct Pairs<'e, V>(pub(crate) Vec<(Text<'e>, V)>);
 
@@ -52,7 +52,7 @@ pub(crate) type Single<'e> = Pairs<'e, Text<'e>>;
 /// Fields with any number of values.
 pub(crate) type Multiple<'e> = Pairs<'e, Vec<Text<'e>>>;
 
-/// Everything that tells an HTTP event from another, and what its request is made of.
+/// Everything that identifies an HTTP event, and what its request consists of.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Event<'e> {
@@ -124,7 +124,7 @@ pub(crate) struct Identity<'e> {
     pub(crate) source_ip: Option<Text<'e>>,
 }
 
-/// What tells other events apart, for the message that refuses them.
+/// What identifies other events, for the error message.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Other<'e> {
     #[serde(rename = "Records", borrow, default)]
@@ -150,7 +150,7 @@ struct OtherContext<'e> {
 }
 
 impl Other<'_> {
-    /// In words.
+    /// Returns a description.
     pub(crate) fn name(&self) -> String {
         let of_records = self.records.as_ref().and_then(|records| records.first());
         let source = of_records.and_then(|record| record.event_source.as_ref());

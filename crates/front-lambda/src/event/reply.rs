@@ -1,8 +1,8 @@
-//! Answers as the JSON that the sender of an event expects, and as the beginning of a streamed one.
+//! Encodes replies as the JSON that the sender of an event expects, and as the prelude of a streamed one.
 //!
 //! Invariants
-//! - Bytes that are no text travel as base64, so a body arrives as PHP wrote it; in a stream they travel as they are.
-//! - A field that PHP sent several times arrives several times wherever the shape has a way to say so.
+//! - Binary bodies are base64-encoded, so they arrive as PHP wrote them; streams carry them unchanged.
+//! - A field that PHP sent several times arrives several times, if the shape can represent that.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,18 +14,18 @@ use serde::Serialize;
 
 use super::Shape;
 
-/// The head of an answer, to be written in one shape or another.
+/// The head of a reply, to be encoded in a shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply<'a> {
     pub(crate) status: StatusCode,
     pub(crate) headers: &'a HeaderMap,
 }
 
-/// What a stream's head and body are parted by.
+/// Separator between a stream's head and body.
 const SEPARATOR: [u8; 8] = [0; 8];
 
 impl Reply<'_> {
-    /// Appends the whole answer.
+    /// Appends the whole reply.
     pub(crate) fn write(&self, out: &mut Vec<u8>, shape: Shape, body: &[u8]) {
         let text = if is_text(self.headers) { std::str::from_utf8(body).ok() } else { None };
         // Base64 takes four bytes for three.
@@ -45,14 +45,14 @@ impl Reply<'_> {
         out.push(b'}');
     }
 
-    /// Appends what a streamed answer begins with: `application/vnd.awslambda.http-integration-response`.
+    /// Appends the prelude of a streamed reply: `application/vnd.awslambda.http-integration-response`.
     pub(crate) fn write_prelude(&self, out: &mut Vec<u8>, shape: Shape) {
         self.write_head(out, shape);
         out.push(b'}');
         out.extend_from_slice(&SEPARATOR);
     }
 
-    /// The object's beginning, without its closing brace.
+    /// Appends the beginning of the object, without its closing brace.
     fn write_head(&self, out: &mut Vec<u8>, shape: Shape) {
         out.extend_from_slice(b"{\"statusCode\":");
         out.extend_from_slice(self.status.as_str().as_bytes());
@@ -96,8 +96,9 @@ impl Reply<'_> {
         out.push(b'}');
     }
 
-    /// One value each: several become one (RFC 9110 section 5.3), but for cookies, which cannot be joined. Their name is spelled in as
-    /// many ways: names that differ in case are names of their own to JSON and the same to HTTP.
+    /// Appends fields with one value each. Several values are joined (RFC 9110 section 5.3), except cookies, which
+    /// cannot be joined: each gets a different spelling of the name, because names that differ in case are distinct
+    /// in JSON and equal in HTTP.
     fn write_single(&self, out: &mut Vec<u8>, takes: impl Fn(&HeaderName, &HeaderMap) -> bool) {
         out.extend_from_slice(b",\"headers\":{");
         let mut comma = Comma::default();
@@ -140,7 +141,7 @@ impl Reply<'_> {
     }
 }
 
-/// Types of text beside `text/…`, `…+json` and `…+xml`.
+/// Text types besides `text/…`, `…+json` and `…+xml`.
 const TEXTS: [&[u8]; 8] = [
     b"application/json",
     b"application/javascript",
@@ -152,7 +153,7 @@ const TEXTS: [&[u8]; 8] = [
     b"application/x-ndjson",
 ];
 
-/// Whether a body is text by what its head says of it: then it need not be base64.
+/// Returns whether the head declares a text body, which need not be base64.
 pub(crate) fn is_text(headers: &HeaderMap) -> bool {
     let encoded = headers.get(CONTENT_ENCODING);
     if encoded.is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -168,14 +169,14 @@ pub(crate) fn is_text(headers: &HeaderMap) -> bool {
         || TEXTS.contains(&&*essence)
 }
 
-/// Fields of one connection stay on it, and the gateway counts the body itself.
+/// Returns whether a field is forwarded. Fields of one connection are not, and the gateway sets the length itself.
 fn travels(name: &HeaderName) -> bool {
     !matches!(*name, CONNECTION | TRANSFER_ENCODING | CONTENT_LENGTH)
         && name != "keep-alive"
         && name != "upgrade"
 }
 
-/// A name in its `number`-th spelling: the letters are capital where the number has a one.
+/// Returns the `number`-th spelling of a name: letters are capital where the number has a one.
 fn spelled(name: &str, number: usize) -> String {
     let mut bit = 0;
     name.chars()
@@ -190,7 +191,7 @@ fn spelled(name: &str, number: usize) -> String {
         .collect()
 }
 
-/// Nothing before the first of a list, a comma before the others.
+/// Writes nothing before the first item of a list, a comma before the others.
 #[derive(Debug, Default)]
 struct Comma(bool);
 

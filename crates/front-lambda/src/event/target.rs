@@ -1,10 +1,11 @@
-//! Paths and queries of events as request targets. Gateways hand some of them over decoded, so what may not stand in a URI is encoded
-//! again; what was encoded stays as it is.
+//! Converts paths and queries of events to request targets. Gateways decode some of them, so characters that a URI
+//! does not allow are encoded again; existing escapes stay.
 
 use super::raw::{Multiple, Single, Text};
 
-/// Bytes that may stand in a path or a query (RFC 3986 section 3.3), and those that clients send although they may not and
-/// `http::Uri` and PHP take: `[`, `]`, `|`, `^`, `{`, `}`, `\`.
+/// Returns whether a byte stays unencoded: those allowed in a path or query (RFC 3986 section 3.3), and those that
+/// clients send in spite of it and
+/// `http::Uri` and PHP accept: `[`, `]`, `|`, `^`, `{`, `}`, `\`.
 fn passes(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'`' | b'?')
 }
@@ -21,7 +22,7 @@ fn push_encoded(out: &mut String, byte: u8) {
     }
 }
 
-/// Appends a path. It begins with a slash whatever `path` begins with.
+/// Appends a path, adding a leading slash if necessary.
 pub(crate) fn push_path(out: &mut String, path: &str) {
     if !path.starts_with('/') {
         out.push('/');
@@ -31,7 +32,7 @@ pub(crate) fn push_path(out: &mut String, path: &str) {
     }
 }
 
-/// Appends `?` and a query that is as the client sent it; nothing when it is empty.
+/// Appends `?` and an unchanged query; nothing if it is empty.
 pub(crate) fn push_raw_query(out: &mut String, query: &str) {
     let mut separator = Some('?');
     for byte in query.bytes() {
@@ -44,7 +45,7 @@ pub(crate) fn push_raw_query(out: &mut String, query: &str) {
     }
 }
 
-/// Appends `?` and the pairs that a gateway has taken apart. `decoded`: it has decoded them too.
+/// Appends `?` and the pairs into which a gateway has split the query. `decoded` says that it has decoded them too.
 pub(crate) fn push_pairs(
     out: &mut String,
     multiple: Option<&Multiple<'_>>,

@@ -1,4 +1,4 @@
-//! Events as AWS documents them, and events as nobody should send them.
+//! Tests events as AWS documents them, and invalid events.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn target(event: &Value) -> String {
     decoded(event).unwrap().parts.uri.to_string()
 }
 
-/// API Gateway, version 1.0, with `more` in it.
+/// Returns an event of API Gateway, version 1.0, with `more` in it.
 fn version_1(more: &Value) -> Value {
     with(
         json!({
@@ -42,7 +42,7 @@ fn version_1(more: &Value) -> Value {
     )
 }
 
-/// API Gateway, version 2.0.
+/// Returns an event of API Gateway, version 2.0.
 fn version_2(more: &Value) -> Value {
     with(
         json!({
@@ -111,7 +111,7 @@ fn the_client_its_scheme_and_its_host_are_those_that_the_gateway_saw() {
         assert_eq!((&*decoded.server_name, decoded.server_port), ("api.example.com", 443));
     }
     let decoded = decoded(&load_balancer(&json!({}))).unwrap();
-    // What stands in front of it the client may have written itself.
+    // Addresses before it may have been written by the client.
     assert_eq!(decoded.remote.to_string(), "203.0.113.7");
     assert_eq!(decoded.scheme, Scheme::Http);
     assert_eq!((&*decoded.server_name, decoded.server_port), ("lb.example.com", 8080));
@@ -159,7 +159,7 @@ fn the_stage_is_a_prefix_that_the_application_need_not_know() {
     assert_eq!(read(&staged("/prod/users"), true), ("/prod/users".into(), prod(), None));
     assert_eq!(read(&staged("/prod"), false), ("/".into(), prod(), prod()));
     assert_eq!(read(&staged("/products"), false), ("/products".into(), None, None));
-    // Version 1.0 has both: a domain of one's own has no stage in its paths.
+    // Version 1.0 has both: with a custom domain there is no stage in the paths.
     assert_eq!(read(&version_1(&json!({})), false), ("/shop/cart".into(), prod(), prod()));
     assert_eq!(read(&version_1(&json!({})), true), ("/prod/shop/cart".into(), prod(), None));
     let mut own = version_1(&json!({}));
@@ -246,7 +246,7 @@ fn only_what_keeps_an_environment_warm_is_a_warmer() {
     assert!(!is_warmer(b"[]"));
 }
 
-/// What a reply is as JSON.
+/// Returns a reply as JSON.
 fn replied(shape: Shape, headers: &[(&str, &str)], body: &[u8]) -> Value {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
@@ -354,7 +354,7 @@ proptest! {
         let (name_sent, value_sent) = sent.split_once('=').unwrap();
         prop_assert_eq!(unescape(name_sent), name);
         prop_assert_eq!(unescape(value_sent), value);
-        // What looked like an escape before is one still: gateways do not say.
+        // What looked like an escape before still does, because gateways do not distinguish.
         if !path.contains('%') {
             prop_assert_eq!(unescape(decoded.parts.uri.path()), format!("/{path}"));
         }

@@ -1,10 +1,11 @@
-//! The client of the Runtime API: one connection that is kept, one request at a time.
+//! The client of the Runtime API: one persistent connection, one request at a time.
 //!
 //! Invariants
-//! - A request goes out in one write, head and body together, and without a task of its own: what an invocation costs is paid here.
-//! - `next` has no time limit: between events the whole environment stands still, clocks included.
-//! - A request is sent again only over a new connection, and only where repeating is safe: `next`, and posts, which the API takes
-//!   once per invocation and refuses the second time.
+//! - A request is sent with one write, head and body together, and without a separate task, because this is the
+//!   overhead of each invocation.
+//! - `next` has no time limit: between events the whole environment is frozen, including its clocks.
+//! - A request is repeated only over a new connection, and only if that is safe: `next`, and posts, which the API
+//!   accepts once per invocation and then rejects.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -17,35 +18,35 @@ use tokio::net::TcpStream;
 
 use super::wire::{Answer, Malformed};
 
-/// Why the Runtime API did not do what was asked.
+/// Reasons why a request to the Runtime API failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// It is not there, or went away before it answered.
+    /// It is not reachable, or the connection ended before its response.
     #[error("the Runtime API at {api} does not answer")]
     Lost {
         api: Arc<str>,
         #[source]
         cause: io::Error,
     },
-    /// It took nothing, or said nothing, for as long as it may.
+    /// It did not read or respond within the limit.
     #[error("the Runtime API at {api} has not taken `{call}` within {patience:?}")]
     Stalled { api: Arc<str>, call: &'static str, patience: Duration },
-    /// What it says is no HTTP.
+    /// Its response is not HTTP.
     #[error("the Runtime API at {api} speaks no HTTP")]
     Malformed {
         api: Arc<str>,
         #[source]
         cause: Malformed,
     },
-    /// It understood and refused (4xx): the request was wrong, or came at the wrong time.
+    /// It rejected the request (4xx): the request was wrong, or came at the wrong time.
     #[error("the Runtime API refused `{call}` with {status}: {answer}")]
     Refused { call: &'static str, status: StatusCode, answer: String },
-    /// It cannot go on (5xx), and then the runtime has to end.
+    /// It failed (5xx), and the runtime must exit.
     #[error("the Runtime API failed `{call}` with {status}: {answer}")]
     Platform { call: &'static str, status: StatusCode, answer: String },
 }
 
-/// How often a lost connection is made again for one request, and what is waited before.
+/// Delays before each reconnection attempt of one request.
 const ATTEMPTS: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_millis(10),
@@ -56,13 +57,13 @@ const ATTEMPTS: [Duration; 4] = [
 /// A request to the Runtime API.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'c> {
-    /// For messages: `next`, `response`.
+    /// Name for messages: `next`, `response`.
     pub(crate) name: &'static str,
-    /// Request line, and header fields but for `Host` and `Content-Length`; each line ends with CR LF.
+    /// Request line, and header fields except `Host` and `Content-Length`; each line ends with CR LF.
     pub(crate) head: &'c str,
-    /// `None`: GET.
+    /// Body; `None` for GET.
     pub(crate) body: Option<&'c [u8]>,
-    /// How long the answer may take; `None`: any time.
+    /// How long the response may take; `None` for no limit.
     pub(crate) patience: Option<Duration>,
 }
 
@@ -76,18 +77,19 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// `api`: host and port, as `AWS_LAMBDA_RUNTIME_API` has them. Connects with the first request.
+    /// Creates a client; `api` is host and port, as in `AWS_LAMBDA_RUNTIME_API`. It connects with the first request.
     pub(crate) fn new(api: Arc<str>) -> Self {
         Self { api, stream: None, incoming: BytesMut::new(), head: Vec::with_capacity(512) }
     }
 
-    /// Sends a request and returns the answer, whatever its status. After an error the connection is a new one.
+    /// Sends a request and returns the response, whatever its status. After an error the next request uses a new
+    /// connection.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropped half-way, the connection has to be dropped with it ([`Client::disconnect`]).
+    /// Not cancel safe: a dropped request requires [`Client::disconnect`].
     pub(crate) async fn send(&mut self, call: Call<'_>) -> Result<Answer, ApiError> {
         let mut attempts = ATTEMPTS.into_iter();
-        // A connection that has been idle may be gone by now: that costs no attempt.
+        // An idle connection may be gone by now, which does not count as an attempt.
         let mut fresh = self.stream.is_none();
         loop {
             if fresh {
@@ -123,14 +125,14 @@ impl Client {
         }
     }
 
-    /// Forgets the connection.
+    /// Drops the connection.
     pub(crate) fn disconnect(&mut self) {
         self.stream = None;
         self.incoming.clear();
     }
 
-    /// Begins a request whose body comes bit by bit: `head` as in [`Call`], with the fields that say so. `patience`: how long the API may
-    /// take none of it, or leave it unanswered.
+    /// Begins a request with a chunked body: `head` is as in [`Call`], with the fields for it. `patience` limits how
+    /// long the API may not read, or not respond.
     pub(crate) fn upload<'c>(
         &'c mut self,
         name: &'static str,
@@ -169,8 +171,8 @@ impl Client {
         self.read_answer(written).await
     }
 
-    /// Reads until the answer is there. `written`: how the request was written. Who refuses a body early closes behind the answer: what
-    /// it said is worth more than how the write failed.
+    /// Reads until the response is complete. `written` is the result of writing. A server that rejects a body early
+    /// closes after its response, so the response has precedence over the write error.
     async fn read_answer(&mut self, written: io::Result<()>) -> Result<Answer, ApiError> {
         let api = Arc::clone(&self.api);
         let lost = |cause| ApiError::Lost { api: Arc::clone(&api), cause };
@@ -192,7 +194,7 @@ impl Client {
         }
     }
 
-    /// Bytes read; 0 at the end. Cancel safe.
+    /// Returns the number of bytes read; 0 at the end. Cancel safe.
     async fn read_more(&mut self) -> io::Result<usize> {
         if self.incoming.capacity() - self.incoming.len() < 4 * 1024 {
             self.incoming.reserve(16 * 1024);
@@ -204,7 +206,7 @@ impl Client {
     }
 }
 
-/// A request whose body comes bit by bit (RFC 9112 section 7.1).
+/// A request with a chunked body (RFC 9112 section 7.1).
 #[derive(Debug)]
 pub(crate) struct Upload<'c> {
     client: &'c mut Client,
@@ -225,7 +227,7 @@ impl Upload<'_> {
         self.send(&[], piece).await
     }
 
-    /// Ends the body with these trailers, each line with its CR LF, and reads the answer.
+    /// Ends the body with these trailers, each line with its CR LF, and reads the response.
     pub(crate) async fn end(&mut self, trailers: &str) -> Result<Answer, ApiError> {
         let end = format!("0\r\n{trailers}\r\n");
         self.timed(async |client| {
@@ -236,13 +238,13 @@ impl Upload<'_> {
         .await
     }
 
-    /// Waits until the API says something although the body has not ended, or closes. Cancel safe.
+    /// Waits until the API responds although the body has not ended, or closes. Cancel safe.
     pub(crate) async fn is_interrupted(&mut self) {
-        // An error is found again by whoever reads the answer.
+        // The reader of the response gets the error again.
         drop(self.client.read_more().await);
     }
 
-    /// Reads the answer without ending the body: the connection is of no more use.
+    /// Reads the response without ending the body: the connection is unusable afterwards.
     pub(crate) async fn answer(&mut self) -> Result<Answer, ApiError> {
         let answer = self.timed(async |client| client.answer_of_upload(Ok(())).await).await;
         self.client.disconnect();
@@ -265,7 +267,7 @@ impl Upload<'_> {
         .await
     }
 
-    /// Does it in the time that there is; when it fails the connection is of no more use.
+    /// Runs an operation with the time limit; if it fails, the connection is unusable.
     async fn timed<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut Client) -> Result<T, ApiError>,
@@ -295,10 +297,10 @@ impl Client {
     }
 }
 
-/// Writes all of them, in one call of the system where it takes that much.
+/// Writes all parts, in one system call if possible.
 async fn write_all(stream: &mut TcpStream, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
     let mut rest = parts;
-    // Whatever is empty at the front goes first.
+    // Skips empty parts at the front.
     IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
         let written = stream.write_vectored(rest).await?;

@@ -1,6 +1,6 @@
-//! An internal extension without events. While an extension is registered Lambda sends TERM before it ends an environment, else it kills:
-//! registered is all that this one is. The event SHUTDOWN itself is refused to internal extensions
-//! (`ShutdownEventNotSupportedForInternalExtension`); should it come all the same, it means the same.
+//! An internal extension without events. While an extension is registered, Lambda sends SIGTERM before it ends an
+//! environment, otherwise it kills; this is its only purpose. The event SHUTDOWN is not available to internal
+//! extensions (`ShutdownEventNotSupportedForInternalExtension`); if it arrives, it is treated the same.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-extensions-api.html>
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Extension {
     identifier: String,
 }
 
-/// Registers; `None` where the platform takes none.
+/// Registers; `None` if the platform accepts none.
 pub(super) async fn register(api: &Arc<str>) -> Option<Extension> {
     match try_register(api).await {
         Ok(extension) => Some(extension),
@@ -51,7 +51,7 @@ async fn try_register(api: &Arc<str>) -> Result<Extension, ApiError> {
 }
 
 impl Extension {
-    /// Asks for events, which says that the extension is ready, and drains when the end is announced.
+    /// Polls for events, which marks the extension as ready, and drains when the end is announced.
     pub(super) async fn watch(mut self, drain: CancellationToken) {
         let head = format!(
             "GET {BASE}/event/next HTTP/1.1\r\nLambda-Extension-Identifier: {}\r\n",

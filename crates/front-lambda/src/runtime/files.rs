@@ -1,13 +1,14 @@
-//! Files that are asked for: a function serves none, since each would be an invocation, and whoever misses one is told where it belongs.
+//! Detects requests for static files. A function serves none, because each would be an invocation; the log explains
+//! where a missing file belongs.
 //!
 //! Invariants
-//! - The file system is looked at only when PHP has answered 404.
+//! - The file system is accessed only when PHP has answered 404.
 
 use std::path::{Component, Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 
-/// The file of the document root that the path of a request names, if there is one.
+/// Returns the file of the document root that the path of a request names, if it exists.
 pub(super) fn named(document_root: &Path, path: &str) -> Option<PathBuf> {
     let path = percent_decode_str(path).decode_utf8().ok()?;
     let relative = Path::new(path.trim_start_matches('/'));

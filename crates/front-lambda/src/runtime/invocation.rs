@@ -1,4 +1,4 @@
-//! One invocation as `next` hands it over, and what PHP is told of it.
+//! One invocation as returned by `next`, and its variables for PHP.
 //!
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html#runtimes-api-next>
 
@@ -11,21 +11,21 @@ use http::{HeaderMap, HeaderValue};
 use super::wire::Answer;
 use crate::event::write_json;
 
-/// An event and what the Runtime API says of it.
+/// An event and its metadata from the Runtime API.
 #[derive(Debug)]
 pub(crate) struct Invocation {
-    /// Names it, here and in the logs of the platform. Visible ASCII without `/`.
+    /// Id of the invocation, here and in the platform's logs. Visible ASCII without `/`.
     pub(crate) id: Arc<str>,
-    /// When it is over, whatever happens.
+    /// End of the invocation in any case.
     pub(crate) deadline: SystemTime,
     /// The event.
     pub(crate) event: Bytes,
-    /// The answer's fields.
+    /// Header fields of the response.
     fields: HeaderMap,
 }
 
 impl Invocation {
-    /// `None`: it names no invocation that could be answered.
+    /// Creates an invocation; `None` if the response contains no valid id.
     pub(crate) fn new(answer: Answer) -> Option<Self> {
         let fields = answer.fields;
         let id = text(&fields, "lambda-runtime-aws-request-id");
@@ -37,17 +37,17 @@ impl Invocation {
         let id = Arc::from(id);
         let deadline = text(&fields, "lambda-runtime-deadline-ms").parse().ok();
         let deadline = deadline.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
-        // Without one the longest that a function may run.
+        // Without a deadline, the longest that a function may run.
         let deadline = deadline.unwrap_or_else(|| SystemTime::now() + Duration::from_mins(15));
         Some(Self { id, deadline, event: answer.body, fields })
     }
 
-    /// What was invoked; empty when that is not said.
+    /// Returns the ARN that was invoked; empty if it is missing.
     pub(crate) fn arn(&self) -> &str {
         text(&self.fields, "lambda-runtime-invoked-function-arn")
     }
 
-    /// X-Ray's tracing header; empty when there is none.
+    /// Returns X-Ray's tracing header; empty if there is none.
     pub(crate) fn trace(&self) -> &str {
         text(&self.fields, "lambda-runtime-trace-id")
     }
@@ -56,7 +56,7 @@ impl Invocation {
         self.fields.get("lambda-runtime-trace-id").filter(|value| !value.is_empty())
     }
 
-    /// `$_SERVER['LAMBDA_INVOCATION_CONTEXT']`, with the names that users of Bref know.
+    /// Returns `$_SERVER['LAMBDA_INVOCATION_CONTEXT']`, with the names that Bref uses.
     pub(crate) fn context(&self) -> Bytes {
         let mut out = Vec::with_capacity(512);
         out.extend_from_slice(b"{\"awsRequestId\":");
@@ -68,7 +68,7 @@ impl Invocation {
         write_json(&mut out, self.arn());
         out.extend_from_slice(b",\"traceId\":");
         write_json(&mut out, self.trace());
-        // These two are JSON already, if they are what they should be.
+        // These two are JSON already, if they are valid.
         for (name, field) in [
             ("clientContext", "lambda-runtime-client-context"),
             ("identity", "lambda-runtime-cognito-identity"),
@@ -90,7 +90,7 @@ impl Invocation {
         Bytes::from(out)
     }
 
-    /// What is left until the deadline.
+    /// Returns the time until the deadline.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.duration_since(SystemTime::now()).unwrap_or_default()
     }

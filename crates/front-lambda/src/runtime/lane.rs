@@ -1,9 +1,9 @@
-//! One connection to the Runtime API, on which one invocation after the other is served.
+//! One connection to the Runtime API, on which invocations are served one after the other.
 //!
 //! Invariants
-//! - Between `next` and its answer nothing is waited for but PHP and the API.
-//! - What PHP still does behind its answer is done when `next` is asked for, and a lost worker's successor has booted: from then on the
-//!   environment may stand still.
+//! - Between `next` and its response only PHP and the API are awaited.
+//! - When `next` is requested, PHP has finished its work after the response, and a lost worker's successor has
+//!   booted: from then on the environment may be frozen.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -33,42 +33,43 @@ use super::trace::Trace;
 use super::{BASE, Failed, Options, Target, accepted, error_head};
 use crate::event::{self, Decoded, Reading, Reply, Shape};
 
-/// A buffered response may have 6 MiB and this (`MaxPayloadSize` of the AWS emulator).
+/// Maximum size of a buffered response: 6 MiB and this (`MaxPayloadSize` of the AWS emulator).
 const MAX_RESPONSE: usize = 6 * 1024 * 1024 + 100;
-/// How long the worker that takes the place of a lost one may boot before the next event is asked for: as long as Lambda's init phase.
+/// How long the successor of a lost worker may boot before the next event is requested: as long as Lambda's init
+/// phase.
 const BOOT: Duration = Duration::from_secs(10);
-/// How long a collector may take to have an invocation's spans, before the next one is asked for.
+/// How long sending an invocation's spans to a collector may take before the next event is requested.
 const FLUSH: Duration = Duration::from_secs(1);
-/// By this field of its answer a function's script says that the body is its error.
+/// With this response field a function's script marks its body as an error.
 const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
-/// … and by this one what X-Ray is to be told of it.
+/// With this response field a function's script passes the error's cause to X-Ray.
 const CAUSE: &str = "lambda-runtime-function-xray-error-cause";
-/// A streamed answer whose head is in front of its body.
+/// Media type of a streamed response with a prelude.
 const WITH_PRELUDE: &str = "application/vnd.awslambda.http-integration-response";
 
-/// What an HTTP application can do about an answer that is too large.
+/// Advice for an HTTP application whose response is too large.
 const STREAM_IT: &str = ", or stream it (`lambda.streaming`)";
 
-/// What an invocation comes to.
+/// The result of an invocation.
 #[derive(Debug)]
 enum Outcome {
-    /// Its response, whole.
+    /// A buffered response.
     Whole(Vec<u8>),
-    /// Its response as it comes, and the prelude before it.
+    /// A streamed response and its prelude.
     Stream { prelude: Vec<u8>, body: ResponseBody },
-    /// The function's own error, in the API's shape.
+    /// The function's own error, in the API's format.
     FunctionError { kind: String, cause: String, error: Bytes },
 }
 
-/// A lane: see above.
+/// A lane; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Lane {
     client: Client,
     options: Arc<Options>,
     pool: Pool,
-    /// Somebody was told that functions serve no files: once is enough.
+    /// It was logged that functions serve no files.
     told_of_files: AtomicBool,
-    /// No invocation has been served by now.
+    /// No invocation has been served yet.
     cold: Arc<AtomicBool>,
 }
 
@@ -111,9 +112,10 @@ impl Lane {
                     _ = tokio::time::timeout(patience, self.pool.restored()) => {}
                     () = &mut drained => {}
                 }
-                // The environment may stand still from now on, and for ever.
+                // The environment may be frozen from now on, possibly forever.
                 if let Some(tracer) = &self.options.tracer {
-                    // What is left is the platform's: an invocation that is over its time is a failed one, answered or not.
+                    // The rest of the time is the platform's: an invocation that exceeds its time has failed,
+                    // answered or not.
                     tracer.flush(FLUSH.min(invocation.left() / 2)).await;
                 }
             }
@@ -188,7 +190,7 @@ impl Lane {
         Trace::begin(tracer, invocation, cold, request)
     }
 
-    /// Says where a file belongs that PHP does not know: on Lambda nothing else looks for it.
+    /// Logs where a file belongs that PHP does not know, because nothing else on Lambda serves it.
     fn tell_of_files(&self, script: &Script, uri: &Uri) {
         let Some(file) = files::named(&script.document_root, uri.path()) else { return };
         if !self.told_of_files.swap(true, Ordering::Relaxed) {
@@ -230,7 +232,8 @@ impl Lane {
             let cause = cause.unwrap_or_default().to_owned();
             return Ok(Outcome::FunctionError { kind, cause, error: whole(body, "").await? });
         }
-        // Streamed or not: of a function's result Lambda, or a gateway, makes the answer, and it needs all of it for that.
+        // Buffered even with streaming: Lambda, or a gateway, needs the whole result of a function to build the
+        // response.
         Ok(Outcome::Whole(whole(body, "").await?.into()))
     }
 
@@ -303,7 +306,8 @@ impl Lane {
         request
     }
 
-    /// When the worker is stopped: a margin before the invocation ends, or half-way there when little is left.
+    /// Returns when the worker is stopped: a margin before the invocation ends, or half-way there if little time is
+    /// left.
     fn deadline(&self, invocation: &Invocation) -> Instant {
         let left = invocation.left();
         let margin = self.options.deadline_margin.min(left / 2);
@@ -338,7 +342,7 @@ impl Lane {
         taken(invocation, sent.and_then(|answer| accepted(name, answer)))
     }
 
-    /// Sends an answer as it comes: no faster than the API takes it, and PHP writes no faster than that.
+    /// Streams a response: no faster than the API reads it, which in turn limits PHP.
     async fn stream(
         &mut self,
         invocation: &Invocation,
@@ -359,7 +363,7 @@ impl Lane {
                 let piece = tokio::select! {
                     biased;
                     piece = next_piece(&mut body) => piece,
-                    // It answers before it has heard all: then it wants no more.
+                    // It responds before it has read everything: it rejects the rest.
                     () = upload.is_interrupted() => break,
                 };
                 match piece {
@@ -387,7 +391,7 @@ impl Lane {
             upload.answer().await
         };
         let sent = sent.await;
-        // PHP stops when nobody takes what it writes.
+        // PHP stops when its output is not read.
         drop(body);
         match sent {
             Ok(answer) if answer.status.is_success() => Ok(()),
@@ -405,16 +409,16 @@ impl Lane {
     }
 }
 
-/// What an answer that was not taken means for those to come.
+/// Decides what a rejected response means for further invocations.
 fn taken<T>(invocation: &Invocation, sent: Result<T, ApiError>) -> Result<(), Failed> {
     match sent {
         Ok(_) => Ok(()),
-        // The platform has ended the invocation, or had its answer over a connection that was lost behind it.
+        // The platform has ended the invocation, or received its response over a connection that was lost afterwards.
         Err(refused @ ApiError::Refused { .. }) => {
             error!(request.id = &*invocation.id, error = %refused, "answer not taken");
             Ok(())
         }
-        // The invocation is lost, the next one may do.
+        // The invocation is lost; the next one may succeed.
         Err(ApiError::Stalled { api, call, patience }) => {
             error!(
                 request.id = &*invocation.id,
@@ -429,7 +433,7 @@ fn taken<T>(invocation: &Invocation, sent: Result<T, ApiError>) -> Result<(), Fa
     }
 }
 
-/// What PHP is told of an invocation in `$_SERVER`.
+/// Returns the `$_SERVER` variables of an invocation.
 fn variables(invocation: &Invocation) -> Vec<(&'static str, Bytes)> {
     let mut variables = Vec::with_capacity(3);
     variables.push(("LAMBDA_INVOCATION_CONTEXT", invocation.context()));
@@ -439,7 +443,7 @@ fn variables(invocation: &Invocation) -> Vec<(&'static str, Bytes)> {
     variables
 }
 
-/// The next piece of an answer. Cancel safe.
+/// Returns the next piece of a response. Cancel safe.
 async fn next_piece(body: &mut ResponseBody) -> Option<Result<Bytes, pool::Cut>> {
     loop {
         let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
@@ -451,7 +455,7 @@ async fn next_piece(body: &mut ResponseBody) -> Option<Result<Bytes, pool::Cut>>
     }
 }
 
-/// All of an answer; no more of it is held than a response may have. `advice`: see [`too_large`].
+/// Buffers a response, up to the maximum size. `advice` is as in [`too_large`].
 async fn whole(mut body: ResponseBody, advice: &str) -> Result<Bytes, Report> {
     let cut = |cut: pool::Cut| Report::of_hearth("AnswerCut", cut.to_string());
     let Some(first) = next_piece(&mut body).await.transpose().map_err(cut)? else {
@@ -486,7 +490,8 @@ fn chain(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// `length`: what the answer has at least. `advice`: what else there is to do about it.
+/// Creates the report of a response that is too large; `length` is its minimum size, and `advice` names an
+/// alternative.
 fn too_large(length: usize, advice: &str) -> Report {
     Report::of_hearth(
         "ResponseTooLarge",

@@ -1,30 +1,31 @@
-//! Errors in the shape of the Runtime API.
+//! Errors in the format of the Runtime API.
 
 use std::fmt::Write as _;
 
 use crate::event::write_json;
 
-/// Characters of a message that X-Ray is told: it has to fit a header field.
+/// Maximum length of a message for X-Ray, which must fit a header field.
 const MAX_CAUSE_MESSAGE: usize = 1024;
 
-/// What is told of an invocation, or of an init phase, that failed.
+/// The report of a failed invocation or init phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// `Category.Reason`, such as `Hearth.WorkerDied`; a function's own errors have the class of their exception.
+    /// Error type: `Category.Reason`, such as `Hearth.WorkerDied`; a function's own errors have the class of their
+    /// exception.
     pub kind: String,
     /// One sentence for people.
     pub message: String,
-    /// What led there, one line each.
+    /// Stack trace, one line per frame.
     pub stack: Vec<String>,
 }
 
 impl Report {
-    /// A report of Hearth's own: `reason` is what follows `Hearth.`.
+    /// Creates a report of Hearth's own: `reason` follows `Hearth.`.
     pub fn of_hearth(reason: &str, message: impl Into<String>) -> Self {
         Self { kind: format!("Hearth.{reason}"), message: message.into(), stack: Vec::new() }
     }
 
-    /// `{"errorMessage": …, "errorType": …, "stackTrace": […]}`
+    /// Returns `{"errorMessage": …, "errorType": …, "stackTrace": […]}`.
     pub(crate) fn json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(b"{\"errorMessage\":");
@@ -37,7 +38,7 @@ impl Report {
         out
     }
 
-    /// What X-Ray shows of it, for a header field: JSON of visible ASCII and blanks.
+    /// Returns the cause for X-Ray, for a header field: JSON of visible ASCII and blanks.
     pub(crate) fn cause(&self) -> String {
         let mut json = Vec::with_capacity(256);
         json.extend_from_slice(b"{\"working_directory\":\"\",\"exceptions\":[{\"type\":");
@@ -52,9 +53,9 @@ impl Report {
                 cause.push(character);
                 continue;
             }
-            // JSON has escaped what it has to: this is in a string.
+            // JSON has escaped what is required; this is within a string.
             for unit in character.encode_utf16(&mut [0; 2]) {
-                write!(cause, "\\u{unit:04x}").expect("a String takes all");
+                write!(cause, "\\u{unit:04x}").expect("writing to a String cannot fail");
             }
         }
         cause

@@ -1,8 +1,8 @@
-//! The span of an invocation, as OpenTelemetry's semantic conventions for functions and for AWS Lambda have it.
+//! The span of an invocation, following OpenTelemetry's semantic conventions for functions and for AWS Lambda.
 //!
 //! Invariants
-//! - X-Ray's word counts where it traces. `Sampled=0` is what it says of every function whose tracing is off: then the event's `traceparent`
-//!   counts, and without one the sampler decides, within the trace that X-Ray has named.
+//! - X-Ray's decision counts if tracing is active. It sends `Sampled=0` for every function whose tracing is off: then
+//!   the event's `traceparent` counts, and without one the sampler decides, within X-Ray's trace.
 
 use std::borrow::Cow;
 
@@ -12,16 +12,16 @@ use traces::{Begun, Carried, Context, Kind, Span, Tracer};
 use super::invocation::Invocation;
 use super::report::Report;
 
-/// What an invocation is traced by.
+/// The trace state of an invocation.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
-    /// For PHP's work.
+    /// Trace context for PHP's work.
     pub(super) carried: Option<Carried>,
     span: Option<Span>,
 }
 
 impl Trace {
-    /// Begins it. `request`: of the HTTP request in the event, where that is one.
+    /// Starts the span; `request` is the HTTP request in the event, if it is one.
     pub(super) fn begin(
         tracer: &Tracer,
         invocation: &Invocation,
@@ -46,7 +46,7 @@ impl Trace {
         Self { carried: Some(begun.carried()), span: begun.span }
     }
 
-    /// There is the head of an answer.
+    /// Records the response head.
     pub(super) fn answered(&mut self, status: StatusCode) {
         if let Some(span) = &mut self.span {
             span.set("http.response.status_code", status.as_u16());
@@ -56,12 +56,12 @@ impl Trace {
         }
     }
 
-    /// It failed.
+    /// Records a failure.
     pub(super) fn failed(&mut self, report: &Report) {
         self.fail(&report.kind, &report.message);
     }
 
-    /// The same of a function that says so itself, or of what became of its answer.
+    /// Records a failure reported by a function, or one of its response.
     pub(super) fn fail(&mut self, kind: &str, message: &str) {
         if let Some(span) = &mut self.span {
             span.fail(kind.to_owned(), message.to_owned());

@@ -1,30 +1,31 @@
-//! HTTP/1.1 as the Runtime API speaks it: requests written, answers read, from bytes to bytes (RFC 9112).
+//! HTTP/1.1 for the Runtime API: writes requests, parses responses, without I/O (RFC 9112).
 //!
 //! Invariants
-//! - Nothing here waits or knows a socket: [`Answer::read`] is asked again when more has come.
-//! - An answer is bounded: its head by [`MAX_HEAD`], its body by [`MAX_BODY`].
+//! - Nothing here waits or uses a socket: [`Answer::read`] is called again when more bytes have arrived.
+//! - A response is bounded: its head by [`MAX_HEAD`], its body by [`MAX_BODY`].
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-/// Bytes of an answer's head. An event's fields are a dozen, of which the client context may be 3583 bytes in base64.
+/// Maximum size of a response head. An event has a dozen fields, of which the client context may be 3583 bytes in
+/// base64.
 const MAX_HEAD: usize = 64 * 1024;
-/// Bytes of an event. Lambda's own limit is 6 MB; the margin is for what it may become.
+/// Maximum size of an event. Lambda's own limit is 6 MB; the margin allows for future growth.
 const MAX_BODY: u64 = 64 * 1024 * 1024;
 const MAX_FIELDS: usize = 100;
 
-/// An answer of the Runtime API.
+/// A response of the Runtime API.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) body: Bytes,
-    /// The connection takes no other request.
+    /// The connection cannot be reused.
     pub(crate) last: bool,
 }
 
-/// What is no answer of an HTTP server's.
+/// Reasons why a response is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("the answer is no HTTP: {0}")]
@@ -40,7 +41,8 @@ pub(crate) enum Malformed {
 }
 
 impl Answer {
-    /// The answer at the beginning of `incoming`, taken out of it; `None` until all of it has come. `ended`: no more comes.
+    /// Removes the response at the beginning of `incoming` and returns it; `None` until it is complete. `ended` says
+    /// that no more bytes will arrive.
     pub(crate) fn read(incoming: &mut BytesMut, ended: bool) -> Result<Option<Self>, Malformed> {
         loop {
             let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -103,7 +105,7 @@ impl Answer {
         }
     }
 
-    /// RFC 9112 section 7.1; trailers are read and dropped.
+    /// Parses a chunked body (RFC 9112 section 7.1); trailers are dropped.
     fn read_chunked(
         incoming: &mut BytesMut,
         head: usize,

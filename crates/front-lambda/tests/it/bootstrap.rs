@@ -1,4 +1,4 @@
-//! An emulator in a thread of its own, and a runtime that a test plays call by call.
+//! An emulator in its own thread, and a runtime that a test controls call by call.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use front_lambda::emulator::{Emulator, Handle, Options};
 use testkit::{Answer, Client, eventually};
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take that is not a matter of time.
+/// Time limit of everything that does not test times.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// A running emulator; ended with the test.
+/// A running emulator; stopped at the end of the test.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
@@ -49,7 +49,7 @@ impl Running {
         Client::connect(self.address).unwrap()
     }
 
-    /// The runtime's side, on a connection of its own.
+    /// Returns the runtime's side, on its own connection.
     pub(crate) fn bootstrap(&self) -> Bootstrap {
         Bootstrap { client: self.connect() }
     }
@@ -66,7 +66,7 @@ impl Running {
         std::thread::spawn(move || client.answer_to("POST").unwrap())
     }
 
-    /// A browser's request, answered in a thread.
+    /// Sends a browser's request, in a thread.
     pub(crate) fn browse(
         &self,
         method: &'static str,
@@ -76,12 +76,12 @@ impl Running {
     ) -> JoinHandle<Answer> {
         let mut client = self.connect();
         client.send(testkit::head(method, target, fields, body.len())).unwrap();
-        // Whoever is refused early may close before all of it is sent.
+        // A client that is rejected early may close before everything is sent.
         drop(client.send(body));
         std::thread::spawn(move || client.answer_to(method).unwrap())
     }
 
-    /// The lines that the platform has written, once there are this many.
+    /// Returns the platform's log lines, once there are this many.
     pub(crate) fn lines(&self, count: usize) -> Vec<String> {
         eventually("the lines are written", LIMIT, || self.lines.lock().unwrap().len() >= count);
         self.lines.lock().unwrap().clone()
@@ -115,7 +115,7 @@ pub(crate) struct Bootstrap {
     pub(crate) client: Client,
 }
 
-/// An event, as it was delivered.
+/// A delivered event.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) id: String,
@@ -155,7 +155,7 @@ impl Bootstrap {
         self.post(&format!("invocation/{id}/error"), &fields, body)
     }
 
-    /// The head of a streamed response, whose chunks follow.
+    /// Sends the head of a streamed response, whose chunks follow.
     pub(crate) fn begin_stream(&mut self, id: &str, media_type: &str) {
         let head = format!(
             "POST /2018-06-01/runtime/invocation/{id}/response HTTP/1.1\r\nHost: x\r\nContent-Type: {media_type}\r\n\

@@ -1,4 +1,4 @@
-//! The emulator, its other side played by a scripted runtime.
+//! Tests the emulator with a scripted runtime.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn as_integration(integration: Integration) -> (Running, Bootstrap) {
     start_with(Options { integration, ..Options::default() })
 }
 
-/// `errorType` and `errorMessage` of what a call was answered.
+/// Returns status, `errorType` and `errorMessage` of a response.
 fn told(answer: &testkit::Answer) -> (u16, String, String) {
     let json = answer.json();
     let text = |key: &str| json[key].as_str().unwrap_or_default().to_owned();
@@ -312,7 +312,7 @@ fn a_browser_sees_what_the_function_answers() {
     let reply = json!({"statusCode": 201, "headers": {"x-a": "b"}, "cookies": ["c=3", "d=4"],
         "body": STANDARD.encode(b"\0binary\xff"), "isBase64Encoded": true});
     runtime.respond(&event.id, reply.to_string().as_bytes());
-    // The answer does not wait for the end of the invocation.
+    // The response does not wait for the end of the invocation.
     let answer = browser.join().unwrap();
     assert_eq!((answer.status, answer.body.as_slice()), (201, &b"\0binary\xff"[..]));
     assert_eq!(answer.field("x-a"), Some("b"));

@@ -1,4 +1,4 @@
-//! The Lambda front through its public face: real sockets, and peers that behave on cue.
+//! Tests the Lambda front through its public API: real sockets, and scripted peers.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod bootstrap;

@@ -1,8 +1,9 @@
-//! An answer on its way from the task that reads it to the front that sends it.
+//! Passes a response from the task that reads it to the front that sends it.
 //!
 //! Invariants
-//! - The task is at most [`PIECES`] pieces ahead of the client: back-pressure is this channel, then the program's socket or pipe.
-//! - An answer that is dropped without [`Answer::end`] is a cut one.
+//! - The task is at most [`PIECES`] pieces ahead of the client: back-pressure is this channel, then the program's
+//!   socket or pipe.
+//! - A response that is dropped without [`Answer::end`] is aborted.
 //! - Dropping the [`Body`] (or the dispatch before there is one) tells the task that the client is gone.
 
 use std::pin::Pin;
@@ -16,40 +17,40 @@ use super::head::{BadHead, Dialect, HeadReader};
 use crate::exchange::Failure;
 use crate::worker::Head;
 
-/// Pieces in the channel.
+/// Capacity of the channel.
 const PIECES: usize = 2;
 
-/// The answer's head has come.
+/// A response whose head has arrived.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) head: Head,
-    /// All of the body, when it came with the head.
+    /// The whole body, if it arrived with the head.
     pub(crate) whole: Option<Bytes>,
 }
 
-/// Where a task puts its answer.
+/// The sending side of a response.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// Until the head is complete.
+    /// The head parser, until the head is complete.
     reader: Option<HeadReader>,
-    /// Until it is told.
+    /// The head, until it is sent.
     head: Option<Head>,
     tell: Option<oneshot::Sender<Result<Started, Failure>>>,
     /// Parts of the body that wait for [`Answer::flush`].
     pieces: Vec<Bytes>,
-    /// Until the answer's end.
+    /// The body's sender, until the end of the response.
     body: Option<mpsc::Sender<Bytes>>,
     end: Option<oneshot::Sender<Result<(), Failure>>>,
 }
 
-/// What the dispatch waits for and hands on.
+/// The receiving side, for the dispatch.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) started: oneshot::Receiver<Result<Started, Failure>>,
     pub(crate) body: Body,
 }
 
-/// The body of a running answer.
+/// The body of a response in progress.
 #[derive(Debug)]
 pub(crate) struct Body {
     pieces: mpsc::Receiver<Bytes>,
@@ -58,7 +59,7 @@ pub(crate) struct Body {
     _left: DropGuard,
 }
 
-/// Both sides, and what is cancelled when the client has gone.
+/// Returns both sides, and a token that is cancelled when the client is gone.
 pub(crate) fn answer(dialect: Dialect) -> (Answer, Waiting, CancellationToken) {
     let (tell, started) = oneshot::channel();
     let (body, pieces) = mpsc::channel(PIECES);
@@ -77,7 +78,7 @@ pub(crate) fn answer(dialect: Dialect) -> (Answer, Waiting, CancellationToken) {
 }
 
 impl Answer {
-    /// Takes the next bytes of the answer.
+    /// Adds the next bytes of the response.
     pub(crate) fn push(&mut self, data: Bytes) -> Result<(), BadHead> {
         let Some(reader) = &mut self.reader else {
             self.pieces.push(data);
@@ -93,13 +94,13 @@ impl Answer {
         Ok(())
     }
 
-    /// Sends what has come so far. Waits while the client has not taken what came before.
+    /// Sends what has arrived so far. Waits while the client has not read the previous pieces.
     pub(crate) async fn flush(&mut self) {
         if self.reader.is_some() {
             return;
         }
         if let (Some(head), Some(tell)) = (self.head.take(), self.tell.take()) {
-            // Nobody waits any more: the task hears of it by itself.
+            // The receiver is gone; the task is notified by the token.
             drop(tell.send(Ok(Started { head, whole: None })));
         }
         let Some(body) = &self.body else { return };
@@ -110,7 +111,7 @@ impl Answer {
         }
     }
 
-    /// The answer is complete.
+    /// Ends a complete response.
     pub(crate) async fn end(&mut self) -> Result<(), BadHead> {
         if self.reader.is_some() {
             return Err(BadHead::Incomplete);
@@ -138,7 +139,7 @@ impl Answer {
         Ok(())
     }
 
-    /// There will be no more of it.
+    /// Aborts the response.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.body = None;
         match (self.tell.take(), self.end.take()) {
@@ -150,7 +151,7 @@ impl Answer {
 }
 
 impl Body {
-    /// The next piece; `None` when the answer is complete. Cancel safe.
+    /// Returns the next piece; `None` when the response is complete. Cancel safe.
     pub(crate) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,

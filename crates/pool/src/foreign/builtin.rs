@@ -1,9 +1,10 @@
-//! The model `builtin`: one `php -S` per worker, spoken to over HTTP/1.1.
+//! The model `builtin`: one `php -S` per worker, over HTTP/1.1.
 //!
 //! Invariants
-//! - Every request runs Hearth's router script, which takes the variables from a header that only Hearth can write.
-//! - A connection counts only when its server was alive after it was made: then nobody else can have taken the port.
-//! - An answer ends where the connection does, and is whole when the server did not close it by ending.
+//! - Every request runs Hearth's router script, which reads the variables from a header that only Hearth can write.
+//! - A connection is used only if its server was alive after it was made: then no other process can have taken the
+//!   port.
+//! - A response ends with the connection, and is complete unless the server closed it by exiting.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -32,13 +33,14 @@ use crate::supervisor::must_see;
 use crate::variables::{Sink, reaches_php};
 
 const ROUTER: &str = include_str!("router.php");
-/// What its request head may have in bytes: `php_http_parser` refuses 80 KiB.
+/// Maximum size of a request head in bytes: `php_http_parser` rejects 80 KiB.
 const MAX_HEAD: usize = 76 * 1024;
-/// Bytes asked for at once.
+/// Number of bytes read at once.
 const READ_AHEAD: usize = 16 * 1024;
-/// Methods that `php -S` knows (`sapi/cli/php_http_parser.c`). Others go as PUT: the router names the real one.
+/// Methods that `php -S` knows (`sapi/cli/php_http_parser.c`). Others are sent as PUT, and the router sets the real
+/// one.
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
-/// Fields of one connection, and those that are written anew.
+/// Hop-by-hop fields, and fields that are written separately.
 const NOT_FORWARDED: &[&str] = &[
     "connection",
     "content-length",
@@ -53,7 +55,7 @@ const NOT_FORWARDED: &[&str] = &[
     "upgrade",
 ];
 
-/// What all servers of a pool share.
+/// State shared by all servers of a pool.
 #[derive(Debug)]
 pub(super) struct Builtin {
     common: Arc<Common>,
@@ -141,7 +143,7 @@ impl Worker {
             .arg(&common.options.directory)
             .arg(self.builtin.router.path())
             .current_dir(&common.options.directory)
-            // It would fork, and serve several requests at once.
+            // The variable would make it fork and serve several requests at once.
             .env_remove("PHP_CLI_SERVER_WORKERS")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -172,7 +174,7 @@ impl Worker {
             };
             common.tasks.spawn_on(lines.in_current_span(), &common.runtime);
         }
-        // Listening it says where; ended it closes its output.
+        // When listening it prints its address; when it exits it closes its output.
         let Ok(address) = started.await else {
             let status = child.wait().await?;
             let words = info.tail();
@@ -184,7 +186,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Asks whether the server is free, and waits until it is.
+    /// Sends a probe to the server, and waits until it is free.
     async fn probe(&mut self) -> Result<(), BoxError> {
         let Some(server) = &mut self.server else { return Err("there is no server".into()) };
         let mut stream = server.connect().await?;
@@ -228,7 +230,7 @@ impl Worker {
         answer.end().await.map_err(|why| malformed(&why))
     }
 
-    /// Waits for the end of a server that seems to have died, and says it.
+    /// Waits for the end of a server that seems to have died, and reports it.
     async fn died(&mut self, failure: Failure) -> Result<(), Failure> {
         const PATIENCE: Duration = Duration::from_millis(200);
         if let (Failure::Died { how, .. }, Some(server), Some(info)) =
@@ -247,7 +249,8 @@ impl Worker {
         if whole {
             return Ok(());
         }
-        // Its connection is closed: it learns at its next output that nobody listens, and answers us when it has come to its end.
+        // Its connection is closed: the script is aborted at its next output, and the server answers the probe when
+        // the script has ended.
         self.probe().await
     }
 
@@ -266,7 +269,7 @@ impl Worker {
         }
     }
 
-    /// The request's head: the client's fields for `getallheaders()`, and the variables for the router.
+    /// Writes the request's head: the client's fields for `getallheaders()`, and the variables for the router.
     fn write_head(&self, request: &Request) -> Result<Vec<u8>, Failure> {
         let parts = &request.parts;
         let method = parts.method.as_str();
@@ -303,7 +306,7 @@ impl Worker {
     }
 }
 
-/// `X-Forwarded-For`, as `getallheaders()` has it in PHP's other programs.
+/// Formats a name as `X-Forwarded-For`, as `getallheaders()` returns it in PHP's other programs.
 fn title_case(name: &str) -> Vec<u8> {
     let mut start = true;
     let letter = |byte: u8| {
@@ -325,7 +328,7 @@ impl Sink for Variables {
     }
 }
 
-/// Appends RFC 4648 section 4.
+/// Appends base64 (RFC 4648 section 4).
 fn base64(bytes: &[u8], to: &mut String) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     to.reserve(bytes.len().div_ceil(3) * 4);
@@ -340,20 +343,23 @@ fn base64(bytes: &[u8], to: &mut String) {
     }
 }
 
-/// Whether a process ends, or has ended. The kernel says so before it closes any of its descriptors: `PF_EXITING` is set by `do_exit()`
-/// (kernel/exit.c) ahead of `exit_files()`, and shown among the flags in `/proc/PID/stat` (proc(5)).
+/// Returns whether a process is exiting or has exited. The kernel shows this before it closes any descriptor:
+/// `do_exit()` sets `PF_EXITING` (kernel/exit.c) ahead of `exit_files()`, and `/proc/PID/stat` contains the flags
+/// (proc(5)).
 fn is_ending(pid: u32) -> bool {
     const PF_EXITING: u32 = 4;
     let flags = || -> Option<u32> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name stands in parentheses and may hold anything; state, parent, group, session, terminal, its group, flags follow.
+        // The name is in parentheses and may contain anything; state, parent, group, session, terminal, its group,
+        // flags follow.
         let (_, rest) = stat.rsplit_once(") ")?;
         rest.split(' ').nth(6)?.parse().ok()
     };
     flags().is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
-/// Writes the rest of the request as the server takes it. An error is the client's; a server that takes no more is met by the reader.
+/// Writes the rest of the request as the server reads it. An error is the client's; if the server stops reading, the
+/// response reader handles it.
 async fn upload(
     mut stream: WriteHalf<'_>,
     mut head: Bytes,
@@ -370,7 +376,7 @@ async fn upload(
     Ok(())
 }
 
-/// Reads the answer as the client takes it, up to the connection's end.
+/// Reads the response as the client reads it, up to the end of the connection.
 async fn download(mut stream: ReadHalf<'_>, answer: &mut Answer) -> Result<(), Failure> {
     let mut arrived = BytesMut::new();
     let mut pace = Pace::default();
@@ -384,7 +390,7 @@ async fn download(mut stream: ReadHalf<'_>, answer: &mut Answer) -> Result<(), F
                 continue;
             }
         };
-        // Reset: it closed before it had read all of the request. What that means is found out afterwards.
+        // Reset: the server closed before it had read the whole request. The caller finds out what that means.
         if matches!(read, Ok(0) | Err(_)) {
             return Ok(());
         }
@@ -395,19 +401,20 @@ async fn download(mut stream: ReadHalf<'_>, answer: &mut Answer) -> Result<(), F
     }
 }
 
-/// `[Sat Nov 21 03:34:34 2026] PHP 8.2.35 Development Server (http://127.0.0.1:45511) started`
+/// Parses the address in `[Sat Nov 21 03:34:34 2026] PHP 8.2.35 Development Server (http://127.0.0.1:45511) started`.
 fn listens_on(line: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once(" Development Server (http://")?;
     rest.strip_suffix(") started")?.parse().ok()
 }
 
-/// `[Sat Nov 21 03:34:40 2026] 127.0.0.1:33322 [200]: GET /`: Hearth has an access log of its own. (`-q` would take PHP's messages with it.)
+/// Returns whether a line is an access log entry such as `[Sat Nov 21 03:34:40 2026] 127.0.0.1:33322 [200]: GET /`,
+/// because Hearth has its own access log. (`-q` would suppress PHP's messages too.)
 fn is_access_log(line: &str) -> bool {
     line.split_once("] ")
         .is_some_and(|(time, rest)| time.starts_with('[') && rest.starts_with("127.0.0.1:"))
 }
 
-/// Logs a line of its stderr, without its own time: `[Sat Nov 21 03:34:40 2026] PHP Warning:  …`.
+/// Logs a line of its stderr without its timestamp: `[Sat Nov 21 03:34:40 2026] PHP Warning:  …`.
 fn log(info: &WorkerInfo, line: &str) {
     let text = match line.split_once("] ") {
         Some((time, rest)) if time.starts_with('[') => rest,

@@ -1,10 +1,10 @@
-//! The model `cgi`: one `php-cgi` per request (RFC 3875), and so the slowest and the most isolated of all.
+//! The model `cgi`: one `php-cgi` per request (RFC 3875), the slowest and most isolated model.
 //!
 //! Invariants
-//! - php-cgi gets no argument, ever: a query string without `=` would stand among them (RFC 3875 section 4.4; CVE-2012-1823). Settings
-//!   reach it as an ini file.
+//! - php-cgi never gets an argument, because a query string without `=` would be among them (RFC 3875 section 4.4;
+//!   CVE-2012-1823). Settings are passed as an ini file.
 //! - A variable of the server's own environment never passes for one of the request.
-//! - A process ends with its request: answered, or killed when the client leaves or the time is over.
+//! - A process ends with its request: answered, or killed when the client disconnects or the time is over.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -32,10 +32,10 @@ use crate::output::Writer;
 use crate::status::{Ending, WorkerEnd};
 use crate::variables::Sink;
 
-/// Bytes asked for at once.
+/// Number of bytes read at once.
 const READ_AHEAD: usize = 16 * 1024;
-/// Variables of a request that it may not have, beside all that begin with `HTTP_`: what the server itself was started with must not
-/// stand in for them. The last would have PHP speak to the service manager in the server's name.
+/// Variables that are removed from the server's environment, besides all that begin with `HTTP_`, because they could
+/// pass for those of a request. The last would let PHP send service manager notifications in the server's name.
 const NOT_INHERITED: &[&str] = &[
     "AUTH_TYPE",
     "CONTENT_LENGTH",
@@ -52,14 +52,14 @@ const NOT_INHERITED: &[&str] = &[
     "REMOTE_USER",
     "NOTIFY_SOCKET",
 ];
-/// Folders of ini files (php.net, "Scan directories"); an empty part is the one that PHP was built with.
+/// Variable with the folders of ini files (php.net, "Scan directories"); an empty part is PHP's compiled-in one.
 const INI_FOLDERS: &str = "PHP_INI_SCAN_DIR";
 
-/// What all workers of a pool share.
+/// State shared by all workers of a pool.
 #[derive(Debug)]
 pub(super) struct Cgi {
     common: Arc<Common>,
-    /// The settings as an ini file, and the value of [`INI_FOLDERS`]; `None` when there are none.
+    /// The settings as an ini file, and the value of [`INI_FOLDERS`]; `None` without settings.
     ini: Option<(IniFolder, OsString)>,
     not_inherited: Vec<OsString>,
 }
@@ -153,7 +153,7 @@ impl Worker {
         self.ready
     }
 
-    /// There is nothing to prepare: each request starts its process.
+    /// Does nothing but mark the worker ready, because each request starts its own process.
     pub(super) fn prepare(&mut self) {
         self.ready = true;
     }
@@ -193,7 +193,7 @@ impl Worker {
                 .await?;
         self.child = None;
         self.info.pid.store(0, Ordering::Relaxed);
-        // Another status than 0 is PHP's word for an error that it has answered itself.
+        // A status other than 0 means an error that PHP has already answered.
         if status.signal().is_some() {
             let how = crate::info::describe_exit(status.into_raw().cast_unsigned());
             common.crashes.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +240,7 @@ impl Worker {
     }
 }
 
-/// Variables as those of a process.
+/// Passes variables as those of a process.
 struct Environment<'a>(&'a mut Command);
 
 impl Sink for Environment<'_> {
@@ -251,7 +251,8 @@ impl Sink for Environment<'_> {
     }
 }
 
-/// Writes the body as the script reads it. An error is the client's; a script that reads no more is met by the reader.
+/// Writes the body as the script reads it. An error is the client's; if the script stops reading, the response reader
+/// handles it.
 async fn upload(mut stdin: ChildStdin, request: &mut Request) -> Result<(), BoxError> {
     while let Some(piece) = request.body.next().await {
         if stdin.write_all(&piece?).await.is_err() {
@@ -261,14 +262,14 @@ async fn upload(mut stdin: ChildStdin, request: &mut Request) -> Result<(), BoxE
     Ok(())
 }
 
-/// Reads the answer as the client takes it, up to the process's end.
+/// Reads the response as the client reads it, up to the end of the process.
 async fn download(
     mut stdout: ChildStdout,
     child: &mut Child,
     answer: &mut Answer,
     clock: &Clock,
 ) -> Result<ExitStatus, Failure> {
-    // How long output may still come from a process that the script has left running.
+    // How long output may still arrive from a process that the script left running.
     const LEFTOVERS: Duration = Duration::from_millis(100);
     let mut arrived = BytesMut::new();
     let mut ended = None;

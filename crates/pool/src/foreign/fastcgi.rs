@@ -1,18 +1,19 @@
-//! FastCGI 1.0 as a web server speaks it (<https://fastcgi-archives.github.io/FastCGI_Specification.html>): requests to bytes, bytes
-//! to records. It does no I/O.
+//! FastCGI 1.0 as a web server uses it (<https://fastcgi-archives.github.io/FastCGI_Specification.html>): encodes
+//! requests and decodes records, without I/O.
 //!
 //! Invariants
-//! - One request at a time on a connection, so every record carries the same request id.
-//! - A name and its value lie in one PARAMS record: php-fpm reads each record's pairs by themselves (`fcgi_read_request`, main/fastcgi.c).
-//! - Decoding never panics, whatever arrives, and keeps no more than the record that is arriving.
+//! - A connection carries one request at a time, so every record has the same request id.
+//! - A name and its value are in one PARAMS record, because php-fpm parses each record's pairs separately
+//!   (`fcgi_read_request`, main/fastcgi.c).
+//! - Decoding never panics on any input, and buffers no more than the current record.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::variables::Sink;
 
-/// Bytes before each record's content.
+/// Length of a record header in bytes.
 pub(crate) const HEADER_LEN: usize = 8;
-/// Bytes of content that one record holds at most.
+/// Maximum content of one record in bytes.
 pub(crate) const MAX_CONTENT: usize = 65_535;
 
 const VERSION: u8 = 1;
@@ -27,11 +28,11 @@ const STDERR: u8 = 7;
 const RESPONDER: u8 = 1;
 const KEEP_CONN: u8 = 1;
 
-/// A variable does not fit a record.
+/// The error for a variable that does not fit a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
-/// What is no FastCGI.
+/// Reasons why input is not FastCGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("record of version {0}")]
@@ -40,27 +41,27 @@ pub(crate) enum Malformed {
     End(usize),
 }
 
-/// What an application says.
+/// A record from an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// A piece of the answer, never empty.
+    /// A piece of the response, never empty.
     Stdout(Bytes),
-    /// Words for the log, never empty.
+    /// A piece of log output, never empty.
     Stderr(Bytes),
-    /// The answer is complete. Other protocol statuses than 0 say that the request was refused.
+    /// The response is complete. A protocol status other than 0 means that the request was rejected.
     End { application: u32, protocol: u8 },
 }
 
-/// The header of a record.
+/// Returns the header of a record.
 const fn header(kind: u8, length: u16) -> [u8; HEADER_LEN] {
     let [id_high, id_low] = REQUEST_ID.to_be_bytes();
     let [high, low] = length.to_be_bytes();
     [VERSION, kind, id_high, id_low, high, low, 0, 0]
 }
 
-/// The header of a STDIN record of `length` bytes; one of 0 bytes ends the body.
+/// Returns the header of a STDIN record of `length` bytes; one of 0 bytes ends the body.
 ///
-/// An empty one between two requests is skipped by whoever reads the next (`fcgi_read_request`, main/fastcgi.c).
+/// The application skips an empty one between two requests (`fcgi_read_request`, main/fastcgi.c).
 pub(crate) fn stdin_header(length: usize) -> [u8; HEADER_LEN] {
     debug_assert!(
         length <= MAX_CONTENT,
@@ -73,13 +74,13 @@ pub(crate) fn stdin_header(length: usize) -> [u8; HEADER_LEN] {
 #[derive(Debug)]
 pub(crate) struct RequestWriter<'a> {
     buffer: &'a mut Vec<u8>,
-    /// Where the header of the PARAMS record under way begins.
+    /// Offset of the current PARAMS record's header.
     record: usize,
     too_large: bool,
 }
 
 impl<'a> RequestWriter<'a> {
-    /// Appends to `buffer`.
+    /// Starts a request at the end of `buffer`.
     pub(crate) fn new(buffer: &'a mut Vec<u8>) -> Self {
         buffer.extend_from_slice(&header(BEGIN_REQUEST, 8));
         buffer.extend_from_slice(&[0, RESPONDER, KEEP_CONN, 0, 0, 0, 0, 0]);
@@ -97,7 +98,7 @@ impl<'a> RequestWriter<'a> {
         if self.too_large { Err(TooLarge) } else { Ok(()) }
     }
 
-    /// Writes the length of the record under way into its header.
+    /// Writes the length of the current record into its header.
     fn close_record(&mut self) {
         let length = self.buffer.len() - self.record - HEADER_LEN;
         let length = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
@@ -138,7 +139,7 @@ impl Sink for RequestWriter<'_> {
     }
 }
 
-/// Takes the next record that concerns a request out of what has arrived; `None` while it is not whole.
+/// Removes and returns the next record that concerns a request; `None` while it is incomplete.
 pub(crate) fn decode(arrived: &mut BytesMut) -> Result<Option<Record>, Malformed> {
     loop {
         let Some(&[version, kind, id_high, id_low, high, low, padding, _reserved]) =
@@ -160,7 +161,7 @@ pub(crate) fn decode(arrived: &mut BytesMut) -> Result<Option<Record>, Malformed
             continue;
         }
         match (kind, &*content) {
-            // An empty record ends its stream; END_REQUEST says as much.
+            // An empty record ends its stream; END_REQUEST implies that.
             (STDOUT | STDERR, []) => {}
             (STDOUT, _) => return Ok(Some(Record::Stdout(content))),
             (STDERR, _) => return Ok(Some(Record::Stderr(content))),
@@ -180,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// The variables of a written head, read as php-fpm reads them: record by record.
+    /// Parses the variables of a written head as php-fpm does: record by record.
     fn read_back(mut bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         fn length(bytes: &mut &[u8]) -> usize {
             let first = bytes.get_u8();

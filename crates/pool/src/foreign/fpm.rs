@@ -1,9 +1,10 @@
-//! The model `fpm`: a php-fpm of our own, spoken to over connections that stay open.
+//! The model `fpm`: a php-fpm owned by Hearth, over connections that stay open.
 //!
 //! Invariants
-//! - php-fpm has as many children as the pool has workers, and a child serves one connection at a time: whose connection is open has a
-//!   child to itself, and knows its process id because the child has said it.
-//! - A connection carries a request only when its child has read all that was written before: then the last script has ended.
+//! - php-fpm has as many children as the pool has workers, and a child serves one connection at a time. An open
+//!   connection therefore owns its child, and knows its process id because the child has reported it.
+//! - A connection carries a request only if its child has read all that was written before: then the last script has
+//!   ended.
 //! - php-fpm and its children are one process group, which ends as a whole.
 
 use std::collections::HashMap;
@@ -39,9 +40,9 @@ use crate::supervisor::must_see;
 use crate::variables::Sink;
 use crate::{StartError, sys};
 
-/// Bytes of a Unix socket's path (unix(7)).
+/// Maximum length of a Unix socket's path (unix(7)).
 const LONGEST_PATH: usize = 107;
-/// Bytes asked for at once.
+/// Number of bytes read at once.
 const READ_AHEAD: usize = 16 * 1024;
 
 /// A running php-fpm.
@@ -50,15 +51,16 @@ pub(super) struct Fpm {
     common: Arc<Common>,
     socket: PathBuf,
     config: PrivateFile,
-    /// The path that a child answers with its status instead of a script. Secret: clients must not reach it.
+    /// The path that a child answers with its status instead of a script. It is secret, because clients must not
+    /// reach it.
     status: String,
-    /// Numbers the questions for a status.
+    /// Number of the next status query.
     question: AtomicU32,
-    /// Children that connections have met, by process id.
+    /// Children that have accepted a connection, by process id.
     children: Mutex<HashMap<u32, Arc<WorkerInfo>>>,
-    /// php-fpm takes connections.
+    /// php-fpm accepts connections.
     listens: Notify,
-    /// php-fpm is stopped and is to be replaced.
+    /// php-fpm is stopped and must be replaced.
     replace: Notify,
     /// The pool ends.
     end: CancellationToken,
@@ -67,7 +69,7 @@ pub(super) struct Fpm {
 }
 
 impl Fpm {
-    /// Starts it; it is started anew whenever it ends, until [`Fpm::end`].
+    /// Starts php-fpm; it is restarted whenever it ends, until [`Fpm::end`].
     pub(super) async fn start(common: Arc<Common>) -> Result<Arc<Self>, StartError> {
         let socket = common.place("fpm.sock");
         if socket.as_os_str().len() > LONGEST_PATH {
@@ -99,7 +101,7 @@ impl Fpm {
         Ok(fpm)
     }
 
-    /// Cancelled, it ends php-fpm and its children.
+    /// Returns a token whose cancellation ends php-fpm and its children.
     pub(super) fn end_token(&self) -> CancellationToken {
         self.end.clone()
     }
@@ -122,7 +124,7 @@ impl Fpm {
                     "php-fpm itself died"
                 }
                 () = self.replace.notified() => {
-                    // It goes on when it may: its children are not replaced until then.
+                    // A stopped php-fpm may continue later; its children are not replaced until then.
                     if !is_stopped(pid) {
                         continue;
                     }
@@ -149,12 +151,12 @@ impl Fpm {
         }
     }
 
-    /// No child took a connection within the boot time.
+    /// Called when no child accepted a connection within the boot time.
     pub(super) fn look_at_master(&self) {
         self.replace.notify_one();
     }
 
-    /// php-fpm is gone, so are its children.
+    /// Marks all children as ended, because php-fpm is gone.
     fn all_ended(&self) {
         let children = std::mem::take(&mut *self.children.lock().expect("no holder panics"));
         for info in children.into_values() {
@@ -166,7 +168,7 @@ impl Fpm {
         self.children.lock().expect("no holder panics").get(&pid).map(Arc::clone)
     }
 
-    /// Hears what php-fpm says.
+    /// Handles a line of php-fpm's output.
     fn line(&self, line: &str) {
         match Line::parse(line) {
             Line::Listens => self.listens.notify_waiters(),
@@ -184,7 +186,7 @@ impl Fpm {
                 if let Some(info) = &info {
                     info.remember(text);
                 }
-                // `NOTICE: PHP message: …` is PHP's error log; all else the script has written itself.
+                // `NOTICE: PHP message: …` is PHP's error log; everything else was written by the script.
                 let (source, text) = match text.split_once(": PHP message: ") {
                     Some((level, text)) if !level.contains(' ') => ("error_log", text),
                     _ => ("stderr", text),
@@ -198,11 +200,11 @@ impl Fpm {
     }
 }
 
-/// What a line of php-fpm's log says.
+/// A parsed line of php-fpm's log.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Listens,
-    /// A child has ended; the wait status.
+    /// A child has ended with this wait status.
     Exited {
         pid: u32,
         status: u32,
@@ -219,7 +221,8 @@ enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// `[21-Nov-2026 03:34:44] WARNING: [pool hearth] child 9528 exited on signal 11 (SIGSEGV) after 1.761347 seconds from start`
+    /// Parses lines such as `[21-Nov-2026 03:34:44] WARNING: [pool hearth] child 9528 exited on signal 11 (SIGSEGV)
+    /// after 1.761347 seconds from start`.
     fn parse(line: &'a str) -> Self {
         let text = match line.split_once("] ") {
             Some((time, rest)) if time.starts_with('[') => rest,
@@ -249,7 +252,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// php-fpm's configuration.
+/// Returns php-fpm's configuration.
 fn config(common: &Common, socket: &Path, status: &str) -> Result<String, StartError> {
     let options = &common.options;
     let path = socket.to_str().filter(|path| !path.contains(['"', '\\', '$', '\n', ',', '=']));
@@ -267,21 +270,22 @@ fn config(common: &Common, socket: &Path, status: &str) -> Result<String, StartE
     );
     if getuid().is_root() && options.identity.is_none() {
         writeln!(text, "user = {}\ngroup = {}", getuid().as_raw(), getgid().as_raw())
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
     if let Some(limit) = options.request_timeout {
-        // Hearth ends a stuck child itself, and to the millisecond. This is for one whose connection it has closed and whose place
-        // another child took, and for a Hearth that is stuck.
+        // Hearth itself kills a stuck child with an accuracy of milliseconds. This limit is for a child whose
+        // connection was closed and whose place another child took, and for a stuck Hearth.
         writeln!(text, "request_terminate_timeout = {}s", limit.as_secs() + 5)
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
     Ok(text)
 }
 
-/// Has php-fpm listen on a socket that we have made, as its own successors do (`fpm_sockets_init_main()`, `sapi/fpm/fpm/fpm_sockets.c`). One that it
-/// made itself would be for all of its group: who may speak to it runs any script as PHP's user.
+/// Passes a listening socket to php-fpm, as php-fpm does for its own successors (`fpm_sockets_init_main()`,
+/// `sapi/fpm/fpm/fpm_sockets.c`). A socket created by php-fpm would be open to its whole group, and any process that
+/// can connect may run any script as PHP's user.
 fn give_socket(command: &mut Command, socket: &Path) -> std::io::Result<()> {
-    // As many as php-fpm lets wait (`listen.backlog`).
+    // The same backlog as php-fpm's default (`listen.backlog`).
     const BACKLOG: i32 = 511;
     let listener = std::os::unix::net::UnixListener::bind(socket)?;
     std::fs::set_permissions(socket, Permissions::from_mode(0o600))?;
@@ -293,17 +297,17 @@ fn give_socket(command: &mut Command, socket: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The process that php-fpm's children are forked from.
+/// The process from which php-fpm's children are forked.
 #[derive(Debug)]
 struct Master {
     child: Child,
     process: Process,
-    /// False once its end was waited for: its number may then be another's.
+    /// `false` once its end was waited for, because its number may then be reused.
     owned: bool,
 }
 
 impl Master {
-    /// Returns when it takes connections.
+    /// Returns when it accepts connections.
     async fn start(fpm: &Arc<Fpm>) -> Result<Self, StartError> {
         let common = &fpm.common;
         let program = common.options.program.display().to_string();
@@ -317,7 +321,7 @@ impl Master {
             .arg(fpm.config.path())
             .args(common.ini_arguments())
             .current_dir(&common.options.directory)
-            // It would speak to the service manager in the server's name.
+            // The variable would let it send service manager notifications in the server's name.
             .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -330,7 +334,7 @@ impl Master {
         let listens = fpm.listens.notified();
         tokio::pin!(listens);
         listens.as_mut().enable();
-        // TERM, which it passes on to its children; KILL would orphan them.
+        // SIGTERM, which it passes on to its children; SIGKILL would orphan them.
         let mut child = common
             .spawner
             .spawn(command, Signal::TERM)
@@ -361,13 +365,13 @@ impl Master {
             () = common.clock.reached(Some(common.clock.after(limit))) => format!("not ready within {limit:?}"),
         };
         master.kill().await;
-        // What it had written is on its way through a pipe.
+        // Its last output may still be in a pipe.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let output = [tail.tail(), why].join("\n").trim().to_owned();
         Err(StartError::Zygote { program, output })
     }
 
-    /// Has it end its children and itself.
+    /// Ends its children and itself.
     async fn end(mut self) {
         const PATIENCE: Duration = Duration::from_secs(2);
         self.process.signal(Signal::TERM);
@@ -398,7 +402,7 @@ impl Master {
 
 impl Drop for Master {
     fn drop(&mut self) {
-        // Its number is still its own: nobody has waited for it.
+        // Its number is still its own, because it was not waited for.
         self.kill_group();
     }
 }
@@ -408,11 +412,11 @@ impl Drop for Master {
 struct Connection {
     stream: UnixStream,
     arrived: BytesMut,
-    /// An exchange has begun and was not played to its end.
+    /// An exchange has started and was not completed.
     broken: bool,
 }
 
-/// A place for a connection, and the child that it has or had.
+/// A place for a connection, with its current or last child.
 #[derive(Debug)]
 pub(super) struct Worker {
     fpm: Arc<Fpm>,
@@ -430,7 +434,7 @@ impl Worker {
         self.child.as_ref().map(|(_, info)| info)
     }
 
-    /// See [`Fpm::look_at_master`].
+    /// Calls [`Fpm::look_at_master`].
     pub(super) fn unanswered(&self) {
         self.fpm.look_at_master();
     }
@@ -444,7 +448,7 @@ impl Worker {
         alive && connected
     }
 
-    /// Connects and asks which child has taken the connection: waits until one is free.
+    /// Connects and asks which child has accepted the connection; waits until one is free.
     pub(super) async fn prepare(&mut self) -> Result<(), BoxError> {
         self.connection = None;
         let fpm = &self.fpm;
@@ -482,7 +486,7 @@ impl Worker {
         let pid = pid_of(&page, &uri).ok_or_else(|| {
             format!("php-fpm's status names no process: {}", String::from_utf8_lossy(&page))
         })?;
-        // It lives: it waits for this connection's next request.
+        // It is alive: it waits for this connection's next request.
         let process = Process::open(pid)?;
         let known = fpm.child(pid);
         let info = known.unwrap_or_else(|| fpm.common.new_info(self.slot, pid));
@@ -506,7 +510,7 @@ impl Worker {
             head.extend_from_slice(&fastcgi::stdin_header(0));
         }
         let mut head = Bytes::from(head);
-        // The socket is empty, so some of it goes out at once or the child is gone.
+        // The socket is empty, so some of it is sent at once or the child is gone.
         match connection.stream.try_write(&head) {
             Ok(written) => head.advance(written),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -517,19 +521,21 @@ impl Worker {
         let upload = upload(write, head, request);
         let download = download(read, &mut connection.arrived, answer);
         let ((), uploaded) = both_ways(upload, download).await?;
-        // A script that ended its answer early may have left some of the body unread: then this connection is of no more use.
+        // A script that ended its response early may have left some of the body unread; the connection is then
+        // unusable.
         connection.broken = !uploaded;
         Ok(())
     }
 
-    /// Waits until the child waits for the next request: `fastcgi_finish_request()` lets scripts run on after their answer.
+    /// Waits until the child waits for the next request: `fastcgi_finish_request()` lets scripts continue after their
+    /// response.
     pub(super) async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
         let Some(connection) = self.connection.as_mut().filter(|it| whole && !it.broken) else {
-            // Closed, the child learns at its next output that nobody listens. Connected again, it (or its successor) is met when
-            // it has come to its end.
+            // After closing, the script is aborted at its next output. After reconnecting, the child (or its
+            // successor) accepts when the script has ended.
             return self.prepare().await;
         };
-        // A child that waits for its next request skips an empty STDIN record, and no other process reads it. Once it is read, the script has ended.
+        // Only a child that waits for a request skips an empty STDIN record. Once it is read, the script has ended.
         connection.stream.try_write(&fastcgi::stdin_header(0))?;
         until_read(&connection.stream).await
     }
@@ -540,15 +546,15 @@ impl Worker {
         {
             process.kill();
         }
-        // Last: a child whose connection is closed takes another one, and that may be a neighbour's.
+        // Closed last: a child whose connection is closed accepts another one, possibly that of another slot.
         self.connection = None;
     }
 }
 
-/// Whether a process was stopped, by a signal or a debugger (`/proc/PID/stat`, proc(5)).
+/// Returns whether a process is stopped, by a signal or a debugger (`/proc/PID/stat`, proc(5)).
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in parentheses and may hold anything; the state follows.
+    // The name is in parentheses and may contain anything; the state follows.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 
@@ -570,13 +576,13 @@ async fn until_read(stream: &UnixStream) -> Result<(), BoxError> {
     Ok(stream.async_io(Interest::WRITABLE, read).await?)
 }
 
-/// Whether nothing has come, not even an end.
+/// Returns whether nothing has arrived, not even an end.
 fn is_silent(stream: &UnixStream) -> bool {
     let read = stream.try_read(&mut [0]);
     matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// The process that answers the status question `uri`, out of php-fpm's full status as text.
+/// Returns the process that answers the status query `uri`, from php-fpm's full status as text.
 fn pid_of(page: &[u8], uri: &str) -> Option<u32> {
     let page = String::from_utf8_lossy(page);
     let mut pid = None;
@@ -590,7 +596,8 @@ fn pid_of(page: &[u8], uri: &str) -> Option<u32> {
     None
 }
 
-/// Writes the rest of the request as the child takes it. An error is the client's; a child that takes no more is met by the reader.
+/// Writes the rest of the request as the child reads it. An error is the client's; if the child stops reading, the
+/// response reader handles it.
 async fn upload(
     mut stream: WriteHalf<'_>,
     mut head: Bytes,
@@ -618,7 +625,7 @@ async fn upload(
     Ok(())
 }
 
-/// Reads the answer as the client takes it.
+/// Reads the response as the client reads it.
 async fn download(
     mut stream: ReadHalf<'_>,
     arrived: &mut BytesMut,
@@ -627,7 +634,8 @@ async fn download(
     loop {
         match fastcgi::decode(arrived).map_err(|why| malformed(&why))? {
             Some(Record::Stdout(data)) => answer.push(data).map_err(|why| malformed(&why))?,
-            // PHP's messages. They come on its stderr too, with all else that scripts write there: once is enough.
+            // PHP's messages. They also appear on its stderr, with everything else that scripts write there, so these
+            // are dropped.
             Some(Record::Stderr(data)) => trace!("STDERR: {}", String::from_utf8_lossy(&data)),
             Some(Record::End { protocol: 0, .. }) => {
                 return answer.end().await.map_err(|why| malformed(&why));

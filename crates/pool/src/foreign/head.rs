@@ -1,8 +1,8 @@
-//! Heads of answers as PHP's own servers write them: CGI's (RFC 3875 section 6) and HTTP/1's.
+//! Response heads as PHP's own programs write them: those of CGI (RFC 3875 section 6) and of HTTP/1.
 //!
 //! Invariants
-//! - A head is at most [`MAX_HEAD`] bytes; bytes that are none give an error, never a panic.
-//! - Header fields keep PHP's order, and duplicates stay; those that HTTP does not allow are left out.
+//! - A head has at most [`MAX_HEAD`] bytes; invalid bytes give an error, never a panic.
+//! - Header fields keep PHP's order, and duplicates stay; fields that HTTP does not allow are dropped.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -10,11 +10,11 @@ use tracing::debug;
 
 use crate::worker::Head;
 
-/// Bytes, and the most header fields: what a frame could hold.
+/// Maximum size of a head in bytes, and maximum number of header fields: the limits of a frame.
 const MAX_HEAD: usize = 1 << 20;
 const MAX_FIELDS: usize = 1024;
 
-/// Why an answer has no head.
+/// Reasons why a response has no valid head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadHead {
     #[error("a head of more than {MAX_HEAD} bytes or {MAX_FIELDS} fields")]
@@ -25,12 +25,12 @@ pub(crate) enum BadHead {
     Incomplete,
 }
 
-/// Which fields at the head's beginning are the server's own.
+/// The format of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// CGI, where PHP alone speaks.
+    /// CGI, where all fields are PHP's.
     Cgi,
-    /// `php -S`, which begins with fields of its own about the connection.
+    /// `php -S`, which begins with its own fields about the connection.
     Builtin,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Dialect {
 pub(crate) struct HeadReader {
     dialect: Dialect,
     arrived: BytesMut,
-    /// No end of the head begins before this.
+    /// The end of the head does not begin before this offset.
     searched: usize,
 }
 
@@ -48,7 +48,7 @@ impl HeadReader {
         Self { dialect, arrived: BytesMut::new(), searched: 0 }
     }
 
-    /// Takes the next piece. Returns the head, when it is complete, and what came behind it.
+    /// Adds the next piece. Returns the complete head and the bytes after it.
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Option<(Head, Bytes)>, BadHead> {
         self.arrived.extend_from_slice(piece);
         let Some((fields, body)) = self.find_end() else {
@@ -62,7 +62,7 @@ impl HeadReader {
         Ok(Some((parse(self.dialect, &head)?, rest)))
     }
 
-    /// Where the head's last line ends, and where the body begins.
+    /// Returns where the head's last line ends, and where the body begins.
     fn find_end(&mut self) -> Option<(usize, usize)> {
         match &*self.arrived {
             // No field at all.
@@ -94,7 +94,7 @@ impl HeadReader {
 fn parse(dialect: Dialect, head: &Bytes) -> Result<Head, BadHead> {
     let mut status = None;
     let mut headers = HeaderMap::with_capacity(16);
-    // Each once: a script may send fields of these names too.
+    // Each is removed once, because a script may send fields with these names too.
     let mut servers_own = match dialect {
         Dialect::Cgi => vec![],
         Dialect::Builtin => vec!["host", "date", "connection"],
@@ -149,7 +149,7 @@ fn split(line: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((line.get(..place)?, line.get(place + 1..)?))
 }
 
-/// `404 Not Found`; the reason only when it is not the status's own.
+/// Parses `404 Not Found`; returns the reason only if it is not the standard one.
 fn parse_status(text: &[u8], head: &Bytes) -> Result<(StatusCode, Option<Bytes>), BadHead> {
     let (code, reason) = split(text, b' ').unwrap_or((text, b""));
     let status = StatusCode::from_bytes(code).map_err(|_no_status| BadHead::Status)?;

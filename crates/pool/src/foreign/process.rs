@@ -1,8 +1,10 @@
-//! Programs that are not Hearth's own: started so that none outlives the server, signalled without ever hitting a stranger.
+//! Other programs: started so that none outlives the server, and signalled without ever hitting another process.
 //!
 //! Invariants
-//! - `PR_SET_PDEATHSIG` fires when the thread that started a program ends, so one thread that lives as long as the pool starts them all.
-//! - A process that is not our child is signalled through a descriptor (`pidfd_open(2)`), never by a number that may be used again.
+//! - `PR_SET_PDEATHSIG` fires when the thread that started a program ends, so one thread that lives as long as the
+//!   pool starts them all.
+//! - A process that is not our child is signalled through a descriptor (`pidfd_open(2)`), never by a number that may
+//!   be reused.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,13 +20,13 @@ use tokio::sync::oneshot;
 use crate::sandbox::Confinement;
 use crate::{Identity, Options, StartError, sys};
 
-/// Bytes of one log line; a longer one is cut into several.
+/// Maximum length of a log line in bytes; a longer one is split.
 const MAX_LINE: u64 = 8 * 1024;
 
-/// A command, and where its child goes.
+/// A command, and where to send its child.
 type Job = (Command, oneshot::Sender<io::Result<Child>>);
 
-/// Starts programs. They are told to end when it is dropped, or the server ends in whatever way.
+/// Starts programs. They end when it is dropped, or when the server ends in any way.
 #[derive(Debug)]
 pub(crate) struct Spawner {
     jobs: mpsc::SyncSender<Job>,
@@ -33,16 +35,17 @@ pub(crate) struct Spawner {
 }
 
 impl Spawner {
-    /// Starts the thread. Called within a runtime, which reaps the children; they all are whom `options` say, and confined as they say.
+    /// Starts the thread. Must be called within a runtime, which reaps the children. They run with the identity and
+    /// sandbox of `options`.
     pub(crate) fn new(options: &Options) -> Result<Self, StartError> {
         let confinement = Confinement::of(options)?;
-        // Callers wait for their child: the bound is never felt, a thousand would only wait a little longer.
+        // Callers wait for their child, so the bound is never reached in practice.
         let (jobs, todo) = mpsc::sync_channel::<Job>(1024);
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("hearth-spawner".into()).spawn(move || {
             let _inside = runtime.enter();
             for (mut command, reply) in todo {
-                // Nobody waits any more: the child is dropped, and with it killed.
+                // The caller is gone: the child is dropped and thereby killed.
                 drop(reply.send(command.spawn()));
             }
         })?;
@@ -67,7 +70,7 @@ impl Spawner {
     }
 }
 
-/// A process that somebody else waits for.
+/// A process that has another parent.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -75,7 +78,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// `pid` is known to be alive.
+    /// Opens a process; `pid` must be known to be alive.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or_else(|| io::Error::other("no process id"))?;
@@ -97,7 +100,7 @@ impl Process {
         }
     }
 
-    /// Ends it for good, if it has not ended.
+    /// Kills it, if it has not ended.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -122,7 +125,7 @@ pub(crate) async fn read_lines(stream: impl AsyncRead + Unpin, mut each: impl Fn
     }
 }
 
-/// The PHP version that a program says it is, e.g. `8.2.35`.
+/// Returns the PHP version that a program reports, e.g. `8.2.35`.
 pub(crate) async fn version(options: &Options) -> Result<String, StartError> {
     let program = &options.program;
     let name = program.display().to_string();

@@ -1,8 +1,8 @@
-//! A request on its way to a program that must know the body's length beforehand (RFC 3875 section 4.1.2).
+//! A request for a program that must know the body's length in advance (RFC 3875 section 4.1.2).
 //!
 //! Invariants
 //! - A body of unknown length is read to its end first: small ones into memory, others into a file without a name.
-//! - What was taken of the body is never offered again: [`Body::is_whole`] says whether it still may be.
+//! - Consumed parts of the body are never returned again: [`Body::is_whole`] says whether it can still be sent.
 
 use std::borrow::Cow;
 use std::io::SeekFrom;
@@ -18,23 +18,23 @@ use crate::context::RequestContext;
 use crate::exchange::{BoxBody, BoxError};
 use crate::variables::{self, Sink};
 
-/// Bytes of a body of unknown length that are kept in memory.
+/// Maximum number of bytes of a body of unknown length that are kept in memory.
 const IN_MEMORY: usize = 256 * 1024;
-/// Bytes read from a file at once.
+/// Number of bytes read from a file at once.
 const PIECE: usize = 64 * 1024;
 
-/// What a worker is given.
+/// The request for a worker.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) parts: Parts,
     pub(crate) context: RequestContext,
     pub(crate) body: Body,
-    /// Bytes of the body; `None` when there is none.
+    /// Length of the body in bytes; `None` if there is none.
     pub(crate) length: Option<u64>,
 }
 
 impl Request {
-    /// `length`: what the client has declared. `folder` takes a large body of unknown length.
+    /// Creates a request; `length` is what the client has declared. `folder` takes a large body of unknown length.
     pub(crate) async fn new(
         parts: Parts,
         context: RequestContext,
@@ -53,13 +53,13 @@ impl Request {
         Ok(Self { parts, context, body, length })
     }
 
-    /// The CGI variables.
+    /// Writes the CGI variables.
     pub(crate) fn write_variables(&self, sink: &mut impl Sink) {
         let length = self.content_length().unwrap_or_default();
         variables::write_variables(sink, &self.parts, &self.context, length.as_bytes());
     }
 
-    /// The text of `CONTENT_LENGTH`. A client that sends no body may still have said so.
+    /// Returns the text of `CONTENT_LENGTH`. A client without a body may still have sent the field.
     pub(crate) fn content_length(&self) -> Option<Cow<'_, str>> {
         match self.length {
             Some(length) => Some(length.to_string().into()),
@@ -98,12 +98,12 @@ impl Body {
         Self { source, whole: true }
     }
 
-    /// Whether nothing of it was taken.
+    /// Returns whether nothing of it was consumed.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The next piece, never empty; `None` at its end.
+    /// Returns the next piece, never empty; `None` at its end.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
         self.whole &= matches!(self.source, Source::Empty);
         let next = match &mut self.source {
@@ -129,7 +129,7 @@ impl Body {
 async fn next_piece(body: &mut BoxBody) -> Option<Result<Bytes, BoxError>> {
     loop {
         match std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            // Trailers: none in CGI.
+            // CGI has no trailers.
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) if !data.is_empty() => return Some(Ok(data)),
                 _ => {}
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// A body of so many pieces of 10,000 bytes.
+    /// A body of this many pieces of 10,000 bytes.
     struct Pieces(usize);
 
     impl http_body::Body for Pieces {

@@ -1,10 +1,10 @@
-//! As many slots as there are workers: who holds one has a worker, everybody else waits in the backlog.
+//! A set of as many slots as there are workers: a lease of a slot gives a worker, other requests wait in the backlog.
 //!
 //! Invariants
-//! - A free slot goes to whoever has waited longest; while somebody waits, none is free.
-//! - The backlog is bounded, and by less while more requests come than are answered; when it is full a request is refused at once, and one
-//!   that has waited too long is refused then.
-//! - A [`Leased`] slot comes back when it is dropped.
+//! - A free slot goes to the request that has waited longest; while one waits, no slot is free.
+//! - The backlog is bounded, and more tightly while more requests arrive than are answered. When it is full, a
+//!   request is rejected at once; one that has waited too long is rejected then.
+//! - A [`Leased`] slot is returned on drop.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -20,12 +20,12 @@ use crate::overload::Overload;
 use crate::shared::{Line, Waits};
 use crate::{DispatchError, Options};
 
-/// The slots; `T` is what each of them has.
+/// The slots; `T` is the content of each.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     free: Arc<Semaphore>,
     count: u32,
-    /// One for each permit that nobody has; the back is the one used last, whose caches are warmest.
+    /// One for each free permit; the back is the one used last, whose caches are warmest.
     idle: Mutex<VecDeque<T>>,
     waiting: AtomicUsize,
     limits: Limits,
@@ -53,14 +53,14 @@ impl Limits {
     }
 }
 
-/// What is known of those that waited.
+/// Statistics about waiting requests.
 #[derive(Debug)]
 struct Judged {
     overload: Overload,
     waits: Waits,
 }
 
-/// A slot on loan.
+/// A leased slot.
 #[derive(Debug)]
 pub(crate) struct Leased<T> {
     slots: Arc<Slots<T>>,
@@ -69,7 +69,7 @@ pub(crate) struct Leased<T> {
 }
 
 impl<T> Slots<T> {
-    /// All of them are free.
+    /// Creates the set with all slots free.
     pub(crate) fn new(all: VecDeque<T>, limits: Limits, clock: Arc<Clock>) -> Self {
         Self {
             free: Arc::new(Semaphore::new(all.len())),
@@ -87,7 +87,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// A free slot, at once or after waiting in the backlog. Cancel safe: whoever stops waiting loses its place only.
+    /// Returns a free slot, at once or after waiting in the backlog. Cancel safe: dropping the future only gives up
+    /// the place.
     pub(crate) async fn lease(self: &Arc<Self>) -> Result<Leased<T>, DispatchError> {
         if self.draining.load(Ordering::Relaxed) {
             return Err(DispatchError::Draining);
@@ -115,7 +116,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// What is known of those that waited; of an overload nothing once nobody does, whether they were served, refused or went away.
+    /// Returns the statistics. The overload state is reset once no request waits, whether they were served, rejected
+    /// or dropped.
     fn judged(&self) -> MutexGuard<'_, Judged> {
         let mut judged = self.judged.lock().expect("no holder panics");
         if self.waiting.load(Ordering::Relaxed) == 0 {
@@ -128,7 +130,7 @@ impl<T> Slots<T> {
         usize::try_from(self.count).unwrap_or(usize::MAX)
     }
 
-    /// It is somebody's turn who waits since then: whether it still counts.
+    /// Returns whether a request waiting since `since` may still be served.
     fn is_in_time(&self, since: Instant) -> bool {
         let mut judged = self.judged.lock().expect("no holder panics");
         let (now, running) = (self.clock.instant(), self.running());
@@ -141,7 +143,7 @@ impl<T> Slots<T> {
         true
     }
 
-    /// A free slot, when there is one and nobody waits for it.
+    /// Returns a free slot if there is one and no request waits for it.
     pub(crate) fn try_lease(self: &Arc<Self>) -> Option<Leased<T>> {
         Arc::clone(&self.free).try_acquire_owned().ok().map(|permit| self.loan(permit))
     }
@@ -152,7 +154,8 @@ impl<T> Slots<T> {
         Leased { slots: Arc::clone(self), slot, _permit: permit }
     }
 
-    /// Puts the first free slot that `wanted` picks where the next lease takes it. False when there is none.
+    /// Moves the first free slot that `wanted` selects to where the next lease takes it. Returns `false` if there is
+    /// none.
     pub(crate) fn prefer(&self, wanted: impl FnMut(&mut T) -> bool) -> bool {
         let mut idle = self.idle.lock().expect("no holder panics");
         let found = idle.iter_mut().position(wanted);
@@ -162,7 +165,7 @@ impl<T> Slots<T> {
         found.is_some()
     }
 
-    /// A look at those that wait.
+    /// Returns the state of the backlog.
     pub(crate) fn line(&self) -> Line {
         let judged = self.judged();
         Line {
@@ -172,23 +175,23 @@ impl<T> Slots<T> {
         }
     }
 
-    /// How many were refused.
+    /// Returns how many requests were rejected.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Refuses new requests from now on.
+    /// Rejects new requests from now on.
     pub(crate) fn start_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until nobody waits and no slot is leased. Cancel safe.
+    /// Waits until no request waits and no slot is leased. Cancel safe.
     pub(crate) async fn is_quiet(&self) {
-        // It stands in line behind everybody who waits.
+        // This queues behind all waiting requests.
         drop(self.free.acquire_many(self.count).await);
     }
 
-    /// Refuses everybody who waits, and hands out what is free: nothing is leased any more.
+    /// Rejects all waiting requests and returns the free slots: nothing is leased any more.
     pub(crate) fn close(&self) -> VecDeque<T> {
         self.free.close();
         std::mem::take(&mut self.idle.lock().expect("no holder panics"))

@@ -1,20 +1,21 @@
-//! The level that a line says it has: that of Monolog's formats, and of the heads of PHP's own messages.
+//! The level that a line states: in Monolog's formats, and in the heads of PHP's own messages.
 //!
 //! Invariants
-//! - Only forms that nothing else is likely to write count; what is in doubt has none. Of JSON that was cut the form is certain: it has one.
+//! - Only unmistakable forms count; in doubt a line has no level. JSON that was truncated has an unmistakable form:
+//!   it has a level.
 
 use super::{ERROR, WARNING};
 
-/// Dates in brackets are no longer.
+/// Maximum length of a date in brackets.
 const DATE: usize = 40;
 
-/// Warnings and what is worse, as syslog(3) counts. None: the line says nothing, or that it is less.
+/// Returns warnings and more severe levels of syslog(3); `None` if the line states no level, or a lower one.
 pub(super) fn own_level(line: &str) -> Option<u8> {
     if line.starts_with("{\"message\":\"") {
         return of_json(line);
     }
     let mut rest = line;
-    // PHP puts one before what goes to a file of its own (`error_log = /dev/stderr`), where Monolog's may follow.
+    // PHP adds a date to lines of its own log file (`error_log = /dev/stderr`), after which Monolog's may follow.
     for _ in 0..2 {
         rest = after_date(rest).unwrap_or(rest);
     }
@@ -24,22 +25,22 @@ pub(super) fn own_level(line: &str) -> Option<u8> {
     if rest.len() == line.len() { None } else { of_monolog(in_text(rest)?) }
 }
 
-/// What follows `[2026-11-22T11:40:08.123456+00:00] `, or another date.
+/// Returns what follows `[2026-11-22T11:40:08.123456+00:00] `, or another date.
 fn after_date(line: &str) -> Option<&str> {
     let (date, rest) = line.strip_prefix('[')?.split_once("] ")?;
     (date.len() <= DATE && date.starts_with(|first: char| first.is_ascii_digit())).then_some(rest)
 }
 
-/// `app.ERROR: …`, Monolog's `LineFormatter`, Laravel's too.
+/// Parses `app.ERROR: …`, the format of Monolog's `LineFormatter`, and Laravel's.
 fn in_text(line: &str) -> Option<&str> {
     let (name, _) = line.split_once(": ")?;
     let (channel, level) = name.rsplit_once('.')?;
     (!channel.is_empty() && !channel.contains(char::is_whitespace)).then_some(level)
 }
 
-/// `{"message":"…","context":{…},"level":400,"level_name":"ERROR","channel":"app",…`, Monolog's `JsonFormatter`. In what the application adds
-/// there may be anything, so only the outermost object counts. A line that ends before that was cut: it may be an error with a long trace, so
-/// it is not less than a warning.
+/// Parses `{"message":"…","context":{…},"level":400,"level_name":"ERROR","channel":"app",…`, the format of Monolog's
+/// `JsonFormatter`. The application's own data may contain anything, so only the outermost object counts. A truncated
+/// line counts as a warning, because it may be an error with a long trace.
 fn of_json(line: &str) -> Option<u8> {
     let (mut rest, mut depth) = (line, 0_usize);
     while let Some(place) = rest.find(['"', '{', '}', '[', ']']) {
@@ -65,7 +66,7 @@ fn of_json(line: &str) -> Option<u8> {
     Some(WARNING)
 }
 
-/// What comes before the quote that ends a text, and what follows that.
+/// Returns the text before the closing quote, and what follows it.
 fn in_quotes(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     let end = text.bytes().position(|byte| {
@@ -77,7 +78,7 @@ fn in_quotes(text: &str) -> Option<(&str, &str)> {
     Some((inside, after.split_at(1).1))
 }
 
-/// RFC 5424's names.
+/// Maps RFC 5424's names.
 fn of_monolog(name: &str) -> Option<u8> {
     match name {
         "WARNING" => Some(WARNING),
@@ -86,7 +87,7 @@ fn of_monolog(name: &str) -> Option<u8> {
     }
 }
 
-/// After `php_error_cb()`, main/main.c: `PHP %s:  %s in %s on line %d`.
+/// Maps the heads written by `php_error_cb()`, main/main.c: `PHP %s:  %s in %s on line %d`.
 fn of_php(line: &str) -> Option<u8> {
     match line.split_once(":  ")?.0 {
         "Warning" => Some(WARNING),

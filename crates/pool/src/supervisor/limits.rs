@@ -1,9 +1,9 @@
-//! The limits that workers are held to: time, memory, and how long they may take to end.
+//! The limits of workers: time, memory, and how long they may take to end.
 //!
 //! Invariants
-//! - Everything here looks at the pool's clock and at /proc, and never waits for a worker or for the zygote.
-//! - Every worker that is given up is killed, also when the zygote does not take the order, and its place is freed also when nothing tells
-//!   its end.
+//! - Everything here uses the pool's clock and /proc, and never waits for a worker or for the zygote.
+//! - Every worker that is given up is killed, even if the zygote does not accept the command, and its slot is freed
+//!   even if its end is not reported.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,12 +18,13 @@ use crate::info::WorkerInfo;
 use crate::slow::SlowRequest;
 
 impl Supervisor {
-    /// How long EXITED may take when a worker has closed its socket. A process that ends closes it within microseconds of its end.
+    /// How long EXITED may take after a worker has closed its socket. An exiting process closes it within
+    /// microseconds.
     const HANGING_UP: Duration = Duration::from_millis(200);
-    /// How long the end of a killed worker may take before the server looks at the process itself.
+    /// How long the end of a killed worker may take before the server checks the process itself.
     const DYING: Duration = Duration::from_secs(1);
 
-    /// Kills workers that have no conversation with the server any more, and those that were told to end and do not; then those that were
+    /// Kills workers whose connection has ended, and those that were ordered to end and do not; then those that were
     /// killed through the zygote and still run.
     pub(super) fn end_the_stubborn(&mut self) {
         let clock = Arc::clone(&self.shared.clock);
@@ -35,7 +36,7 @@ impl Supervisor {
                     self.see_it_ended(&info, is_over(killed_at, Self::LAST_WORDS));
                 }
             } else if is_over(info.gone_since.load(Ordering::Relaxed), Self::HANGING_UP) {
-                // `pcntl_exec()` is one way to get here.
+                // `pcntl_exec()` is one cause.
                 warn!(worker.pid = info.pid(), "worker closed its socket and runs on, killed");
                 self.kill(&info);
             } else if !self.closing
@@ -47,7 +48,8 @@ impl Supervisor {
         }
     }
 
-    /// Kills a worker through the zygote, now or as soon as its process id is known. It does not count as a worker any more.
+    /// Kills a worker through the zygote, now or as soon as its process id is known. It does not count as a worker
+    /// any more.
     pub(super) fn kill(&mut self, info: &WorkerInfo) {
         let (pid, now) = (info.pid(), self.shared.now());
         let _first =
@@ -61,8 +63,9 @@ impl Supervisor {
         }
     }
 
-    /// A worker was killed some time ago and its end was not told: kills the process itself. When there is no such process, or none was
-    /// forked, and the zygote has nothing more to say about it (`overdue`), its place is freed.
+    /// Handles a worker that was killed some time ago and whose end was not reported: kills the process itself. If
+    /// there is no such process, or none was forked, and the zygote has nothing more to report about it (`overdue`),
+    /// its slot is freed.
     fn see_it_ended(&mut self, info: &WorkerInfo, overdue: bool) {
         let Some(zygote) = self.zygote_of(info.slot) else { return };
         let lives = kill_child(info.pid(), zygote.pid());
@@ -129,7 +132,7 @@ impl Supervisor {
 
     pub(super) fn tell_slow(&self, slow: SlowRequest) {
         slow.log();
-        // Who reads the count finds the request, too.
+        // Added before the count, so that a reader of the count finds the request.
         self.shared.slow.push(slow);
         self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
     }
@@ -153,13 +156,13 @@ impl Supervisor {
     }
 }
 
-/// Kills a process if it is a child of `parent`. Whether it is one: a process that has ended and was not waited for still is.
+/// Kills a process if it is a child of `parent`; returns whether it is one. A zombie still is.
 fn kill_child(pid: u32, parent: u32) -> bool {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let Some(handle) = raw.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
         return false;
     };
-    // Looked at after the process is held by its descriptor: a number that is used again has another parent.
+    // Checked after the process is held by its descriptor: a reused number has another parent.
     if parent_of(pid) != Some(parent) {
         return false;
     }
@@ -169,15 +172,15 @@ fn kill_child(pid: u32, parent: u32) -> bool {
     true
 }
 
-/// The parent of a process (`/proc/PID/stat`, proc(5)).
+/// Returns the parent of a process (`/proc/PID/stat`, proc(5)).
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything; state and parent follow.
+    // The name is in parentheses and may contain anything; state and parent follow.
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split(' ').nth(1)?.parse().ok()
 }
 
-/// Resident memory of a process (`/proc/PID/statm`, proc(5)); `None` when it has ended.
+/// Returns the resident memory of a process (`/proc/PID/statm`, proc(5)); `None` if it has ended.
 pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;

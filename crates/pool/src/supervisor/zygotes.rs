@@ -1,9 +1,12 @@
-//! What becomes of a zygote that ends or does not answer, and of its workers.
+//! Handles zygotes that end or do not respond, and their workers.
 //!
 //! Invariants
-//! - A zygote that owes an answer and says nothing for [`Supervisor::ANSWER`] (or `boot_timeout`, if that is shorter) is replaced.
-//! - Workers of a zygote that does not answer go on until another zygote has started; each then ends after the request that it has.
-//! - At most one zygote that does not answer is kept for its workers. It is killed when they have ended, and they die with it.
+//! - A zygote that owes a response and sends nothing for [`Supervisor::ANSWER`] (or `boot_timeout`, if that is
+//!   shorter) is replaced.
+//! - Workers of an unresponsive zygote continue until another zygote has started; each then ends after its current
+//!   request.
+//! - At most one unresponsive zygote is kept for its workers. It is killed when they have ended, and they die with
+//!   it.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -16,10 +19,10 @@ use super::{NO_ZYGOTE, Supervisor, resident_bytes};
 use crate::worker::{Event, Gone};
 use crate::zygote::Zygote;
 
-/// Why workers end whose zygote does not answer.
+/// The reason recorded for workers of an unresponsive zygote.
 const UNANSWERED: &str = "its zygote did not answer";
 
-/// A zygote that does not answer.
+/// A zygote that does not respond.
 #[derive(Debug)]
 pub(super) struct Silent {
     pub(super) zygote: Zygote,
@@ -30,10 +33,11 @@ pub(super) struct Silent {
 }
 
 impl Supervisor {
-    /// How long a zygote may owe an answer. It answers within milliseconds: this is for machines that swap.
+    /// How long a zygote may owe a response. It normally responds within milliseconds; the limit allows for machines
+    /// that swap.
     const ANSWER: Duration = Duration::from_secs(10);
 
-    /// The zygote that has forked a worker, or is to.
+    /// Returns the zygote that has forked a worker, or is to fork it.
     pub(super) fn zygote_of(&mut self, slot: u32) -> Option<&mut Zygote> {
         match &mut self.silent {
             Some(silent) if silent.slots.contains(&slot) => Some(&mut silent.zygote),
@@ -41,7 +45,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether the zygote has not answered for too long. Asked at each tick: what it sent is read between two of them.
+    /// Returns whether the zygote has not responded for too long. Called at each tick; its events are read between
+    /// two ticks.
     pub(super) fn is_zygote_silent(&mut self) -> bool {
         let limit = Self::ANSWER.min(self.options().boot_timeout);
         let silent = self.zygote.as_ref().is_some_and(|zygote| zygote.silence() >= limit);
@@ -49,7 +54,7 @@ impl Supervisor {
         self.silent_ticks >= 2
     }
 
-    /// Has another zygote started in place of one that does not answer, and ends that when its workers have ended.
+    /// Starts another zygote in place of an unresponsive one, and ends that when its workers have ended.
     pub(super) fn look_at_zygotes(&mut self) {
         while self.ending.try_join_next().is_some() {}
         if self.is_zygote_silent()
@@ -62,7 +67,7 @@ impl Supervisor {
         let has_ended = |slot: &u32| {
             workers.get(slot).is_none_or(|info| {
                 let ending_since = info.ending_since.load(Ordering::Relaxed);
-                // A process that has ended and was not waited for has no memory.
+                // A zombie has no memory.
                 let has_memory = resident_bytes(info.pid()).is_some_and(|bytes| bytes > 0);
                 let is_over = ending_since != 0 && clock.since(ending_since) >= Self::LAST_WORDS;
                 info.is_given_up()
@@ -93,7 +98,7 @@ impl Supervisor {
         }
     }
 
-    /// Another zygote has started: it forks the successors of all workers of the one that does not answer.
+    /// Called when another zygote has started: it forks the successors of all workers of the unresponsive one.
     pub(super) fn succeed_silent(&mut self) {
         let Some(silent) = &mut self.silent else { return };
         silent.succeeded = true;
@@ -115,7 +120,7 @@ impl Supervisor {
         }
     }
 
-    /// The zygote that does not answer has said something.
+    /// Handles an event of the unresponsive zygote.
     pub(super) fn event_of_silent(&mut self, event: Result<Event, Gone>) {
         let Some(silent) = &mut self.silent else { return };
         match event {
@@ -128,7 +133,7 @@ impl Supervisor {
                     self.exited(slot, status);
                 }
             }
-            // Its place was given to another.
+            // Its slot was given to another worker.
             Ok(Event::Spawned { pid, .. }) => {
                 if let Err(error) = silent.zygote.kill(pid, Signal::KILL) {
                     debug!(worker.pid = pid, %error, "zygote takes no orders");
@@ -139,7 +144,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills the zygote that does not answer, and with it what is left of its workers (`PR_SET_PDEATHSIG`).
+    /// Kills the unresponsive zygote, and with it the rest of its workers (`PR_SET_PDEATHSIG`).
     pub(super) fn end_silent(&mut self) {
         let Some(Silent { zygote, slots, .. }) = self.silent.take() else { return };
         info!(pid = zygote.pid(), "zygote that did not answer is killed");
@@ -151,7 +156,7 @@ impl Supervisor {
 
     fn ended_with_zygote(&mut self, slot: u32) {
         if let Some(info) = self.workers.get(&slot) {
-            // One that served and had gone before has crashed.
+            // A worker that served and was gone before has crashed.
             if !info.has_booted() || info.gone_since.load(Ordering::Relaxed) == 0 {
                 info.replaced_for.get_or_init(|| UNANSWERED);
                 info.told_to_end.store(true, Ordering::Relaxed);
@@ -160,7 +165,7 @@ impl Supervisor {
         }
     }
 
-    /// The zygote ended: its workers go with it (`PR_SET_PDEATHSIG`), and a new one is started.
+    /// Handles the end of the zygote: its workers end with it (`PR_SET_PDEATHSIG`), and a new one is started.
     pub(super) async fn lost_zygote(&mut self, gone: &Gone) {
         error!(reason = ?gone, "zygote died, and every worker with it; starting anew");
         if let Some(zygote) = self.zygote.take() {
@@ -195,7 +200,7 @@ impl Supervisor {
     }
 }
 
-/// The next word of the zygote that does not answer; pending for ever while there is none. Cancel safe.
+/// Returns the next event of the unresponsive zygote; pending forever without one. Cancel safe.
 pub(super) async fn next_of_silent(silent: &mut Option<Silent>) -> Result<Event, Gone> {
     match silent {
         Some(silent) => silent.zygote.next().await,

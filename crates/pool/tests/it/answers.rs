@@ -1,4 +1,4 @@
-//! What a request carries to a worker and what an answer carries back.
+//! Tests what a request carries to a worker and what a response carries back.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -140,7 +140,7 @@ async fn an_answer_is_complete_before_its_worker_is_free() {
     assert!(started.elapsed().unwrap() >= Duration::from_secs(5), "the next request did");
 }
 
-/// A body that fails in its middle, as a client's does that hangs up.
+/// A body that fails in its middle, as when a client disconnects.
 struct Broken(u8);
 
 impl Body for Broken {

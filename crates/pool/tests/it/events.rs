@@ -1,4 +1,4 @@
-//! Events that PHP publishes.
+//! Tests events that PHP publishes.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use pool::{EventSink, Options, Pool, PublishedEvent, Refused};
 
 use crate::{eventually, get, options, start, text};
 
-/// Writes down what it is given.
+/// Records what it receives.
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<String>>);
 

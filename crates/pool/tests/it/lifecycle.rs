@@ -1,4 +1,4 @@
-//! Start, recycling, loss of the zygote, drain.
+//! Tests start, recycling, loss of the zygote, and drain.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -63,7 +63,7 @@ async fn a_worker_whose_successor_could_not_be_forked_is_given_another() {
     for _ in 0..2 {
         assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
     }
-    // Its next request has it ask again, as soon as the refusal is known.
+    // Its next request makes it ask again, as soon as the rejection is known.
     for _ in 0..1000 {
         assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
         if pool.status().recycled > 0 {
@@ -108,7 +108,7 @@ pub(crate) fn kill_zygote(variable: &str) {
     rustix::process::kill_process(zygote, rustix::process::Signal::KILL).unwrap();
 }
 
-/// Direct children of this process.
+/// Returns the direct children of this process.
 fn children() -> Vec<u32> {
     let own = std::process::id();
     let entries = std::fs::read_dir("/proc").unwrap();

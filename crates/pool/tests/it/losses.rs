@@ -1,4 +1,4 @@
-//! Workers that die, lie or hang, and clients that leave.
+//! Tests workers that die, send invalid frames or hang, and clients that disconnect.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn what_a_worker_leaves_behind_holds_up_nothing_once_it_is_dead() {
             for _ in 0..3 {
                 let error = get(&pool, "/die").await.unwrap_err();
                 assert!(matches!(error, DispatchError::WorkerDied { .. }), "{model:?}: {error}");
-                // One that nobody waits for.
+                // A request whose response is dropped.
                 drop(get(&pool, "/die-after-head").await.unwrap());
                 assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
             }

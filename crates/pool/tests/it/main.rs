@@ -1,4 +1,4 @@
-//! The pool through its public face, with the testkit's worker on the other end of real sockets.
+//! Tests the pool through its public API, with the testkit's worker on the other end of real sockets.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod answers;
@@ -22,7 +22,7 @@ use pool::{
     DispatchError, Model, Options, Pool, RequestContext, RequestId, ResponseBody, Scheme, Script,
 };
 
-/// A pool of `workers` fake workers with short patience.
+/// Returns options with `workers` fake workers and short patience.
 pub(crate) fn options(workers: usize) -> Options {
     Options {
         program: testkit::fake_worker(),
@@ -88,13 +88,13 @@ pub(crate) async fn get(
     pool.dispatch(request(target)).await
 }
 
-/// The whole body of an answer.
+/// Returns the whole body of a response.
 pub(crate) async fn text(response: Response<ResponseBody>) -> String {
     let body = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(body.to_vec()).unwrap()
 }
 
-/// Asks again until it is so, for at most ten seconds.
+/// Checks repeatedly until the condition holds, for at most ten seconds.
 pub(crate) async fn eventually(what: &str, so: impl Fn() -> bool) {
     for _ in 0..1000 {
         if so() {

@@ -1,4 +1,4 @@
-//! Workers that answer one request, workers that retire, and zygotes that boot the application themselves.
+//! Tests workers that answer one request, workers that retire, and zygotes that boot the application themselves.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ fn in_model(model: Model, workers: usize) -> Options {
     Options { model, ..options(workers) }
 }
 
-/// A pool whose workers misbehave as `name` says (see the fake worker).
+/// Returns a pool whose workers misbehave as `name` says (see the fake worker).
 fn misbehaving(model: Model, workers: usize, name: &str) -> Options {
     Options { ini: vec![(name.into(), "1".into())], ..in_model(model, workers) }
 }
@@ -127,7 +127,7 @@ async fn requests_that_kill_their_one_shot_workers_slow_nobody_down() {
         assert_eq!(how, "signal 11 (SIGSEGV)");
         assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
     }
-    // Pauses that grow, as after other losses, would be a minute in all.
+    // Increasing pauses, as after other losses, would take a minute in total.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     eventually("all deaths are counted", || pool.status().crashes == 20).await;
 }
@@ -157,7 +157,7 @@ async fn a_body_that_a_one_shot_worker_does_not_read_disturbs_nobody() {
 #[tokio::test]
 async fn a_one_shot_worker_over_its_time_limit_is_killed() {
     let mut options = in_model(Model::Prespawn, 1);
-    // The limit holds for the request behind it, too.
+    // The limit applies to the next request too.
     options.request_timeout = Some(Duration::from_secs(3));
     let pool = Pool::start(options).await.unwrap();
     let error = get(&pool, "/sleep?60000").await.unwrap_err();
@@ -190,7 +190,7 @@ async fn a_worker_that_retires_is_no_crash_and_costs_no_request() {
         assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
         eventually("it is counted", || pool.status().retired == round).await;
     }
-    // Pauses that grow, as after losses, would be fifteen seconds in all.
+    // Increasing pauses, as after losses, would take fifteen seconds in total.
     assert!(started.elapsed() < Duration::from_secs(10), "no pause: {:?}", started.elapsed());
     let status = pool.status();
     assert_eq!((status.requests, status.crashes, status.recycled), (20, 0, 0));
@@ -212,7 +212,7 @@ fn post<B>(body: B) -> Request<B> {
     Request::post("/echo").extension(context()).body(body).unwrap()
 }
 
-/// A body that comes in pieces of 1000 bytes: the first while a worker retires, the last after that.
+/// A body that arrives in pieces of 1000 bytes: the first while a worker retires, the last after that.
 struct Trickle {
     pieces: std::ops::Range<u8>,
     pause: Pin<Box<Sleep>>,
@@ -359,7 +359,7 @@ async fn requests_that_wait_time_out_even_while_the_application_boots() {
     options.backlog_timeout = Duration::from_millis(200);
     options.env = vec![("HEARTH_TEST_BOOTS".into(), boots.display().to_string())];
     let pool = Pool::start(options).await.unwrap();
-    // The next one boots for as long as this is there.
+    // The next one boots for as long as this file exists.
     std::fs::write(&boots, "").unwrap();
     crate::lifecycle::kill_zygote(&format!("HEARTH_TEST_BOOTS={}", boots.display()));
     eventually("the loss is seen", || pool.status().crashes == 1).await;

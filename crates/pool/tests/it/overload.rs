@@ -1,4 +1,4 @@
-//! More requests than the workers can answer.
+//! Tests more requests than the workers can answer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ async fn far_more_requests_than_can_be_answered_are_refused_at_once_and_the_rest
                         &counts.answered
                     }
                     Err(DispatchError::Overloaded { waited: Duration::ZERO }) => {
-                        // As clients do that are told to come back later.
+                        // As clients do that are told to retry later.
                         tokio::time::sleep(Duration::from_millis(20)).await;
                         &counts.at_once
                     }

@@ -1,4 +1,4 @@
-//! Zygotes that stand still or lose a frame, and workers whose end nothing tells: every slot has an end.
+//! Tests zygotes that stop or lose a frame, and workers whose end is not reported: every slot is freed.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use pool::{DispatchError, Options, Pool, WorkerState};
 
 use crate::{eventually, get, options, text};
 
-/// Two workers of a zygote that misbehaves like `name`, and a second for whatever boots.
+/// Returns two workers of a zygote that misbehaves as `name` says, with a second for each boot.
 fn misbehaving(name: &str) -> Options {
     let mut options = options(2);
     options.boot_timeout = Duration::from_secs(1);
@@ -34,7 +34,7 @@ async fn a_zygote_that_loses_a_fork_is_replaced() {
 #[tokio::test]
 async fn a_zygote_that_stands_still_is_replaced_and_what_it_forks_late_is_no_worker() {
     let pool = Pool::start(misbehaving("stand-still")).await.unwrap();
-    // It was forked from the zygote that stands still, and that does not cost it its request.
+    // It was forked from the stopped zygote, and that does not affect its request.
     let asked = get(&pool, "/sleep?2500");
     let answer = asked.await;
     assert_eq!(text(answer.unwrap()).await, "slept");
@@ -70,7 +70,7 @@ async fn the_pool_ends_although_the_end_of_a_worker_is_not_told() {
     ends(pool).await;
 }
 
-/// Within its patience and what a zygote may take to end.
+/// Within its patience and the time a zygote may take to end.
 async fn ends(pool: Pool) {
     const LIMIT: Duration = Duration::from_secs(30);
     let ending = pool.drain(Duration::from_secs(1));

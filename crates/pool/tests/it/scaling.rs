@@ -1,4 +1,4 @@
-//! As many workers as the load needs, within bounds.
+//! Tests that the number of workers follows the load within its bounds.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::{eventually, get, options, text};
 
-/// One worker, and up to four while they are needed.
+/// Returns options with one worker, and up to four while they are needed.
 fn growing(model: Model, idle_timeout: Duration) -> Options {
     let scaling = Scaling {
         most: NonZeroUsize::new(4).unwrap(),
@@ -19,7 +19,7 @@ fn growing(model: Model, idle_timeout: Duration) -> Options {
     Options { model, scaling: Some(scaling), ..options(1) }
 }
 
-/// Requests that take a while, all at once.
+/// Sends slow requests, all at once.
 fn crowd(pool: &Pool, number: usize, target: &'static str) -> JoinSet<String> {
     let mut clients = JoinSet::new();
     for _ in 0..number {

@@ -15,8 +15,8 @@ fn channel(name: &str) -> ChannelName {
     ChannelName::new(name, 200).unwrap()
 }
 
-/// All news there are.
-fn all_news(tell: &mut dyn FnMut(&News<'_>)) {
+/// Passes one update of each kind to `publish`.
+fn all_updates(publish: &mut dyn FnMut(&ClusterUpdate<'_>)) {
     let (a, presence, user) = (channel("a"), channel("presence-a"), Arc::from("u\"ä"));
     let socket = SocketId::from_random(12_345_678_901);
     for author in [
@@ -25,30 +25,33 @@ fn all_news(tell: &mut dyn FnMut(&News<'_>)) {
         Author::Client { socket, user_id: None },
         Author::Client { socket, user_id: Some(&user) },
     ] {
-        tell(&News::Published(&Publication {
+        publish(&ClusterUpdate::Published(&Publication {
             channel: &a,
             event: "n",
             data: r#"{"x":"ä"}"#,
             author,
         }));
     }
-    tell(&News::Last { channel: &a, message: "{}", age: Duration::from_millis(1234) });
-    tell(&News::Subscribers { channel: &a, count: 17 });
+    publish(&ClusterUpdate::Last { channel: &a, message: "{}", age: Duration::from_millis(1234) });
+    publish(&ClusterUpdate::Subscribers { channel: &a, count: 17 });
     for info in [None, Some("{}")] {
-        tell(&News::Member { channel: &presence, member: &Arc::new(Member::new("7", info)) });
+        publish(&ClusterUpdate::Member {
+            channel: &presence,
+            member: &Arc::new(Member::new("7", info)),
+        });
     }
-    tell(&News::NoMember { channel: &presence, user_id: "7" });
-    tell(&News::Online { user_id: &user });
-    tell(&News::Offline { user_id: &user });
+    publish(&ClusterUpdate::NoMember { channel: &presence, user_id: "7" });
+    publish(&ClusterUpdate::Online { user_id: &user });
+    publish(&ClusterUpdate::Offline { user_id: &user });
 }
 
 #[test]
-fn all_news_arrive_as_they_were_told() {
+fn all_updates_arrive_unchanged() {
     let mut told = Vec::new();
     let bytes = packet(|out| {
-        all_news(&mut |news| {
-            told.push(format!("{news:?}"));
-            out.news("app", news);
+        all_updates(&mut |update| {
+            told.push(format!("{update:?}"));
+            out.update("app", update);
         });
         out.terminated("app", "7", 9, true);
     });
@@ -57,18 +60,18 @@ fn all_news_arrive_as_they_were_told() {
     assert_eq!((packet.header, packet.apps()), (HEAD, vec!["app"]));
     let mut heard = Vec::new();
     for record in &packet.records {
-        let Record::Told { told, .. } = record else { panic!("{record:?}") };
-        told.give(|news| heard.push(format!("{news:?}")));
+        let Record::Update { update, .. } = record else { panic!("{record:?}") };
+        update.with_update(|update| heard.push(format!("{update:?}")));
     }
     assert_eq!(heard, told);
 }
 
 #[test]
-fn a_packet_that_is_cut_is_refused_and_one_that_says_more_is_read() {
-    let bytes = packet(|out| all_news(&mut |news| out.news("app", news)));
+fn a_truncated_packet_is_rejected_and_unknown_records_are_skipped() {
+    let bytes = packet(|out| all_updates(&mut |update| out.update("app", update)));
     let ends: Vec<usize> =
         (0..=bytes.len()).filter(|length| Packet::read(&bytes[..*length]).is_ok()).collect();
-    // Only between two records, of which there are twelve, or before the first.
+    // A packet may be cut only between two of its twelve records or before the first.
     assert_eq!((ends.len(), ends.last()), (12, Some(&bytes.len())));
     let more = packet(|out| {
         out.beat(true);
@@ -82,23 +85,23 @@ fn a_packet_that_is_cut_is_refused_and_one_that_says_more_is_read() {
 }
 
 #[test]
-fn a_socket_that_is_none_excepts_nobody() {
-    let author = Who::Client { socket: "no socket", user: None };
-    let told = Told::Published { channel: channel("a"), event: "n", data: "1", author };
-    told.give(|news| {
-        let News::Published(publication) = news else { panic!("{news:?}") };
+fn an_invalid_socket_id_excludes_no_socket() {
+    let author = PacketAuthor::Client { socket: "no socket", user: None };
+    let update = PacketUpdate::Published { channel: channel("a"), event: "n", data: "1", author };
+    update.with_update(|update| {
+        let ClusterUpdate::Published(publication) = update else { panic!("{update:?}") };
         assert!(matches!(publication.author, Author::Server { except: None }));
     });
 }
 
 proptest! {
     #[test]
-    fn any_bytes_of_a_broker_are_borne(bytes: Vec<u8>, ours: bool) {
+    fn any_bytes_from_a_broker_are_handled(bytes: Vec<u8>, ours: bool) {
         let bytes = if ours { [&HEAD.write()[..], &bytes].concat() } else { bytes };
         if let Ok(packet) = Packet::read(&bytes) {
             for record in packet.records {
-                if let Record::Told { told, .. } = record {
-                    told.give(|_| {});
+                if let Record::Update { update, .. } = record {
+                    update.with_update(|_| {});
                 }
             }
         }

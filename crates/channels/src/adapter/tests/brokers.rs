@@ -1,4 +1,4 @@
-//! Three nodes over real brokers, which hang, die and come back.
+//! Tests three nodes over real brokers that hang, die and come back.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,13 +18,13 @@ use crate::adapter::nats::{self, Nats};
 use crate::adapter::redis::{self, Redis};
 use crate::adapter::{Broker, Joined, Options, Report, start};
 use crate::moment::Moment;
-use crate::peers::NodeId;
+use crate::nodes::NodeId;
 use crate::testing::{Diary, Loop, app};
 
-/// For a machine that does much else at the same time.
+/// Time limit for a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_mins(1);
 
-/// A process that is ended with the test.
+/// A process that is killed at the end of the test.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
@@ -41,7 +41,7 @@ impl Server {
         server
     }
 
-    /// One that others look after.
+    /// Wraps a process that the test does not restart.
     pub(super) fn unwatched(child: Child) -> Self {
         Self { child, arguments: Vec::new(), port: 0, _folder: None }
     }
@@ -87,7 +87,7 @@ pub(super) fn spawn(arguments: &[String]) -> Child {
     child.unwrap_or_else(|error| panic!("{program}: {error}; `scripts/setup test` installs it"))
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free just now.
 pub(super) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
@@ -102,7 +102,7 @@ pub(super) fn redis_server(more: &str) -> Server {
     let line = format!(
         "redis-server --port {port} --bind 127.0.0.1 --save --dir {dir} --daemonize no {more}"
     );
-    // `--save ""` as a word of its own: nothing is written.
+    // `--save ""` needs a separate argument; it turns persistence off.
     let arguments = words(&line)
         .into_iter()
         .flat_map(|word| if word == "--save" { vec![word, String::new()] } else { vec![word] });
@@ -149,7 +149,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node with a client.
+    /// Starts a node with a client.
     pub(super) async fn start(id: u64, broker: Box<dyn Broker>, began: Instant) -> Self {
         let diary = Arc::new(Diary::default());
         let mut server = Loop::observed(app(), Arc::<Diary>::clone(&diary));
@@ -207,7 +207,7 @@ impl Node {
         self.joined.report().connected
     }
 
-    /// Ends it, and waits until it has.
+    /// Stops the node and waits until it has stopped.
     pub(super) async fn end(mut self) {
         self.end.send(()).unwrap();
         self.task.join_next().await.unwrap().unwrap();
@@ -222,7 +222,7 @@ async fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// All hear once what each publishes.
+/// Asserts that every node receives each published event once.
 async fn all_hear_all(nodes: &mut [Node], what: &str) {
     let texts: Vec<_> = (0..nodes.len()).map(|index| format!("{what} of {index}.")).collect();
     for (node, text) in nodes.iter_mut().zip(&texts) {
@@ -248,7 +248,7 @@ async fn all_are_members(nodes: &mut [Node]) {
     .await;
 }
 
-/// Brings nodes together, each with a member.
+/// Connects nodes, each with a member.
 async fn bring_together(brokers: Vec<Box<dyn Broker>>) -> Vec<Node> {
     let began = Instant::now();
     let mut starting = JoinSet::new();
@@ -275,7 +275,7 @@ fn told(nodes: &[Node]) -> Vec<String> {
     told
 }
 
-/// What must be so over any broker.
+/// Runs the scenario that must hold over any broker.
 async fn live_and_die(mut nodes: Vec<Node>) {
     all_hear_all(&mut nodes, "hello").await;
     let expected = ["presence-x +u0", "presence-x +u1", "presence-x +u2", "presence-x occupied"];
@@ -302,27 +302,29 @@ async fn live_and_die(mut nodes: Vec<Node>) {
     })
     .await;
 
-    // One ends, and is gone at once; one dies, and is gone after a while.
+    // One node stops and is gone at once; another dies and is gone after the timeout.
     let ended = nodes.pop().unwrap();
     ended.end().await;
-    eventually("who ended is gone", || nodes.iter_mut().all(|node| node.members().len() == 2))
-        .await;
+    eventually("the stopped node is removed", || {
+        nodes.iter_mut().all(|node| node.members().len() == 2)
+    })
+    .await;
     let report = nodes[0].joined.report();
     assert_eq!((report.died, report.missed, report.malformed), (0, 0, 0));
 
     let mut died = nodes.pop().unwrap();
     died.task.abort_all();
     while died.task.join_next().await.is_some() {}
-    eventually("who died is gone", || nodes[0].members().len() == 1).await;
+    eventually("the dead node is removed", || nodes[0].members().len() == 1).await;
     let report = nodes[0].joined.report();
     assert_eq!((report.died, report.nodes, report.repeated), (1, 0, 0));
     let told = told(&nodes);
-    // Whichever of those that lived at the time it was for; what the dead one had told is not known any more.
+    // A surviving node reports it; the state of the dead node has been removed.
     assert!(!told.contains(&String::from("presence-x vacated")), "{told:?}");
     assert!(told.contains(&String::from("presence-x -u1")), "{told:?}");
 }
 
-/// A broker that hangs, and then dies and comes back.
+/// Runs the scenario of a broker that hangs, then dies and comes back.
 async fn hang_and_restart(mut nodes: Vec<Node>, mut server: Server) {
     all_hear_all(&mut nodes, "before").await;
     for hangs in [true, false] {
@@ -335,7 +337,7 @@ async fn hang_and_restart(mut nodes: Vec<Node>, mut server: Server) {
             nodes.iter().all(|node| !node.joined.report().connected)
         })
         .await;
-        // Each node serves its own.
+        // Each node serves its own sockets.
         let what = if hangs { "while it hangs" } else { "while it is gone" };
         nodes[0].publish("presence-x", what);
         assert_eq!(nodes[0].times(what), 1);
@@ -348,26 +350,26 @@ async fn hang_and_restart(mut nodes: Vec<Node>, mut server: Server) {
             nodes.iter().all(|node| node.joined.report().connected)
         })
         .await;
-        // A new member says that all hear each other again.
+        // A new member shows that all nodes are connected again.
         sleep(Duration::from_secs(2)).await;
         all_hear_all(&mut nodes, if hangs { "after hanging" } else { "after dying" }).await;
         all_are_members(&mut nodes).await;
         for node in &mut nodes {
             assert!(node.times(what) <= 1, "nothing twice");
-            assert_eq!(node.times("member_removed"), 0, "a short absence costs nobody a place");
+            assert_eq!(node.times("member_removed"), 0, "a short outage removes no member");
         }
     }
 }
 
 #[tokio::test]
-async fn three_nodes_over_redis_are_one() {
+async fn three_nodes_over_redis_act_as_one() {
     let server = redis_server("");
     let options = redis_options(&server.address());
     live_and_die(bring_together((0..3).map(|_| redis(&options)).collect()).await).await;
 }
 
 #[tokio::test]
-async fn three_nodes_over_nats_are_one() {
+async fn three_nodes_over_nats_act_as_one() {
     let server = nats_server("");
     let mut brokers = Vec::new();
     for _ in 0..3 {
@@ -377,7 +379,7 @@ async fn three_nodes_over_nats_are_one() {
 }
 
 #[tokio::test]
-async fn a_token_for_nats_stands_where_the_user_would() {
+async fn a_nats_token_takes_the_place_of_the_user() {
     let server = nats_server("--auth hush");
     let mut brokers = Vec::new();
     for _ in 0..3 {
@@ -388,14 +390,14 @@ async fn a_token_for_nats_stands_where_the_user_would() {
 }
 
 #[tokio::test]
-async fn redis_may_hang_and_die_and_come_back() {
+async fn nodes_survive_a_redis_that_hangs_dies_and_comes_back() {
     let server = redis_server("");
     let options = redis_options(&server.address());
     hang_and_restart(bring_together((0..3).map(|_| redis(&options)).collect()).await, server).await;
 }
 
 #[tokio::test]
-async fn nats_may_hang_and_die_and_come_back() {
+async fn nodes_survive_a_nats_that_hangs_dies_and_comes_back() {
     let server = nats_server("");
     let mut brokers = Vec::new();
     for _ in 0..3 {
@@ -455,7 +457,7 @@ async fn a_service_behind_sentinels_moves_and_the_nodes_follow_with_passwords_fo
     };
     let mut nodes = bring_together((0..3).map(|_| redis(&options)).collect()).await;
     all_hear_all(&mut nodes, "before").await;
-    // The sentinel learns of the replica from the master, within ten seconds.
+    // The sentinel discovers the replica from the master within ten seconds.
     let client = ::redis::Client::open(format!("redis://:guard@127.0.0.1:{port}")).unwrap();
     let replicas = || {
         let mut connection = client.get_connection().unwrap();
@@ -477,13 +479,13 @@ async fn a_service_behind_sentinels_moves_and_the_nodes_follow_with_passwords_fo
     all_hear_all(&mut nodes, "after").await;
     all_are_members(&mut nodes).await;
     drop(replica);
-    // A new process for what is to be ended with the test.
+    // The restarted process is the one that is killed at the end.
     master.restart();
 }
 
 #[tokio::test]
-async fn the_nodes_of_a_redis_cluster_are_one_broker() {
-    // The bus has a port of its own: 10,000 more than the other one, as it would be, may be too much.
+async fn the_nodes_of_a_redis_cluster_act_as_one_broker() {
+    // The cluster bus needs its own port; the default of port + 10,000 may be out of range.
     let clustered = || {
         redis_server(&format!(
             "--cluster-enabled yes --cluster-port {} --cluster-node-timeout 1000 --cluster-require-full-coverage no",
@@ -500,7 +502,7 @@ async fn the_nodes_of_a_redis_cluster_are_one_broker() {
         .output()
         .unwrap();
     assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
-    // Each node begins with another server of the cluster.
+    // Each node starts with another server of the cluster.
     let brokers = (0..3).map(|first| {
         let mut addresses = addresses.clone();
         addresses.rotate_left(first);
@@ -521,7 +523,7 @@ async fn the_nodes_of_a_redis_cluster_are_one_broker() {
 }
 
 #[tokio::test]
-async fn brokers_speak_tls_and_want_a_password() {
+async fn brokers_use_tls_and_require_a_password() {
     let (folder, certificates) = (tempfile::tempdir().unwrap(), testkit::certificates());
     let (authorities, _) = certificates.authority.write(folder.path(), "authority");
     let (cert, key) = certificates.origin.write(folder.path(), "origin");

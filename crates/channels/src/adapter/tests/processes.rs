@@ -1,4 +1,4 @@
-//! Three processes, one of which dies, and a network that is really cut: in namespaces of its own.
+//! Tests three processes, one of which dies, and a network that is really cut, in its own namespaces.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,10 +14,10 @@ use super::brokers::{
     LIMIT, Node, Server, free_port, nats, nats_server, redis, redis_options, redis_server, spawn,
 };
 
-/// How the node of another process says something that is not the test harness's.
+/// Prefix of the lines that a node process prints, to tell them from the test harness's.
 const MARK: &str = "NODE ";
 
-/// One node, asked line by line. Not a test: what the tests here start.
+/// Runs one node that reads commands line by line. Other tests start it; it is not a test.
 #[tokio::test]
 #[ignore = "a process that other tests start"]
 async fn node() {
@@ -65,7 +65,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts one, in a network namespace if one is named. It is ready when it has answered.
+    /// Starts a node process, in a network namespace if one is named. It is ready once it has answered.
     fn start(namespace: Option<&str>, first: &str) -> Self {
         let this = std::env::current_exe().unwrap();
         let name = "adapter::tests::processes::node";
@@ -117,7 +117,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be dead already: that is what some tests are about.
+        // The process may be dead already; some tests kill it.
         let _killed = self.child.kill();
         self.child.wait().unwrap();
     }
@@ -169,16 +169,17 @@ fn a_process_dies(broker: &str, server: &Server) {
 }
 
 #[test]
-fn of_three_processes_over_redis_one_is_killed() {
+fn one_of_three_processes_over_redis_is_killed() {
     a_process_dies("redis", &redis_server(""));
 }
 
 #[test]
-fn of_three_processes_over_nats_one_is_killed() {
+fn one_of_three_processes_over_nats_is_killed() {
     a_process_dies("nats", &nats_server(""));
 }
 
-/// Two network namespaces with a cable between them. Addresses are those for documentation (RFC 5737): they lead nowhere else.
+/// Two network namespaces connected by a virtual cable. Addresses are those for documentation (RFC 5737), so they
+/// lead to no other host.
 struct Cable {
     here: String,
     there: String,
@@ -192,7 +193,7 @@ fn ip(line: &str) -> bool {
 }
 
 impl Cable {
-    /// None without the right to make any.
+    /// Returns `None` without the permission to create namespaces.
     fn lay() -> Option<Self> {
         let id = std::process::id() % 100_000;
         let port = free_port();
@@ -228,7 +229,7 @@ impl Drop for Cable {
     }
 }
 
-/// The broker and two nodes on one side, the third on the other.
+/// Runs the broker and two nodes on one side of the cable, the third node on the other.
 fn the_cable_is_cut(broker: &str, program: &str) {
     let Some(cable) = Cable::lay() else {
         eprintln!("skipped: network namespaces need root and `ip` (iproute2)");
@@ -270,7 +271,7 @@ fn the_cable_is_cut(broker: &str, program: &str) {
 }
 
 #[test]
-fn a_cut_network_to_redis_is_seen_from_both_sides_and_heals() {
+fn both_sides_detect_a_cut_network_to_redis_and_recover() {
     the_cable_is_cut(
         "redis",
         &format!("redis-server --port 7000 --bind {HERE} --protected-mode no --daemonize no"),
@@ -278,6 +279,6 @@ fn a_cut_network_to_redis_is_seen_from_both_sides_and_heals() {
 }
 
 #[test]
-fn a_cut_network_to_nats_is_seen_from_both_sides_and_heals() {
+fn both_sides_detect_a_cut_network_to_nats_and_recover() {
     the_cable_is_cut("nats", &format!("nats-server -a {HERE} -p 7000"));
 }

@@ -1,4 +1,4 @@
-//! A Redis that is slow, or takes nothing, while it has much to say.
+//! Tests a Redis that is slow or reads nothing while it sends much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,20 +12,21 @@ use tokio::time::{Instant, sleep, timeout};
 use super::brokers::{LIMIT, Node, redis, redis_options};
 use crate::adapter::redis::QUEUE;
 
-/// What stands in for Redis.
+/// A stand-in for Redis.
 struct StandIn {
     address: String,
-    /// How often it was subscribed to.
+    /// Number of subscriptions.
     subscribed: Arc<AtomicUsize>,
-    /// The most packets that came without waiting for an answer.
+    /// Largest number of packets that arrived in one pipeline.
     together: Arc<AtomicUsize>,
-    /// Packets that were answered.
+    /// Number of packets that were answered.
     taken: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
 impl StandIn {
-    /// One that takes each packet after a while, or none and speaks without end.
+    /// Starts a stand-in. With `takes` it accepts each packet after a while; otherwise it accepts none and sends
+    /// without end.
     async fn start(takes: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -37,7 +38,7 @@ impl StandIn {
             while let Ok((socket, _)) = listener.accept().await {
                 let counts = counts.clone();
                 connections.spawn(async move {
-                    // An error is the client's end.
+                    // An error means that the client is gone.
                     let _ended = converse(socket, takes, counts).await;
                 });
             }
@@ -51,7 +52,7 @@ async fn converse(
     takes: bool,
     [subscribed, together, taken]: [Arc<AtomicUsize>; 3],
 ) -> std::io::Result<()> {
-    // As much at a time as comes together.
+    // A buffer this large receives a whole pipeline.
     let mut input = Vec::with_capacity(64 << 10);
     while socket.read_buf(&mut input).await? > 0 {
         let mut packets = 0;
@@ -85,7 +86,7 @@ async fn converse(
     Ok(())
 }
 
-/// Takes the next command out, once all of it is there.
+/// Removes the next command from the input once it is complete.
 fn command(input: &mut Vec<u8>) -> Option<Vec<String>> {
     let (count, mut rest) = number(input)?;
     let mut words = Vec::new();
@@ -99,13 +100,13 @@ fn command(input: &mut Vec<u8>) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// That of `*3` or `$4`, and what follows the line.
+/// Parses a number such as `*3` or `$4`, and returns it with the rest after the line.
 fn number(input: &[u8]) -> Option<(usize, &[u8])> {
     let end = input.windows(2).position(|two| two == b"\r\n")?;
     Some((str::from_utf8(&input[1..end]).unwrap().parse().unwrap(), &input[end + 2..]))
 }
 
-/// Publishes, each event in a packet of its own, until this has happened.
+/// Publishes events, each in its own packet, until the condition holds.
 async fn publish_until(node: &mut Node, what: &str, happened: impl Fn() -> bool) {
     let end = Instant::now() + LIMIT;
     while !happened() {
@@ -116,7 +117,7 @@ async fn publish_until(node: &mut Node, what: &str, happened: impl Fn() -> bool)
 }
 
 #[tokio::test]
-async fn who_takes_no_packets_is_heard_lost_found_and_left_all_the_same() {
+async fn a_broker_that_accepts_no_packets_is_still_received_lost_found_and_closed() {
     let server = StandIn::start(false).await;
     let mut node = Node::start(0, redis(&redis_options(&server.address)), Instant::now()).await;
     publish_until(&mut node, "the connection is given up twice", || {
@@ -128,10 +129,10 @@ async fn who_takes_no_packets_is_heard_lost_found_and_left_all_the_same() {
 }
 
 #[tokio::test]
-async fn packets_go_together_where_each_takes_its_time() {
+async fn packets_are_pipelined_when_replies_are_slow() {
     let server = StandIn::start(true).await;
     let mut node = Node::start(0, redis(&redis_options(&server.address)), Instant::now()).await;
-    // All that may stand before the connection would take longer than one answer may.
+    // A pipeline of the whole queue would take longer than one reply may.
     publish_until(&mut node, "more packets are taken than may wait", || {
         server.taken.load(Ordering::Relaxed) > 2 * QUEUE
     })

@@ -1,4 +1,4 @@
-//! How sockets come to an event loop: from its listeners, and from other fronts.
+//! New sockets of an event loop: from its listeners and from other fronts.
 
 use std::sync::atomic::Ordering;
 
@@ -13,13 +13,13 @@ use super::super::transport::{Socket, Transport};
 use super::{EventLoop, LATER, token};
 use crate::delivery::Seat;
 
-/// Connections taken from one listener in a turn.
+/// Maximum number of connections accepted from one listener per turn.
 const ACCEPTS: usize = 512;
-/// Connections taken from a listener that closes: more than its queue can hold.
+/// Maximum number of connections accepted from a listener before it closes; more than its queue can hold.
 const LAST_ACCEPTS: usize = 100_000;
 
 impl EventLoop {
-    /// Takes connections that wait.
+    /// Accepts waiting connections.
     pub(super) fn accept(&mut self) {
         if self.later.is_some_and(|later| self.now < later) {
             return;
@@ -30,7 +30,7 @@ impl EventLoop {
         }
     }
 
-    /// Takes all connections that wait, before the listeners close.
+    /// Accepts all waiting connections before the listeners close.
     pub(super) fn accept_all(&mut self) {
         for at in 0..self.listeners.len() {
             self.listeners[at].ready = true;
@@ -48,19 +48,19 @@ impl EventLoop {
             match listener.accept() {
                 Accepted::Socket(socket) => {
                     self.figures.accepted.add(1);
-                    self.told_of_no_room = false;
+                    self.logged_no_descriptor = false;
                     let connection = Connection::new(
                         Transport::new(socket, None),
                         secure,
                         self.now + self.options.handshake_timeout,
                     );
-                    self.seat_down(connection, |_, _, _| Fate::Stays);
+                    self.add_socket(connection, |_, _, _| Fate::Stays);
                 }
                 Accepted::NoRoom => {
                     self.figures.closed(Reason::OverCapacity);
                     self.no_room();
                 }
-                Accepted::Nobody => return,
+                Accepted::Empty => return,
                 Accepted::Later => {
                     self.no_room();
                     self.later = Some(self.now + LATER);
@@ -71,30 +71,30 @@ impl EventLoop {
     }
 
     fn no_room(&mut self) {
-        if !std::mem::replace(&mut self.told_of_no_room, true) {
+        if !std::mem::replace(&mut self.logged_no_descriptor, true) {
             tracing::error!(
-                "no descriptor is left for new connections: they are refused (ulimit -n, LimitNOFILE=)"
+                "no file descriptor is left: new connections are rejected; raise ulimit -n or LimitNOFILE="
             );
         }
     }
 
-    /// A socket whose request another front has read.
+    /// Adds a socket whose request another front has read.
     pub(super) fn adopt(&mut self, adopted: Adopted) {
         let Adopted { stream, tls, upgrade, answered, target, origin, secure, mut read } = adopted;
         let Some(connection) = self.connection(stream, tls, secure) else { return };
-        self.seat_down(connection, |this, seat, connection| {
+        self.add_socket(connection, |this, seat, connection| {
             if !answered {
                 connection.queue.push_last([], Some(upgrade.answer()));
             }
             connection.agree(upgrade, this.options.deflate);
-            this.arrive(seat, connection, &target, origin.as_deref());
-            let fate = this.hear(seat, connection, &mut read);
-            // Its TLS may hold what the kernel will not tell of.
+            this.open_session(seat, connection, &target, origin.as_deref());
+            let fate = this.read_frames(seat, connection, &mut read);
+            // The TLS buffers may hold data that epoll does not report.
             if fate == Fate::Stays { this.readable(seat, connection, false) } else { fate }
         });
     }
 
-    /// A socket from another front; none if it is gone.
+    /// Creates the connection for a socket of another front; `None` if the socket is closed.
     pub(super) fn connection(
         &self,
         stream: Stream,
@@ -109,7 +109,7 @@ impl EventLoop {
                 .set_nonblocking(true)
                 .map(|()| Socket::Unix(mio::net::UnixStream::from_std(stream))),
         };
-        let socket = socket.and_then(|socket| listener::equip(&socket).map(|()| socket));
+        let socket = socket.and_then(|socket| listener::set_options(&socket).map(|()| socket));
         let Ok(socket) = socket else {
             self.figures.closed(Reason::Gone);
             return None;
@@ -118,8 +118,8 @@ impl EventLoop {
         Some(Connection::new(Transport::new(socket, tls), secure, until))
     }
 
-    /// Gives a socket its seat and its first turn.
-    pub(super) fn seat_down(
+    /// Assigns a seat to a socket and runs its first turn.
+    pub(super) fn add_socket(
         &mut self,
         mut connection: Connection,
         turn: impl FnOnce(&mut Self, Seat, &mut Connection) -> Fate,
@@ -134,7 +134,7 @@ impl EventLoop {
         });
     }
 
-    /// Reads the request with which a connection begins, all of which is `bytes`.
+    /// Parses the request at the start of a connection; `bytes` is all that was received.
     pub(super) fn request(
         &mut self,
         seat: Seat,
@@ -146,7 +146,7 @@ impl EventLoop {
             request::Request::WebSocket { length, upgrade, target, origin } => {
                 connection.queue.push_last([], Some(upgrade.answer()));
                 connection.agree(upgrade, deflate);
-                self.arrive(seat, connection, target, origin);
+                self.open_session(seat, connection, target, origin);
                 length
             }
             request::Request::EventStream(asked) => {
@@ -175,23 +175,24 @@ impl EventLoop {
             }
         };
         let (_, rest) = bytes.split_at_mut(length);
-        self.hear(seat, connection, rest)
+        self.read_frames(seat, connection, rest)
     }
 
     fn refuse_request(&mut self, connection: &mut Connection, answer: &[u8]) {
         connection.queue.push_last([], Some(answer.into()));
-        connection.stage = Stage::Closing { reason: Reason::BadRequest, deaf: true, done: false };
+        connection.stage =
+            Stage::Closing { reason: Reason::BadRequest, discard_input: true, done: false };
         connection.until = self.now + self.options.close_timeout;
     }
 
-    /// Gives a connection to the other front.
+    /// Hands a connection to the other front.
     pub(super) fn hand_over(&mut self, seat: Seat, connection: Box<Connection>) {
         self.sockets.fetch_sub(connection.descriptors(), Ordering::Relaxed);
         let Connection { mut transport, stage, secure, .. } = *connection;
         self.seats.release(seat);
         self.figures.handed_over.add(1);
         let (Some(front), Stage::Request(read)) = (&self.options.handover, stage) else { return };
-        // Without this the loop would hear of a descriptor that lives on.
+        // Without this the loop would receive events of a descriptor that stays open.
         if transport.deregister(self.poll.registry()).is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! One socket's turn: what its client sent, what its session makes of it, how it ends.
+//! The turn of one socket: reading frames, applying the session's decisions, closing.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::super::connection::{Asking, Connection, Fate, Stage};
 use super::super::event_stream;
 use super::super::figures::Reason;
-use super::super::inbox::Errand;
+use super::super::inbox::LoopCommand;
 use super::super::queue::{Form, Overflow};
 use super::EventLoop;
 use crate::app::App;
@@ -19,13 +19,13 @@ use crate::session::{Out, Session};
 use crate::socket_id::SocketId;
 use crate::websocket::{CloseCode, Message, Violation, close_frame, pong_frame};
 
-/// Reads of one socket in a turn: what more there is waits for the others.
+/// Maximum number of reads of one socket per turn; the rest waits for the next turn.
 const READS: usize = 4;
-/// Bytes taken from a client whose application is being asked for.
+/// Maximum number of bytes accepted from a client while its application is looked up.
 const EARLY: usize = 16 * 1024;
 
 impl EventLoop {
-    /// There is something to read. `ended`: and after it, nothing more.
+    /// Reads from a readable socket. With `ended` the peer has sent its last bytes.
     pub(super) fn readable(
         &mut self,
         seat: Seat,
@@ -71,12 +71,12 @@ impl EventLoop {
                 whole.extend_from_slice(bytes);
                 self.request(seat, connection, &mut whole)
             }
-            _ => self.hear(seat, connection, bytes),
+            _ => self.read_frames(seat, connection, bytes),
         }
     }
 
-    /// A WebSocket has been granted; now it is to be seen what it may hear.
-    pub(super) fn arrive(
+    /// Starts a session on a socket whose WebSocket handshake succeeded.
+    pub(super) fn open_session(
         &mut self,
         seat: Seat,
         connection: &mut Connection,
@@ -97,23 +97,23 @@ impl EventLoop {
             Found::Unknown => {
                 let origin = origin.map(str::to_owned);
                 let asking = Asking { origin, stream: None, read: Vec::new() };
-                self.ask(seat, connection, &target.key, asking);
+                self.send(seat, connection, &target.key, asking);
             }
         }
     }
 
-    /// Asks for an application that is not known at once.
-    pub(super) fn ask(&self, seat: Seat, connection: &mut Connection, key: &str, asking: Asking) {
+    /// Looks up an application that is not known immediately.
+    pub(super) fn send(&self, seat: Seat, connection: &mut Connection, key: &str, asking: Asking) {
         connection.stage = Stage::Asking(Box::new(asking));
         let inbox = Arc::clone(&self.inbox);
         let answer = move |app| {
-            // A loop that has ended needs no answer.
-            drop(inbox.ask(Errand::App { seat, app }));
+            // A loop that has ended needs no result.
+            drop(inbox.send(LoopCommand::App { seat, app }));
         };
         self.channels.apps().ask(AppRef::Key(key), Box::new(answer));
     }
 
-    /// The application that was asked for.
+    /// Continues with the result of the look-up.
     pub(super) fn found(&mut self, seat: Seat, connection: &mut Connection, app: Answered) -> Fate {
         let Stage::Asking(asking) = &mut connection.stage else { return Fate::Stays };
         let (origin, mut read) = (asking.origin.take(), std::mem::take(&mut asking.read));
@@ -132,7 +132,7 @@ impl EventLoop {
             Ok(app) => self.open(seat, connection, app, origin.as_deref()),
             Err(close) => self.refuse(connection, close, Reason::Refused),
         }
-        self.hear(seat, connection, &mut read)
+        self.read_frames(seat, connection, &mut read)
     }
 
     fn open(
@@ -152,19 +152,19 @@ impl EventLoop {
             connection.socket = Some(socket);
             connection.stage = Stage::Open(session);
         }
-        self.settle(seat, connection, &mut out);
+        self.apply(seat, connection, &mut out);
         self.out = out;
     }
 
-    /// Frames of a client.
-    pub(super) fn hear(
+    /// Handles frames of a client.
+    pub(super) fn read_frames(
         &mut self,
         seat: Seat,
         connection: &mut Connection,
         bytes: &mut [u8],
     ) -> Fate {
         if connection.form == Form::EventStream {
-            // Whoever only hears has nothing to say.
+            // Clients of event streams send nothing.
             return Fate::Stays;
         }
         match &mut connection.stage {
@@ -176,7 +176,7 @@ impl EventLoop {
                 asking.read.extend_from_slice(bytes);
                 return Fate::Stays;
             }
-            Stage::Closing { deaf: true, .. } => return Fate::Stays,
+            Stage::Closing { discard_input: true, .. } => return Fate::Stays,
             _ => {}
         }
         let mut at = 0;
@@ -184,8 +184,8 @@ impl EventLoop {
             let (_, rest) = bytes.split_at_mut(at);
             let step = match connection.decoder.next(rest, connection.rules(), &mut self.inflater) {
                 Ok(step) => step,
-                Err(violation) => {
-                    self.violation(connection, violation);
+                Err(close_after_violation) => {
+                    self.close_after_violation(connection, close_after_violation);
                     return Fate::Stays;
                 }
             };
@@ -193,7 +193,7 @@ impl EventLoop {
             let Some(message) = step.message else { return Fate::Stays };
             self.figures.received.add(1);
             self.message(seat, connection, message);
-            if let Stage::Closing { deaf: true, done, reason } = connection.stage {
+            if let Stage::Closing { discard_input: true, done, reason } = connection.stage {
                 let over = done && connection.queue.is_empty();
                 return if over { Fate::Ends(reason) } else { Fate::Stays };
             }
@@ -217,15 +217,15 @@ impl EventLoop {
             Message::Pong(_) => session.heard(self.now),
             Message::Close { .. } => {}
         }
-        self.settle(seat, connection, &mut out);
+        self.apply(seat, connection, &mut out);
         self.out = out;
         if overflow == Err(Overflow) {
             self.overflow(connection);
         }
     }
 
-    /// Does what a session decided.
-    pub(super) fn settle(&mut self, seat: Seat, connection: &mut Connection, out: &mut Out) {
+    /// Applies the decisions of a session.
+    pub(super) fn apply(&mut self, seat: Seat, connection: &mut Connection, out: &mut Out) {
         let mut overflow = false;
         if out.close.is_none() {
             self.figures.delivered.add(out.frames.len() as u64);
@@ -233,7 +233,7 @@ impl EventLoop {
                 session.counters().sent.add(out.frames.len() as u64);
             }
             if let Some(epochs) = &mut connection.epochs {
-                out.frames.iter().for_each(|frame| epochs.learn(frame));
+                out.frames.iter().for_each(|frame| epochs.store(frame));
             }
             for frame in out.frames.drain(..) {
                 overflow |= connection.queue.push(frame, connection.bound).is_err();
@@ -255,7 +255,7 @@ impl EventLoop {
         }
     }
 
-    /// More waits for a socket than may. What waits is let go, so that the client can be told why.
+    /// Handles a full queue: drops the waiting messages so that the client can receive the close reason.
     pub(super) fn overflow(&mut self, connection: &mut Connection) {
         self.figures.dropped.add(connection.queue.len() as u64);
         connection.queue.clear();
@@ -265,7 +265,7 @@ impl EventLoop {
         self.refuse(connection, Close::TOO_SLOW, Reason::TooSlow);
     }
 
-    /// Tells a client why, and closes.
+    /// Sends an error to a client and closes the connection.
     pub(super) fn refuse(&mut self, connection: &mut Connection, close: Close, reason: Reason) {
         let mut out = Out::default();
         out.refuse(close);
@@ -273,19 +273,19 @@ impl EventLoop {
         self.close(connection, close, reason);
     }
 
-    /// Closes from this side: the session ends now, the connection when the client has closed too.
+    /// Closes from this side. The session ends now, the connection when the client has closed as well.
     pub(super) fn close(&mut self, connection: &mut Connection, close: Close, reason: Reason) {
         self.leave(connection);
         connection.until = self.now + self.options.close_timeout;
         if connection.form == Form::EventStream {
-            // A stream has no close: it ends, and the client comes back.
+            // An event stream has no close frame: it ends, and the client reconnects.
             connection.queue.push_last([], Some(event_stream::RETRY.into()));
-            connection.stage = Stage::Closing { reason, deaf: true, done: true };
+            connection.stage = Stage::Closing { reason, discard_input: true, done: true };
             return;
         }
         let code = CloseCode::new(close.code).unwrap_or(CloseCode::INTERNAL);
         connection.queue.push_last([], Some(close_frame(Some(code), close.reason)));
-        connection.stage = Stage::Closing { reason, deaf: false, done: false };
+        connection.stage = Stage::Closing { reason, discard_input: false, done: false };
     }
 
     fn client_closes(&mut self, connection: &mut Connection, code: Option<CloseCode>) {
@@ -297,24 +297,29 @@ impl EventLoop {
             connection.until = self.now + self.options.close_timeout;
             Reason::Client
         };
-        connection.stage = Stage::Closing { reason, deaf: true, done: true };
+        connection.stage = Stage::Closing { reason, discard_input: true, done: true };
     }
 
-    /// The client broke RFC 6455: it is told, and nothing it sends can be read any more.
-    fn violation(&mut self, connection: &mut Connection, violation: Violation) {
+    /// Closes after a violation of RFC 6455; nothing that the client sends afterwards can be parsed.
+    fn close_after_violation(
+        &mut self,
+        connection: &mut Connection,
+        close_after_violation: Violation,
+    ) {
         let reason = if let Stage::Closing { reason, .. } = connection.stage {
             reason
         } else {
             self.leave(connection);
-            let frame = close_frame(Some(violation.code()), &violation.to_string());
+            let frame =
+                close_frame(Some(close_after_violation.code()), &close_after_violation.to_string());
             connection.queue.push_last([], Some(frame));
             Reason::Violation
         };
-        connection.stage = Stage::Closing { reason, deaf: true, done: false };
+        connection.stage = Stage::Closing { reason, discard_input: true, done: false };
         connection.until = self.now + self.options.close_timeout;
     }
 
-    /// Its time has come, perhaps.
+    /// Checks whether the connection has reached its deadline.
     pub(super) fn time_out(&mut self, seat: Seat, connection: &mut Connection) -> Fate {
         if self.now < connection.due(self.options.stall_timeout) {
             return Fate::Stays;
@@ -349,8 +354,9 @@ impl EventLoop {
                 Fate::Stays
             }
             Stage::Open(session) => {
-                // A client that is behind in reading answers the ping late, after all that was sent before it. Data that it acknowledges shows
-                // that it lives; the ping alone does not, because the kernel acknowledges that for a program that hangs.
+                // A client that reads slowly answers the ping after everything sent before it. Acknowledged data
+                // shows that it is alive. An acknowledged ping alone does not, because the kernel acknowledges for a
+                // program that hangs.
                 if let Some(timeout) = session.awaits_pong()
                     && connection.transport.acknowledged_within(timeout / 2)
                 {
@@ -359,7 +365,7 @@ impl EventLoop {
                 }
                 let mut out = std::mem::take(&mut self.out);
                 session.idle(self.now, &mut out);
-                self.settle(seat, connection, &mut out);
+                self.apply(seat, connection, &mut out);
                 self.out = out;
                 Fate::Stays
             }
@@ -367,7 +373,7 @@ impl EventLoop {
     }
 }
 
-/// What it counts as when the connection ends from the other side.
+/// Returns the reason to count when the peer ends the connection.
 fn gone(connection: &Connection) -> Reason {
     match connection.stage {
         Stage::Closing { reason, .. } => reason,

@@ -1,9 +1,9 @@
-//! From deliveries to queues, and from queues to sockets.
+//! Moves deliveries into queues, and queues into sockets.
 
 use super::super::connection::{Fate, Stage};
 use super::super::figures::Reason;
 use super::super::inbox::Losses;
-use super::super::queue::{Flushed, Manner, Moved};
+use super::super::queue::{Encoding, Flushed, Moved};
 use super::super::transport::Transport;
 use super::{EventLoop, Renewal, mark, token};
 use crate::close::Close;
@@ -11,17 +11,18 @@ use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, Seat};
 use crate::encoded::Encoded;
 use crate::socket_id::SocketId;
 
-/// Deliveries given out in a turn: as many as one write takes. More would save nothing and wait longer.
+/// Maximum number of deliveries per turn: as many as one write takes. More would save nothing and wait longer.
 const DELIVERIES: usize = 64;
-/// Messages put into queues in a turn, from which on the next delivery waits.
+/// Number of queued messages in a turn above which the next delivery waits.
 const MESSAGES: usize = 65_536;
-/// Writes in a turn.
+/// Maximum number of writes per turn.
 const WRITES: usize = 1024;
 
 impl EventLoop {
-    /// Puts messages into queues, once the sockets of the last ones have been written to: a client that reads does not find its queue full only because the
-    /// loop did not come round to it. Until then they wait in the inbox, and so they come together.
-    pub(super) fn give_out(&mut self) {
+    /// Puts messages into queues, once the sockets of the previous deliveries have been written. This keeps a
+    /// client's queue from filling only because the loop has not written yet. Deliveries that wait in the inbox are
+    /// then handled together.
+    pub(super) fn deliver(&mut self) {
         if !self.dirty.is_past_mark() {
             return;
         }
@@ -39,9 +40,9 @@ impl EventLoop {
             let Some(delivery) = self.deliveries.pop() else { break };
             messages += match delivery {
                 Delivery::Channel { channel, offset, message, except } => {
-                    self.give_channel(channel, offset, &message, except)
+                    self.deliver_to_channel(channel, offset, &message, except)
                 }
-                Delivery::Seats { seats, message } => self.give_seats(&seats, &message),
+                Delivery::Seats { seats, message } => self.deliver_to_seats(&seats, &message),
                 Delivery::App { id, app } => {
                     self.renewals.push_back(Renewal { id, app, slot: 0 });
                     1
@@ -67,7 +68,7 @@ impl EventLoop {
         }
     }
 
-    fn give_channel(
+    fn deliver_to_channel(
         &mut self,
         channel: ChannelId,
         offset: Offset,
@@ -99,7 +100,7 @@ impl EventLoop {
                 mark(&mut self.dirty, listener.slot, connection);
             }
         }
-        // All who hear a channel are of one application.
+        // All subscribers of a channel belong to one application.
         if let Some(connection) = application.and_then(|slot| self.seats.at_mut(slot))
             && let Stage::Open(session) = &connection.stage
         {
@@ -109,7 +110,7 @@ impl EventLoop {
         messages
     }
 
-    fn give_seats(&mut self, seats: &[Seat], message: &Encoded) -> usize {
+    fn deliver_to_seats(&mut self, seats: &[Seat], message: &Encoded) -> usize {
         let mut messages = 0;
         let mut overflowed = Vec::new();
         for seat in seats {
@@ -143,14 +144,14 @@ impl EventLoop {
         }
     }
 
-    /// Events were lost: those they were for are to know, and come back.
+    /// Handles lost events: closes the affected sockets, so that the clients reconnect and resume.
     fn lost(&mut self, app: AppNumber, losses: &Losses) {
         tracing::error!(
             channels = losses.channels.len(),
-            "events are published faster than this machine can deliver them: subscribers are closed to come back"
+            "events are published faster than this machine can deliver them: subscribers are closed and reconnect"
         );
         let mut seats: Vec<Seat> = losses.seats.iter().copied().collect();
-        if losses.everybody {
+        if losses.all {
             seats = (0..self.seats.slots()).filter_map(|slot| self.seats.seat_at(slot)).collect();
         }
         for channel in &losses.channels {
@@ -169,7 +170,7 @@ impl EventLoop {
         }
     }
 
-    /// Writes to sockets that have something in their queue, in the order in which they got it.
+    /// Writes to the sockets with a non-empty queue, in the order in which they were marked.
     pub(super) fn flush(&mut self) {
         let mut budget = WRITES;
         while budget > 0 {
@@ -182,7 +183,7 @@ impl EventLoop {
             let mut moved = Moved::default();
             let flushed = connection.queue.flush(
                 &mut connection.transport,
-                &mut Manner {
+                &mut Encoding {
                     form: connection.form,
                     deflater: &mut self.deflater,
                     epochs: connection.epochs.as_deref().unwrap_or(&self.no_epochs),
@@ -217,7 +218,7 @@ impl EventLoop {
                         self.with(seat, |_, _, _| Fate::Ends(Reason::OverCapacity));
                         continue;
                     }
-                    // For the stall to be noticed.
+                    // The turn updates the timer, so that a stall is detected.
                     self.with(seat, |_, _, _| Fate::Stays);
                 }
                 Err(_) => self.with(seat, |_, _, connection| {
@@ -231,15 +232,16 @@ impl EventLoop {
     }
 }
 
-/// All that a client is to get before the connection ends has been written.
+/// Decides what follows when a closing connection's queue has been written.
 fn closing(stage: &Stage, transport: &mut Transport) -> Fate {
     match stage {
         Stage::Closing { done: true, reason, .. } => {
-            transport.part();
+            transport.close_both();
             Fate::Ends(*reason)
         }
-        // It is to see the end, too; what it still sends is read and let go, or the kernel would throw away what it has not read.
-        Stage::Closing { deaf: true, .. } => {
+        // The write side is shut down. Incoming bytes are still read and discarded, because the kernel would
+        // otherwise reset the connection and lose what the client has not read.
+        Stage::Closing { discard_input: true, .. } => {
             transport.finish();
             Fate::Stays
         }

@@ -1,4 +1,4 @@
-//! Applications that change while their sockets are open, a few sockets in each turn.
+//! Updates open sockets after an application changed, a few sockets in each turn.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use super::EventLoop;
 use crate::app::App;
 use crate::close::Close;
 
-/// Slots looked at in a turn.
+/// Maximum number of slots checked per turn.
 const SLOTS: usize = 1024;
 
-/// An application that is another one now.
+/// A changed application.
 #[derive(Debug)]
 pub(super) struct Renewal {
     pub(super) id: Arc<str>,
-    /// None: there is no such application any more.
+    /// The new application; `None` if it was removed.
     pub(super) app: Option<Arc<App>>,
-    /// The next slot to look at. Whoever comes meanwhile knows the new one.
+    /// The next slot to check. Sockets opened in the meantime use the new application already.
     pub(super) slot: u32,
 }
 
 impl EventLoop {
-    /// Tells sockets of their application's change.
+    /// Updates sockets of changed applications.
     pub(super) fn renew(&mut self) {
         let mut budget = SLOTS;
         while budget > 0 {
@@ -54,7 +54,7 @@ impl EventLoop {
                 return connection.limit(&app.limits);
             }
             Some(app) if app.key == session.app().key => Close::APP_DISABLED,
-            // The key it came with is nobody's now.
+            // No application has the key with which the client connected.
             _ => Close::NO_SUCH_APP,
         };
         session.counters().closed_with_error.increase();

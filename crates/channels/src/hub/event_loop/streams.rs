@@ -1,8 +1,8 @@
-//! Event streams: sessions whose clients only hear. What a socket would say to subscribe is said for them when they come.
+//! Event streams: sessions whose clients only receive. The hub sends the subscribe messages on their behalf.
 
 use super::super::adopted::AdoptedStream;
 use super::super::connection::{Asking, Connection, Fate, Stage};
-use super::super::event_stream::{self, Asked, Epochs, Wanted};
+use super::super::event_stream::{self, Epochs, StreamRequest, StreamSubscription};
 use super::super::figures::Reason;
 use super::super::queue::Form;
 use super::EventLoop;
@@ -20,13 +20,13 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 impl EventLoop {
-    /// A socket whose request for an event stream another front has read.
+    /// Adds a socket whose event stream request another front has read.
     pub(super) fn adopt_stream(&mut self, adopted: AdoptedStream) {
         let AdoptedStream { stream, tls, answered, beside, secure, .. } = adopted;
         let Some(mut connection) = self.connection(stream, tls, secure) else { return };
         connection.beside = beside;
-        self.seat_down(connection, |this, seat, connection| {
-            let asked = Asked {
+        self.add_socket(connection, |this, seat, connection| {
+            let asked = StreamRequest {
                 target: &adopted.target,
                 origin: adopted.origin.as_deref(),
                 site: adopted.site.as_deref(),
@@ -37,19 +37,19 @@ impl EventLoop {
         });
     }
 
-    /// A request for an event stream. `answered`: the head of the answer has been written.
+    /// Starts an event stream. `answered` says that the response head has been written.
     pub(super) fn stream(
         &mut self,
         seat: Seat,
         connection: &mut Connection,
-        asked: &Asked<'_>,
+        asked: &StreamRequest<'_>,
         answered: bool,
     ) {
         let origin = asked.origin;
         self.figures.upgraded.add(1);
         connection.form = Form::EventStream;
         connection.epochs = Some(Box::new(Epochs::default()));
-        let wanted = match Wanted::read(asked) {
+        let wanted = match StreamSubscription::read(asked) {
             Ok(wanted) => wanted,
             Err(close) => return self.refuse_stream(connection, close, origin, answered),
         };
@@ -63,7 +63,7 @@ impl EventLoop {
                 let key = wanted.key.clone();
                 let origin = origin.map(str::to_owned);
                 let asking = Asking { origin, stream: Some((wanted, answered)), read: Vec::new() };
-                self.ask(seat, connection, &key, asking);
+                self.send(seat, connection, &key, asking);
             }
         }
     }
@@ -73,7 +73,7 @@ impl EventLoop {
         seat: Seat,
         connection: &mut Connection,
         app: Arc<App>,
-        wanted: &Wanted,
+        wanted: &StreamSubscription,
         origin: Option<&str>,
         answered: bool,
     ) {
@@ -81,13 +81,17 @@ impl EventLoop {
         let hello = Hello { tls: connection.secure, origin, without_origin: wanted.own_page };
         if wanted.only_id {
             return match hello.check(&app) {
-                Ok(()) => self.give_id(connection, &app, origin),
+                Ok(()) => self.respond_with_id(connection, &app, origin),
                 Err(close) => self.refuse_stream(connection, close, origin, answered),
             };
         }
         let socket = match wanted.socket {
             Some(socket)
-                if !stream_id::is_given(&app.secret, socket, UnixTime::from(SystemTime::now())) =>
+                if !stream_id::is_issued(
+                    &app.secret,
+                    socket,
+                    UnixTime::from(SystemTime::now()),
+                ) =>
             {
                 return self.refuse_stream(connection, Close::OTHER_ID, origin, answered);
             }
@@ -113,19 +117,20 @@ impl EventLoop {
         if !answered {
             connection.queue.push_last([], Some(event_stream::head(origin)));
         }
-        self.settle(seat, connection, &mut out);
+        self.apply(seat, connection, &mut out);
     }
 
-    /// Answers with an id for which a client can have its channels signed.
-    fn give_id(&mut self, connection: &mut Connection, app: &App, origin: Option<&str>) {
+    /// Responds with a socket id for which a client can have its channels signed.
+    fn respond_with_id(&mut self, connection: &mut Connection, app: &App, origin: Option<&str>) {
         let socket =
-            stream_id::give(&app.secret, self.random.next(), UnixTime::from(SystemTime::now()));
+            stream_id::issue(&app.secret, self.random.next(), UnixTime::from(SystemTime::now()));
         connection.queue.push_last([], Some(event_stream::id(socket, origin)));
-        connection.stage = Stage::Closing { reason: Reason::Client, deaf: true, done: false };
+        connection.stage =
+            Stage::Closing { reason: Reason::Client, discard_input: true, done: false };
         connection.until = self.now + self.options.close_timeout;
     }
 
-    /// Turns away who may not hear: with a status, if that can still be said.
+    /// Rejects an event stream, with a status if the response head has not been written.
     pub(super) fn refuse_stream(
         &mut self,
         connection: &mut Connection,
@@ -137,10 +142,11 @@ impl EventLoop {
             return self.refuse(connection, close, Reason::Refused);
         }
         connection.queue.push_last([], Some(event_stream::refusal(close, origin)));
-        connection.stage = Stage::Closing { reason: Reason::Refused, deaf: true, done: false };
+        connection.stage =
+            Stage::Closing { reason: Reason::Refused, discard_input: true, done: false };
         connection.until = self.now + self.options.close_timeout;
     }
 }
 
-/// No channel was named, or none of those named may be heard.
+/// The request names no channel, or only channels that are not permitted.
 const NOTHING_TO_HEAR: Close = Close { code: 4009, reason: "no channel to hear" };

@@ -1,4 +1,4 @@
-//! Channels without members: who may hear them, and what is told first.
+//! Tests channels without members: authorization and first messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn succeeded(channel: &str) -> Value {
     json!({"event": "pusher_internal:subscription_succeeded", "channel": channel, "data": {}})
 }
 
-/// The error that a subscription got: type, status, and whether it has words.
+/// Returns type and status of a subscription error, which must have a message.
 fn error_of(answer: &[Value]) -> (String, u64) {
     let [error] = answer else { panic!("{answer:?}") };
     assert_eq!(error["event"], "pusher:subscription_error", "{error}");
@@ -21,7 +21,7 @@ fn error_of(answer: &[Value]) -> (String, u64) {
 }
 
 #[test]
-fn a_public_channel_is_heard_from_subscribe_to_unsubscribe() {
+fn a_public_channels_events_arrive_from_subscribe_to_unsubscribe() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     world.got(socket);
@@ -39,7 +39,7 @@ fn a_public_channel_is_heard_from_subscribe_to_unsubscribe() {
 }
 
 #[test]
-fn data_goes_on_byte_for_byte() {
+fn data_is_forwarded_byte_for_byte() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     world.subscribe(socket, "news", None);
@@ -55,7 +55,7 @@ fn data_goes_on_byte_for_byte() {
 }
 
 #[test]
-fn an_excluded_socket_hears_nothing_and_all_others_do() {
+fn an_excluded_socket_receives_nothing_and_all_others_do() {
     let mut world = Loop::new(app());
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
     world.subscribe(one, "news", None);
@@ -66,7 +66,7 @@ fn an_excluded_socket_hears_nothing_and_all_others_do() {
 }
 
 #[test]
-fn private_and_encrypted_channels_want_the_applications_signature() {
+fn private_and_encrypted_channels_require_the_applications_signature() {
     for channel in
         ["private-a", "private-encrypted-a", "private-cache-a", "private-encrypted-cache-a"]
     {
@@ -105,7 +105,7 @@ fn private_and_encrypted_channels_want_the_applications_signature() {
 }
 
 #[test]
-fn a_private_channel_takes_channel_data_signed_or_not() {
+fn a_private_channel_accepts_channel_data_signed_or_unsigned() {
     let mut world = Loop::new(app());
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
     assert_eq!(world.subscribe(one, "private-a", Some("{\"a\":1}")), [succeeded("private-a")]);
@@ -118,9 +118,10 @@ fn a_private_channel_takes_channel_data_signed_or_not() {
     }
 }
 
-/// Where an application signs for whatever a client calls its socket, more may stand between the socket's id and what the application meant to sign.
+/// If an application signs any socket id that a client sends, the id may contain further text before what the
+/// application meant to sign.
 #[test]
-fn the_signature_of_something_else_opens_no_private_channel() {
+fn a_signature_of_another_text_is_invalid_for_a_private_channel() {
     for channel in ["private-a", "private-encrypted-a"] {
         let mut world = Loop::new(app());
         let socket = world.open().unwrap();
@@ -153,7 +154,7 @@ fn the_signature_of_something_else_opens_no_private_channel() {
 }
 
 #[test]
-fn names_that_are_none_are_refused_with_400() {
+fn invalid_names_are_rejected_with_400() {
     let mut app = app();
     app.limits.channel_name = 10;
     let mut world = Loop::new(app);
@@ -182,7 +183,7 @@ fn subscribing_twice_is_an_error_that_changes_nothing() {
 }
 
 #[test]
-fn one_subscription_more_than_a_connection_may_have_is_refused() {
+fn a_subscription_above_the_connections_limit_is_rejected() {
     let mut app = app();
     app.limits.subscriptions = 2;
     let mut world = Loop::new(app);
@@ -195,7 +196,7 @@ fn one_subscription_more_than_a_connection_may_have_is_refused() {
 }
 
 #[test]
-fn public_channels_which_anybody_may_name_have_a_limit_of_their_own() {
+fn public_channels_have_a_separate_limit() {
     let mut app = app();
     app.limits.public_subscriptions = 1;
     let mut world = Loop::new(app);
@@ -215,7 +216,7 @@ fn public_channels_which_anybody_may_name_have_a_limit_of_their_own() {
 }
 
 #[test]
-fn a_page_subscribes_to_all_its_channels_at_once_and_again_when_it_is_back() {
+fn a_page_may_subscribe_to_all_its_channels_at_once_and_again_after_reconnecting() {
     let mut world = Loop::new(app());
     for _ in 0..3 {
         let socket = world.open().unwrap();
@@ -228,7 +229,7 @@ fn a_page_subscribes_to_all_its_channels_at_once_and_again_when_it_is_back() {
 }
 
 #[test]
-fn who_comes_and_goes_without_end_is_refused_and_the_others_are_spared() {
+fn endless_subscription_changes_are_rejected_and_spare_other_subscribers() {
     const USER: &str = r#"{"user_id":"1"}"#;
     let mut world = Loop::new(app());
     let (other, socket) = (world.open().unwrap(), world.open().unwrap());
@@ -245,20 +246,20 @@ fn who_comes_and_goes_without_end_is_refused_and_the_others_are_spared() {
         }
         (refused, world.events(other).len())
     };
-    // The first time it has left nothing; then 1000 at once, as many as it may have.
+    // At first the client has left no channel; then it may subscribe 1000 times at once, as many as it may have.
     assert_eq!(come_and_go(&mut world), (999, 2 * 1001));
     assert_eq!(come_and_go(&mut world), (2000, 0));
     world.pass(Duration::from_secs(1));
     assert_eq!(come_and_go(&mut world), (1980, 2 * 20));
     let counters = world.channels.statistics().of(&world.app.id);
     assert_eq!(counters.rate_limited.get(), 999 + 2000 + 1980);
-    // A new connection of the same user knows nothing of it.
+    // A new connection of the same user starts with full limits.
     let back = world.open().unwrap();
     assert_eq!(world.subscribe(back, "presence-a", Some(USER)).len(), 1);
 }
 
 #[test]
-fn a_cache_channel_gives_its_last_event_whether_or_not_anybody_was_there() {
+fn a_cache_channel_sends_its_last_event_even_if_it_had_no_subscriber() {
     for channel in ["cache-a", "private-cache-a", "private-encrypted-cache-a", "presence-cache-a"] {
         let diary = Arc::new(Diary::default());
         let mut world = Loop::observed(app(), Arc::<Diary>::clone(&diary));
@@ -277,7 +278,7 @@ fn a_cache_channel_gives_its_last_event_whether_or_not_anybody_was_there() {
         assert_eq!(world.subscribe(second, channel, member)[1..], [cached]);
         assert!(!diary.read().contains(&format!("{channel} missed")));
 
-        // With Pusher 30 minutes.
+        // Pusher keeps it for 30 minutes.
         world.close(second);
         world.now = world.now + Duration::from_mins(30);
         let third = world.open().unwrap();
@@ -286,7 +287,7 @@ fn a_cache_channel_gives_its_last_event_whether_or_not_anybody_was_there() {
 }
 
 #[test]
-fn what_a_cache_channel_keeps_is_reported_and_forgotten_in_time() {
+fn a_cached_event_is_reported_and_expires() {
     let mut world = Loop::new(app());
     world.publish("cache-a", "e", r#""x""#).unwrap();
     world.pass(Duration::from_mins(1));
@@ -302,7 +303,7 @@ fn what_a_cache_channel_keeps_is_reported_and_forgotten_in_time() {
 }
 
 #[test]
-fn subscribers_are_told_how_many_they_are_if_the_application_wants_it() {
+fn subscription_counts_are_sent_if_the_application_enables_them() {
     let mut app = app();
     app.rights.subscription_count = true;
     let diary = Arc::new(Diary::default());
@@ -322,7 +323,7 @@ fn subscribers_are_told_how_many_they_are_if_the_application_wants_it() {
 }
 
 #[test]
-fn many_subscribers_are_told_their_number_every_five_seconds() {
+fn large_subscription_counts_are_published_every_five_seconds() {
     let mut app = app();
     app.rights.subscription_count = true;
     let mut world = Loop::new(app);
@@ -345,7 +346,7 @@ fn many_subscribers_are_told_their_number_every_five_seconds() {
 }
 
 #[test]
-fn subscribers_who_come_and_go_without_end_are_counted_once_a_second() {
+fn endless_subscription_changes_publish_one_count_a_second() {
     let mut app = app();
     app.rights.subscription_count = true;
     let mut world = Loop::new(app);
@@ -354,7 +355,7 @@ fn subscribers_who_come_and_go_without_end_are_counted_once_a_second() {
     world.subscribe(one, "news", None);
     let mut told = 0;
     for _ in 0..2500 {
-        // Each a client of its own, so that no limit of a connection holds.
+        // Each uses its own client, so that no limit of a connection applies.
         let socket = world.open().unwrap();
         world.says(socket, &subscribe("news"));
         world.close(socket);
@@ -385,7 +386,7 @@ fn subscribers_who_come_and_go_without_end_are_counted_once_a_second() {
 }
 
 #[test]
-fn a_channel_has_no_more_events_a_second_than_it_may() {
+fn events_above_the_channels_rate_limit_are_rejected() {
     let mut app = app();
     app.limits.channel_events = Some(3);
     let mut world = Loop::new(app);
@@ -408,7 +409,7 @@ fn a_channel_has_no_more_events_a_second_than_it_may() {
 }
 
 #[test]
-fn channels_are_reported_by_prefix_and_only_while_somebody_hears_them() {
+fn channels_are_listed_by_prefix_and_only_while_they_have_subscribers() {
     let mut world = Loop::new(app());
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
     for (socket, channel) in [(one, "news"), (other, "news"), (one, "private-a")] {

@@ -1,4 +1,4 @@
-//! What clients say to each other, and what they may not.
+//! Tests client events and their permissions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn assert_refused(answer: &[Value]) {
     assert_eq!((&error["event"], &error["data"]["code"]), (&json!("pusher:error"), &json!(4301)));
 }
 
-/// Two that are subscribed.
+/// Opens two subscribed clients.
 fn pair(world: &mut Loop, channel: &str, members: bool) -> (u32, u32) {
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
     let data = |id| members.then_some(id);
@@ -30,7 +30,7 @@ fn pair(world: &mut Loop, channel: &str, members: bool) -> (u32, u32) {
 }
 
 #[test]
-fn all_others_hear_it_and_who_says_it_does_not() {
+fn all_subscribers_except_the_author_receive_a_client_event() {
     let diary = Arc::new(Diary::default());
     let mut world = Loop::observed(app(), Arc::<Diary>::clone(&diary));
     let (one, other) = pair(&mut world, "private-a", false);
@@ -64,7 +64,7 @@ fn data_may_be_anything_or_missing() {
 }
 
 #[test]
-fn on_a_presence_channel_it_carries_who_says_it() {
+fn on_a_presence_channel_a_client_event_carries_its_author() {
     let mut world = Loop::new(app());
     let (one, other) = pair(&mut world, "presence-a", true);
     assert_eq!(says(&mut world, one, "presence-a", "client-a", &json!(1)), [Value::Null; 0]);
@@ -75,7 +75,7 @@ fn on_a_presence_channel_it_carries_who_says_it() {
 }
 
 #[test]
-fn channels_that_have_none_refuse_them_with_4301() {
+fn channels_without_client_events_reject_them_with_4301() {
     for channel in ["news", "cache-news", "private-encrypted-a", "private-encrypted-cache-a"] {
         let mut world = Loop::new(app());
         let (one, other) = pair(&mut world, channel, false);
@@ -92,7 +92,7 @@ fn channels_that_have_none_refuse_them_with_4301() {
 }
 
 #[test]
-fn who_is_not_subscribed_is_refused() {
+fn a_client_event_without_a_subscription_is_rejected() {
     let mut world = Loop::new(app());
     let (one, other) = pair(&mut world, "private-a", false);
     let stranger = world.open().unwrap();
@@ -114,14 +114,14 @@ fn an_application_may_have_none() {
 }
 
 #[test]
-fn more_than_ten_a_second_are_refused() {
+fn more_than_ten_client_events_a_second_are_rejected() {
     let mut world = Loop::new(app());
     let (one, other) = pair(&mut world, "private-a", false);
     let refused: usize =
         (0..25).map(|_| says(&mut world, one, "private-a", "client-a", &json!(1)).len()).sum();
     assert_eq!((refused, world.got(other).len()), (15, 10));
     assert_refused(&says(&mut world, one, "private-a", "client-a", &json!(1)));
-    // Each connection for itself.
+    // The limit is per connection.
     assert_eq!(says(&mut world, other, "private-a", "client-a", &json!(1)), [Value::Null; 0]);
     world.now = world.now + Duration::from_secs(1);
     assert_eq!(
@@ -161,7 +161,7 @@ fn names_and_data_have_limits() {
 }
 
 #[test]
-fn they_are_not_cached() {
+fn client_events_are_not_cached() {
     let mut world = Loop::new(app());
     let (one, _) = pair(&mut world, "private-cache-a", false);
     assert_eq!(says(&mut world, one, "private-cache-a", "client-a", &json!(1)), [Value::Null; 0]);

@@ -1,4 +1,4 @@
-//! Coming, pinging, saying nonsense, going.
+//! Tests connecting, pings, invalid messages and closing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::testing::{Loop, app, subscribe};
 use crate::{AppRef, Apps, Close, FixedApps, Found, Hello, Records, Target};
 
 #[test]
-fn a_client_is_greeted_with_its_id_in_a_string_of_json() {
+fn the_greeting_contains_the_socket_id_in_a_json_string() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     let id = world.id(socket);
@@ -38,7 +38,7 @@ fn a_ping_is_answered() {
 }
 
 #[test]
-fn a_silent_client_is_asked_and_then_closed_with_4201() {
+fn a_silent_client_is_pinged_and_then_closed_with_4201() {
     let mut world = Loop::new(app());
     let (silent, lively) = (world.open().unwrap(), world.open().unwrap());
     world.got(silent);
@@ -62,11 +62,12 @@ fn a_silent_client_is_asked_and_then_closed_with_4201() {
 }
 
 #[test]
-fn what_is_no_message_is_answered_and_the_connection_goes_on() {
+fn an_invalid_message_gets_an_error_and_the_connection_stays_open() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     world.got(socket);
-    // The first two end the process of AnyCable 1.6.16, the third that of Sockudo 5.0.1, the fourth leaves AnyCable deaf for the client.
+    // The first two end the process of AnyCable 1.6.16, the third that of Sockudo 5.0.1; after the fourth AnyCable
+    // ignores the client.
     let nonsense = [
         r#"{"event":"pusher:subscribe"}"#.to_owned(),
         r#"{"event":"pusher:subscribe","data":null}"#.to_owned(),
@@ -105,7 +106,7 @@ fn what_is_no_message_is_answered_and_the_connection_goes_on() {
 }
 
 #[test]
-fn leaving_what_one_is_not_in_is_silent() {
+fn unsubscribing_from_an_unknown_channel_is_ignored() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     world.got(socket);
@@ -115,7 +116,7 @@ fn leaving_what_one_is_not_in_is_silent() {
 }
 
 #[test]
-fn one_connection_more_than_the_application_may_have_is_closed_with_4004() {
+fn a_connection_above_the_applications_limit_is_closed_with_4004() {
     let mut app = app();
     app.limits.connections = Some(2);
     let mut world = Loop::new(app);
@@ -137,7 +138,7 @@ fn a_disabled_application_closes_with_4003() {
 }
 
 #[test]
-fn an_application_that_wants_tls_closes_all_else_with_4000() {
+fn an_application_that_requires_tls_closes_plain_connections_with_4000() {
     let mut app = app();
     app.rights.plain = false;
     let mut world = Loop::new(app);
@@ -181,7 +182,7 @@ fn pages_of_other_origins_are_closed_with_4009() {
 }
 
 #[test]
-fn addresses_are_read_or_closed_with_their_code() {
+fn valid_addresses_are_parsed_and_invalid_ones_closed_with_their_code() {
     let code = |target| Target::read(target).map_err(|close| close.code);
     let target = Target::read("/app/a%20b?client=js&version=8.6.0&protocol=7").unwrap();
     assert_eq!((&*target.key, target.client.as_deref()), ("a b", Some("js")));
@@ -221,7 +222,7 @@ fn applications_are_found_by_key_and_by_id() {
 }
 
 #[test]
-fn what_connections_leave_behind_is_nothing() {
+fn closed_connections_leave_no_state_behind() {
     let mut world = Loop::new(app());
     let sockets: Vec<_> = (0..3).map(|_| world.open().unwrap()).collect();
     for socket in &sockets {
@@ -242,14 +243,14 @@ fn what_connections_leave_behind_is_nothing() {
 }
 
 #[test]
-fn what_a_silent_connection_costs_stays_small() {
+fn an_idle_connection_uses_little_memory() {
     assert!(size_of::<crate::Session>() <= 128, "{}", size_of::<crate::Session>());
     assert!(size_of::<Subscribed>() <= 48, "{}", size_of::<Subscribed>());
 }
 
 proptest! {
     #[test]
-    fn any_text_is_borne(texts in prop::collection::vec(".{0,80}", 0..10)) {
+    fn any_text_is_handled(texts in prop::collection::vec(".{0,80}", 0..10)) {
         let mut world = Loop::new(app());
         let socket = world.open().unwrap();
         for text in &texts {
@@ -260,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn any_data_of_any_event_is_borne(
+    fn any_data_of_any_event_is_handled(
         event in prop::sample::select(vec!["pusher:subscribe", "pusher:unsubscribe", "pusher:signin", "client-a", "pusher:ping"]),
         data in r#"(\{("channel"|"auth"|"channel_data"|"user_data"|"resume"):("[a-z\\-]{0,12}"|null|\{\}|\[1\]|7)(,"channel":"(presence|private|cache)-[a-z]{0,3}")?\})|null|"x"|7"#,
         channel in r#""(presence-|private-|cache-|#server-to-user-)?[a-z]{0,3}"|null"#,

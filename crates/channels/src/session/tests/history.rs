@@ -1,4 +1,4 @@
-//! Coming back to where one was.
+//! Tests resuming from a position in the history.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn with_history(events: usize, channels: &[&str]) -> App {
     app
 }
 
-/// Subscribes from a place in the history, and gives the data of `subscription_succeeded` and the names of events after it.
+/// Subscribes from a position; returns the data of `subscription_succeeded` and the names of the following events.
 fn resume(world: &mut Loop, channel: &str, from: &Value) -> (Value, Vec<String>) {
     let socket = world.open().unwrap();
     world.got(socket);
@@ -30,7 +30,7 @@ fn resume(world: &mut Loop, channel: &str, from: &Value) -> (Value, Vec<String>)
 }
 
 #[test]
-fn events_carry_their_offset_and_what_was_missed_comes_once_and_in_order() {
+fn events_carry_their_offset_and_missed_ones_arrive_once_and_in_order() {
     let mut world = Loop::new(with_history(10, &[]));
     let socket = world.open().unwrap();
     let answer = world.subscribe(socket, "news", None);
@@ -56,7 +56,7 @@ fn events_carry_their_offset_and_what_was_missed_comes_once_and_in_order() {
 }
 
 #[test]
-fn a_place_that_is_not_in_the_history_is_not_recovered_and_nothing_is_made_up() {
+fn a_position_outside_the_history_is_not_recovered() {
     let mut world = Loop::new(with_history(2, &[]));
     let socket = world.open().unwrap();
     let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
@@ -78,7 +78,7 @@ fn a_place_that_is_not_in_the_history_is_not_recovered_and_nothing_is_made_up() 
     );
     assert_eq!(recovers(json!({"epoch": epoch, "offset": u64::MAX})), (json!(false), 0));
     assert_eq!(recovers(json!({"epoch": "0000000000000000", "offset": 2})), (json!(false), 0));
-    // What is no place at all was not asked in earnest.
+    // A malformed position counts as none.
     for nonsense in [
         json!(null),
         json!({}),
@@ -92,7 +92,7 @@ fn a_place_that_is_not_in_the_history_is_not_recovered_and_nothing_is_made_up() 
 }
 
 #[test]
-fn events_are_forgotten_in_time_and_with_the_last_one_the_channel() {
+fn events_expire_and_the_channel_is_removed_with_the_last_one() {
     let mut world = Loop::new(with_history(10, &[]));
     let socket = world.open().unwrap();
     let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
@@ -112,7 +112,7 @@ fn events_are_forgotten_in_time_and_with_the_last_one_the_channel() {
 }
 
 #[test]
-fn while_somebody_listens_the_place_goes_on_without_events() {
+fn a_subscribed_channel_keeps_its_epoch_without_events() {
     let mut world = Loop::new(with_history(10, &[]));
     let socket = world.open().unwrap();
     let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
@@ -124,7 +124,7 @@ fn while_somebody_listens_the_place_goes_on_without_events() {
 }
 
 #[test]
-fn only_the_channels_that_were_asked_for_have_a_history() {
+fn only_configured_channels_have_a_history() {
     let mut world = Loop::new(with_history(10, &["private-", "cache-"]));
     let socket = world.open().unwrap();
     assert_eq!(world.subscribe(socket, "news", None)[0]["data"], json!({}));
@@ -136,7 +136,7 @@ fn only_the_channels_that_were_asked_for_have_a_history() {
 }
 
 #[test]
-fn what_is_said_to_one_user_is_not_kept() {
+fn messages_to_a_user_are_not_in_the_history() {
     let mut world = Loop::new(with_history(10, &[]));
     let socket = world.open().unwrap();
     world.sign_in(socket, r#"{"id":"ann"}"#);
@@ -148,7 +148,7 @@ fn what_is_said_to_one_user_is_not_kept() {
 }
 
 #[test]
-fn what_clients_say_to_each_other_is_not_kept() {
+fn client_events_are_not_in_the_history() {
     let mut world = Loop::new(with_history(10, &[]));
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
     world.subscribe(one, "private-a", None);
@@ -160,7 +160,7 @@ fn what_clients_say_to_each_other_is_not_kept() {
 }
 
 #[test]
-fn whoever_did_not_want_to_hear_an_event_does_not_hear_it_on_its_next_connection() {
+fn an_excluded_socket_does_not_receive_the_event_after_reconnecting() {
     let mut world = Loop::new(with_history(10, &[]));
     let socket = world.open().unwrap();
     let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
@@ -174,7 +174,7 @@ fn whoever_did_not_want_to_hear_an_event_does_not_hear_it_on_its_next_connection
 }
 
 #[test]
-fn a_cache_channel_gives_its_last_event_only_to_those_who_did_not_get_it_anyway() {
+fn a_cache_channel_sends_its_last_event_only_to_clients_that_did_not_receive_it() {
     let mut world = Loop::new(with_history(10, &[]));
     world.publish("cache-a", "a", "1").unwrap();
     let (data, names) = resume(&mut world, "cache-a", &Value::Null);
@@ -186,7 +186,7 @@ fn a_cache_channel_gives_its_last_event_only_to_those_who_did_not_get_it_anyway(
 }
 
 #[test]
-fn members_and_the_place_are_told_together() {
+fn members_and_position_are_sent_together() {
     let mut world = Loop::new(with_history(10, &[]));
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
     let data = world.subscribe(one, "presence-a", Some(r#"{"user_id":"1"}"#))[0]["data"].clone();

@@ -1,4 +1,4 @@
-//! Members: who is there, who comes, who goes.
+//! Tests the members of presence channels.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn status(answer: &[Value]) -> u64 {
 }
 
 #[test]
-fn whoever_comes_is_told_who_is_there_and_those_are_told_who_came() {
+fn a_new_member_receives_the_members_and_they_are_notified_of_it() {
     let diary = Arc::new(Diary::default());
     let mut world = Loop::observed(app(), Arc::<Diary>::clone(&diary));
     let (ann, bob) = (world.open().unwrap(), world.open().unwrap());
@@ -38,7 +38,7 @@ fn whoever_comes_is_told_who_is_there_and_those_are_told_who_came() {
         presence(&answer),
         &json!({"count": 1, "ids": ["ann"], "hash": {"ann": {"name": "Ann"}}})
     );
-    assert_eq!(answer.len(), 1, "nobody is told of itself");
+    assert_eq!(answer.len(), 1, "a member receives no event about itself");
 
     let answer = world.subscribe(bob, "presence-a", Some(BOB));
     let there = presence(&answer);
@@ -68,7 +68,7 @@ fn whoever_comes_is_told_who_is_there_and_those_are_told_who_came() {
 }
 
 #[test]
-fn a_connection_that_breaks_takes_its_member_with_it() {
+fn a_broken_connection_removes_its_member() {
     let mut world = Loop::new(app());
     let (ann, bob) = (world.open().unwrap(), world.open().unwrap());
     world.subscribe(ann, "presence-a", Some(ANN));
@@ -79,13 +79,13 @@ fn a_connection_that_breaks_takes_its_member_with_it() {
 }
 
 #[test]
-fn a_user_with_several_tabs_comes_once_and_goes_once() {
+fn a_user_with_several_tabs_joins_once_and_leaves_once() {
     let mut world = Loop::new(app());
     let watcher = world.open().unwrap();
     world.subscribe(watcher, "presence-a", Some(BOB));
     let tabs: Vec<_> = (0..3).map(|_| world.open().unwrap()).collect();
     for (index, tab) in tabs.iter().enumerate() {
-        // What the later ones tell of the user is not what is known of it.
+        // Later sockets do not change the member's `user_info`.
         let data = json!({"user_id": "ann", "user_info": {"tab": index}}).to_string();
         let answer = world.subscribe(*tab, "presence-a", Some(&data));
         assert_eq!(presence(&answer)["count"], 2);
@@ -121,12 +121,12 @@ fn a_users_id_may_be_a_number_and_user_info_anything_or_nothing() {
 }
 
 #[test]
-fn without_channel_data_or_its_signature_nobody_comes_in() {
+fn a_presence_channel_requires_signed_channel_data() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
-    // Signed, but without data: Reverb takes that, and a task of Sockudo's panics.
+    // Signed, but without data: Reverb accepts it, and a task of Sockudo panics.
     assert_eq!(status(&world.subscribe(socket, "presence-a", None)), 401);
-    // Data that was not signed.
+    // Data that were not signed.
     let mut text = world.signed_subscribe(socket, "presence-a", None);
     text["data"]["channel_data"] = ANN.into();
     world.says(socket, &text.to_string());
@@ -139,7 +139,7 @@ fn without_channel_data_or_its_signature_nobody_comes_in() {
 }
 
 #[test]
-fn channel_data_that_names_nobody_is_refused() {
+fn channel_data_without_a_user_is_rejected() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     let deep = "[".repeat(20_000);
@@ -161,7 +161,7 @@ fn channel_data_that_names_nobody_is_refused() {
 }
 
 #[test]
-fn ids_and_infos_have_limits() {
+fn user_ids_and_user_infos_have_limits() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     let member = |id: usize, info: usize| {
@@ -173,7 +173,7 @@ fn ids_and_infos_have_limits() {
 }
 
 #[test]
-fn one_member_more_than_a_channel_may_have_is_refused_but_not_one_more_tab() {
+fn a_member_above_the_limit_is_rejected_but_another_tab_of_a_member_is_not() {
     let mut app = app();
     app.limits.members = 2;
     let mut world = Loop::new(app);
@@ -191,7 +191,7 @@ fn one_member_more_than_a_channel_may_have_is_refused_but_not_one_more_tab() {
 }
 
 #[test]
-fn a_channel_where_nobody_may_be_leaves_nothing_behind() {
+fn a_rejected_subscription_leaves_no_channel_record() {
     let mut app = app();
     app.limits.members = 0;
     let mut world = Loop::new(app);

@@ -1,6 +1,7 @@
-//! Many sessions on two event loops do what comes to their minds, and each gets exactly the frames that a simple model says, in that order.
+//! Many sessions on two event loops perform random actions, and each receives exactly the frames that a simple model
+//! predicts, in that order.
 //!
-//! The model knows nothing of shards, sequences, inboxes and wake-up times: lists and loops over them.
+//! The model has no shards, sequences, inboxes or timers: only lists and loops over them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -82,7 +83,7 @@ struct Socket {
     asked: Option<u64>,
     channels: BTreeMap<String, Option<String>>,
     user: Option<(String, Vec<String>)>,
-    /// Thousandths of client events that are left, and since when.
+    /// Remaining client events in thousandths, and the time of the last refill.
     allowance: Option<(u64, u64)>,
     expected: Vec<Value>,
     closed: bool,
@@ -90,9 +91,9 @@ struct Socket {
 
 #[derive(Debug, Default)]
 struct Channel {
-    /// In the order in which they came.
+    /// Subscribers in the order of their subscriptions.
     subscribers: Vec<usize>,
-    /// What is known of each member, and its sockets.
+    /// `user_info` and sockets of each member.
     members: BTreeMap<String, (Value, BTreeSet<usize>)>,
     last: Option<(Value, u64)>,
     history: Option<Kept>,
@@ -102,7 +103,7 @@ struct Channel {
 struct Kept {
     life: u64,
     offset: u64,
-    /// Message, until when, who did not want it.
+    /// Message, expiry time, excluded socket.
     events: VecDeque<(Value, u64, Option<usize>)>,
 }
 
@@ -113,7 +114,7 @@ struct Model {
     channels: BTreeMap<String, Channel>,
     lives: u64,
     published: u64,
-    happened: Vec<String>,
+    events: Vec<String>,
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -200,7 +201,7 @@ impl Model {
             return self.refuse(socket, name, 403);
         }
         if self.channel(name).subscribers.is_empty() {
-            self.happened.push(format!("{name} occupied"));
+            self.events.push(format!("{name} occupied"));
         }
         let mut data = json!({});
         if presence {
@@ -209,7 +210,7 @@ impl Model {
             let entry = self.channel(name).members.entry(user.to_owned());
             entry.or_insert_with(|| (info.clone(), BTreeSet::new())).1.insert(socket);
             if is_new {
-                self.happened.push(format!("{name} +{user}"));
+                self.events.push(format!("{name} +{user}"));
                 let added = json!({"user_id": user, "user_info": info});
                 self.give_all(name, &internal("member_added", name, &added), None);
             }
@@ -239,12 +240,12 @@ impl Model {
         for event in missed.into_iter().flatten() {
             self.give(socket, event);
         }
-        // Observers are told of it before, clients after what a cache channel has for them.
+        // Observers are informed before, clients after the cached event.
         self.note_count(name);
         if name.contains("cache-") {
             let last = self.channel(name).last.clone();
             if last.is_none() {
-                self.happened.push(format!("{name} missed"));
+                self.events.push(format!("{name} missed"));
             }
             let miss = json!({"event": "pusher:cache_miss", "channel": name});
             self.give(socket, last.map_or(miss, |(event, _)| event));
@@ -255,7 +256,7 @@ impl Model {
     fn note_count(&mut self, name: &str) {
         if !name.starts_with("presence-") {
             let count = self.channel(name).subscribers.len();
-            self.happened.push(format!("{name} {count}"));
+            self.events.push(format!("{name} {count}"));
         }
     }
 
@@ -275,7 +276,7 @@ impl Model {
             sockets.remove(&socket);
             if sockets.is_empty() {
                 self.channel(name).members.remove(&user);
-                self.happened.push(format!("{name} -{user}"));
+                self.events.push(format!("{name} -{user}"));
                 self.give_all(
                     name,
                     &internal("member_removed", name, &json!({"user_id": user})),
@@ -284,7 +285,7 @@ impl Model {
             }
         }
         if self.channel(name).subscribers.is_empty() {
-            self.happened.push(format!("{name} vacated"));
+            self.events.push(format!("{name} vacated"));
         }
         self.note_count(name);
         self.tell_count(name);
@@ -322,10 +323,10 @@ impl Model {
             return self.error(socket, 4301);
         };
         let id = &self.sockets[socket].id;
-        let who = user.as_ref().map(|user| format!("{user:?}"));
-        self.happened.push(format!(
+        let member = user.as_ref().map(|user| format!("{user:?}"));
+        self.events.push(format!(
             "{name} client-e {number} {id} {}",
-            who.map_or_else(|| "None".to_owned(), |who| format!("Some({who})"))
+            member.map_or_else(|| "None".to_owned(), |member| format!("Some({member})"))
         ));
         let mut frame = json!({"event": "client-e", "channel": name, "data": number});
         if let Some(user) = user {
@@ -340,7 +341,7 @@ impl Model {
             .any(|socket| !socket.closed && socket.user.as_ref().is_some_and(|(id, _)| id == user))
     }
 
-    fn tell_watchers(&mut self, user: &str, name: &str) {
+    fn notify_watchers(&mut self, user: &str, name: &str) {
         let frame = watchlist(name, &[user.to_owned()]);
         for socket in 0..self.sockets.len() {
             let watches = self.sockets[socket]
@@ -360,7 +361,7 @@ impl Model {
                 .subscribers
                 .retain(|other| *other != socket);
             if !self.is_online(before) {
-                self.tell_watchers(before, "offline");
+                self.notify_watchers(before, "offline");
             }
         }
         let same = before.is_some_and(|(before, _)| before == user);
@@ -368,7 +369,7 @@ impl Model {
         let data = json!({"id": user, "watchlist": watches}).to_string();
         self.give(socket, json!({"event": "pusher:signin_success", "data": {"user_data": data}}));
         if is_first {
-            self.tell_watchers(user, "online");
+            self.notify_watchers(user, "online");
         }
         self.sockets[socket].user = Some((user.to_owned(), watches.clone()));
         let online: Vec<_> = watches.into_iter().filter(|id| self.is_online(id)).collect();
@@ -390,7 +391,7 @@ impl Model {
                 .subscribers
                 .retain(|other| *other != socket);
             if !self.is_online(&user) {
-                self.tell_watchers(&user, "offline");
+                self.notify_watchers(&user, "offline");
             }
         }
     }
@@ -400,7 +401,7 @@ impl Model {
         self.sockets[socket].asked = None;
     }
 
-    /// Time passes. Gives the sockets that are to be closed.
+    /// Advances the time and returns the sockets to close.
     fn pass(&mut self, millis: u64) -> Vec<usize> {
         self.now += millis;
         let mut late = Vec::new();
@@ -428,16 +429,16 @@ fn watchlist(name: &str, users: &[String]) -> Value {
     json!({"event": "pusher_internal:watchlist_events", "data": {"events": [{"name": name, "user_ids": users}]}})
 }
 
-/// The real thing, and what was learnt of it.
+/// The real implementation, with a record of its results.
 struct Real {
     loops: [Loop; 2],
     sockets: Vec<(usize, u32)>,
-    /// Epochs by the life they stand for.
+    /// Epochs by the number of the history they belong to.
     epochs: BTreeMap<u64, String>,
 }
 
 impl Real {
-    /// What a socket got since the last time, as the model writes it.
+    /// Returns the new frames of a socket in the model's form.
     fn got(&mut self, socket: usize) -> Vec<Value> {
         let (event_loop, slot) = self.sockets[socket];
         let events = self.loops[event_loop].events(slot);
@@ -469,7 +470,7 @@ impl Real {
     }
 }
 
-/// Lives of histories are numbered as clients come to know of them: as the model numbers them only when it does, too.
+/// Histories are numbered in the order in which clients first see them, in the model as well.
 fn renumber(frames: &mut [Value], known: &mut Vec<u64>) {
     for frame in frames {
         if let Some(life) = frame.pointer("/data/resume/epoch").and_then(Value::as_u64) {
@@ -522,7 +523,7 @@ fn run(ops: &[Op]) {
                 if !signed {
                     text["data"]["auth"] = "key:00".into();
                 }
-                // A place some events back in the history as it is, or in one that is over.
+                // A position some events back in the current history, or in one that has ended.
                 let place = back.map(|back| {
                     let kept =
                         model.channels.get(name).and_then(|channel| channel.history.as_ref());
@@ -639,7 +640,7 @@ fn run(ops: &[Op]) {
             let got = real.got(socket);
             assert_eq!(got, expected, "socket {socket} after step {step}, {op:?}");
         }
-        assert_eq!(diary.read(), std::mem::take(&mut model.happened), "after step {step}, {op:?}");
+        assert_eq!(diary.read(), std::mem::take(&mut model.events), "after step {step}, {op:?}");
     }
 
     for (name, channel) in &model.channels {
@@ -655,14 +656,14 @@ fn run(ops: &[Op]) {
     for world in &mut real.loops {
         world.pass(HISTORY);
     }
-    assert_eq!(channels.records(), Records::default(), "what nobody needs is gone");
+    assert_eq!(channels.records(), Records::default(), "unneeded records are removed");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_socket_gets_what_the_model_says(ops in prop::collection::vec(op(), 1..120)) {
+    fn every_socket_receives_what_the_model_predicts(ops in prop::collection::vec(op(), 1..120)) {
         run(&ops);
     }
 }

@@ -1,4 +1,4 @@
-//! Users: signing in, being spoken to, being watched, being sent away.
+//! Tests users: signing in, direct messages, watchlists, terminations.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn user(id: &str, watchlist: &[&str]) -> String {
 }
 
 #[test]
-fn whoever_signs_in_is_told_what_it_said() {
+fn a_sign_in_is_confirmed_with_its_user_data() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     let answer = world.sign_in(socket, r#"{"id":"ann","user_info":{"name":"Ann"}}"#);
@@ -70,7 +70,7 @@ fn a_wrong_signature_closes_with_4009() {
 }
 
 #[test]
-fn whoever_has_signed_in_is_a_member_without_saying_who_it_is() {
+fn a_signed_in_user_is_a_member_without_channel_data() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     world.sign_in(socket, r#"{"id":"ann","user_info":{"name":"Ann"}}"#);
@@ -79,7 +79,7 @@ fn whoever_has_signed_in_is_a_member_without_saying_who_it_is() {
         answer[0]["data"]["presence"],
         json!({"count": 1, "ids": ["ann"], "hash": {"ann": {"name": "Ann"}}})
     );
-    // What the application says for this channel goes before that.
+    // What the application signed for this channel takes precedence.
     let answer = world.subscribe(socket, "presence-b", Some(r#"{"user_id":"guest"}"#));
     assert_eq!(answer[0]["data"]["presence"]["ids"], json!(["guest"]));
     let mut text = world.signed_subscribe(socket, "presence-c", None);
@@ -89,13 +89,13 @@ fn whoever_has_signed_in_is_a_member_without_saying_who_it_is() {
 }
 
 #[test]
-fn the_server_speaks_to_all_sockets_of_a_user_and_to_nobody_else() {
+fn a_message_to_a_user_reaches_all_its_sockets_and_no_others() {
     let mut world = Loop::new(app());
     let (one, two, other) = (world.open().unwrap(), world.open().unwrap(), world.open().unwrap());
     world.sign_in(one, &user("ann", &[]));
     world.sign_in(two, &user("ann", &[]));
     world.sign_in(other, &user("bob", &[]));
-    // Clients subscribe to their user's channel by themselves once they have signed in.
+    // Clients subscribe to their user's channel by themselves after signing in.
     world.says(one, &subscribe("#server-to-user-ann"));
     assert_eq!(world.events(one)[0]["event"], "pusher_internal:subscription_succeeded");
 
@@ -107,12 +107,12 @@ fn the_server_speaks_to_all_sockets_of_a_user_and_to_nobody_else() {
 }
 
 #[test]
-fn nobody_hears_the_channel_of_a_user_that_it_is_not() {
+fn a_user_channel_is_closed_to_other_users() {
     let mut world = Loop::new(app());
     let (ann, stranger) = (world.open().unwrap(), world.open().unwrap());
     world.sign_in(ann, &user("ann", &[]));
     world.got(stranger);
-    // With and without a signature: the application cannot give this away.
+    // With and without a signature: the application cannot grant this.
     world.says(stranger, &subscribe("#server-to-user-ann"));
     assert_eq!(world.events(stranger)[0]["data"]["status"], 401);
     let answer = world.subscribe(stranger, "#server-to-user-ann", None);
@@ -125,14 +125,14 @@ fn nobody_hears_the_channel_of_a_user_that_it_is_not() {
 }
 
 #[test]
-fn another_sign_in_on_the_same_socket_takes_the_place_of_the_one_before() {
+fn a_second_sign_in_on_a_socket_replaces_the_first() {
     let mut world = Loop::new(app());
     let (socket, watcher) = (world.open().unwrap(), world.open().unwrap());
     world.sign_in(watcher, &user("eve", &["ann", "bob"]));
     world.sign_in(socket, &user("ann", &[]));
     assert_eq!(world.events(watcher), [online(&["ann"])]);
     world.sign_in(socket, &user("ann", &[]));
-    assert_eq!(world.events(watcher), [Value::Null; 0], "the same one anew is no news");
+    assert_eq!(world.events(watcher), [Value::Null; 0], "the same user again causes no event");
     world.sign_in(socket, &user("bob", &[]));
     assert_eq!(world.events(watcher), [watchlist("offline", &["ann"]), online(&["bob"])]);
     world.publish("#server-to-user-ann", "hello", "1").unwrap();
@@ -143,7 +143,7 @@ fn another_sign_in_on_the_same_socket_takes_the_place_of_the_one_before() {
 }
 
 #[test]
-fn a_user_whose_id_no_channel_can_have_may_sign_in() {
+fn a_user_whose_id_is_no_channel_name_may_sign_in() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     world.sign_in(socket, r#"{"id":"ann@example.com / ä"}"#);
@@ -154,7 +154,7 @@ fn a_user_whose_id_no_channel_can_have_may_sign_in() {
 }
 
 #[test]
-fn watchers_are_told_who_is_there_who_comes_and_who_goes() {
+fn watchers_are_notified_of_users_online_coming_and_going() {
     let mut world = Loop::new(app());
     let (ann, eve) = (world.open().unwrap(), world.open().unwrap());
     world.sign_in(ann, r#"{"id":"7"}"#);
@@ -176,7 +176,7 @@ fn watchers_are_told_who_is_there_who_comes_and_who_goes() {
 }
 
 #[test]
-fn a_watchlist_has_a_limit_and_an_application_may_have_none() {
+fn a_watchlist_has_a_limit_and_can_be_disabled() {
     let mut world = Loop::new(app());
     let (ann, eve) = (world.open().unwrap(), world.open().unwrap());
     world.sign_in(ann, &user("0", &[]));
@@ -198,7 +198,7 @@ fn a_watchlist_has_a_limit_and_an_application_may_have_none() {
 }
 
 #[test]
-fn a_user_can_be_sent_away_with_all_its_sockets() {
+fn a_user_can_be_terminated_with_all_its_sockets() {
     let mut world = Loop::new(app());
     let (one, two, other) = (world.open().unwrap(), world.open().unwrap(), world.open().unwrap());
     world.sign_in(one, &user("ann", &[]));
@@ -213,7 +213,7 @@ fn a_user_can_be_sent_away_with_all_its_sockets() {
 }
 
 #[test]
-fn who_signs_in_without_end_is_refused_and_those_who_watch_are_spared() {
+fn endless_sign_ins_are_rejected_and_spare_the_watchers() {
     let mut app = app();
     app.limits.subscriptions = 30;
     let mut world = Loop::new(app);

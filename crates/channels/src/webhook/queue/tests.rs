@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::webhook::intake::What;
+use crate::webhook::intake::NoteKind;
 use crate::webhook::{Endpoint, Topic, spool};
 
 const UNIX: UnixTime = UnixTime::from_millis(1_700_000_000_000);
@@ -16,23 +16,23 @@ fn endpoint(target: &str) -> Endpoint {
     Endpoint { target: target.into(), topics: vec![], channels: vec![] }
 }
 
-fn note_to(endpoints: &[Endpoint], channel: &str, what: What) -> Note {
-    Note { app: "3".into(), endpoints: endpoints.into(), channel: channel.into(), what }
+fn note_to(endpoints: &[Endpoint], channel: &str, kind: NoteKind) -> Note {
+    Note { app: "3".into(), endpoints: endpoints.into(), channel: channel.into(), kind }
 }
 
-fn note(channel: &str, what: What) -> Note {
-    note_to(&[endpoint("a")], channel, what)
+fn note(channel: &str, kind: NoteKind) -> Note {
+    note_to(&[endpoint("a")], channel, kind)
 }
 
 fn options() -> Options {
-    Options { gathering: Duration::ZERO, ..Options::default() }
+    Options { batch_delay: Duration::ZERO, ..Options::default() }
 }
 
 fn queue(options: Options) -> Queue {
     Queue::new(options, vec![])
 }
 
-/// Names and channels of the events of a batch, as `name channel`.
+/// Returns the events of a batch as `name channel`.
 fn told(batch: &Batch) -> Vec<String> {
     let body: serde_json::Value = serde_json::from_str(&batch.body).unwrap();
     assert!(body["time_ms"].as_u64() >= Some(UNIX.millis()));
@@ -44,7 +44,7 @@ fn told(batch: &Batch) -> Vec<String> {
         .collect()
 }
 
-/// All that is told until `until`, each batch being taken.
+/// Returns all events sent until `until`, with each batch accepted.
 fn run(queue: &mut Queue, until: Moment) -> Vec<String> {
     let mut all = Vec::new();
     loop {
@@ -61,19 +61,19 @@ fn run(queue: &mut Queue, until: Moment) -> Vec<String> {
 
 #[test]
 fn events_have_the_form_of_pushers() {
-    let mut queue = queue(Options { settling: Duration::ZERO, ..options() });
+    let mut queue = queue(Options { debounce: Duration::ZERO, ..options() });
     let to = [Endpoint { topics: Topic::ALL.to_vec(), ..endpoint("a") }];
-    let what = [
-        What::Occupied,
-        What::MemberAdded("7\"".into()),
-        What::CacheMiss,
-        What::Client(r#","event":"client-a","data":"{}","socket_id":"1.2""#.into()),
-        What::Count(3),
-        What::MemberRemoved("8".into()),
-        What::Vacated,
+    let kind = [
+        NoteKind::Occupied,
+        NoteKind::MemberAdded("7\"".into()),
+        NoteKind::CacheMiss,
+        NoteKind::Client(r#","event":"client-a","data":"{}","socket_id":"1.2""#.into()),
+        NoteKind::Count(3),
+        NoteKind::MemberRemoved("8".into()),
+        NoteKind::Vacated,
     ];
-    for what in what {
-        queue.take(vec![note_to(&to, "presence-a", what)], at(0));
+    for kind in kind {
+        queue.take(vec![note_to(&to, "presence-a", kind)], at(0));
     }
     let step = queue.poll(at(0), UNIX);
     assert_eq!(
@@ -93,23 +93,26 @@ fn events_have_the_form_of_pushers() {
 }
 
 #[test]
-fn a_page_that_is_reloaded_is_no_news() {
+fn a_reloaded_page_causes_no_event() {
     let mut queue = queue(options());
     queue.take(
-        vec![note("presence-a", What::Occupied), note("presence-a", What::MemberAdded("7".into()))],
+        vec![
+            note("presence-a", NoteKind::Occupied),
+            note("presence-a", NoteKind::MemberAdded("7".into())),
+        ],
         at(0),
     );
     assert_eq!(run(&mut queue, at(0)), ["channel_occupied presence-a", "member_added presence-a"]);
     for reload in 1..5 {
         let gone = vec![
-            note("presence-a", What::MemberRemoved("7".into())),
-            note("presence-a", What::Vacated),
+            note("presence-a", NoteKind::MemberRemoved("7".into())),
+            note("presence-a", NoteKind::Vacated),
         ];
         queue.take(gone, at(reload * 10_000));
         assert_eq!(run(&mut queue, at(reload * 10_000 + 2999)), [""; 0]);
         let back = vec![
-            note("presence-a", What::Occupied),
-            note("presence-a", What::MemberAdded("7".into())),
+            note("presence-a", NoteKind::Occupied),
+            note("presence-a", NoteKind::MemberAdded("7".into())),
         ];
         queue.take(back, at(reload * 10_000 + 2999));
         assert_eq!(run(&mut queue, at(reload * 10_000 + 9999)), [""; 0]);
@@ -118,17 +121,17 @@ fn a_page_that_is_reloaded_is_no_news() {
 }
 
 #[test]
-fn who_stays_away_is_told_of_in_the_order_of_leaving() {
+fn absent_members_are_reported_in_the_order_of_leaving() {
     let mut queue = queue(options());
     let gone = vec![
-        note("presence-a", What::MemberRemoved("7".into())),
-        note("presence-a", What::MemberRemoved("8".into())),
-        note("presence-a", What::Vacated),
+        note("presence-a", NoteKind::MemberRemoved("7".into())),
+        note("presence-a", NoteKind::MemberRemoved("8".into())),
+        note("presence-a", NoteKind::Vacated),
     ];
     queue.take(gone, at(100));
     let step = queue.poll(at(100), UNIX);
     assert_eq!((step.send.len(), step.wake), (0, Some(at(3100))));
-    queue.take(vec![note("presence-a", What::MemberAdded("9".into()))], at(200));
+    queue.take(vec![note("presence-a", NoteKind::MemberAdded("9".into()))], at(200));
     assert_eq!(run(&mut queue, at(3099)), ["member_added presence-a"]);
     assert_eq!(
         run(&mut queue, at(3100)),
@@ -137,11 +140,11 @@ fn who_stays_away_is_told_of_in_the_order_of_leaving() {
 }
 
 #[test]
-fn of_a_count_that_changes_often_the_last_is_told() {
+fn only_the_last_of_frequent_count_changes_is_sent() {
     let to = [Endpoint { topics: vec![Topic::SubscriptionCount], ..endpoint("a") }];
     let mut queue = queue(options());
     for count in 1..500 {
-        queue.take(vec![note_to(&to, "a", What::Count(count))], at(count as u64));
+        queue.take(vec![note_to(&to, "a", NoteKind::Count(count))], at(count as u64));
     }
     assert_eq!(queue.poll(at(3000), UNIX).send.len(), 0);
     let step = queue.poll(at(3001), UNIX);
@@ -151,7 +154,7 @@ fn of_a_count_that_changes_often_the_last_is_told() {
 }
 
 #[test]
-fn an_endpoint_is_told_only_what_it_wants() {
+fn an_endpoint_receives_only_the_events_it_subscribes_to() {
     let to = [
         endpoint("all"),
         Endpoint { topics: vec![Topic::MemberAdded], ..endpoint("members") },
@@ -161,14 +164,14 @@ fn an_endpoint_is_told_only_what_it_wants() {
     for channel in ["a", "private-a", "presence-a", "presence-x"] {
         queue.take(
             vec![
-                note_to(&to, channel, What::Occupied),
-                note_to(&to, channel, What::Client(String::new())),
-                note_to(&to, channel, What::Count(1)),
+                note_to(&to, channel, NoteKind::Occupied),
+                note_to(&to, channel, NoteKind::Client(String::new())),
+                note_to(&to, channel, NoteKind::Count(1)),
             ],
             at(0),
         );
     }
-    queue.take(vec![note_to(&to, "presence-a", What::MemberAdded("7".into()))], at(0));
+    queue.take(vec![note_to(&to, "presence-a", NoteKind::MemberAdded("7".into()))], at(0));
     let step = queue.poll(at(9000), UNIX);
     let told: Vec<_> = step.send.iter().map(|batch| (&*batch.target, told(batch))).collect();
     let expected = [
@@ -197,20 +200,20 @@ fn an_endpoint_is_told_only_what_it_wants() {
 #[test]
 fn a_batch_is_bounded_in_events_bytes_and_time() {
     let mut queue = queue(Options {
-        gathering: Duration::from_millis(50),
+        batch_delay: Duration::from_millis(50),
         batch_events: 3,
         batch_bytes: 200,
         ..Options::default()
     });
-    queue.take(vec![note("a", What::Occupied)], at(0));
-    queue.take(vec![note("b", What::Occupied)], at(20));
+    queue.take(vec![note("a", NoteKind::Occupied)], at(0));
+    queue.take(vec![note("b", NoteKind::Occupied)], at(20));
     let step = queue.poll(at(20), UNIX);
     assert_eq!((step.send.len(), step.wake), (0, Some(at(50))));
     let step = queue.poll(at(50), UNIX);
     assert_eq!(told(&step.send[0]), ["channel_occupied a", "channel_occupied b"]);
     queue.done(step.send[0].id, Outcome::Taken, at(50));
 
-    queue.take((0..7).map(|n| note(&format!("c{n}"), What::Occupied)).collect(), at(60));
+    queue.take((0..7).map(|n| note(&format!("c{n}"), NoteKind::Occupied)).collect(), at(60));
     let mut sizes = Vec::new();
     for now in [60, 61, 110] {
         for batch in queue.poll(at(now), UNIX).send {
@@ -220,17 +223,20 @@ fn a_batch_is_bounded_in_events_bytes_and_time() {
     }
     assert_eq!(sizes, [(60, 3), (61, 3), (110, 1)]);
 
-    queue.take(vec![note(&"d".repeat(300), What::Occupied), note("e", What::Occupied)], at(200));
+    queue.take(
+        vec![note(&"d".repeat(300), NoteKind::Occupied), note("e", NoteKind::Occupied)],
+        at(200),
+    );
     let step = queue.poll(at(200), UNIX);
     assert_eq!(told(&step.send[0]).len(), 1, "an event that is too large for a batch goes alone");
 }
 
 #[test]
-fn a_batch_that_is_not_taken_is_sent_again_for_five_minutes_with_pauses_that_double() {
+fn a_rejected_batch_is_retried_for_five_minutes_with_pauses_that_double() {
     let mut queue = queue(options());
-    queue.take(vec![note("a", What::Occupied)], at(0));
+    queue.take(vec![note("a", NoteKind::Occupied)], at(0));
     let first = queue.poll(at(0), UNIX).send.remove(0);
-    queue.take(vec![note("b", What::Occupied)], at(1));
+    queue.take(vec![note("b", NoteKind::Occupied)], at(1));
     let mut now = at(0);
     let mut sent = vec![0];
     loop {
@@ -254,11 +260,11 @@ fn a_batch_that_is_not_taken_is_sent_again_for_five_minutes_with_pauses_that_dou
 }
 
 #[test]
-fn a_batch_on_its_way_is_alone_and_answered_once() {
+fn one_batch_is_sent_at_a_time_and_its_result_counts_once() {
     let mut queue = queue(options());
-    queue.take(vec![note("a", What::Occupied)], at(0));
+    queue.take(vec![note("a", NoteKind::Occupied)], at(0));
     let first = queue.poll(at(0), UNIX).send.remove(0);
-    queue.take(vec![note("b", What::Occupied)], at(0));
+    queue.take(vec![note("b", NoteKind::Occupied)], at(0));
     assert_eq!(queue.poll(at(100_000), UNIX).send, []);
     queue.done(first.id, Outcome::Taken, at(100_000));
     queue.done(first.id, Outcome::Taken, at(100_000));
@@ -270,25 +276,25 @@ fn a_batch_on_its_way_is_alone_and_answered_once() {
 }
 
 #[test]
-fn an_endpoint_that_is_down_holds_up_no_other() {
+fn an_unreachable_endpoint_delays_no_other() {
     let mut queue = queue(options());
     let both = [endpoint("down"), endpoint("up")];
-    queue.take(vec![note_to(&both, "a", What::Occupied)], at(0));
+    queue.take(vec![note_to(&both, "a", NoteKind::Occupied)], at(0));
     for batch in queue.poll(at(0), UNIX).send {
         let outcome = if &*batch.target == "up" { Outcome::Taken } else { Outcome::Failed };
         queue.done(batch.id, outcome, at(0));
     }
-    queue.take(vec![note_to(&both, "b", What::Occupied)], at(1));
+    queue.take(vec![note_to(&both, "b", NoteKind::Occupied)], at(1));
     let step = queue.poll(at(1), UNIX);
     assert_eq!(step.send.iter().map(|batch| &*batch.target).collect::<Vec<_>>(), ["up"]);
 }
 
 #[test]
-fn more_than_may_be_kept_costs_the_oldest_but_not_what_is_on_its_way() {
+fn events_above_the_limit_replace_the_oldest_but_not_the_batch_being_sent() {
     let mut queue = queue(Options { kept: 500, batch_events: 1, ..options() });
-    queue.take(vec![note("first", What::Occupied)], at(0));
+    queue.take(vec![note("first", NoteKind::Occupied)], at(0));
     let first = queue.poll(at(0), UNIX).send.remove(0);
-    queue.take((0..100).map(|n| note(&format!("c{n:02}"), What::Occupied)).collect(), at(0));
+    queue.take((0..100).map(|n| note(&format!("c{n:02}"), NoteKind::Occupied)).collect(), at(0));
     assert!(queue.bytes() <= 500);
     let report = queue.report();
     assert_eq!(report.overflowed + report.waiting, 101);
@@ -300,11 +306,11 @@ fn more_than_may_be_kept_costs_the_oldest_but_not_what_is_on_its_way() {
 }
 
 #[test]
-fn the_end_waits_for_nothing_to_settle_or_gather() {
+fn stopping_ends_debouncing_and_batching() {
     let mut queue = queue(Options::default());
-    queue.take(vec![note("a", What::Vacated), note("b", What::Occupied)], at(0));
+    queue.take(vec![note("a", NoteKind::Vacated), note("b", NoteKind::Occupied)], at(0));
     queue.end(at(1));
-    queue.take(vec![note("c", What::Vacated)], at(1));
+    queue.take(vec![note("c", NoteKind::Vacated)], at(1));
     assert_eq!(
         run(&mut queue, at(1)),
         ["channel_occupied b", "channel_vacated a", "channel_vacated c"]
@@ -317,7 +323,7 @@ enum Act {
     Happen,
     Pass(u64),
     Answer(Outcome),
-    /// The process dies and starts again, the file cut or not.
+    /// The process crashes and restarts, with the file truncated or not.
     Crash,
     Compact,
 }
@@ -335,9 +341,10 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever fails and whenever the process dies: all that was written down is told at least once, and each endpoint hears what is new in order.
+    /// Whatever fails and whenever the process crashes: each event in the spool is sent at least once, and each
+    /// endpoint receives new events in order.
     #[test]
-    fn what_was_accepted_is_told_in_order_across_crashes(acts in prop::collection::vec(act(), 0..80)) {
+    fn accepted_events_are_delivered_in_order_across_crashes(acts in prop::collection::vec(act(), 0..80)) {
         let both = [endpoint("a"), endpoint("b")];
         let mut queue = queue(options());
         let mut file = Vec::new();
@@ -353,7 +360,7 @@ proptest! {
         for act in acts.into_iter().chain([Act::Crash]) {
             match act {
                 Act::Happen => {
-                    queue.take(vec![note_to(&both, &format!("c{accepted}"), What::CacheMiss)], now);
+                    queue.take(vec![note_to(&both, &format!("c{accepted}"), NoteKind::CacheMiss)], now);
                     accepted += 1;
                 }
                 Act::Pass(millis) => now = now + Duration::from_millis(millis),
@@ -366,7 +373,8 @@ proptest! {
                     }
                 }
                 Act::Crash => {
-                    // What flew may have arrived; here it did not. What was answered but not yet written down is told again.
+                    // A batch being sent may have arrived; here it did not. An accepted batch that was not recorded
+                    // yet is sent again.
                     flying.clear();
                     let (kept, sound) = spool::read(&file);
                     prop_assert_eq!(sound, file.len());

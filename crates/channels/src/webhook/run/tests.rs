@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::app::{Limits, Rights, Secret};
 use crate::apps::FixedApps;
-use crate::observer::{Happening, Observer as _};
+use crate::observer::{ChannelEvent, Observer as _};
 use crate::webhook::{Endpoint, Endpoints, Kept, Options};
 
 fn app() -> App {
@@ -27,7 +27,7 @@ impl Endpoints for One {
     }
 }
 
-/// Answers with these outcomes, then takes all; `None` panics.
+/// Responds with these outcomes, then accepts everything; `None` panics.
 #[derive(Debug)]
 struct Listener {
     outcomes: Mutex<Vec<Option<Outcome>>>,
@@ -52,7 +52,7 @@ impl Carrier for Listener {
         self.heard.lock().unwrap().push(delivery);
         let mut outcomes = self.outcomes.lock().unwrap();
         let outcome = if outcomes.is_empty() { Some(Outcome::Taken) } else { outcomes.remove(0) };
-        Box::pin(async move { outcome.expect("the listener was told to panic") })
+        Box::pin(async move { outcome.expect("the test makes the listener panic") })
     }
 }
 
@@ -84,7 +84,7 @@ fn start_with(keeping: Keeping, kept: Vec<Kept>, listener: &Arc<Listener>) -> Ru
 
 impl Running {
     fn occupied(&self, channel: &str) {
-        self.intake.happened(&Arc::new(app()), &Happening::Occupied { channel: &channel.into() });
+        self.intake.observe(&Arc::new(app()), &ChannelEvent::Occupied { channel: &channel.into() });
     }
 
     async fn end(mut self) -> Report {
@@ -100,7 +100,7 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn what_happens_is_carried_signed_and_again_after_failures_and_panics() {
+async fn events_are_sent_signed_and_retried_after_failures_and_panics() {
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::new([Some(Outcome::Failed), None]);
     let running = start(folder.path(), &listener);
@@ -117,7 +117,7 @@ async fn what_happens_is_carried_signed_and_again_after_failures_and_panics() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_told_is_told_after_a_restart() {
+async fn undelivered_webhooks_are_sent_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let deaf = Listener::new([Some(Outcome::Failed), Some(Outcome::Failed), Some(Outcome::Failed)]);
     let running = start(folder.path(), &deaf);
@@ -125,7 +125,7 @@ async fn what_could_not_be_told_is_told_after_a_restart() {
     until(|| !deaf.bodies().is_empty()).await;
     running.occupied("b");
     let channel: Arc<str> = "c".into();
-    running.intake.happened(&Arc::new(app()), &Happening::Vacated { channel: &channel });
+    running.intake.observe(&Arc::new(app()), &ChannelEvent::Vacated { channel: &channel });
     assert_eq!(running.end().await.waiting, 3);
 
     let listener = Listener::new([]);
@@ -143,7 +143,7 @@ async fn what_could_not_be_told_is_told_after_a_restart() {
     assert_eq!(Spool::open(folder.path()).unwrap().1, []);
 }
 
-/// Wants to know of channels that nobody hears any more, and of nothing else.
+/// An endpoint that subscribes only to vacated channels.
 #[derive(Debug)]
 struct Vacancies;
 
@@ -155,17 +155,17 @@ impl Endpoints for Vacancies {
 }
 
 #[test]
-fn whoever_wants_one_half_of_the_news_is_not_told_of_a_page_that_is_reloaded() {
+fn a_reloaded_page_is_not_reported_to_an_endpoint_with_one_of_the_two_events() {
     let intake = Intake::new(Arc::new(Vacancies), || {});
     let mut queue = Queue::new(Options::default(), vec![]);
     let (app, reloaded, left): (_, Arc<str>, Arc<str>) =
         (Arc::new(app()), "reloaded".into(), "left".into());
-    for happening in [
-        Happening::Vacated { channel: &reloaded },
-        Happening::Vacated { channel: &left },
-        Happening::Occupied { channel: &reloaded },
+    for event in [
+        ChannelEvent::Vacated { channel: &reloaded },
+        ChannelEvent::Vacated { channel: &left },
+        ChannelEvent::Occupied { channel: &reloaded },
     ] {
-        intake.happened(&app, &happening);
+        intake.observe(&app, &event);
     }
     queue.take(intake.take(), Moment::default());
     let later = Moment::from_millis(10_000);
@@ -183,7 +183,7 @@ fn whoever_wants_one_half_of_the_news_is_not_told_of_a_page_that_is_reloaded() {
 }
 
 #[tokio::test]
-async fn a_process_that_starts_before_the_other_ends_takes_over_what_that_one_leaves() {
+async fn a_process_that_starts_before_the_other_ends_takes_over_its_events() {
     let folder = tempfile::tempdir().unwrap();
     let deaf = Listener::new((0..9).map(|_| Some(Outcome::Failed)));
     let old = start(folder.path(), &deaf);
@@ -198,7 +198,7 @@ async fn a_process_that_starts_before_the_other_ends_takes_over_what_that_one_le
     until(|| listener.bodies().len() == 2).await;
     assert!(listener.bodies()[1].contains(r#""channel":"old""#));
 
-    // From now on the new one keeps its own there.
+    // From now on the new process uses the folder.
     listener.outcomes.lock().unwrap().extend((0..9).map(|_| Some(Outcome::Failed)));
     new.occupied("kept");
     until(|| listener.bodies().len() == 3).await;

@@ -24,7 +24,7 @@ fn open(folder: &Path) -> (Spool, Vec<u64>) {
 }
 
 #[test]
-fn what_was_accepted_and_not_told_is_there_after_a_restart() {
+fn accepted_undelivered_events_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (mut spool, kept) = open(folder.path());
     assert_eq!(kept, [0; 0]);
@@ -54,7 +54,7 @@ fn what_was_accepted_and_not_told_is_there_after_a_restart() {
 }
 
 #[test]
-fn a_torn_end_costs_the_record_that_was_torn_and_no_other() {
+fn a_truncated_file_loses_only_the_truncated_record() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("webhooks.spool");
     let whole = written(&[event(1, "a"), event(2, "a")]);
@@ -79,7 +79,7 @@ fn a_damaged_record_ends_the_file() {
 }
 
 #[test]
-fn a_file_of_another_format_is_put_aside_and_not_lost() {
+fn a_file_of_another_format_is_renamed_and_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("webhooks.spool"), "something else").unwrap();
     assert_eq!(open(folder.path()).1, [0; 0]);
@@ -87,7 +87,7 @@ fn a_file_of_another_format_is_put_aside_and_not_lost() {
 }
 
 #[test]
-fn a_folder_has_one_process_at_a_time() {
+fn a_folder_is_used_by_one_process_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let (spool, _) = open(folder.path());
     assert!(matches!(Spool::open(folder.path()), Err(OpenError::InUse { .. })));
@@ -96,7 +96,7 @@ fn a_folder_has_one_process_at_a_time() {
 }
 
 #[test]
-fn a_file_of_which_little_waits_is_replaced() {
+fn a_mostly_obsolete_file_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (mut spool, _) = open(folder.path());
     let many: Vec<_> = (0..40_000).map(|sequence| event(sequence, "a")).collect();
@@ -109,15 +109,15 @@ fn a_file_of_which_little_waits_is_replaced() {
 }
 
 #[test]
-fn what_waits_is_for_the_servers_own_user() {
+fn waiting_events_are_readable_only_by_the_servers_user() {
     let folder = tempfile::tempdir().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let around = folder.path().join("storage");
-    let place = around.join("spool");
+    let context = folder.path().join("storage");
+    let place = context.join("spool");
     let (mut spool, _) = open(&place);
     assert_eq!(mode(&place), 0o700);
     fs::create_dir(folder.path().join("any")).unwrap();
-    assert_eq!(mode(&around), mode(&folder.path().join("any")), "others have files there");
+    assert_eq!(mode(&context), mode(&folder.path().join("any")), "others have files there");
     let file = place.join("webhooks.spool");
     assert_eq!((mode(&file), mode(&place.join("lock"))), (0o600, 0o600));
     spool.replace(&written(&[event(1, "a")])).unwrap();
@@ -128,9 +128,9 @@ fn what_waits_is_for_the_servers_own_user() {
     assert_eq!(mode(&file), 0o600);
 }
 
-/// `/dev/full` answers every write as a full disk does.
+/// `/dev/full` fails every write as a full disk does.
 #[test]
-fn a_full_disk_stops_nothing_and_the_file_is_made_anew_when_there_is_room() {
+fn a_full_disk_stops_nothing_and_the_file_is_rewritten_when_there_is_space() {
     let folder = tempfile::tempdir().unwrap();
     let (mut spool, _) = open(folder.path());
     spool.append(&written(&[event(1, "a")])).unwrap();
@@ -147,13 +147,13 @@ fn a_full_disk_stops_nothing_and_the_file_is_made_anew_when_there_is_room() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_as_far_as_they_are_sound(bytes: Vec<u8>) {
+    fn any_bytes_are_read_up_to_the_first_damage(bytes: Vec<u8>) {
         let (_, sound) = read(&bytes);
         prop_assert!(sound <= bytes.len());
     }
 
     #[test]
-    fn what_is_written_is_read_again(texts in prop::collection::vec(("[a-z]{0,9}", "\\PC{0,20}", "\\PC{0,80}"), 0..9)) {
+    fn written_records_can_be_read(texts in prop::collection::vec(("[a-z]{0,9}", "\\PC{0,20}", "\\PC{0,80}"), 0..9)) {
         let records: Vec<_> = texts.iter().zip(1..).map(|((app, target, json), sequence)| Record::Event { sequence, app, target, json }).collect();
         let bytes = written(&records);
         let (kept, sound) = read(&bytes);

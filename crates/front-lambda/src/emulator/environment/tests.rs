@@ -272,7 +272,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the invariants promise, followed from outside: by calls that were taken and effects that came.
+/// Checks the invariants from outside: by accepted calls and returned effects.
 #[derive(Default)]
 struct Ledger {
     taken: BTreeSet<InvocationId>,
@@ -346,7 +346,7 @@ proptest! {
                     }
                 }
                 Step::Finish(which, good) => {
-                    // The driver finishes only what it has begun.
+                    // The driver only finishes what it has begun.
                     if ledger.responding.remove(&id(which)) {
                         let status = if good { Status::Success } else { Status::Error("x".into()) };
                         if environment.finish_answer(now, &id(which), status) {
@@ -394,7 +394,7 @@ proptest! {
             ledger.see(environment.effects(), concurrency);
             prop_assert!(environment.deadline().is_none_or(|deadline| deadline > now));
         }
-        // In the end nothing is left: what waits is delivered or fails, what runs times out.
+        // In the end nothing is left: waiting invocations are delivered or fail, running ones time out.
         environment.shut_down();
         environment.tick(now + Duration::from_secs(3));
         ledger.see(environment.effects(), concurrency);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Status, fields and body of an answer.
+/// Status, fields and body of a response.
 type Seen = (u16, Vec<(String, String)>, String);
 
 fn made(integration: Integration, reply: &str) -> Result<Seen, BadReply> {
@@ -77,7 +77,7 @@ fn a_load_balancer_wants_its_own_kind_of_headers_and_a_status() {
     assert_eq!(bad(Integration::Alb, &large), wrong);
 }
 
-/// What a client of each integration sees when there is no answer: a changed word is a changed page.
+/// Compares each integration's error responses with their exact texts.
 #[test]
 fn each_integration_refuses_in_its_own_words() {
     let said = |refused: Refused, integration| {

@@ -1,7 +1,7 @@
 //! One start of a request, from the queue to its completion.
 //!
 //! Invariants
-//! - It completes exactly once, also where the library itself fails in the middle of it.
+//! - It completes exactly once, also if the library itself fails in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
@@ -14,33 +14,33 @@ use tokio::time::Instant;
 use crate::calls::Done;
 use crate::cookies::Jar;
 use crate::error::{Failure, Kind};
-use crate::life::Life;
 use crate::request::{Request, Spec};
 use crate::response::Response;
+use crate::runtime::Runtime;
 
 const GOING: u8 = 0;
 const ABORTED: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// Where an answer is left for whoever waits.
+/// Where the response is left for a waiting caller.
 pub(crate) type Kept = Arc<std::sync::OnceLock<Arc<Response>>>;
 
 /// One start of a request.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     pub(crate) spec: Arc<Spec>,
     pub(crate) request: Option<Arc<Request>>,
     done: Option<Done>,
     pub(crate) began: Instant,
-    /// Set by the engine that takes it.
-    pub(crate) life: Option<Arc<Life>>,
+    /// Set by the engine that accepts it.
+    pub(crate) runtime: Option<Arc<Runtime>>,
     fate: AtomicU8,
     waker: AtomicWaker,
-    /// Tens of thousands may wait, and most have none of it.
+    /// Boxed, because tens of thousands may wait and most need none of it.
     rare: Option<Box<Rare>>,
 }
 
-/// What few starts have.
+/// The parts that few starts have.
 #[derive(Debug, Default)]
 struct Rare {
     kept: Option<Kept>,
@@ -48,14 +48,14 @@ struct Rare {
     pauses: Option<Pauses>,
 }
 
-/// Both ways may be paused.
+/// The pauses of both directions.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     pub(crate) down: Pause,
     pub(crate) up: Pause,
 }
 
-/// One way that may be paused.
+/// The pause of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
     paused: AtomicBool,
@@ -63,7 +63,7 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Waits for the word.
+    /// Waits until the direction is resumed.
     pub(crate) async fn wait(&self) {
         self.paused.store(true, SeqCst);
         self.resumed.notified().await;
@@ -72,7 +72,7 @@ impl Pause {
 }
 
 impl Pauses {
-    /// What is paused goes on. Where nothing is, the next pause is none.
+    /// Resumes what is paused. If nothing is, the next pause has no effect.
     fn resume(&self) {
         let (down, up) = (self.down.paused.load(SeqCst), self.up.paused.load(SeqCst));
         if down || !up {
@@ -84,7 +84,7 @@ impl Pauses {
     }
 }
 
-impl Flight {
+impl InFlight {
     pub(crate) fn new(
         spec: Arc<Spec>,
         request: Option<Arc<Request>>,
@@ -99,19 +99,19 @@ impl Flight {
             request,
             done,
             began: Instant::now(),
-            life: None,
+            runtime: None,
             fate: AtomicU8::new(GOING),
             waker: AtomicWaker::new(),
             rare: any.then(|| Box::new(Rare { kept, own_jar, pauses })),
         }
     }
 
-    /// When its time is over.
+    /// The deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.spec.settings.timeout.map(|timeout| self.began + timeout)
     }
 
-    /// The cookies of its object.
+    /// The cookie jar of its request.
     pub(crate) fn own_jar(&self) -> Option<Arc<Jar>> {
         self.rare.as_ref()?.own_jar.clone()
     }
@@ -120,21 +120,21 @@ impl Flight {
         self.rare.as_ref()?.pauses.as_ref()
     }
 
-    /// It was started in this process.
+    /// Whether it was started in this process.
     pub(crate) fn is_ours(&self) -> bool {
-        self.life.as_ref().is_none_or(|life| life.is_ours())
+        self.runtime.as_ref().is_none_or(|runtime| runtime.is_ours())
     }
 
-    /// Ends it, as soon as it is looked at.
+    /// Cancels it; takes effect when it is next polled.
     pub(crate) fn abort(&self) {
         let _was = self.fate.compare_exchange(GOING, ABORTED, SeqCst, SeqCst);
         self.waker.wake();
-        if let Some(life) = &self.life {
-            life.look();
+        if let Some(runtime) = &self.runtime {
+            runtime.look();
         }
     }
 
-    /// The engine ends.
+    /// Aborts it because the engine stops.
     pub(crate) fn stop(&self) {
         let _was = self.fate.compare_exchange(GOING, STOPPED, SeqCst, SeqCst);
         self.waker.wake();
@@ -146,7 +146,7 @@ impl Flight {
         }
     }
 
-    /// Why it is to end, if it is. Who asks with a context is woken when that changes.
+    /// Why it is to end, if it is. A caller with a context is woken when that changes.
     pub(crate) fn ended(&self, cx: Option<&Context<'_>>) -> Option<Failure> {
         if let Some(cx) = cx {
             self.waker.register(cx.waker());
@@ -158,18 +158,18 @@ impl Flight {
         }
     }
 
-    /// It is past its time.
+    /// Whether its deadline has passed.
     pub(crate) fn late(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// What is said then.
+    /// The message for that case.
     pub(crate) fn too_late(&self) -> Failure {
         let after = self.began.elapsed().as_millis();
         Failure::new(Kind::Timeout, format!("Operation timed out after {after} milliseconds"))
     }
 
-    /// It is a mail.
+    /// Whether it is a mail.
     pub(crate) fn is_mail(&self) -> bool {
         self.spec.extras.as_ref().is_some_and(|extras| extras.letter.is_some())
     }
@@ -178,9 +178,9 @@ impl Flight {
         self.done.is_some()
     }
 
-    /// Tells that it has ended: the last thing that happens to it. On the thread of callbacks.
+    /// Delivers the completion, the last event of a start. Called on the callback thread.
     pub(crate) fn complete(&self, mut response: Arc<Response>) {
-        let last = Arc::get_mut(&mut response).expect("nobody has seen it");
+        let last = Arc::get_mut(&mut response).expect("it is not shared yet");
         last.timings.total = self.began.elapsed();
         if last.target.is_none() {
             last.target.clone_from(&self.spec.target);

@@ -1,64 +1,69 @@
-//! What is told only when it has stayed so: a page that is reloaded leaves and comes back within a second.
+//! Debounces events: a page that is reloaded leaves and joins again within a second.
 //!
 //! Invariants
-//! - Who leaves and is back in time is told of neither way.
-//! - What settles is told in the order in which it began.
+//! - A client that leaves and returns in time causes neither event.
+//! - Debounced events are released in the order in which they started.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::intake::{Note, What};
+use super::intake::{Note, NoteKind};
 use crate::moment::Moment;
 
-/// Of what there can be only one at a time: a channel's end, a member's absence, a channel's count.
+/// Identifies a subject with at most one pending event: a channel's end, a member's absence, a channel's count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     app: Arc<str>,
     channel: Arc<str>,
-    matter: Matter,
+    subject: Subject,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Matter {
+enum Subject {
     Existence,
     Member(Arc<str>),
     Count,
 }
 
-/// When it has settled; and the order of those that settle at once.
+/// Release time, and the order of events with the same time.
 type Due = (Moment, u64);
 
-/// Matters that may settle at a time. With more the oldest count as settled.
-const MATTERS: usize = 100_000;
+/// Maximum number of pending events. Beyond it the oldest is released.
+const MAX_PENDING: usize = 100_000;
 
 #[derive(Debug)]
-pub(super) struct Settling {
+pub(super) struct Debounce {
     time: Duration,
     due: BTreeMap<Due, (Key, Note)>,
     keys: HashMap<Key, Due>,
     next: u64,
 }
 
-impl Settling {
+impl Debounce {
     pub(super) fn new(time: Duration) -> Self {
         Self { time, due: BTreeMap::new(), keys: HashMap::new(), next: 0 }
     }
 
-    /// Takes what happened; gives what is to be told at once.
+    /// Adds an event; returns one to send at once.
     pub(super) fn add(&mut self, note: Note, now: Moment) -> Option<Note> {
-        let key =
-            |matter| Key { app: Arc::clone(&note.app), channel: Arc::clone(&note.channel), matter };
-        match &note.what {
-            What::Occupied => self.came(&key(Matter::Existence), note),
-            What::MemberAdded(user) => self.came(&key(Matter::Member(Arc::clone(user))), note),
-            What::Vacated => self.begin(key(Matter::Existence), note, now),
-            What::MemberRemoved(user) => {
-                self.begin(key(Matter::Member(Arc::clone(user))), note, now)
+        let key = |subject| Key {
+            app: Arc::clone(&note.app),
+            channel: Arc::clone(&note.channel),
+            subject,
+        };
+        match &note.kind {
+            NoteKind::Occupied => self.cancel(&key(Subject::Existence), note),
+            NoteKind::MemberAdded(user) => {
+                self.cancel(&key(Subject::Member(Arc::clone(user))), note)
             }
-            What::Count(_) => {
-                let key = key(Matter::Count);
-                // The newest number, at the time of the first.
+            NoteKind::Vacated => self.begin(key(Subject::Existence), note, now),
+            NoteKind::MemberRemoved(user) => {
+                self.begin(key(Subject::Member(Arc::clone(user))), note, now)
+            }
+            NoteKind::Count(_) => {
+                let key = key(Subject::Count);
+                // The newest number is sent at the time of the first.
                 let Some((_, waiting)) = self.keys.get(&key).and_then(|due| self.due.get_mut(due))
                 else {
                     return self.begin(key, note, now);
@@ -66,11 +71,11 @@ impl Settling {
                 *waiting = note;
                 None
             }
-            What::CacheMiss | What::Client(_) => Some(note),
+            NoteKind::CacheMiss | NoteKind::Client(_) => Some(note),
         }
     }
 
-    fn came(&mut self, key: &Key, note: Note) -> Option<Note> {
+    fn cancel(&mut self, key: &Key, note: Note) -> Option<Note> {
         match self.keys.remove(key) {
             Some(due) => {
                 self.due.remove(&due);
@@ -87,7 +92,7 @@ impl Settling {
             self.due.remove(&before);
         }
         self.due.insert(due, (key, note));
-        if self.due.len() > MATTERS { self.pop() } else { None }
+        if self.due.len() > MAX_PENDING { self.pop() } else { None }
     }
 
     fn pop(&mut self) -> Option<Note> {
@@ -96,17 +101,17 @@ impl Settling {
         Some(note)
     }
 
-    /// The next that has settled.
-    pub(super) fn settled(&mut self, now: Moment) -> Option<Note> {
+    /// Returns the next event whose time is over.
+    pub(super) fn released(&mut self, now: Moment) -> Option<Note> {
         if self.wake()? <= now { self.pop() } else { None }
     }
 
-    /// The next, settled or not: there will be no later.
+    /// Returns the next event before its time, because the process stops.
     pub(super) fn give_up(&mut self) -> Option<Note> {
         self.pop()
     }
 
-    /// When the next will have settled.
+    /// Returns when the next event is released.
     pub(super) fn wake(&self) -> Option<Moment> {
         self.due.first_key_value().map(|((due, _), _)| *due)
     }

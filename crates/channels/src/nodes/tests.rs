@@ -1,4 +1,4 @@
-//! Three nodes that tell each other everything over links that keep order and nothing else: late, lost for a while, or gone with a node.
+//! Tests three nodes over links that only keep order: packets are late, lost for a while, or lost with a node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -7,13 +7,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{News, NodeId, Origin, Peers};
+use super::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::testing::{Diary, Loop, app};
 use crate::{App, Author, ChannelName, Close, Member, Publication, SocketId};
 
 const NODES: usize = 3;
 
-/// News as they travel.
+/// An update under way.
 #[derive(Clone, Debug)]
 enum Parcel {
     Published {
@@ -52,9 +52,9 @@ enum Parcel {
 }
 
 impl Parcel {
-    fn of(news: &News<'_>) -> Self {
-        match *news {
-            News::Published(publication) => {
+    fn of(update: &ClusterUpdate<'_>) -> Self {
+        match *update {
+            ClusterUpdate::Published(publication) => {
                 let (except, client) = match publication.author {
                     Author::Server { except } => (except, None),
                     Author::Client { socket, user_id } => (None, Some((socket, user_id.cloned()))),
@@ -67,25 +67,27 @@ impl Parcel {
                     client,
                 }
             }
-            News::Last { channel, message, age } => {
+            ClusterUpdate::Last { channel, message, age } => {
                 Self::Last { channel: channel.clone(), message: message.to_owned(), age }
             }
-            News::Subscribers { channel, count } => {
+            ClusterUpdate::Subscribers { channel, count } => {
                 Self::Subscribers { channel: channel.clone(), count }
             }
-            News::Member { channel, member } => {
+            ClusterUpdate::Member { channel, member } => {
                 Self::Member { channel: channel.clone(), member: Arc::clone(member) }
             }
-            News::NoMember { channel, user_id } => {
+            ClusterUpdate::NoMember { channel, user_id } => {
                 Self::NoMember { channel: channel.clone(), user_id: user_id.to_owned() }
             }
-            News::Online { user_id } => Self::Online { user_id: Arc::clone(user_id) },
-            News::Offline { user_id } => Self::Offline { user_id: Arc::clone(user_id) },
-            News::Terminated { user_id } => Self::Terminated { user_id: user_id.to_owned() },
+            ClusterUpdate::Online { user_id } => Self::Online { user_id: Arc::clone(user_id) },
+            ClusterUpdate::Offline { user_id } => Self::Offline { user_id: Arc::clone(user_id) },
+            ClusterUpdate::Terminated { user_id } => {
+                Self::Terminated { user_id: user_id.to_owned() }
+            }
         }
     }
 
-    fn open<T>(&self, read: impl FnOnce(&News<'_>) -> T) -> T {
+    fn open<T>(&self, read: impl FnOnce(&ClusterUpdate<'_>) -> T) -> T {
         match self {
             Self::Published { channel, event, data, except, client } => {
                 let author = match client {
@@ -94,34 +96,36 @@ impl Parcel {
                     }
                     None => Author::Server { except: *except },
                 };
-                read(&News::Published(&Publication { channel, event, data, author }))
+                read(&ClusterUpdate::Published(&Publication { channel, event, data, author }))
             }
             Self::Last { channel, message, age } => {
-                read(&News::Last { channel, message, age: *age })
+                read(&ClusterUpdate::Last { channel, message, age: *age })
             }
             Self::Subscribers { channel, count } => {
-                read(&News::Subscribers { channel, count: *count })
+                read(&ClusterUpdate::Subscribers { channel, count: *count })
             }
-            Self::Member { channel, member } => read(&News::Member { channel, member }),
-            Self::NoMember { channel, user_id } => read(&News::NoMember { channel, user_id }),
-            Self::Online { user_id } => read(&News::Online { user_id }),
-            Self::Offline { user_id } => read(&News::Offline { user_id }),
-            Self::Terminated { user_id } => read(&News::Terminated { user_id }),
+            Self::Member { channel, member } => read(&ClusterUpdate::Member { channel, member }),
+            Self::NoMember { channel, user_id } => {
+                read(&ClusterUpdate::NoMember { channel, user_id })
+            }
+            Self::Online { user_id } => read(&ClusterUpdate::Online { user_id }),
+            Self::Offline { user_id } => read(&ClusterUpdate::Offline { user_id }),
+            Self::Terminated { user_id } => read(&ClusterUpdate::Terminated { user_id }),
         }
     }
 }
 
-/// One node's way to the others.
+/// One node's connection to the others.
 #[derive(Debug, Default)]
 struct Wire {
     number: usize,
-    told: Mutex<Vec<Parcel>>,
+    reported: Mutex<Vec<Parcel>>,
     living: Mutex<Vec<usize>>,
 }
 
-impl Peers for Wire {
-    fn tell(&self, _: &Arc<App>, news: &News<'_>) {
-        self.told.lock().unwrap().push(Parcel::of(news));
+impl Nodes for Wire {
+    fn publish(&self, _: &Arc<App>, update: &ClusterUpdate<'_>) {
+        self.reported.lock().unwrap().push(Parcel::of(update));
     }
 
     fn reports(&self, _: &App, channel: &str) -> bool {
@@ -134,7 +138,7 @@ struct Node {
     world: Loop,
     wire: Arc<Wire>,
     diary: Arc<Diary>,
-    /// Of its next telling of everything.
+    /// Number of the node's next round.
     round: u32,
 }
 
@@ -142,9 +146,9 @@ type Link = VecDeque<(u32, Option<Parcel>)>;
 
 struct Cluster {
     nodes: Vec<Option<Node>>,
-    /// What is under way, by sender and receiver: news of a round, or the end of one.
+    /// Updates and round ends under way, by sender and receiver.
     links: BTreeMap<(usize, usize), Link>,
-    /// Links that lose what is sent.
+    /// Links that lose everything.
     cut: BTreeSet<(usize, usize)>,
 }
 
@@ -176,10 +180,10 @@ impl Cluster {
         self.nodes[node].is_some()
     }
 
-    /// Puts what a node told onto its links.
+    /// Puts what a node published onto its links.
     fn send(&mut self, from: usize) {
         let Some(node) = &self.nodes[from] else { return };
-        let parcels = std::mem::take(&mut *node.wire.told.lock().unwrap());
+        let parcels = std::mem::take(&mut *node.wire.reported.lock().unwrap());
         let round = node.round;
         for to in (0..NODES).filter(|to| *to != from && self.nodes[*to].is_some()) {
             if !self.cut.contains(&(from, to)) {
@@ -189,20 +193,20 @@ impl Cluster {
         }
     }
 
-    /// A node tells everything anew.
-    fn tell_all(&mut self, from: usize) {
+    /// Makes a node publish its whole state.
+    fn publish_state(&mut self, from: usize) {
         self.send(from);
         let Some(node) = &mut self.nodes[from] else { return };
         node.round += 1;
         let (round, now) = (node.round, node.world.now);
-        node.world.channels.tell_all(now);
+        node.world.channels.publish_state(now);
         self.send(from);
         for to in (0..NODES).filter(|to| *to != from && !self.cut.contains(&(from, *to))) {
             self.links.entry((from, to)).or_default().push_back((round, None));
         }
     }
 
-    /// So many of what is under way on a link arrive.
+    /// Delivers the first `count` items of a link.
     fn arrive(&mut self, from: usize, to: usize, count: usize) {
         for _ in 0..count {
             let parcel = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
@@ -210,17 +214,17 @@ impl Cluster {
             let origin = Origin { node: NodeId(from as u64), round };
             let world = &mut node.world;
             match parcel {
-                Some(parcel) => parcel.open(|news| {
-                    world.channels.hear(origin, &world.app, news, world.now);
+                Some(parcel) => parcel.open(|update| {
+                    world.channels.apply_remote(origin, &world.app, update, world.now);
                 }),
-                None => world.channels.settle(origin, world.now),
+                None => world.channels.end_round(origin, world.now),
             }
             world.turn();
         }
     }
 
-    /// Everything arrives.
-    fn settle(&mut self) {
+    /// Delivers everything.
+    fn end_round(&mut self) {
         for from in 0..NODES {
             self.send(from);
         }
@@ -229,7 +233,7 @@ impl Cluster {
         }
     }
 
-    /// A node is gone, and what it had not sent; the others come to know.
+    /// Removes a node together with what it has not sent, and informs the others.
     fn kill(&mut self, gone: usize) {
         self.send(gone);
         self.nodes[gone] = None;
@@ -245,8 +249,8 @@ impl Cluster {
         }
     }
 
-    /// What all observers were told, in no order across nodes.
-    fn happened(&self) -> Vec<String> {
+    /// Returns the events of all observers, sorted, because there is no order across nodes.
+    fn events(&self) -> Vec<String> {
         let mut all: Vec<_> =
             self.nodes.iter().flatten().flat_map(|node| node.diary.read()).collect();
         all.sort();
@@ -255,7 +259,7 @@ impl Cluster {
 }
 
 #[test]
-fn what_is_published_on_one_node_is_heard_on_all_once() {
+fn an_event_of_one_node_is_delivered_once_on_all() {
     let mut cluster = Cluster::new(&app());
     let sockets: Vec<_> = (0..NODES)
         .map(|node| {
@@ -265,47 +269,47 @@ fn what_is_published_on_one_node_is_heard_on_all_once() {
             socket
         })
         .collect();
-    cluster.settle();
+    cluster.end_round();
     let excluded = cluster.world(2).id(sockets[2]);
     cluster.world(0).publish_but("private-a", "e", r#""x""#, Some(excluded)).unwrap();
-    cluster.settle();
+    cluster.end_round();
     let heard = [r#"{"event":"e","channel":"private-a","data":"x"}"#];
     assert_eq!(cluster.world(0).got(sockets[0]), heard);
     assert_eq!(cluster.world(1).got(sockets[1]), heard);
     assert_eq!(cluster.world(2).got(sockets[2]), [""; 0]);
 
     cluster.world(1).says(sockets[1], r#"{"event":"client-a","channel":"private-a","data":1}"#);
-    cluster.settle();
+    cluster.end_round();
     assert_eq!(
         cluster.world(0).got(sockets[0]),
         [r#"{"event":"client-a","channel":"private-a","data":1}"#]
     );
     assert_eq!(cluster.world(1).got(sockets[1]), [""; 0]);
     assert_eq!(cluster.world(2).got(sockets[2]).len(), 1);
-    let told = cluster.happened();
-    assert_eq!(told.iter().filter(|line| line.contains("client-a")).count(), 1, "{told:?}");
+    let reported = cluster.events();
+    assert_eq!(reported.iter().filter(|line| line.contains("client-a")).count(), 1, "{reported:?}");
 }
 
 #[test]
-fn an_event_published_before_anybody_is_known_to_listen_elsewhere_is_heard_there() {
+fn an_event_reaches_remote_subscribers_that_are_not_known_yet() {
     let mut cluster = Cluster::new(&app());
     let socket = cluster.world(1).open().unwrap();
     cluster.world(1).subscribe(socket, "news", None);
-    // Node 0 has not heard of the subscriber yet.
+    // Node 0 has not received the number of subscribers yet.
     cluster.world(0).publish("news", "e", "1").unwrap();
-    cluster.settle();
+    cluster.end_round();
     assert_eq!(cluster.world(1).got(socket).len(), 1);
 }
 
 #[test]
-fn each_node_knows_how_many_and_who_there_are_on_all() {
+fn each_node_knows_the_subscribers_and_members_of_all_nodes() {
     let mut cluster = Cluster::new(&app());
     for node in 0..NODES {
         let world = cluster.world(node);
         let (socket, other) = (world.open().unwrap(), world.open().unwrap());
         world.subscribe(socket, "presence-a", Some(&member(&format!("u{node}"))));
         world.subscribe(other, "presence-a", Some(&member("everywhere")));
-        cluster.settle();
+        cluster.end_round();
     }
     for node in 0..NODES {
         let world = cluster.world(node);
@@ -320,14 +324,14 @@ fn each_node_knows_how_many_and_who_there_are_on_all() {
             .collect();
         assert_eq!(members, ["everywhere", "u0", "u1", "u2"].map(Into::into).into());
     }
-    // One that comes is told of those elsewhere, with what they tell of themselves.
+    // A new member receives the members on other nodes, with their `user_info`.
     let world = cluster.world(0);
     let socket = world.open().unwrap();
     let answer = world.subscribe(socket, "presence-a", Some(&member("u0")));
     assert_eq!(answer[0]["data"]["presence"]["hash"]["u2"], json!({"name": "u2"}));
-    // Members count everywhere for the limit.
+    // The limit counts members on all nodes.
     assert_eq!(
-        cluster.happened(),
+        cluster.events(),
         [
             "presence-a +everywhere",
             "presence-a +u0",
@@ -340,7 +344,7 @@ fn each_node_knows_how_many_and_who_there_are_on_all() {
 }
 
 #[test]
-fn a_node_that_dies_takes_its_members_with_it() {
+fn a_dead_nodes_members_are_removed() {
     let mut cluster = Cluster::new(&app());
     let watcher = cluster.world(0).open().unwrap();
     cluster.world(0).subscribe(watcher, "presence-a", Some(&member("ann")));
@@ -351,9 +355,9 @@ fn a_node_that_dies_takes_its_members_with_it() {
         world.subscribe(other, "presence-a", Some(&member(&format!("u{node}"))));
         world.subscribe(other, "only-there", None);
     }
-    cluster.settle();
+    cluster.end_round();
     cluster.world(0).got(watcher);
-    cluster.happened();
+    cluster.events();
     cluster.kill(2);
     let removed = |user: &str| json!({"event": "pusher_internal:member_removed", "channel": "presence-a", "data": {"user_id": user}});
     assert_eq!(cluster.world(0).events(watcher), [removed("u2")], "the other is still on node 1");
@@ -361,7 +365,7 @@ fn a_node_that_dies_takes_its_members_with_it() {
     let gone: BTreeSet<_> = cluster.world(0).events(watcher).iter().map(Value::to_string).collect();
     assert_eq!(gone, [removed("both"), removed("u1")].map(|event| event.to_string()).into());
     assert_eq!(
-        cluster.happened(),
+        cluster.events(),
         [
             "only-there 1",
             "only-there 0",
@@ -380,50 +384,50 @@ fn a_node_that_dies_takes_its_members_with_it() {
 }
 
 #[test]
-fn users_are_watched_spoken_to_and_sent_away_across_nodes() {
+fn watchlists_user_messages_and_terminations_work_across_nodes() {
     let mut cluster = Cluster::new(&app());
     let eve = cluster.world(0).open().unwrap();
     cluster.world(0).sign_in(eve, r#"{"id":"eve","watchlist":["ann"]}"#);
     let anns: Vec<_> = [1, 2].map(|node| (node, cluster.world(node).open().unwrap())).into();
     for (node, ann) in &anns {
         cluster.world(*node).sign_in(*ann, r#"{"id":"ann"}"#);
-        cluster.settle();
+        cluster.end_round();
     }
     let event = |name: &str| json!({"event": "pusher_internal:watchlist_events", "data": {"events": [{"name": name, "user_ids": ["ann"]}]}});
     assert_eq!(cluster.world(0).events(eve), [event("online")]);
 
     cluster.world(0).publish("#server-to-user-ann", "hello", "1").unwrap();
-    cluster.settle();
+    cluster.end_round();
     for (node, ann) in &anns {
         assert_eq!(cluster.world(*node).got(*ann).len(), 1);
     }
     let (channels, app) = (cluster.world(0).channels.clone(), Arc::clone(&cluster.world(0).app));
     channels.terminate(&app, "ann");
-    cluster.settle();
+    cluster.end_round();
     for (node, ann) in &anns {
         assert_eq!(cluster.world(*node).closed(*ann), Some(Close::TERMINATED));
         cluster.world(*node).close(*ann);
     }
-    cluster.settle();
+    cluster.end_round();
     assert_eq!(cluster.world(0).events(eve), [event("offline")]);
 }
 
 #[test]
-fn a_node_that_comes_late_is_told_what_there_is() {
+fn a_late_node_receives_the_current_state() {
     let mut cluster = Cluster::new(&app());
-    // Nothing of what happens reaches node 2.
+    // Node 2 receives nothing.
     cluster.cut = [(0, 2), (1, 2)].into();
     let world = cluster.world(0);
     let socket = world.open().unwrap();
     world.subscribe(socket, "presence-a", Some(&member("ann")));
     world.publish("cache-a", "e", r#""x""#).unwrap();
     world.now = world.now + Duration::from_mins(10);
-    cluster.settle();
+    cluster.end_round();
     assert_eq!(cluster.world(2).channels.records().channels, 0);
 
     cluster.cut.clear();
-    cluster.tell_all(0);
-    cluster.settle();
+    cluster.publish_state(0);
+    cluster.end_round();
     let world = cluster.world(2);
     world.now = world.now + Duration::from_mins(10);
     let socket = world.open().unwrap();
@@ -433,7 +437,7 @@ fn a_node_that_comes_late_is_told_what_there_is() {
         world.subscribe(socket, "cache-a", None)[1],
         json!({"event": "e", "channel": "cache-a", "data": "x"})
     );
-    // It has the event for as long as the node that told of it.
+    // The event expires at the same time as on the node that published it.
     world.now = world.now + Duration::from_mins(20);
     let socket = world.open().unwrap();
     assert_eq!(world.subscribe(socket, "cache-a", None)[1]["event"], "pusher:cache_miss");
@@ -468,7 +472,7 @@ fn op() -> impl Strategy<Value = Op> {
 const CHANNELS: [&str; 3] = ["presence-a", "presence-b", "news"];
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
 
-/// What a client makes of what it is told: members of its channel, users it watches.
+/// The state that a client derives from its events: members of its channel, users it watches.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct View {
     members: BTreeSet<String>,
@@ -486,19 +490,19 @@ impl View {
                 }
             }
             "pusher_internal:member_added" => {
-                assert!(self.members.insert(user()), "told twice: {event}");
+                assert!(self.members.insert(user()), "received twice: {event}");
             }
             "pusher_internal:member_removed" => {
-                assert!(self.members.remove(&user()), "never told of: {event}");
+                assert!(self.members.remove(&user()), "never received: {event}");
             }
             "pusher_internal:watchlist_events" => {
                 for event in event["data"]["events"].as_array().unwrap() {
                     for user in event["user_ids"].as_array().unwrap().iter().map(text) {
-                        let news = match event["name"].as_str().unwrap() {
+                        let update = match event["name"].as_str().unwrap() {
                             "online" => self.online.insert(user),
                             _ => self.online.remove(&user),
                         };
-                        assert!(news, "no news: {event}");
+                        assert!(update, "without effect: {event}");
                     }
                 }
             }
@@ -562,10 +566,10 @@ fn run(ops: &[Op]) {
                 cluster.cut.insert((from, to));
             }
             Op::Mend => {
-                // Whoever missed something is told everything, beginning with what was under way.
+                // A node that missed updates receives everything, starting with what was under way.
                 let cut = std::mem::take(&mut cluster.cut);
                 for from in cut.into_iter().map(|(from, _)| from).collect::<BTreeSet<_>>() {
-                    cluster.tell_all(from);
+                    cluster.publish_state(from);
                 }
             }
             Op::Kill { node }
@@ -580,9 +584,9 @@ fn run(ops: &[Op]) {
     }
     let cut = std::mem::take(&mut cluster.cut);
     for (from, _) in cut {
-        cluster.tell_all(from);
+        cluster.publish_state(from);
     }
-    cluster.settle();
+    cluster.end_round();
     read(&mut cluster, &mut clients);
 
     let online: BTreeSet<String> =
@@ -624,7 +628,7 @@ fn run(ops: &[Op]) {
     for client in clients {
         cluster.world(client.node).close(client.socket);
     }
-    cluster.settle();
+    cluster.end_round();
     for node in cluster.nodes.iter().flatten() {
         assert_eq!(node.world.channels.records(), crate::Records::default());
     }
@@ -632,7 +636,7 @@ fn run(ops: &[Op]) {
 
 proptest! {
     #[test]
-    fn nodes_that_heard_the_same_say_the_same(ops in prop::collection::vec(op(), 1..80)) {
+    fn nodes_with_the_same_updates_report_the_same_state(ops in prop::collection::vec(op(), 1..80)) {
         run(&ops);
     }
 }

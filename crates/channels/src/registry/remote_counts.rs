@@ -1,11 +1,11 @@
-//! How many hear one channel on other nodes.
+//! The number of subscribers of one channel on other nodes.
 
-use crate::peers::{NodeId, Origin};
+use crate::nodes::{NodeId, Origin};
 
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere(Vec<(Origin, u32)>);
+pub(super) struct RemoteCounts(Vec<(Origin, u32)>);
 
-impl Elsewhere {
+impl RemoteCounts {
     pub(super) fn total(&self) -> usize {
         self.0.iter().map(|(_, count)| *count as usize).sum()
     }
@@ -14,7 +14,7 @@ impl Elsewhere {
         self.0.is_empty()
     }
 
-    /// So many hear it on that node, whatever was known before.
+    /// Replaces the number of subscribers on a node.
     pub(super) fn set(&mut self, from: Origin, count: u32) {
         self.0.retain(|(known, _)| known.node != from.node);
         if count > 0 {
@@ -22,13 +22,13 @@ impl Elsewhere {
         }
     }
 
-    /// Forgets what that node told in other rounds than `round`.
+    /// Removes the number that a node published in a round other than `round`.
     pub(super) fn forget(&mut self, node: NodeId, round: Option<u32>) {
         self.0.retain(|(known, _)| known.node != node || Some(known.round) == round);
     }
 
-    /// Is there something for [`Elsewhere::forget`]?
-    pub(super) fn has_old(&self, node: NodeId, round: Option<u32>) -> bool {
+    /// Returns whether [`RemoteCounts::forget`] would remove a number.
+    pub(super) fn has_outdated(&self, node: NodeId, round: Option<u32>) -> bool {
         self.0.iter().any(|(known, _)| known.node == node && Some(known.round) != round)
     }
 }

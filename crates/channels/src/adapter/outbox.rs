@@ -1,4 +1,4 @@
-//! What this node tells: written down under the registry's locks, in one order, and cut into packets.
+//! Collects the updates of this node: written under the registry's locks, in one order, and cut into packets.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,24 +12,24 @@ use super::Options;
 use super::packet::{HEADER, Header, Writer};
 use crate::app::App;
 use crate::moment::Moment;
-use crate::peers::{News, NodeId, Peers};
+use crate::nodes::{ClusterUpdate, NodeId, Nodes};
 
-/// This node's way to all others.
-pub struct Way {
+/// The outgoing updates of this node for all other nodes.
+pub struct Outbox {
     me: NodeId,
     packet: usize,
     bound: usize,
     waiting: Mutex<Waiting>,
-    /// The nodes that report, this one too once it is ready.
+    /// The ready nodes, including this one once it is ready.
     ranking: RwLock<Vec<NodeId>>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    /// The number of the packet that is open.
+    /// Number of the open packet.
     number: u64,
-    /// In which its first record was told, and in which the next one will be.
+    /// The round of the first record in the open packet, and the round of the next record.
     first_round: u32,
     round: u32,
     open: Vec<u8>,
@@ -37,31 +37,32 @@ struct Waiting {
     bytes: usize,
     dropped: u64,
     terminated: u64,
-    /// The last of them.
+    /// The latest terminations, for repetition.
     recent: VecDeque<Terminated>,
 }
 
-/// A user whose connections were to be ended, by an application's wish on this node.
+/// A user whose connections an application terminated through this node.
 #[derive(Clone, Debug)]
 struct Terminated {
     number: u64,
     app: Arc<str>,
     user: Box<str>,
-    /// None until it is looked at for the first time.
+    /// The time of the first check; `None` before it.
     at: Option<Moment>,
 }
 
-/// So long, and so many, are repeated to those who missed something.
+/// How long, and how many, terminations are repeated for nodes that may have missed them.
 const RECENT: (Duration, usize) = (Duration::from_secs(30), 1000);
 
-impl fmt::Debug for Way {
+impl fmt::Debug for Outbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Way").field("me", &self.me).finish_non_exhaustive()
     }
 }
 
-impl Way {
-    /// Of the node with this id, drawn at random when its process begins. `wake` is called when there is something to be sent; it must not wait.
+impl Outbox {
+    /// Creates the outbox of the node `me`, an id drawn at random at process start. `wake` is called when there is
+    /// something to send, and must not wait.
     pub fn new(me: NodeId, options: &Options, wake: impl Fn() + Send + Sync + 'static) -> Self {
         let waiting = Waiting {
             number: 1,
@@ -84,7 +85,7 @@ impl Way {
         }
     }
 
-    /// This node.
+    /// Returns the id of this node.
     pub fn me(&self) -> NodeId {
         self.me
     }
@@ -93,12 +94,12 @@ impl Way {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a record; one for which there is no room leaves a gap.
+    /// Writes a record. A record for which there is no room leaves a gap.
     pub(super) fn write(&self, record: impl FnOnce(&mut Writer<'_>)) {
         self.put(None, record);
     }
 
-    /// From here on what is written is told in this round.
+    /// Starts a round: all following records belong to it.
     pub(super) fn begin(&self, round: u32) {
         self.put(Some(round), |out| out.begin(round));
     }
@@ -106,7 +107,8 @@ impl Way {
     fn put(&self, round: Option<u32>, record: impl FnOnce(&mut Writer<'_>)) {
         let mut waiting = self.lock();
         if waiting.bytes > self.bound {
-            // Once for any number of records: the packet that is open goes, and the next one is not the one others wait for.
+            // Done once for any number of dropped records: the open packet is closed, and skipping a number makes the
+            // gap visible.
             if waiting.dropped == 0 {
                 waiting.close(self.me);
                 waiting.number += 1;
@@ -133,7 +135,7 @@ impl Way {
         }
     }
 
-    /// Writes once more whose connections were to be ended lately: that is no state, which a round would tell.
+    /// Repeats the latest user terminations, because a round contains only state, and a termination is none.
     pub(super) fn repeat(&self) {
         let recent: Vec<_> = self.lock().recent.iter().cloned().collect();
         for Terminated { number, app, user, .. } in recent {
@@ -141,14 +143,14 @@ impl Way {
         }
     }
 
-    /// Forgets what is not lately any more.
+    /// Forgets terminations that are too old to be repeated.
     pub(super) fn age(&self, now: Moment) {
         self.lock()
             .recent
             .retain_mut(|terminated| now.since(*terminated.at.get_or_insert(now)) < RECENT.0);
     }
 
-    /// The packets that are to be sent, in order.
+    /// Returns the packets to send, in order.
     pub(super) fn take(&self) -> Vec<Bytes> {
         let mut waiting = self.lock();
         waiting.close(self.me);
@@ -157,7 +159,7 @@ impl Way {
         mem::take(&mut waiting.closed).into()
     }
 
-    /// These nodes report.
+    /// Sets the nodes that report channel events.
     pub(super) fn rank(&self, nodes: Vec<NodeId>) {
         *self.ranking.write().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
@@ -176,10 +178,10 @@ impl Waiting {
     }
 }
 
-impl Peers for Way {
-    fn tell(&self, app: &Arc<App>, news: &News<'_>) {
-        let News::Terminated { user_id } = news else {
-            return self.write(|out| out.news(&app.id, news));
+impl Nodes for Outbox {
+    fn publish(&self, app: &Arc<App>, update: &ClusterUpdate<'_>) {
+        let ClusterUpdate::Terminated { user_id } = update else {
+            return self.write(|out| out.update(&app.id, update));
         };
         let mut waiting = self.lock();
         waiting.terminated += 1;
@@ -194,7 +196,8 @@ impl Peers for Way {
         self.write(|out| out.terminated(&app.id, user_id, number, false));
     }
 
-    /// The node of the highest rank: "highest random weight" (Thaler and Ravishankar 1998), so that a node that comes or goes takes or leaves only its share.
+    /// Selects the reporting node by rendezvous hashing ("highest random weight", Thaler and Ravishankar 1998), so
+    /// that a change of nodes moves only a share of the channels.
     fn reports(&self, app: &App, channel: &str) -> bool {
         let ranking = self.ranking.read().unwrap_or_else(PoisonError::into_inner);
         let of_channel = hash(app.id.as_bytes(), hash(channel.as_bytes(), SEED));
@@ -203,7 +206,8 @@ impl Peers for Way {
     }
 }
 
-/// Of FNV-1a: a hash that is the same on all nodes. Names that meet on purpose meet on one node, which only costs that node.
+/// Offset basis of FNV-1a, a hash that is the same on all nodes. Names chosen to collide are all reported by one
+/// node, which costs only that node.
 const SEED: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn hash(bytes: &[u8], seed: u64) -> u64 {
@@ -212,7 +216,7 @@ fn hash(bytes: &[u8], seed: u64) -> u64 {
         .fold(seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// The last step of `SplitMix64`: each bit of the input changes half of the output's.
+/// Applies the last step of `SplitMix64`: each input bit changes half of the output bits.
 fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,11 +1,11 @@
-//! The life of an engine: its queue, its threads, its end.
+//! The runtime of an engine: its queue, its threads, its end.
 //!
-//! The I/O thread runs tokio and all connections. The callback thread exists once a request wants its callbacks there. Whoever starts
-//! a request puts it into the queue and wakes the I/O thread when the queue was empty: once for as many as come until it looks.
+//! The I/O thread runs tokio and all connections. The callback thread exists once a request wants its callbacks there. A start
+//! puts its request into the queue and wakes the I/O thread if the queue was empty: one wake-up for all starts until the thread looks.
 //!
 //! Invariants
-//! - What was taken completes, before `end` returns.
-//! - The queue is bounded by what callers have under way: each entry is a start of theirs, and they are told when it completes.
+//! - Every accepted start completes before `end` returns.
+//! - The queue is bounded by the callers' requests under way: each entry is a start of theirs, and its completion is reported to them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -18,68 +18,68 @@ use tokio::sync::{Notify, oneshot};
 use crate::calls::{Executor, Job};
 use crate::cookies::Jar;
 use crate::error::{Kind, Refused};
-use crate::flight::Flight;
+use crate::in_flight::InFlight;
 use crate::io;
 use crate::response::Response;
 use crate::settings::Settings;
 use crate::stats::Numbers;
 use crate::sys::{self, OurProcess};
 
-/// A life.
+/// A runtime.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct Runtime {
     number: usize,
     ours: Arc<OurProcess>,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) jar: Arc<Jar>,
     queue: Mutex<Queue>,
-    /// Taken and not completed. It grows under the queue's lock alone; who brings it to 0 takes the lock before telling.
+    /// Accepted and not completed starts. It grows under the queue's lock alone; the thread that brings it to 0 takes the lock before it notifies.
     active: AtomicUsize,
-    /// The I/O thread has something to look at.
+    /// Wakes the I/O thread.
     pub(crate) wake: Notify,
-    /// Some of what waits was aborted.
+    /// Whether a waiting start was aborted.
     pub(crate) aborted: AtomicBool,
     over: Condvar,
-    /// Nobody waits for its end.
+    /// Whether no thread waits for the end.
     left: AtomicBool,
     calls: Calls,
     io: Mutex<Option<JoinHandle<()>>>,
-    /// The engine below, for its numbers.
+    /// The engine below, for its statistics.
     pub(crate) egress: egress::Engine,
 }
 
 #[derive(Debug)]
 struct Queue {
     stage: Stage,
-    starts: Vec<Arc<Flight>>,
+    starts: Vec<Arc<InFlight>>,
 }
 
-/// How far a life is.
+/// The phase of a runtime.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Stage {
-    /// It takes requests.
+    /// It accepts requests.
     Open,
-    /// It takes none and waits for those there are.
+    /// It accepts none, and waits for those under way.
     Ending,
-    /// What is left is aborted.
+    /// It aborts what is left.
     Killed,
 }
 
-/// So many completions are gathered before the callback thread is told of them, unless all that was ready on the I/O thread has had its
-/// turn: waking a thread costs as much as a small request.
+/// How many completions are gathered before the callback thread is woken, unless the I/O thread has handled everything that was ready:
+/// waking a thread costs as much as a small request.
 const GATHERED: usize = 32;
 
-/// The callback thread and what it is to do.
+/// The callback thread and its queue.
 #[derive(Default)]
 struct Calls {
-    /// Completions that it is still to be told of.
+    /// Completions that are not delivered yet.
     gathered: Mutex<Vec<Call>>,
-    /// There are some.
+    /// Notified when there are some.
     some: Notify,
     wanted: Mutex<Wanted>,
     came: Condvar,
     running: AtomicBool,
-    /// The program's own place for them, instead of the thread.
+    /// The program's executor, used instead of the thread.
     executor: Option<Executor>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -87,9 +87,9 @@ struct Calls {
 #[derive(Default)]
 struct Wanted {
     calls: VecDeque<Call>,
-    /// The thread waits for some.
+    /// Whether the thread waits.
     sleeps: bool,
-    /// The executor has been asked, and will look here until there is nothing left.
+    /// Whether the executor has a job that delivers until the queue is empty.
     posted: bool,
 }
 
@@ -100,14 +100,14 @@ impl std::fmt::Debug for Calls {
 }
 
 enum Call {
-    Complete(Arc<Flight>, Arc<Response>),
+    Complete(Arc<InFlight>, Arc<Response>),
     Ask(Box<dyn FnOnce() + Send>),
     End,
 }
 
 static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
-impl Life {
+impl Runtime {
     /// Starts the I/O thread.
     pub(crate) fn begin(
         ours: Arc<OurProcess>,
@@ -116,7 +116,7 @@ impl Life {
         numbers: Arc<Numbers>,
         executor: Option<Executor>,
     ) -> Result<Arc<Self>, Refused> {
-        let life = Arc::new(Self {
+        let runtime = Arc::new(Self {
             number: NUMBER.fetch_add(1, Relaxed),
             ours,
             numbers,
@@ -132,7 +132,7 @@ impl Life {
             egress: egress::Engine::new(io::options(settings)),
         });
         let (tell, told) = mpsc::channel();
-        let (this, settings) = (Arc::clone(&life), Arc::clone(settings));
+        let (this, settings) = (Arc::clone(&runtime), Arc::clone(settings));
         let thread = sys::quiet_thread("hearth-io", move || {
             sys::belong_to(this.number);
             io::run(&this, &settings, &tell);
@@ -143,8 +143,8 @@ impl Life {
             told.recv().unwrap_or_else(|_gone| Err(std::io::Error::other("its thread ended")));
         match begun {
             Ok(()) => {
-                *life.io.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-                Ok(life)
+                *runtime.io.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+                Ok(runtime)
             }
             Err(error) => {
                 drop(thread.join());
@@ -157,7 +157,7 @@ impl Life {
         self.ours.is_this()
     }
 
-    /// The calling thread is one of this life's.
+    /// Whether the calling thread belongs to this runtime.
     pub(crate) fn is_this_thread(&self) -> bool {
         sys::belongs_to() == self.number
     }
@@ -170,43 +170,46 @@ impl Life {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a start: from here on it completes.
-    pub(crate) fn take(self: &Arc<Self>, flight: Arc<Flight>) -> Result<Arc<Flight>, Refused> {
-        let own_thread = flight.spec.threaded && self.calls.executor.is_none();
+    /// Accepts a start, which completes from here on.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        in_flight: Arc<InFlight>,
+    ) -> Result<Arc<InFlight>, Refused> {
+        let own_thread = in_flight.spec.threaded && self.calls.executor.is_none();
         let mut queue = self.queue();
         if queue.stage != Stage::Open {
             return Err(Refused::state("the engine is stopped"));
         }
-        // With the lock: who ends this life joins the thread, or it does not begin.
+        // With the lock: who ends this runtime joins the thread, or it does not begin.
         if own_thread && !self.calls.running.load(SeqCst) {
             self.begin_calls()?;
         }
         self.active.fetch_add(1, SeqCst);
         self.numbers.launched();
         let sleeps = queue.starts.is_empty();
-        queue.starts.push(Arc::clone(&flight));
+        queue.starts.push(Arc::clone(&in_flight));
         drop(queue);
         if sleeps {
             self.wake.notify_one();
         }
-        Ok(flight)
+        Ok(in_flight)
     }
 
-    /// What has come since the last time, into `starts`, which is empty; and how far the life is, and whether nothing is left.
-    pub(crate) fn taken(&self, starts: &mut Vec<Arc<Flight>>) -> (Stage, bool) {
+    /// Moves the new starts into `starts`, which is empty. Returns the phase, and whether nothing is left.
+    pub(crate) fn taken(&self, starts: &mut Vec<Arc<InFlight>>) -> (Stage, bool) {
         let mut queue = self.queue();
         std::mem::swap(&mut queue.starts, starts);
         (queue.stage, self.active.load(SeqCst) == 0)
     }
 
-    /// Something that waits was aborted.
+    /// Called when a waiting start was aborted.
     pub(crate) fn look(&self) {
         self.aborted.store(true, SeqCst);
         self.wake.notify_one();
     }
 
-    /// It has ended: its callback is called where it wants to be.
-    pub(crate) fn complete(self: &Arc<Self>, flight: Arc<Flight>, response: Response) {
+    /// Delivers the completion of a start where its callbacks run.
+    pub(crate) fn complete(self: &Arc<Self>, in_flight: Arc<InFlight>, response: Response) {
         let numbers = &self.numbers;
         match &response.failure {
             None => numbers.answered.fetch_add(1, Relaxed),
@@ -218,11 +221,11 @@ impl Life {
             }
         };
         // Behind what is still to be asked of its callbacks: none of them comes after its completion.
-        let called = flight.has_callback() || flight.spec.extras.is_some();
+        let called = in_flight.has_callback() || in_flight.spec.extras.is_some();
         let response = Arc::new(response);
-        if flight.spec.threaded && called {
+        if in_flight.spec.threaded && called {
             let mut gathered = self.calls.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-            gathered.push(Call::Complete(flight, response));
+            gathered.push(Call::Complete(in_flight, response));
             let count = gathered.len();
             drop(gathered);
             match count {
@@ -231,7 +234,7 @@ impl Life {
                 _ => {}
             }
         } else {
-            self.completed(&flight, response);
+            self.completed(&in_flight, response);
         }
     }
 
@@ -240,29 +243,29 @@ impl Life {
         self.calls.some.notified().await;
     }
 
-    /// The callback thread is told of what was gathered.
+    /// Wakes the callback thread for the gathered completions.
     pub(crate) fn flush(self: &Arc<Self>) {
         let mut gathered = self.calls.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         if gathered.is_empty() {
             return;
         }
-        // An executor may call at once, and that may complete others: not with the lock. Nobody but the I/O thread gathers.
+        // An executor may run a job at once, and the job may complete other requests: not under the lock. Only the I/O thread gathers.
         let room = Vec::with_capacity(gathered.capacity());
         let taken = std::mem::replace(&mut *gathered, room);
         drop(gathered);
         self.call(|calls| calls.extend(taken));
     }
 
-    fn completed(&self, flight: &Flight, response: Arc<Response>) {
+    fn completed(&self, in_flight: &InFlight, response: Arc<Response>) {
         self.numbers.active.fetch_sub(1, Relaxed);
-        flight.complete(response);
+        in_flight.complete(response);
         if self.active.fetch_sub(1, SeqCst) == 1 && self.queue().stage != Stage::Open {
             self.wake.notify_one();
             self.over.notify_all();
         }
     }
 
-    /// Calls the caller where its callbacks run, and waits for what it says.
+    /// Calls the caller where its callbacks run, and waits for the result.
     pub(crate) async fn ask<T: Send + 'static>(
         self: &Arc<Self>,
         threaded: bool,
@@ -301,7 +304,7 @@ impl Life {
         }
     }
 
-    /// Asks the executor. One that refuses is not asked again: the thread does it from then on.
+    /// Submits a job to the executor. If the executor refuses, the thread delivers from then on.
     fn post(self: &Arc<Self>) {
         let Some(executor) = &self.calls.executor else { return };
         if executor.execute(Arc::clone(self)) {
@@ -313,7 +316,7 @@ impl Life {
         }
     }
 
-    /// Makes the calls there are, on a thread of the program's. For those that come meanwhile it asks once more: others want their turn, too.
+    /// Delivers the queued completions on a thread of the program's. For later ones it submits another job, so that other jobs get their turn.
     fn make_some_calls(self: &Arc<Self>) {
         let wanted = || self.calls.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let here = std::mem::take(&mut wanted().calls);
@@ -331,10 +334,10 @@ impl Life {
         self.post();
     }
 
-    /// True: it was the last.
+    /// Returns true if it was the last.
     fn make(&self, call: Call) -> bool {
         match call {
-            Call::Complete(flight, response) => self.completed(&flight, response),
+            Call::Complete(in_flight, response) => self.completed(&in_flight, response),
             Call::Ask(ask) => ask(),
             Call::End => return true,
         }
@@ -379,7 +382,7 @@ impl Life {
         }
     }
 
-    /// Ends it: true if something had to be aborted. Not on a thread of its own.
+    /// Ends the runtime. Returns true if something had to be aborted. Must not be called on a thread of its own.
     pub(crate) fn end(self: &Arc<Self>, patience: Duration) -> bool {
         let mut queue = self.queue();
         queue.stage = queue.stage.max(Stage::Ending);
@@ -400,14 +403,14 @@ impl Life {
         forced
     }
 
-    /// Ends by itself. On a thread of its own.
+    /// Ends the runtime without a waiting thread. Called on a thread of its own.
     pub(crate) fn leave(&self) {
         self.left.store(true, SeqCst);
         self.queue().stage = Stage::Killed;
         self.wake.notify_one();
     }
 
-    /// The I/O thread is at its end, and nothing is left.
+    /// Called when the I/O thread ends and nothing is left.
     fn end_calls(self: &Arc<Self>, join: bool) {
         let thread = self.calls.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -418,7 +421,7 @@ impl Life {
         }
     }
 
-    /// Nobody waits for its end: what `end` would do is done here.
+    /// Does what `end` would do, if no thread waits for the end.
     pub(crate) fn over_by_itself(self: &Arc<Self>) {
         if self.left.load(SeqCst) {
             self.end_calls(false);
@@ -426,7 +429,7 @@ impl Life {
     }
 }
 
-impl Job for Life {
+impl Job for Runtime {
     fn run(self: Arc<Self>) {
         self.make_some_calls();
     }

@@ -1,9 +1,9 @@
-//! One mail from its turn to the server's word: a connection that is there or a new one, STARTTLS, the login, tries.
+//! Sends one mail: a kept or a new connection, STARTTLS, the login, retries.
 //!
 //! Invariants
-//! - A message is sent again only where it was certainly not taken: never once its end has gone out and no reply has come.
-//! - Two mails share a connection only where server, TLS and credentials are the same.
-//! - A connection that was kept and has ended is no try.
+//! - A message is sent again only if it was certainly not accepted: never after its end was sent without a reply.
+//! - Two mails share a connection only if server, TLS and credentials are the same.
+//! - A kept connection that turns out to be closed does not count as a try.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -17,7 +17,7 @@ use mail::{
 use tokio::time::Instant;
 
 use crate::error::{Failure, Kind};
-use crate::flight::Flight;
+use crate::in_flight::InFlight;
 use crate::io::{Host, Io, lock};
 use crate::request::Letter;
 use crate::response::{Receipt, Response, Timings};
@@ -26,25 +26,25 @@ use crate::settings::{AuthMode, Settings, StartTls};
 use crate::stats::Open;
 use crate::target::Target;
 
-/// What beyond a [`Key`] makes a connection to a mail server what it is.
+/// The properties of a connection to a mail server beyond a [`Key`].
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct PostKey {
-    /// TLS from the beginning.
+    /// Whether TLS starts with the connection.
     tls: bool,
     start_tls: StartTls,
     credentials: Option<Credentials>,
-    /// Who we say we are; empty: what can be found out.
+    /// The name in EHLO; empty: found out by itself.
     name: String,
 }
 
-/// A mail server, with its connections that are kept.
+/// A mail server with its kept connections.
 #[derive(Debug)]
 pub(crate) struct Post {
     how: PostKey,
     idle: Mutex<Vec<Kept>>,
 }
 
-/// A connection that waits for its next message.
+/// A kept connection, ready for its next message.
 #[derive(Debug)]
 struct Kept {
     until: Instant,
@@ -58,7 +58,7 @@ struct Line {
     open: Open,
 }
 
-/// How often kept connections are looked at.
+/// How often kept connections are checked.
 const SWEEP: Duration = Duration::from_secs(1);
 /// `CURLE_REMOTE_ACCESS_DENIED`, `CURLE_USE_SSL_FAILED`, `CURLE_WEIRD_SERVER_REPLY`
 const DENIED: u8 = 9;
@@ -66,7 +66,7 @@ const NO_TLS: u8 = 64;
 const WEIRD: u8 = 8;
 
 impl Settings {
-    /// What a connection to this mail server must be like.
+    /// The properties that a connection to this mail server needs.
     pub(crate) fn mail_key(&self, target: &Target) -> (Key, PostKey) {
         let (host, port) = target.host_port();
         let key = self.key_of(Scheme::Http, true, host, port.unwrap_or_default());
@@ -98,7 +98,7 @@ impl Post {
         Self { how, idle: Mutex::default() }
     }
 
-    /// A connection that is there, the last used first. Those that have ended are let go.
+    /// Takes a kept connection, the last used first, and drops those that have closed.
     fn take(&self) -> Option<Line> {
         loop {
             let Kept { mut line, .. } = lock(&self.idle).pop()?;
@@ -116,7 +116,7 @@ impl Post {
         }
     }
 
-    /// Lets go what is past its time or has ended; says whether something is left.
+    /// Closes expired connections. Returns whether some are left.
     async fn look(&self, now: Instant) -> bool {
         let (gone, left) = {
             let mut idle = lock(&self.idle);
@@ -132,7 +132,7 @@ impl Post {
         left
     }
 
-    /// Says goodbye on all of them.
+    /// Sends QUIT on all of them.
     pub(crate) async fn close(&self) {
         let all = std::mem::take(&mut *lock(&self.idle));
         for Kept { line: Line { session, open }, .. } in all {
@@ -146,7 +146,7 @@ fn quiet(mut kept: Kept) -> Option<Kept> {
     kept.line.session.is_quiet().then_some(kept)
 }
 
-/// Looks after kept connections, as long as there are any.
+/// Closes expired connections for as long as there are any.
 async fn sweep(io: &Arc<Io>) {
     while io.closing.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
         let mut left = false;
@@ -162,7 +162,7 @@ async fn sweep(io: &Arc<Io>) {
     }
 }
 
-/// Is told by the session how far it is.
+/// Receives the progress of the session.
 struct Witness<'a> {
     io: &'a Io,
     so_far: &'a Mutex<Response>,
@@ -188,24 +188,24 @@ impl mail::Witness for Witness<'_> {
     }
 
     fn sent(&self, bytes: usize) {
-        self.io.life.numbers.sent.fetch_add(bytes as u64, Relaxed);
+        self.io.runtime.numbers.sent.fetch_add(bytes as u64, Relaxed);
     }
 }
 
-/// Sends a mail. What is known of it stands in `so_far` at each moment.
+/// Sends a mail. `so_far` holds what is known at each moment.
 pub(crate) async fn run(
     io: &Arc<Io>,
     host: &Arc<Host>,
     post: &Post,
-    flight: &Arc<Flight>,
+    in_flight: &Arc<InFlight>,
     so_far: &Mutex<Response>,
 ) -> Result<(), Failure> {
-    let settings = &flight.spec.settings;
-    let letter = flight.spec.extras.as_ref().and_then(|extras| extras.letter.as_ref());
+    let settings = &in_flight.spec.settings;
+    let letter = in_flight.spec.extras.as_ref().and_then(|extras| extras.letter.as_ref());
     let none = || Failure::new(Kind::Internal, "there is no mail");
     let letter = letter.ok_or_else(none)?;
-    lock(so_far).timings.queued = flight.began.elapsed();
-    lock(so_far).target.clone_from(&flight.spec.target);
+    lock(so_far).timings.queued = in_flight.began.elapsed();
+    lock(so_far).target.clone_from(&in_flight.spec.target);
     let way = Way { io, host, post, settings, letter, so_far };
     loop {
         let began = Instant::now();
@@ -231,7 +231,7 @@ pub(crate) async fn run(
             so_far.timings =
                 Timings { queued: so_far.timings.queued, retries: tries + 1, ..Timings::default() };
         }
-        io.life.numbers.retries.fetch_add(1, Relaxed);
+        io.runtime.numbers.retries.fetch_add(1, Relaxed);
         tokio::time::sleep(delay).await;
     }
 }
@@ -246,7 +246,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// One try. Kept connections that turn out to have ended are none.
+    /// Makes one try. A kept connection that turns out to be closed does not count.
     async fn send(&self) -> Result<(), Failure> {
         let none = || Failure::new(Kind::Internal, "the mail was not written");
         let message = self.letter.message.as_ref().ok_or_else(none)?;
@@ -267,11 +267,11 @@ impl Way<'_> {
             let reused = kept.is_some();
             let Line { mut session, open } = if let Some(mut line) = kept {
                 line.session.set_times(self.times());
-                self.io.life.numbers.mail.reused.fetch_add(1, Relaxed);
+                self.io.runtime.numbers.mail.reused.fetch_add(1, Relaxed);
                 line
             } else {
                 let session = self.connect().await?;
-                Line { session, open: Open::new(&self.io.life.numbers) }
+                Line { session, open: Open::new(&self.io.runtime.numbers) }
             };
             {
                 let mut so_far = lock(self.so_far);
@@ -299,7 +299,7 @@ impl Way<'_> {
         }
     }
 
-    /// The server has said what becomes of it.
+    /// Records the server's reply.
     fn decided(&self, reply: &Reply) {
         let mut so_far = lock(self.so_far);
         so_far.status = reply.code;
@@ -312,7 +312,7 @@ impl Way<'_> {
         let draft = &self.letter.draft;
         let from = match (&draft.sender, &draft.from) {
             (Sender::Other(address), _) | (Sender::Author, Some(address)) => address.spec(),
-            (Sender::Nobody, _) | (Sender::Author, None) => String::new(),
+            (Sender::Null, _) | (Sender::Author, None) => String::new(),
         };
         Envelope {
             from,
@@ -329,7 +329,7 @@ impl Way<'_> {
         self.settings.idle_timeout.map_or_else(Times::default, Times::all)
     }
 
-    /// A new connection, until a message may be sent over it.
+    /// Opens a connection that is ready for a message.
     async fn connect(&self) -> Result<Session<Dialed>, Failure> {
         let limit = self.settings.connect_timeout;
         match tokio::time::timeout(limit, self.begin(limit)).await {
@@ -343,7 +343,7 @@ impl Way<'_> {
     }
 
     async fn begin(&self, limit: Duration) -> Result<Session<Dialed>, Failure> {
-        let engine = &self.io.life.egress;
+        let engine = &self.io.runtime.egress;
         let began = Instant::now();
         let how = &self.post.how;
         let key = &self.host.key;
@@ -401,7 +401,7 @@ impl Way<'_> {
     }
 }
 
-/// The connection had ended before anything of this mail was judged.
+/// Whether the connection had closed before the server answered anything of this mail.
 fn was_stale(trouble: &Trouble) -> bool {
     let early = |phase: &Phase| {
         matches!(phase, Phase::Reset | Phase::Sender | Phase::Recipient | Phase::Data)
@@ -418,7 +418,7 @@ fn unsafe_server(why: &str) -> Failure {
     Failure { code: NO_TLS, ..Failure::new(Kind::Tls, format!("TLS is required: {why}")) }
 }
 
-/// Why a mail was not sent, as programs read it.
+/// Why a mail was not sent, for programs.
 #[expect(clippy::needless_pass_by_value, reason = "`map_err` gives it away")]
 fn failure(trouble: Trouble) -> Failure {
     let message = match &trouble {
@@ -453,7 +453,7 @@ fn failure(trouble: Trouble) -> Failure {
     Failure { code, ..failure }
 }
 
-/// Who we say we are: the machine's name where it is a whole one, else our address (RFC 5321, 4.1.3).
+/// The name in EHLO: the machine's name if it is fully qualified, else the address (RFC 5321, 4.1.3).
 fn own_name(dialed: &Dialed) -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
