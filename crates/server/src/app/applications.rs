@@ -197,7 +197,7 @@ fn plan(
     check_php(&plan)?;
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
         let probe = php::probe(php, settings);
-        // Where nobody named a model, the cheaper one is still to be found: said then.
+        // Without a named model the cheaper one is still to be measured, and the warning follows then.
         if let Some(fallback) = plan.fit_to_machine(&probe)
             && settings.php.model.0.is_some()
         {

@@ -55,7 +55,7 @@ pub(crate) struct Fallback {
     pub why: String,
     /// What to do about it.
     pub hint: String,
-    /// What a request costs in the models that could take its place, where nobody named one. `None`: there was no choice.
+    /// What a request costs in the models that could take its place, where no setting names one. `None`: there was no choice.
     pub costs: Option<Costs>,
 }
 

@@ -29,7 +29,7 @@ const ENOUGH: Duration = Duration::from_secs(1);
 /// All requests to one model have to be answered within this time.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Whether the cheaper of `fork` and `request` is still to be found: nobody named a model, and `snapshot` cannot run.
+/// Whether the cheaper of `fork` and `request` is still to be found: no setting names a model, and `snapshot` cannot run.
 pub(crate) fn is_due(plan: &Plan, settings: &Settings) -> bool {
     let Some(php) = &plan.php else { return false };
     let undecided = php.fallback.as_ref().is_some_and(|fallback| fallback.costs.is_none());

@@ -100,9 +100,9 @@ fn a_check_says_how_many_workers_fit_by_a_boot_of_its_own_or_by_the_running_serv
         check.args(boots.then_some("--boot"));
         check
     };
-    let nobody = check(false).output().unwrap();
-    let nobody = String::from_utf8_lossy(&nobody.stdout).into_owned();
-    assert!(nobody.contains("is measured by `hearth check --boot`"), "{nobody}");
+    let unmeasured = check(false).output().unwrap();
+    let unmeasured = String::from_utf8_lossy(&unmeasured.stdout).into_owned();
+    assert!(unmeasured.contains("is measured by `hearth check --boot`"), "{unmeasured}");
 
     let (number, line) = fit(&mut check(true));
     assert!(number > 2 && line.contains("measured with 2 workers in `"), "{line}");
