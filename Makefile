@@ -1,11 +1,11 @@
 # Every target is one line; the work is in scripts/, each of which says at its top what it does.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test test-matrix build client deb layer install lint fmt fuzz bench setup clean
+.PHONY: help demo test test-matrix test-arm64 build client deb layer install lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## install what is missing, build, serve the Laravel example on http://127.0.0.1:8080
 	@scripts/demo
@@ -15,6 +15,9 @@ test: ## install what is missing, build, run every test; the last line counts th
 
 test-matrix: ## the tests that need PHP, in Debians with PHP 8.4 and 8.5 (root; SUITES=trixie: only that)
 	@scripts/test-matrix $(SUITES)
+
+test-arm64: ## cross-compile the worker and its tests for ARM64, run them under emulation (PART=system: on an ARM64 kernel in QEMU)
+	@scripts/test-arm64 $(PART)
 
 build: ## hearth and a worker for each installed PHP, optimised, into target/release
 	@scripts/build --release

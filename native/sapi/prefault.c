@@ -20,7 +20,6 @@ enum {
     PAGES_AT_ONCE = 8192,
 };
 
-#define PAGE 4096UL
 #define PRESENT (1ULL << 63)
 #define FILE_OR_SHARED (1ULL << 61)
 #define EXCLUSIVE (1ULL << 56)
@@ -71,21 +70,22 @@ static void add(struct lesson *lesson, uintptr_t start, size_t len) {
 /* Adds the pages of one mapping that are this process's alone. */
 static void look(struct lesson *lesson, int pagemap, uintptr_t start, uintptr_t end) {
     static uint64_t entries[PAGES_AT_ONCE];
+    const size_t page = (size_t)getpagesize();
     while (start < end) {
-        size_t pages = (end - start) / PAGE;
+        size_t pages = (end - start) / page;
         pages = pages < PAGES_AT_ONCE ? pages : PAGES_AT_ONCE;
         ssize_t got = pread(
-            pagemap, entries, pages * sizeof *entries, (off_t)(start / PAGE * sizeof *entries));
+            pagemap, entries, pages * sizeof *entries, (off_t)(start / page * sizeof *entries));
         if (got <= 0) {
             return;
         }
         size_t have = (size_t)got / sizeof *entries;
         for (size_t i = 0; i < have; i++) {
             if (is_own(entries[i])) {
-                add(lesson, start + i * PAGE, PAGE);
+                add(lesson, start + i * page, page);
             }
         }
-        start += have * PAGE;
+        start += have * page;
     }
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <zend_ini.h>
 
@@ -40,6 +41,9 @@ static bool ffi_may_run(void) {
     return *enable != 0 && strcmp(enable, "0") != 0;
 }
 
+/* Of one zygote's workers. */
+static struct snapshot_hot_set *hot_set;
+
 /* On the engine's stack, with memory in any state: nothing but a system call. */
 static void say(const char *what) {
     channel_send_log(LOG_NOTICE, what, strlen(what));
@@ -61,8 +65,15 @@ static struct snapshot_range *dead_ranges(size_t *count) {
     return ranges;
 }
 
+static void share_hot_set(void) {
+    void *memory =
+        mmap(NULL, sizeof *hot_set, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    hot_set = memory == MAP_FAILED ? NULL : memory;
+}
+
 void snapshot_model_share(void) {
     size_t count;
+    share_hot_set();
     const struct snapshot_range *dead = dead_ranges(&count);
     const char *why;
     if (!snapshot_share(dead, count, &why)) {
@@ -83,6 +94,7 @@ bool snapshot_model_take(void) {
         .strict = ffi_may_run(),
         .exact = asked("HEARTH_SNAPSHOT_EXACT"),
         .oracle = asked("HEARTH_SNAPSHOT_ORACLE"),
+        .hot_set = hot_set,
         .say = say,
     };
     egress_connect();
@@ -116,8 +128,9 @@ void snapshot_model_say_statistics(void) {
         "snapshot: %lu pages, %lu of them shared, %lu restores: %lu without a fault, %lu by hot "
         "regions, "
         "%lu by what was written, %lu by all; %lu faults; %lu pages put back, %lu hashes missed, "
-        "%lu pages compared; ns: attributes %u, gate %u, scan %u, copy %u, all %u\n",
+        "%lu pages compared; taken in %u us, %lu pages known then; ns: attributes %u, gate %u, "
+        "scan %u, copy %u, all %u\n",
         s.snapshot_pages, s.shared_pages, s.restores, s.gated, s.hot_scans, s.wide_scans,
-        s.full_scans, s.faults, s.known_pages, s.hash_misses, s.oracle_pages, s.phase_ns[0],
-        s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
+        s.full_scans, s.faults, s.known_pages, s.hash_misses, s.oracle_pages, s.take_us,
+        s.handed_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
 }

@@ -1,7 +1,8 @@
 /* See tap.h. The calls go to the kernel directly: a symbol looked up by name would find this file again in some builds. */
 #include "tap.h"
 
-#if defined(__x86_64__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__linux__) &&                         \
+    !defined(__SANITIZE_ADDRESS__)
 #define TAP 1
 #else
 #define TAP 0
@@ -17,6 +18,7 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct tap *tap;
@@ -173,7 +175,13 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
 }
 
 int tap_poll(struct pollfd *fds, nfds_t count, int timeout) {
+#ifdef SYS_poll
     return (int)syscall(SYS_poll, fds, count, timeout);
+#else
+    /* ARM64 has ppoll(2) only, which writes the time that is left to what it is given. */
+    struct timespec left = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000L};
+    return (int)syscall(SYS_ppoll, fds, count, timeout < 0 ? NULL : &left, NULL, 0);
+#endif
 }
 
 int poll(struct pollfd *fds, nfds_t count, int timeout) {

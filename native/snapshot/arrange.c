@@ -79,11 +79,15 @@ static void prepare_malloc(void) {
 }
 
 static const uint64_t kept_sizes[] = {256ULL << 20, 32ULL << 20, 4ULL << 20};
-static const uint64_t fixed_size = PAGE_UP(sizeof(struct engine)) + ENGINE_STACK;
 static const uint64_t arena_size = (uint64_t)(SLOTS + 1) * SLOT;
 
+/* The engine's structure and its stack. */
+static uint64_t fixed_size(void) {
+    return PAGE_UP(sizeof(struct engine)) + ENGINE_STACK;
+}
+
 bool arrange_fits(void) {
-    const uint64_t size = fixed_size + kept_sizes[2] + arena_size;
+    const uint64_t size = fixed_size() + kept_sizes[2] + arena_size;
     char *region = engine == NULL ? reserve(size) : NULL;
     if (region != NULL) {
         raw(SYS_munmap, region - PAGE, size + 2 * PAGE);
@@ -97,7 +101,7 @@ static bool prepare_memory(void) {
     /* Less where memory is counted when it is reserved (vm.overcommit_memory=2, RLIMIT_AS). */
     for (size_t i = 0; region == NULL && i < sizeof kept_sizes / sizeof *kept_sizes; i++) {
         kept = kept_sizes[i];
-        region = reserve(fixed_size + kept);
+        region = reserve(fixed_size() + kept);
     }
     char *arena = reserve(arena_size);
     if (region == NULL || arena == NULL) {
@@ -113,9 +117,9 @@ static bool prepare_memory(void) {
 
     struct engine *e = (struct engine *)region;
     e->region = region;
-    e->region_end = region + fixed_size + kept;
-    e->stack = region + fixed_size;
-    e->kept = region + fixed_size;
+    e->region_end = region + fixed_size() + kept;
+    e->stack = region + fixed_size();
+    e->kept = region + fixed_size();
     e->kept_end = e->region_end;
     e->arena = aligned;
     engine = e;

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -94,7 +95,7 @@ static bool has_sharing_child(void) {
     text_add(&path, "/proc/self/task/");
     text_add_number(&path, (uint64_t)e->pid);
     text_add(&path, "/children");
-    long fd = raw(SYS_open, path.data, O_RDONLY | O_CLOEXEC, 0);
+    long fd = raw_open(path.data, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
     }
@@ -139,6 +140,7 @@ static bool reap(void) {
     while ((r = raw(SYS_wait4, -1, &status, WNOHANG | WAIT_ALL, NULL)) > 0) {
         unseen = true;
     }
+    e->has_children = r == 0;
     if (r == 0) {
         find_sharing_child();
     }
@@ -146,7 +148,18 @@ static bool reap(void) {
     return unseen || r != -ECHILD;
 }
 
-bool tasks_put_back(void) {
+/* unshare(2) refuses CLONE_VM to a process that is not alone in its memory, and does nothing for one that is: kernel/fork.c, check_unshare_flags() */
+bool tasks_are_alone(void) {
+    return engine->asks_alone && raw(SYS_unshare, CLONE_VM) == 0;
+}
+
+bool tasks_put_back(bool thorough) {
+    struct engine *e = engine;
+    bool may_have_children = thorough || e->has_children || (e->touched & TOUCHED_CHILDREN) != 0 ||
+                             (e->touched_signals >> SIGCHLD & 1) != 0;
+    if (!may_have_children && tasks_are_alone()) {
+        return false;
+    }
     bool had_threads = false;
     for (int waits = 0; thread_count() != 1; waits++) {
         if (waits == THREAD_WAITS) {
@@ -235,8 +248,35 @@ static void compare_identity(void) {
     }
 }
 
+static void put_back_timers(bool thorough) {
+    struct engine *e = engine;
+    uint32_t timers = thorough ? 7 : e->timers_armed;
+    e->timers_armed = 0;
+    for (int i = 0; i < 3; i++) {
+        if (timers >> i & 1) {
+            raw(SYS_setitimer, i, &e->attributes.timers[i], NULL);
+        }
+    }
+}
+
+/* A signal can wait behind a mask only. None waits, therefore, if nothing was blocked and nothing of the request's is left that sends one. */
+bool attributes_block_signals(bool thorough) {
+    struct engine *e = engine;
+    const uint64_t all = ~0ULL;
+    uint64_t mask = 0;
+    /* Still unblocked: a timer that ends here is the request's last signal. */
+    put_back_timers(thorough);
+    raw(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, SIGNAL_SET);
+    bool armed = e->timers_armed != 0; /* by a handler */
+    if (armed) {
+        put_back_timers(thorough);
+    }
+    return thorough || armed || mask != 0 || e->attributes.mask != 0 ||
+           (e->touched & (TOUCHED_TIMERS | TOUCHED_EVENTS | TOUCHED_THREADS)) != 0;
+}
+
 /* All signals are blocked. */
-void attributes_put_back(bool thorough, bool complete, bool had_children) {
+void attributes_put_back(bool thorough, bool complete, bool had_children, bool signals_wait) {
     struct engine *e = engine;
     const struct attributes *then = &e->attributes;
     uint64_t signals = thorough ? ~0ULL : e->touched_signals;
@@ -244,18 +284,13 @@ void attributes_put_back(bool thorough, bool complete, bool had_children) {
         put_back_signals(signals);
         e->touched_signals = 0;
     }
-    uint32_t timers = thorough ? 7 : e->timers_armed;
-    for (int i = 0; i < 3; i++) {
-        if (timers >> i & 1) {
-            raw(SYS_setitimer, i, &then->timers[i], NULL);
-        }
-    }
-    e->timers_armed = 0;
     if (thorough || (e->touched & TOUCHED_TIMERS)) {
         put_back_posix_timers();
     }
     /* What waits behind the request's mask would hit the next one; what waits behind the boot's would wait for ever. */
-    settle_pending();
+    if (signals_wait || had_children) {
+        settle_pending();
+    }
     if (thorough || (e->touched & TOUCHED_STACK)) {
         raw(SYS_sigaltstack, &then->stack, NULL);
     }

@@ -17,19 +17,11 @@
 
 #include "snapshot/text.h"
 
-enum {
-    ROOM =
-        16, /* numbers between the boot's and the engine's: a request's own stay low, close_range() short */
-};
-
-static int engine_base(void) {
-    int base = (engine->descriptor_max + ROOM) & ~7;
-    return base < 32 ? 32 : base;
-}
-
 int descriptors_own(long fd, const char *what) {
     struct engine *e = engine;
-    long own = fd < 0 ? fd : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, engine_base());
+    long own = fd < 0 ? fd
+                      : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC,
+                            e->fds.first != 0 ? e->fds.first : e->descriptor_max + 1);
     if (own < 0) {
         struct text text = {0};
         text_add(&text, "no descriptor for ");
@@ -57,7 +49,7 @@ struct directory_entry {
 /* Fills the numbers of all open descriptors, in order. */
 static void list(void) {
     struct engine *e = engine;
-    long fd = raw(SYS_open, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    long fd = raw_open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
         retire("/proc/self/fd cannot be read");
     }
@@ -109,7 +101,7 @@ static bool holds_lock(int fd) {
     struct text path = {0};
     text_add(&path, "/proc/self/fdinfo/");
     text_add_number(&path, (uint64_t)fd);
-    long info = raw(SYS_open, path.data, O_RDONLY | O_CLOEXEC, 0);
+    long info = raw_open(path.data, O_RDONLY | O_CLOEXEC);
     if (info < 0) {
         return false;
     }
@@ -170,15 +162,13 @@ void descriptors_take(void) {
     e->descriptor_count = e->gap_count = 0;
     list();
     e->descriptor_max = e->descriptor_count > 0 ? e->descriptors[e->descriptor_count - 1].fd : -1;
-    fds->maps = descriptors_own(raw(SYS_open, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), "maps");
-    fds->statm =
-        descriptors_own(raw(SYS_open, "/proc/self/statm", O_RDONLY | O_CLOEXEC, 0), "statm");
-    fds->status =
-        descriptors_own(raw(SYS_open, "/proc/self/status", O_RDONLY | O_CLOEXEC, 0), "status");
-    fds->tasks = descriptors_own(
-        raw(SYS_open, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), "task");
-    fds->directory = descriptors_own(
-        raw(SYS_open, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0), "the current directory");
+    fds->maps = descriptors_own(raw_open("/proc/self/maps", O_RDONLY | O_CLOEXEC), "maps");
+    fds->statm = descriptors_own(raw_open("/proc/self/statm", O_RDONLY | O_CLOEXEC), "statm");
+    fds->status = descriptors_own(raw_open("/proc/self/status", O_RDONLY | O_CLOEXEC), "status");
+    fds->tasks =
+        descriptors_own(raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "task");
+    fds->directory =
+        descriptors_own(raw_open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), "the current directory");
     process_files_open();
     pagemap_open();
     e->identity = choose_identity();

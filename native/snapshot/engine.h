@@ -15,7 +15,8 @@
 #include <stdint.h>
 
 /* An address sanitizer's shadow memory and its own interposed calls leave no room for ours. */
-#if defined(__x86_64__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__linux__) &&                         \
+    !defined(__SANITIZE_ADDRESS__)
 #define SNAPSHOT_ENGINE 1
 #else
 #define SNAPSHOT_ENGINE 0
@@ -32,11 +33,8 @@
 #include "snapshot/text.h"
 
 enum {
-    PAGE = 4096,
-    LINE = 64,
-    LINES = PAGE / LINE,
+    LINES = 64,     /* of a page: one bit of a word each */
     SLOT = 2 << 20, /* the unit of the arena; Zend's chunks have this size and alignment */
-    SLOT_PAGES = SLOT / PAGE,
     SLOTS = 64,
     ENGINE_STACK = 256 << 10,
     MAPPINGS_MAX =
@@ -44,11 +42,24 @@ enum {
     REGIONS_MAX = 16384,    /* more cannot be taken */
     SPANS_MAX = 4096,       /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
+    WARM_MAX = 2048,        /* more are mapped when they are read */
     BORN_MAX = 64,          /* more: all mappings are compared */
     DROPPED_MAX = 16,       /* more: retire */
     SAMPLES = 4096,
     PHASES = 5,
 };
+
+/* The kernel's page size: 4, 16 or 64 KB on ARM64, which only a running kernel tells. A constant on x86-64. */
+#if defined(__x86_64__)
+enum { PAGE = 4096, PAGE_LARGEST = PAGE, LINE = PAGE / LINES, SLOT_PAGES = SLOT / PAGE };
+#else
+enum { PAGE_LARGEST = 65536 };
+/* Set before main(). */
+extern uint64_t page_size;
+#define PAGE page_size
+#define LINE (PAGE / LINES)
+#define SLOT_PAGES (SLOT / PAGE)
+#endif
 
 #define PAGE_DOWN(address) ((uint64_t)(address) & ~(uint64_t)(PAGE - 1))
 #define PAGE_UP(address) PAGE_DOWN((uint64_t)(address) + PAGE - 1)
@@ -71,23 +82,24 @@ struct region {
     uint64_t start, end;
     uint8_t *kinds;
     const char *copy; /* of a fixed region: the pages of the file that belong to `start` */
-    bool file, stack;
+    bool file, stack, executable;
     bool fixed; /* cannot become a mapping of a file: all its pages are known for ever */
     bool hot;   /* looked at first when faults were seen */
     char name[48];
 };
 
-/* A page that is put back after every request: all that may be written without a fault, and are not dead. */
+/* A page that is put back after every request: all that may be written without a fault, and are not dead. One line of the cache. */
 struct known_page {
-    char *live;
+    _Alignas(64) char *live;
     const char *copy;
-    uint64_t
-        lines; /* lines that are compared with the copy straight away, because they changed before */
+    uint64_t lines; /* lines that are written back straight away, because they changed before */
     uint64_t lines_next; /* those that changed since the last complete check */
     uint64_t changed_at; /* number of the restore that found it changed last */
+    uint64_t hash[2];
     bool hashed;
-    _Alignas(64) uint64_t hash[8];
+    bool executable;
 };
+_Static_assert(sizeof(struct known_page) == 64, "one line");
 
 /* A line of /proc/self/maps. */
 struct mapping {
@@ -133,6 +145,8 @@ enum {
     TOUCHED_LOCKS = 1 << 8,  /* of files */
     TOUCHED_PLACE = 1 << 9,  /* current directory or umask */
     TOUCHED_PROC = 1 << 10,  /* a file of /proc was opened for writing */
+    TOUCHED_THREADS = 1 << 11,
+    TOUCHED_EVENTS = 1 << 12, /* a descriptor may send signals */
 };
 
 struct kernel_action {
@@ -186,9 +200,10 @@ struct usage {
 /* --- all of it -------------------------------------------------------------------------------------------------------------------------- */
 
 struct known_page;
-/* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. */
-typedef uint64_t put_back_function(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses);
+/* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. Without `learns` lines that changed
+ * before are written without being compared, so that only pages with a miss count as changed. */
+typedef uint64_t put_back_function(struct known_page *pages, uint64_t count, const char *key,
+    uint64_t restore, bool learns, uint64_t *misses);
 
 struct engine {
     /* Constant after arrange. */
@@ -199,12 +214,16 @@ struct engine {
 
     /* Constant after snapshot_share(). */
     struct memory_file shared;
+    uint32_t warm_count;
+    struct range warm[WARM_MAX]; /* pages of files and shared memory that requests read */
 
     /* Constant after take. */
     bool taken;
     bool strict, exact, oracle, resident_exact;
+    bool asks_alone; /* unshare(CLONE_VM) may be called */
     uint32_t check_every;
     void (*say)(const char *what);
+    struct snapshot_hot_set *hot_set;
     void *context;
     const uint8_t *own_process; /* reads 0 in a forked child */
     put_back_function *put_back;
@@ -227,12 +246,13 @@ struct engine {
     uint32_t touched;
     bool force_full; /* look at all pages: the faults cannot tell */
     bool boot_locked;
+    bool has_children; /* some lived at the end of the last restore */
     uint8_t timers_armed;
     uint64_t touched_signals;
     const char *retire; /* why, or NULL */
     uint32_t since_check;
-    uint32_t bulky;                /* restores in a row that knew far more pages than changed */
-    uint64_t faults, child_faults; /* at the end of the last restore */
+    uint32_t bulky; /* restores in a row that knew far more pages than changed */
+    uint64_t faults, thread_faults, child_faults; /* at the end of the last restore */
     struct usage usage;
     uint64_t flagged_count; /* pages with KIND_KNOWN: known_count and the dead ones */
     uint64_t left_file;     /* stored pages that became private, in all */
@@ -249,8 +269,8 @@ struct engine {
     uint32_t sample_count;
 
     struct attributes attributes;
-    _Alignas(64) char key[PAGE];
-    _Alignas(64) char zeros[PAGE];
+    _Alignas(64) char key[PAGE_LARGEST];
+    _Alignas(64) char zeros[PAGE_LARGEST];
     uint32_t samples[SAMPLES][PHASES];
     struct range spans[SPANS_MAX];
     uint16_t hot[REGIONS_MAX];
@@ -378,20 +398,34 @@ void pages_drop_free_slots(void);
 
 /* attributes.c, descriptors.c */
 void attributes_take(void);
-void attributes_put_back(bool thorough, bool complete, bool had_children);
+/* Stops timers, then blocks all signals. Returns whether the request may have left signals that wait. */
+bool attributes_block_signals(bool thorough);
+void attributes_put_back(bool thorough, bool complete, bool had_children, bool signals_wait);
 void process_files_open(void);
 void process_files_take(void);
 void process_files_put_back(void);
-/* Threads and children. Return whether all pages must be looked at. */
-bool tasks_put_back(void);
+/* Whether this is the only thread now, and no other process has this memory: in one system call. False where that cannot be asked. */
+bool tasks_are_alone(void);
+/* Threads and children. Returns whether all pages must be looked at. */
+bool tasks_put_back(bool thorough);
 uint64_t faults_of(int who);
 void descriptors_take(void);
 /* Moves `fd` (a result of a system call) into the engine's range. Retires with `what` when there is none. */
 int descriptors_own(long fd, const char *what);
 void descriptors_put_back(bool thorough);
 
-/* put_back.c. Static: *name. */
+/* put_back.c, put_back_arm64.c. Static: *name. */
 put_back_function *put_back_choose(bool exact, const char **name);
+
+/* hot_set.c */
+/* Tells workers after this one which pages are known, now and then. */
+void hot_set_learn(bool complete);
+/* Knows what workers before this one have learned. */
+void hot_set_apply(void);
+/* Notes which pages of files and shared memory this process has mapped; /proc/self/pagemap is open. Any stack. */
+void hot_set_note_read(void);
+/* Maps these. */
+void hot_set_read(void);
 
 /* oracle.c */
 void oracle_check(void);
@@ -407,8 +441,15 @@ uint64_t take_prepare_malloc_top(void);
 
 /* statistics.c */
 static inline uint64_t cycles(void) {
+#if defined(__x86_64__)
     return __builtin_ia32_rdtsc();
+#else
+    uint64_t now;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(now));
+    return now;
+#endif
 }
+uint64_t statistics_now(void); /* nanoseconds */
 void statistics_start(void);
 void statistics_add(const uint64_t at[PHASES]);
 

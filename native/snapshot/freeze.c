@@ -23,7 +23,7 @@ enum {
     SIGNAL_SET = 8,    /* bytes, as the kernel counts them */
 };
 /* More than this is a mistake of the application. */
-static const uint64_t PAGES_MAX = (2ULL << 30) / PAGE;
+static const uint64_t BYTES_MAX = 2ULL << 30;
 
 /* --- which pages ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -290,7 +290,7 @@ static void count_pages(void) {
                 (kind & (KIND_MASK | KIND_SHARED)) == (KIND_STORED | KIND_SHARED);
         }
     }
-    if (e->statistics.snapshot_pages > PAGES_MAX) {
+    if (e->statistics.snapshot_pages > BYTES_MAX / PAGE) {
         retire("the booted application holds more than 2 GB of private memory");
     }
 }
@@ -409,8 +409,8 @@ bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const 
     for (int s = 0; s < SLOTS; s++) {
         e->slots[s].used = e->slots[s].begin != e->slots[s].end;
     }
-    long maps = raw(SYS_open, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
-    long pagemap = raw(SYS_open, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    long maps = raw_open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    long pagemap = raw_open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     struct text text = {0};
     bool done = false;
     if (maps < 0 || pagemap < 0) {
@@ -420,6 +420,7 @@ bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const 
         e->fds.pagemap = (int)pagemap;
         uint64_t mask = block_signals();
         done = share(dead, dead_count, &text);
+        hot_set_note_read();
         unblock_signals(mask);
     }
     raw(SYS_close, maps);

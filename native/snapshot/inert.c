@@ -13,7 +13,7 @@ static const char absent[] =
 #if defined(__SANITIZE_ADDRESS__)
     "snapshots: this is a build with the address sanitizer";
 #else
-    "snapshots: only for Linux on x86-64";
+    "snapshots: only for Linux on x86-64 and ARM64";
 #endif
 
 bool snapshot_probe(const char **why) {

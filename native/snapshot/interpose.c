@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
+#include <pty.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <wordexp.h>
 
 /* --- libc's own ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -52,6 +54,7 @@ __attribute__((used, visibility("hidden"))) void *interpose_next_vfork(void) {
     touch(TOUCHED_CHILDREN);
     return (void *)NEXT(vfork);
 }
+#if defined(__x86_64__)
 __asm__(".text\n"
         ".p2align 4\n"
         ".globl dlopen\n"
@@ -76,6 +79,37 @@ __asm__(".text\n"
         "    add $8, %rsp\n"
         "    jmp *%rax\n"
         ".size vfork, . - vfork\n");
+#elif defined(__aarch64__)
+/* `hint #34` is `bti c`; a jump by x16 may land on one. */
+__asm__(".text\n"
+        ".p2align 4\n"
+        ".globl dlopen\n"
+        ".type dlopen,@function\n"
+        "dlopen:\n"
+        "    hint #34\n"
+        "    stp x29, x30, [sp, #-32]!\n"
+        "    stp x0, x1, [sp, #16]\n"
+        "    bl interpose_next_dlopen\n"
+        "    mov x16, x0\n"
+        "    ldp x0, x1, [sp, #16]\n"
+        "    ldp x29, x30, [sp], #32\n"
+        "    adrp x9, interpose_dlopen_mask\n"
+        "    ldr w9, [x9, :lo12:interpose_dlopen_mask]\n"
+        "    and w1, w1, w9\n"
+        "    br x16\n"
+        ".size dlopen, . - dlopen\n"
+        ".p2align 4\n"
+        ".globl vfork\n"
+        ".type vfork,@function\n"
+        "vfork:\n"
+        "    hint #34\n"
+        "    stp x29, x30, [sp, #-16]!\n"
+        "    bl interpose_next_vfork\n"
+        "    mov x16, x0\n"
+        "    ldp x29, x30, [sp], #16\n"
+        "    br x16\n"
+        ".size vfork, . - vfork\n");
+#endif
 
 /* --- mappings --------------------------------------------------------------------------------------------------------------------------- */
 
@@ -333,7 +367,29 @@ int mlockall(int flags) {
     return NEXT(mlockall)(flags);
 }
 
-/* --- children that share memory until they execute something: their faults are not ours -------------------------------------------------- */
+/* --- children ---------------------------------------------------------------------------------------------------------------------------- */
+
+pid_t fork(void) {
+    touch(TOUCHED_CHILDREN);
+    return NEXT(fork)();
+}
+
+pid_t _Fork(void) {
+    touch(TOUCHED_CHILDREN);
+    return NEXT(_Fork)();
+}
+
+int forkpty(int *terminal, char *name, const struct termios *settings, const struct winsize *size) {
+    touch(TOUCHED_CHILDREN);
+    return NEXT(forkpty)(terminal, name, settings, size);
+}
+
+int wordexp(const char *restrict words, wordexp_t *restrict result, int flags) {
+    touch(TOUCHED_CHILDREN);
+    return NEXT(wordexp)(words, result, flags);
+}
+
+/* Those that share memory until they execute something: their faults are not ours. */
 
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
     const posix_spawnattr_t *attributes, char *const argv[], char *const envp[]) {

@@ -14,6 +14,10 @@
 /* Those that are passed on to libc; mmap() and its like are system calls of our own. */
 #define INTERPOSED(X)                                                                              \
     X(dlopen)                                                                                      \
+    X(fork)                                                                                        \
+    X(_Fork)                                                                                       \
+    X(forkpty)                                                                                     \
+    X(wordexp)                                                                                     \
     X(vfork)                                                                                       \
     X(posix_spawn)                                                                                 \
     X(posix_spawnp)                                                                                \
@@ -53,6 +57,8 @@
     X(lockf)                                                                                       \
     X(lockf64)                                                                                     \
     X(pthread_create)                                                                              \
+    X(thrd_create)                                                                                 \
+    X(syscall)                                                                                     \
     X(clone)                                                                                       \
     X(mlock)                                                                                       \
     X(mlock2)                                                                                      \

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <linux/sockios.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,7 +84,13 @@ int closedir(DIR *directory) {
     return NEXT(closedir)(directory);
 }
 
-static void touch_flags(int fd, int command) {
+/* `argument` as an integer: of F_SETFL it is. */
+static void touch_flags(int fd, int command, intptr_t argument) {
+    if (command == F_SETOWN || command == F_SETOWN_EX || command == F_SETSIG ||
+        command == F_SETLEASE || command == F_NOTIFY ||
+        (command == F_SETFL && (argument & O_ASYNC) != 0)) {
+        touch(TOUCHED_EVENTS);
+    }
     if (command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK ||
         command == F_OFD_SETLKW) {
         touch(TOUCHED_LOCKS);
@@ -99,7 +106,7 @@ int fcntl(int fd, int command, ...) {
     va_start(arguments, command);
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
-    touch_flags(fd, command);
+    touch_flags(fd, command, (intptr_t)argument);
     return NEXT(fcntl)(fd, command, argument);
 }
 
@@ -108,7 +115,7 @@ int fcntl64(int fd, int command, ...) {
     va_start(arguments, command);
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
-    touch_flags(fd, command);
+    touch_flags(fd, command, (intptr_t)argument);
     return NEXT(fcntl64)(fd, command, argument);
 }
 
@@ -133,7 +140,10 @@ int ioctl(int fd, unsigned long request, ...) {
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
     if (request == FIONBIO || request == FIOASYNC || request == FIOCLEX || request == FIONCLEX) {
-        touch_flags(fd, F_SETFL);
+        touch_flags(fd, F_SETFL, request == FIOASYNC ? O_ASYNC : 0);
+    }
+    if (request == FIOSETOWN || request == SIOCSPGRP) {
+        touch(TOUCHED_EVENTS);
     }
     return NEXT(ioctl)(fd, request, argument);
 }

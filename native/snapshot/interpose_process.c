@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,7 +74,15 @@ int pthread_create(
     pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
     touch_signal(32);
     touch_signal(33);
+    touch(TOUCHED_THREADS);
     return NEXT(pthread_create)(thread, attributes, start, argument);
+}
+
+int thrd_create(thrd_t *thread, thrd_start_t start, void *argument) {
+    touch_signal(32);
+    touch_signal(33);
+    touch(TOUCHED_THREADS);
+    return NEXT(thrd_create)(thread, start, argument);
 }
 
 int sigaltstack(const stack_t *stack, stack_t *old) {
@@ -156,11 +165,41 @@ int clone(int (*start)(void *), void *stack, int flags, void *argument, ...) {
     void *storage = va_arg(arguments, void *);
     pid_t *child = va_arg(arguments, pid_t *);
     va_end(arguments);
+    touch((flags & CLONE_THREAD) != 0 ? TOUCHED_THREADS : TOUCHED_CHILDREN);
     if ((flags & CLONE_VM) != 0 && (flags & CLONE_THREAD) == 0) {
-        touch(TOUCHED_CHILDREN);
         undoable((flags & CLONE_VFORK) == 0, "the request made a process that shares its memory");
     }
     return NEXT(clone)(start, stack, flags, argument, parent, storage, child);
+}
+
+/* Numbers that make threads and processes; what else goes round the other functions is seen where `strict` looks. */
+static bool makes_tasks(long number) {
+    switch (number) {
+    case SYS_clone:
+    case SYS_clone3:
+#ifdef SYS_fork
+    case SYS_fork:
+    case SYS_vfork:
+#endif
+        return true;
+    default:
+        return false;
+    }
+}
+
+long syscall(long number, ...) {
+    long arguments[6];
+    va_list rest;
+    va_start(rest, number);
+    for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) {
+        arguments[i] = va_arg(rest, long);
+    }
+    va_end(rest);
+    if (makes_tasks(number)) {
+        touch(TOUCHED_THREADS | TOUCHED_CHILDREN);
+    }
+    return NEXT(syscall)(
+        number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
 }
 
 /* TYPE NAME PARAMETERS, passed on with ARGUMENTS; `done` tells of the result r whether it worked. */

@@ -180,7 +180,7 @@ static bool is_droppable(const char *flags) {
 
 bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why) {
     struct engine *e = engine;
-    long fd = raw(SYS_open, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
+    long fd = raw_open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return text_add_failure(why, "/proc/self/smaps", fd);
     }
@@ -200,6 +200,7 @@ bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why) 
         } else if (here && starts_with(line, "VmFlags:")) {
             if (!is_droppable(line)) {
                 regions[kept] = regions[next];
+                regions[kept].executable = executable;
                 /* Executable memory from a memfd is refused by some security policies. */
                 regions[kept].fixed = executable || regions[kept].stack || is_fixed(line);
                 kept++;
@@ -235,7 +236,7 @@ const struct mapping *maps_at(uint64_t address) {
 void maps_visit(uint64_t start, uint64_t end,
     bool (*visit)(const struct mapping *mapping, void *data), void *data) {
     char buffer[8192]; /* a path has at most 4,096 bytes */
-    long fd = raw(SYS_open, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    long fd = raw_open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return;
     }

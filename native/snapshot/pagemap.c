@@ -11,8 +11,8 @@
 #define ENTRY_PRESENT (1ULL << 63)
 
 void pagemap_open(void) {
-    engine->fds.pagemap = descriptors_own(
-        raw(SYS_open, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0), "/proc/self/pagemap");
+    engine->fds.pagemap =
+        descriptors_own(raw_open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC), "/proc/self/pagemap");
 }
 
 uint32_t pagemap_scan(

@@ -79,6 +79,7 @@ void pages_know(struct region *region, uint64_t address) {
     known->lines = known->lines_next = 0;
     known->changed_at = e->statistics.restores;
     known->hashed = false;
+    known->executable = region->executable;
 }
 
 /* Any stack. */

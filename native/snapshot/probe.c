@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TRIED_PAGES = 2 };
@@ -38,7 +39,20 @@ static bool shows_writes(int pagemap, struct memory_file *file, char *pages) {
     return shown || because("/proc/self/pagemap does not show written pages");
 }
 
+/* Emulators of other processors have threads of their own in the program's process (qemu's user emulation), and pages that a restore cannot see. */
+static bool has_foreign_threads(void) {
+    enum { LINKS = 2 /* of /proc/self/task, besides one for each thread */ };
+    struct stat status;
+    return engine == NULL && stat("/proc/self/task", &status) == 0 && status.st_nlink > LINKS + 1;
+}
+
 static bool try_file(void) {
+    if (has_foreign_threads()) {
+        return because("threads that the program did not start: the processor is emulated");
+    }
+    if (PAGE > PAGE_LARGEST) {
+        return because("the kernel's pages are larger than 64 KB");
+    }
     if (!arrange_fits()) {
         return because("not enough address space (RLIMIT_AS)");
     }

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 
 static int own(const char *path, int flags, const char *name, bool optional) {
-    long fd = raw(SYS_open, path, flags | O_CLOEXEC, 0);
+    long fd = raw_open(path, flags | O_CLOEXEC);
     return fd == -ENOENT && optional ? -1 : descriptors_own(fd, name);
 }
 

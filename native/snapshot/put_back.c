@@ -6,7 +6,7 @@
  */
 #include "snapshot/engine.h"
 
-#if SNAPSHOT_ENGINE
+#if SNAPSHOT_ENGINE && defined(__x86_64__)
 
 #include <immintrin.h>
 
@@ -55,16 +55,18 @@ static inline __attribute__((always_inline)) uint64_t compare_all(
     return changed;
 }
 
-static uint64_t compare_128(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
+static uint64_t compare_128(struct known_page *pages, uint64_t count, const char *key,
+    uint64_t restore, bool learns, uint64_t *misses) {
     (void)key;
+    (void)learns;
     (void)misses;
     return compare_all(pages, count, restore);
 }
 
-__attribute__((target("avx2"))) static uint64_t compare_256(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
+__attribute__((target("avx2"))) static uint64_t compare_256(struct known_page *pages,
+    uint64_t count, const char *key, uint64_t restore, bool learns, uint64_t *misses) {
     (void)key;
+    (void)learns;
     (void)misses;
     uint64_t changed = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -115,8 +117,8 @@ __attribute__((target(TARGET_128))) static inline void clnh_128(
             sums[lane] = _mm_xor_si128(sums[lane], _mm_clmulepi64_si128(mixed, mixed, 0x10));
         }
     }
-    _mm_storeu_si128((__m128i *)hash, _mm_xor_si128(sums[0], sums[1]));
-    _mm_storeu_si128((__m128i *)hash + 1, _mm_xor_si128(sums[2], sums[3]));
+    _mm_storeu_si128((__m128i *)hash,
+        _mm_xor_si128(_mm_xor_si128(sums[0], sums[1]), _mm_xor_si128(sums[2], sums[3])));
 }
 
 __attribute__((target(TARGET_256))) static inline void clnh_256(
@@ -133,7 +135,8 @@ __attribute__((target(TARGET_256))) static inline void clnh_256(
     }
     __m256i sum =
         _mm256_xor_si256(_mm256_xor_si256(sums[0], sums[1]), _mm256_xor_si256(sums[2], sums[3]));
-    _mm256_storeu_si256((__m256i *)hash, sum);
+    _mm_storeu_si128((__m128i *)hash,
+        _mm_xor_si128(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)));
 }
 
 __attribute__((target(TARGET_512))) static inline void clnh_512(
@@ -150,24 +153,23 @@ __attribute__((target(TARGET_512))) static inline void clnh_512(
     }
     __m512i sum =
         _mm512_xor_si512(_mm512_xor_si512(sums[0], sums[1]), _mm512_xor_si512(sums[2], sums[3]));
-    _mm512_storeu_si512(hash, sum);
+    __m256i half = _mm256_xor_si256(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
+    _mm_storeu_si128((__m128i *)hash,
+        _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
 }
 
 #define NAME hashed_128
 #define TARGET TARGET_128
-#define WORDS 4
 #define HASH clnh_128
 #include "snapshot/put_back_loop.h"
 
 #define NAME hashed_256
 #define TARGET TARGET_256
-#define WORDS 4
 #define HASH clnh_256
 #include "snapshot/put_back_loop.h"
 
 #define NAME hashed_512
 #define TARGET TARGET_512
-#define WORDS 8
 #define HASH clnh_512
 #include "snapshot/put_back_loop.h"
 

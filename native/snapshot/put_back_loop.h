@@ -1,15 +1,14 @@
 /* The loop over all known pages, once for each width of registers. Defines NAME; wants, and undefines:
  *   NAME     the function
  *   TARGET   what the processor must have
- *   WORDS    64-bit words of a hash
  *   HASH     void HASH(const char *page, const char *key, uint64_t *hash)
  */
-__attribute__((target(TARGET))) static uint64_t NAME(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
+__attribute__((target(TARGET))) static uint64_t NAME(struct known_page *pages, uint64_t count,
+    const char *key, uint64_t restore, bool learns, uint64_t *misses) {
     uint64_t changed = 0;
     for (uint64_t i = 0; i < count; i++) {
         struct known_page *page = &pages[i];
-        uint64_t hash[WORDS];
+        uint64_t hash[2];
         if (!page->hashed) {
             HASH(page->copy, key, page->hash);
             page->hashed = true;
@@ -17,15 +16,16 @@ __attribute__((target(TARGET))) static uint64_t NAME(
         uint64_t wrong = 0; /* lines that were put back */
         for (uint64_t lines = page->lines; lines != 0; lines &= lines - 1) {
             int line = __builtin_ctzll(lines);
-            wrong |= (uint64_t)put_back_line(page->live + line * LINE, page->copy + line * LINE)
-                     << line;
+            char *live = page->live + line * LINE;
+            const char *copy = page->copy + line * LINE;
+            if (learns) {
+                wrong |= (uint64_t)put_back_line(live, copy) << line;
+            } else {
+                __builtin_memcpy(live, copy, LINE);
+            }
         }
         HASH(page->live, key, hash);
-        uint64_t difference = 0;
-        for (int word = 0; word < WORDS; word++) {
-            difference |= hash[word] ^ page->hash[word];
-        }
-        if (difference != 0) {
+        if (((hash[0] ^ page->hash[0]) | (hash[1] ^ page->hash[1])) != 0) {
             ++*misses;
             uint64_t more = put_back_page(page->live, page->copy);
             page->lines |= more;
@@ -41,5 +41,4 @@ __attribute__((target(TARGET))) static uint64_t NAME(
 }
 #undef NAME
 #undef TARGET
-#undef WORDS
 #undef HASH

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -56,6 +57,14 @@ void *snapshot_keep(size_t len) {
 #if SNAPSHOT_ENGINE
 
 struct engine *engine;
+
+#if !defined(__x86_64__)
+uint64_t page_size = 4096; /* of interposed calls before constructors run: they pass on */
+
+__attribute__((constructor(101))) static void find_page_size(void) {
+    page_size = getauxval(AT_PAGESZ);
+}
+#endif
 
 char *reserve(uint64_t len) {
     /* Neighbours of the same kind would become one mapping, and this one a part of somebody's region. */

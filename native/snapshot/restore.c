@@ -17,29 +17,55 @@
 
 enum {
     UNCHANGED_FOR = 200, /* restores; then a page is protected again at a complete check */
+    LEARN_EVERY = 8,     /* restores; in one of them it is found out which lines still change */
     BULKY_PAGES = 512,   /* far more known pages than change ... */
     BULKY_RESTORES =
         16, /* ... for so many restores: those that did not change are protected again at once */
     SIGNAL_SET = 8,
 };
 
-static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
-    struct engine *e = engine;
-    if (raw(SYS_brk, 0) != (long)e->brk) {
-        if (raw(SYS_brk, e->brk) != (long)e->brk) {
-            retire("the heap's end cannot be put back");
-        }
-        *full = true;
+/* libc's own idea of where the heap ends: moved by malloc and sbrk(). glibc, sysdeps/unix/sysv/linux/brk.c */
+extern void *__curbrk __attribute__((weak));
+
+static bool heap_may_have_moved(void) {
+    return &__curbrk == NULL || (uint64_t)__curbrk != engine->brk;
+}
+
+/* Returns whether it had moved. */
+static bool put_back_heap_end(void) {
+    const struct engine *e = engine;
+    if (raw(SYS_brk, 0) == (long)e->brk) {
+        return false;
     }
+    if (raw(SYS_brk, e->brk) != (long)e->brk) {
+        retire("the heap's end cannot be put back");
+    }
+    return true;
+}
+
+static bool same_sizes(const struct usage *a, const struct usage *b) {
+    return a->size == b->size && a->data == b->data;
+}
+
+/* Returns whether all mappings were compared. */
+static bool put_back_mappings(struct usage *usage, bool *full, bool thorough, bool complete) {
+    struct engine *e = engine;
     for (uint32_t i = 0; i < e->born_count; i++) {
         raw(SYS_munmap, e->born[i].start, e->born[i].end - e->born[i].start);
     }
     e->born_count = 0;
+    *usage = usage_read();
+    /* A move by a raw call changes the sizes. */
+    if ((thorough || heap_may_have_moved() || !same_sizes(usage, &e->usage)) &&
+        put_back_heap_end()) {
+        *usage = usage_read();
+        *full = true;
+    }
     /* The heap's free end was used up, or it was cut off and made again. */
     bool heap_changed = e->canary_at != 0 && *(const uint64_t *)e->canary_at != e->canary;
-    *usage = usage_read();
-    if (heap_changed || complete || (e->touched & TOUCHED_MAPPINGS) ||
-        usage->size != e->usage.size || usage->data != e->usage.data) {
+    bool compare = heap_changed || complete || (e->touched & TOUCHED_MAPPINGS) ||
+                   !same_sizes(usage, &e->usage);
+    if (compare) {
         maps_put_back();
         *full = true;
     }
@@ -47,6 +73,7 @@ static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
         *(uint64_t *)e->canary_at = e->canary;
     }
     memcpy(e->slots, e->slots_then, sizeof e->slots);
+    return compare;
 }
 
 static uint64_t private_pages(const struct usage *usage) {
@@ -82,14 +109,33 @@ static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *
     return found <= faults && faults - found <= e->born_pages;
 }
 
-/* Makes every page that may have been written a known one. Returns whether anything was looked at. */
-static bool find_written(bool full, const struct usage *usage) {
+/* Set for good by glibc when it makes a thread, for itself or others; of the memory that is put back. sys/single_threaded.h */
+extern char __libc_single_threaded __attribute__((weak));
+
+/* Whether no thread but this one can have written anything. Those of a raw system call that have ended show in the number of private pages. */
+static bool wrote_alone(void) {
+    const struct engine *e = engine;
+    return e->asks_alone && e->resident_exact && !e->strict && &__libc_single_threaded != NULL &&
+           __libc_single_threaded && (e->touched & TOUCHED_THREADS) == 0;
+}
+
+/* Faults since the last restore. One thread's cost half as much to read as the process's. */
+static uint64_t count_faults(void) {
+    const struct engine *e = engine;
+    if (wrote_alone() && faults_of(RUSAGE_THREAD) == e->thread_faults) {
+        return 0;
+    }
+    return faults_of(RUSAGE_SELF) - e->faults;
+}
+
+/* Makes every page that may have been written a known one. `compared`: all mappings were. Returns whether anything was looked at. */
+static bool find_written(bool full, bool had_children, bool compared, const struct usage *usage) {
     struct engine *e = engine;
-    uint64_t child_faults = faults_of(RUSAGE_CHILDREN);
-    uint64_t faults = faults_of(RUSAGE_SELF) - e->faults;
-    if (child_faults != e->child_faults) {
+    uint64_t faults = count_faults();
+    if (full || had_children || e->strict) {
+        uint64_t child_faults = faults_of(RUSAGE_CHILDREN);
+        full = full || child_faults != e->child_faults;
         e->child_faults = child_faults;
-        full = true;
     }
     e->statistics.faults += faults;
     uint64_t had = e->flagged_count;
@@ -104,7 +150,9 @@ static bool find_written(bool full, const struct usage *usage) {
     }
     if (full) {
         pages_find_all();
-        maps_put_back(); /* memory that was replaced is not watched, and nothing else may show it */
+        if (!compared) {
+            maps_put_back(); /* memory that was replaced is not watched, and nothing else may show it */
+        }
         e->statistics.full_scans++;
     } else if (wide) {
         e->statistics.wide_scans++;
@@ -123,8 +171,9 @@ static bool find_written(bool full, const struct usage *usage) {
 static bool put_back_pages(bool complete) {
     struct engine *e = engine;
     bool protected = complete;
-    uint64_t changed = e->put_back(
-        e->known, e->known_count, e->key, e->statistics.restores, &e->statistics.hash_misses);
+    bool learns = e->known_count > BULKY_PAGES || e->statistics.restores % LEARN_EVERY == 0;
+    uint64_t changed = e->put_back(e->known, e->known_count, e->key, e->statistics.restores, learns,
+        &e->statistics.hash_misses);
     if (complete) {
         pages_forget_unchanged(UNCHANGED_FOR);
         for (uint64_t i = 0; i < e->known_count; i++) {
@@ -156,21 +205,21 @@ void restore(bool complete) {
     e->statistics.restores++;
     complete = complete || ++e->since_check >= e->check_every;
     bool thorough = complete || e->strict;
-    const uint64_t all = ~0ULL;
-    raw(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, SIGNAL_SET);
-    bool had_children = tasks_put_back();
+    bool signals_wait = attributes_block_signals(thorough);
+    bool had_children = tasks_put_back(thorough);
     bool full = had_children || e->force_full || complete || e->dropped_count != 0;
-    attributes_put_back(thorough, complete, had_children);
+    attributes_put_back(thorough, complete, had_children, signals_wait);
     descriptors_put_back(thorough);
     at[0] = cycles();
 
     struct usage usage;
-    put_back_mappings(&usage, &full, complete);
+    bool compared = put_back_mappings(&usage, &full, thorough, complete);
     at[1] = cycles();
-    bool looked = find_written(full, &usage);
+    bool looked = find_written(full, had_children, compared, &usage);
     pages_put_back_dropped();
     at[2] = cycles();
     looked = put_back_pages(complete) || looked;
+    hot_set_learn(complete);
     if (looked && usage.resident > e->usage.resident) {
         pages_drop_free_slots();
     }
@@ -186,6 +235,7 @@ void restore(bool complete) {
     if (looked || e->oracle) {
         e->usage = usage_read();
         e->faults = faults_of(RUSAGE_SELF);
+        e->thread_faults = faults_of(RUSAGE_THREAD);
     }
     at[3] = cycles();
     raw(SYS_rt_sigprocmask, SIG_SETMASK, &e->attributes.mask, NULL, SIGNAL_SET);

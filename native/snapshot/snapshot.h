@@ -7,7 +7,7 @@
  * - What cannot be put back ends the process with SNAPSHOT_EXIT_RETIRED: never a restore that is almost right.
  * - The restore itself calls neither malloc nor libc: it runs on a stack of its own with raw system calls.
  *
- * One thread. x86-64 Linux; elsewhere snapshot_probe() says no and everything else is inert.
+ * One thread. Linux on x86-64 and ARM64; elsewhere snapshot_probe() says no and everything else is inert.
  * The technique: "Groundhog: Efficient Request Isolation in FaaS" (EuroSys '23), moved into the process; docs/internals/snapshot.md.
  */
 #ifndef HEARTH_SNAPSHOT_H
@@ -41,6 +41,16 @@ struct snapshot_range {
     uintptr_t start, end;
 };
 
+/* Pages that requests write to, as one process has learned them for those that take the same snapshot after it. Zeroed memory that all of them share. */
+enum { SNAPSHOT_HOT_PAGES = 1024 };
+struct snapshot_hot_set {
+    uint32_t owner; /* process that uses it now, or 0 */
+    uint32_t count;
+    struct {
+        uint64_t page, lines;
+    } pages[SNAPSHOT_HOT_PAGES];
+};
+
 struct snapshot_options {
     /* Bytes that will be written before they are read: whole pages in here are never put back. Borrowed. */
     const struct snapshot_range *dead;
@@ -54,6 +64,8 @@ struct snapshot_options {
     bool oracle;
     /* A complete check at the latest after this many restores; 0: 1024. */
     uint32_t check_every;
+    /* May be NULL. Static. */
+    struct snapshot_hot_set *hot_set;
     /* Told in a sentence why the process retires, or what the oracle found, just before it ends. Runs on the engine's stack: no malloc, no
      * locks, nothing that needs more than 64 KB of stack. May be NULL. */
     void (*say)(const char *what);
@@ -94,6 +106,8 @@ struct snapshot_statistics {
     uint64_t snapshot_pages; /* with a copy */
     uint64_t shared_pages;   /* of those: in the file of snapshot_share() */
     uint64_t oracle_pages;   /* compared by the oracle, all restores together */
+    uint64_t handed_pages;   /* known from the start, by the hot set */
+    uint32_t take_us;        /* microseconds that snapshot_take() took */
     /* Nanoseconds of the restores' phases, median of the last 4096: attributes, gate, scan, copy, all. */
     uint32_t phase_ns[5];
 };

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-static uint64_t nanoseconds(void) {
+uint64_t statistics_now(void) {
     struct timespec now;
     raw(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
@@ -15,7 +15,7 @@ static uint64_t nanoseconds(void) {
 
 void statistics_start(void) {
     engine->clock_cycles = cycles();
-    engine->clock_ns = nanoseconds();
+    engine->clock_ns = statistics_now();
 }
 
 /* at: the ends of attributes, mappings, scan and copy, then the beginning. */
@@ -46,7 +46,7 @@ void snapshot_statistics(struct snapshot_statistics *statistics) {
     statistics->known_pages = e->known_count;
     uint32_t count = e->sample_count < SAMPLES ? e->sample_count : SAMPLES;
     double passed = (double)(cycles() - e->clock_cycles);
-    double per_cycle = passed > 0 ? (double)(nanoseconds() - e->clock_ns) / passed : 0;
+    double per_cycle = passed > 0 ? (double)(statistics_now() - e->clock_ns) / passed : 0;
     for (int phase = 0; phase < PHASES && count > 0; phase++) {
         for (uint32_t i = 0; i < count; i++) {
             e->sorted[i] = e->samples[i][phase];

@@ -4,6 +4,7 @@
 #if SNAPSHOT_ENGINE
 
 #include <malloc.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,13 +15,18 @@
 
 enum {
     CHECK_EVERY = 1024,
-    FREE_LIMIT = 8192, /* pages of free slots that are kept: 32 MB */
+    FREE_LIMIT = 32 << 20, /* bytes of free slots that are kept */
     MALLOC_SLACK =
         2 << 20, /* free at malloc's end, so that requests need not move the heap's end */
     RSEQ_UNREGISTER = 1,
     RSEQ_LEN = 32,
 };
+/* glibc, sysdeps/unix/sysv/linux: bits/rseq.h of each processor */
+#if defined(__x86_64__)
 #define RSEQ_SIGNATURE 0x53053053
+#else
+#define RSEQ_SIGNATURE 0xd428bc00
+#endif
 
 /* What glibc says of the rseq area it registered; missing elsewhere. */
 extern const unsigned int __rseq_size __attribute__((weak));
@@ -90,10 +96,13 @@ static struct snapshot_options wanted; /* for the other stack */
 static void take(void) {
     struct engine *e = engine;
     const struct snapshot_options options = wanted;
+    uint64_t begin = statistics_now();
     e->stack_pointer = (uint64_t)e->context;
     e->pid = raw(SYS_getpid);
     descriptors_take();
     attributes_take();
+    e->asks_alone = raw(SYS_unshare, CLONE_VM) == 0;
+    e->has_children = true; /* the first restore finds out */
     populate_engine();
     e->resident_exact = resident_is_exact();
     for (uint64_t n = 0; n < sizeof e->key;) {
@@ -112,6 +121,9 @@ static void take(void) {
     freeze_take(options.dead, options.dead_count);
     populate(e->known, 1024 * sizeof *e->known);
     populate(e->work + PAGE, (uint64_t)((char *)e->known - e->work) - PAGE);
+    hot_set_apply();
+    hot_set_read();
+    e->statistics.handed_pages = e->known_count;
     statistics_start();
     e->touched = 0;
     e->touched_signals = 0;
@@ -119,9 +131,11 @@ static void take(void) {
     e->born_count = e->dropped_count = 0;
     e->born_pages = 0;
     e->taken = true;
+    e->statistics.take_us = (uint32_t)((statistics_now() - begin) / 1000);
     e->usage = usage_read();
     e->child_faults = faults_of(RUSAGE_CHILDREN);
     e->faults = faults_of(RUSAGE_SELF);
+    e->thread_faults = faults_of(RUSAGE_THREAD);
 }
 
 bool snapshot_take(const struct snapshot_options *options) {
@@ -148,12 +162,13 @@ bool snapshot_take(const struct snapshot_options *options) {
     e->strict = options->strict;
     e->exact = options->exact;
     e->oracle = options->oracle;
+    e->hot_set = options->hot_set;
     e->check_every = options->check_every != 0 ? options->check_every : CHECK_EVERY;
-    e->free_limit = FREE_LIMIT;
+    e->free_limit = FREE_LIMIT / PAGE;
     e->put_back = put_back_choose(options->exact, &width);
     e->taken = false;
     e->retire = NULL;
-    e->force_full = true; /* the first restore looks at everything: a margin that costs nothing */
+    e->force_full = false;
     e->since_check = e->bulky = e->sample_count = 0;
     e->hot_count = e->region_count = 0;
     e->known_count = e->flagged_count = 0;

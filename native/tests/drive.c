@@ -40,6 +40,12 @@ uint32_t u32_at(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+/* TESTS_TIMES in the environment multiplies it, for emulated processors. */
+static struct timeval time_limit(void) {
+    const char *times = getenv("TESTS_TIMES");
+    return (struct timeval){.tv_sec = times != NULL ? 20 * atoi(times) : 20};
+}
+
 static bool read_all(int fd, uint8_t *to, size_t len) {
     while (len > 0) {
         ssize_t got = recv(fd, to, len, 0);
@@ -82,7 +88,7 @@ struct zygote start_warm_zygote(
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
         give_up("socketpair");
     }
-    struct timeval patience = {.tv_sec = 20};
+    struct timeval patience = time_limit();
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     pid_t pid = fork();
     if (pid == 0) {
@@ -115,7 +121,7 @@ struct worker spawn(struct zygote *zygote, uint32_t slot) {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
         give_up("socketpair");
     }
-    struct timeval patience = {.tv_sec = 20};
+    struct timeval patience = time_limit();
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int board = memfd_create("board", MFD_CLOEXEC);

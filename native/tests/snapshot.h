@@ -10,10 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "snapshot/snapshot.h"
 
-enum { PAGE = 4096, CHUNK = 2 << 20 };
+enum { CHUNK = 2 << 20 };
+#if defined(__x86_64__)
+enum { PAGE = 4096, PAGE_LARGEST = PAGE };
+#else
+enum { PAGE_LARGEST = 65536 };
+#define PAGE getpagesize()
+#endif
 
 enum outcome {
     EXACT,   /* everything is as at the snapshot, and the process lives */
@@ -31,7 +38,9 @@ enum flag {
     STEADY = 32,   /* in the default variant only, and nothing may grow */
     CHECKED = 128, /* found at a complete check only */
     LAST = 256,    /* nothing may follow in the same turn: it would fail by itself */
-    UNSEEN = 64,   /* no inspector: no process waits for this one to stop */
+    COUNTED =
+        512, /* found by the number of resident pages: as RAW where the kernel only estimates it */
+    UNSEEN = 64, /* no inspector: no process waits for this one to stop */
 };
 
 struct test_case {
@@ -93,6 +102,8 @@ _Noreturn void give_up(const char *what);
 /* xorshift64* on board->seed: what it gave is not put back. */
 uint64_t random_number(void);
 void pause_for(unsigned milliseconds);
+/* A time limit in seconds; TESTS_TIMES in the environment multiplies it, for emulated processors. */
+unsigned limit_of(unsigned seconds);
 /* The raw system call, so that errno stays. */
 long raw(long number, long a, long b, long c, long d, long e, long f);
 
@@ -105,23 +116,24 @@ struct scenery {
     unsigned char *readonly; /* private, one page, PROT_READ */
     unsigned char *none;     /* private, one page, PROT_NONE */
     unsigned char *shared;   /* one shared page, which no restore touches */
-    unsigned char *chunk;    /* of the arena, CHUNK bytes; pages 0 to 63 were written */
-    unsigned char *huge;     /* of the arena, HUGE bytes; pages 0 to 63 and the last were written */
-    int regular;             /* a file of 4096 bytes at offset 100 */
-    int append;              /* O_APPEND */
+    unsigned char *chunk;    /* of the arena, CHUNK bytes; the first FILLED were written */
+    unsigned char
+        *huge;   /* of the arena, HUGE bytes; the first FILLED and the last page were written */
+    int regular; /* a file of one page at offset 100 */
+    int append;  /* O_APPEND */
     int pipe[2], pair[2], epoll, event, directory;
     int high; /* /dev/null as descriptor 200 */
 };
-enum {
-    LARGE = 600000,
-    ANON_PAGES = 64,
-    FILE_PAGES = 16,
-    HUGE = (3 << 20) + 3 * PAGE,
-    GLOBAL_PAGES = 64
-};
+enum { ANON_PAGES = 64, FILE_PAGES = 16, GLOBAL_PAGES = 64 };
+#define LARGE (146 * PAGE + 1984)
+#define HUGE ((3 << 20) + 3 * PAGE)
+#define FILLED (64 * PAGE < CHUNK ? 64 * PAGE : CHUNK / 2)
+/* Bytes of boot_data and boot_bss, and of boot_thread_local, that are part of the scenery. */
+#define GLOBAL_LEN ((size_t)(GLOBAL_PAGES * PAGE))
+#define THREAD_LOCAL_LEN ((size_t)(2 * PAGE))
 extern struct scenery boot;
-extern unsigned char boot_data[GLOBAL_PAGES * PAGE], boot_bss[GLOBAL_PAGES * PAGE];
-extern __thread unsigned char boot_thread_local[2 * PAGE];
+extern unsigned char boot_data[GLOBAL_PAGES * PAGE_LARGEST], boot_bss[GLOBAL_PAGES * PAGE_LARGEST];
+extern __thread unsigned char boot_thread_local[2 * PAGE_LARGEST];
 void build_scenery(void);
 void on_boot_signal(int number);
 

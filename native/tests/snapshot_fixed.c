@@ -22,7 +22,7 @@ static void map_memory(int protection, int flags) {
     if (memory == MAP_FAILED) {
         give_up("mmap");
     }
-    for (size_t i = 0; i < PAGES / 2 * PAGE; i++) {
+    for (size_t i = 0; i < (size_t)PAGES / 2 * PAGE; i++) {
         memory[i] = (unsigned char)(i * 13 + 1); /* the rest was never touched */
     }
 }
@@ -149,7 +149,7 @@ static void say(const char *what) {
 }
 
 int take_refused(const char *what) {
-    static unsigned char held[64 * PAGE];
+    static unsigned char held[64 * PAGE_LARGEST];
     memset(held, 1, sizeof held);
     if (strcmp(what, "file-size") == 0) {
         limit(RLIMIT_FSIZE, 65536, 65536);

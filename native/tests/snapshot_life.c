@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "snapshot.h"
@@ -137,7 +138,7 @@ static void verify_told(void) {
 /* What a RAW case does in the default variant: at the latest the complete check puts it back. */
 static void behind_the_back(unsigned n) {
     if (n == 0) {
-        raw(13 /* rt_sigaction */, 10, (long)(long[4]){1, 0, 0, 0}, 0, 8, 0, 0);
+        raw(SYS_rt_sigaction, 10, (long)(long[4]){1, 0, 0, 0}, 0, 8, 0, 0);
     }
     board->complete = true;
 }

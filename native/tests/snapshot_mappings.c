@@ -259,7 +259,7 @@ static void discard_and_see_zero(unsigned n) {
 /* One page goes, another comes: the sum stays. */
 static void discard_balanced(unsigned n) {
     raw(SYS_madvise, (long)bss_page(n), PAGE, MADV_DONTNEED, 0, 0, 0);
-    boot_bss[sizeof boot_bss - (1 + n) * PAGE] = 1;
+    boot_bss[GLOBAL_LEN - (1 + n) * PAGE] = 1;
 }
 static void discard_and_read(unsigned n) {
     raw(SYS_madvise, (long)bss_page(n), PAGE, MADV_DONTNEED, 0, 0, 0);
@@ -315,17 +315,20 @@ static const struct test_case cases[] = {
     {.name = "a mapping over .bss", .request = map_over_bss, .outcome = EITHER},
     {.name = "a mapping over .bss by a raw system call",
         .request = map_over_bss_raw,
-        .outcome = EITHER},
+        .outcome = EITHER,
+        .flags = COUNTED},
     {.name = "a mapping over an empty page by a raw system call",
         .request = map_over_empty_page,
         .outcome = EITHER,
         .flags = RAW},
     {.name = "a mapping over all of a boot mapping by a raw system call",
         .request = map_over_whole_anon,
-        .outcome = EITHER},
+        .outcome = EITHER,
+        .flags = COUNTED},
     {.name = "a mapping over .bss, written in the next turn",
         .request = map_over_and_write_later,
-        .outcome = EITHER},
+        .outcome = EITHER,
+        .flags = COUNTED},
     {.name = "a file mapped over a boot mapping",
         .request = map_file_over_anon,
         .outcome = RETIRES},

@@ -26,7 +26,7 @@ static void each_page(
     for (size_t i = 0; i < AREAS; i++) {
         for (size_t at = 0; at < areas[i].len; at += PAGE) {
             size_t left = areas[i].len - at;
-            write_to(areas[i].at + at, left < PAGE ? left : PAGE, number);
+            write_to(areas[i].at + at, left < (size_t)PAGE ? left : (size_t)PAGE, number);
         }
     }
 }
@@ -98,12 +98,12 @@ static void write_one_page(unsigned n) {
 
 /* Another page each time: what is known from the turn before is no help. */
 static void walk(unsigned n) {
-    boot_bss[n * 2 * PAGE % sizeof boot_bss] += 1;
+    boot_bss[n * 2 * PAGE % GLOBAL_LEN] += 1;
     boot.anon[n * PAGE % (ANON_PAGES * PAGE)] += 1;
 }
 
 static void touch_new_pages(unsigned n) {
-    memset(boot_bss + sizeof boot_bss / 2, 0x11 + (int)n, sizeof boot_bss / 2);
+    memset(boot_bss + GLOBAL_LEN / 2, 0x11 + (int)n, GLOBAL_LEN / 2);
     for (size_t page = 1; page < ANON_PAGES; page += 2) {
         memset(boot.anon + page * PAGE, 0x22, PAGE);
     }
@@ -318,9 +318,14 @@ static void change_thread(unsigned n) {
     boot_thread_local[n] = 0;
     fesetround(FE_UPWARD);
     feenableexcept(FE_DIVBYZERO);
+#if defined(__x86_64__)
     unsigned short control = 0x0f7f;
     __asm__ volatile("fldcw %0" : : "m"(control));
     __builtin_ia32_ldmxcsr(0x9f80); /* denormals are zero, flush to zero */
+#else
+    uint64_t control = 3 << 24; /* flush to zero, default NaN */
+    __asm__ volatile("msr fpcr, %0" : : "r"(control));
+#endif
 }
 
 /* --- kept memory and dead ranges --- */
@@ -329,7 +334,7 @@ static uint64_t *kept_counter;
 static void boot_kept(void) {
     kept_counter = snapshot_keep(100 * PAGE);
     check((uintptr_t)kept_counter % 64 == 0, "kept memory is aligned");
-    for (size_t i = 0; i < 100 * PAGE / 8; i++) {
+    for (size_t i = 0; i < (size_t)100 * PAGE / 8; i++) {
         check(kept_counter[i] == 0, "kept memory is zeroed");
     }
 }

@@ -14,9 +14,10 @@
 #include "snapshot.h"
 
 struct scenery boot;
-unsigned char boot_data[GLOBAL_PAGES * PAGE] __attribute__((aligned(PAGE))) = {1, 2, 3};
-unsigned char boot_bss[GLOBAL_PAGES * PAGE] __attribute__((aligned(PAGE)));
-__thread unsigned char boot_thread_local[2 * PAGE];
+unsigned char boot_data[GLOBAL_PAGES * PAGE_LARGEST]
+    __attribute__((aligned(PAGE_LARGEST))) = {1, 2, 3};
+unsigned char boot_bss[GLOBAL_PAGES * PAGE_LARGEST] __attribute__((aligned(PAGE_LARGEST)));
+__thread unsigned char boot_thread_local[2 * PAGE_LARGEST];
 
 void on_boot_signal(int number) {
     (void)number;
@@ -38,9 +39,9 @@ static void *map(size_t len, int protection, int flags, int fd) {
 }
 
 static void build_memory(void) {
-    fill(boot_data + PAGE, sizeof boot_data - PAGE);
-    fill(boot_bss, sizeof boot_bss / 2); /* the rest was never touched */
-    fill(boot_thread_local, sizeof boot_thread_local);
+    fill(boot_data + PAGE, GLOBAL_LEN - PAGE);
+    fill(boot_bss, GLOBAL_LEN / 2); /* the rest was never touched */
+    fill(boot_thread_local, THREAD_LOCAL_LEN);
     for (size_t i = 0; i < sizeof boot.small / sizeof boot.small[0]; i++) {
         boot.small[i] = malloc(16 + 40 * i);
         fill(boot.small[i], 16 + 40 * i);
@@ -49,15 +50,17 @@ static void build_memory(void) {
     fill(boot.large, LARGE);
 
     int private = MAP_PRIVATE | MAP_ANONYMOUS, both = PROT_READ | PROT_WRITE;
-    boot.anon = map(ANON_PAGES * PAGE, both, private, -1);
+    /* With large pages it has the size that the arena serves; the flag keeps it apart. */
+    int apart = ANON_PAGES * PAGE < CHUNK / 2 ? 0 : MAP_NORESERVE;
+    boot.anon = map(ANON_PAGES * PAGE, both, private | apart, -1);
     for (size_t page = 0; page < ANON_PAGES; page += 2) {
         fill(boot.anon + page * PAGE, PAGE);
     }
     int file = memfd_create("file", 0);
-    static unsigned char content[PAGE];
+    static unsigned char content[PAGE_LARGEST];
     for (size_t page = 0; page < FILE_PAGES; page++) {
-        memset(content, 'a' + (int)page, sizeof content);
-        if (write(file, content, sizeof content) != sizeof content) {
+        memset(content, 'a' + (int)page, PAGE);
+        if (write(file, content, PAGE) != PAGE) {
             give_up("write");
         }
     }
@@ -75,9 +78,9 @@ static void build_memory(void) {
     boot.shared = map(PAGE, both, MAP_SHARED | MAP_ANONYMOUS, -1);
 
     boot.chunk = map(CHUNK, both, private, -1);
-    fill(boot.chunk, 64 * PAGE);
+    fill(boot.chunk, FILLED);
     boot.huge = map(HUGE, both, private, -1);
-    fill(boot.huge, 64 * PAGE);
+    fill(boot.huge, FILLED);
     fill(boot.huge + HUGE - PAGE, PAGE);
     board->arena = boot.chunk;
     board->chunks[0] =
@@ -143,9 +146,9 @@ void build_scenery(void) {
 }
 
 void list_areas(struct area areas[AREAS]) {
-    areas[0] = (struct area){".data", boot_data, sizeof boot_data};
-    areas[1] = (struct area){".bss", boot_bss, sizeof boot_bss};
-    areas[2] = (struct area){"thread-local", boot_thread_local, sizeof boot_thread_local};
+    areas[0] = (struct area){".data", boot_data, GLOBAL_LEN};
+    areas[1] = (struct area){".bss", boot_bss, GLOBAL_LEN};
+    areas[2] = (struct area){"thread-local", boot_thread_local, THREAD_LOCAL_LEN};
     areas[3] = (struct area){"malloc", boot.large, LARGE};
     areas[4] = (struct area){"anonymous", boot.anon, ANON_PAGES * PAGE};
     areas[5] = (struct area){"file", boot.file, FILE_PAGES * PAGE};

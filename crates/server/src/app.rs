@@ -1,10 +1,13 @@
 pub(crate) mod applications;
+pub(crate) mod boot;
 pub(crate) mod composer;
 pub(crate) mod detect;
 pub(crate) mod fallback;
-pub(crate) mod fallback_cost;
 pub(crate) mod function;
+pub(crate) mod measure;
 pub(crate) mod php;
 pub(crate) mod plan;
+pub(crate) mod release;
 pub(crate) mod runners;
+pub(crate) mod target;
 pub(crate) mod user;

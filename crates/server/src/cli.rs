@@ -4,19 +4,27 @@
 //! - Every flag that sets something comes from the table of settings; none has a meaning of its own.
 //! - Only what this build can do is offered.
 
+mod help;
+mod misuse;
+mod offered;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::builder::{StyledStr, ValueParser};
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::ArgMatches;
+use clap::builder::StyledStr;
 
-use crate::commands::top::Sort;
+pub(crate) use self::help::command;
+use self::misuse::misused;
+use self::offered::{of_application, of_channels, of_control, of_egress, of_lambda};
+use crate::app::target::{LambdaTarget, Target};
+use crate::commands::invoke::Invoke;
+use crate::commands::top::Top;
 use crate::config::{KEYS, Key, Raw};
 use crate::failure::Failure;
 
-/// What was asked for.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) enum Invocation {
     /// `hearth serve [PATH]`.
@@ -27,21 +35,21 @@ pub(crate) enum Invocation {
     Upgrade(Target),
     /// `hearth status [PATH]`.
     Status {
-        /// Whose server.
+        /// The application whose server is asked.
         target: Target,
         /// `--json`.
         json: bool,
     },
     /// `hearth stop [PATH]`.
     Stop {
-        /// Whose server.
+        /// The application whose server is asked.
         target: Target,
         /// `--now`.
         now: bool,
     },
     /// `hearth check [PATH]`.
     Check {
-        /// What to look at.
+        /// The application to check.
         target: Target,
         /// `--lambda`.
         lambda: bool,
@@ -52,7 +60,7 @@ pub(crate) enum Invocation {
     },
     /// `hearth lambda [PATH|HANDLER]`.
     Lambda {
-        /// What to serve; without a path the environment says it.
+        /// The application to serve; without a path the environment names it.
         target: LambdaTarget,
         /// `--emulate`: the address where the Runtime API is played.
         emulate: Option<SocketAddr>,
@@ -86,54 +94,6 @@ pub(crate) enum Invocation {
     Bench(String),
     /// `--help` and `--version`: this text, on stdout.
     Print(StyledStr),
-}
-
-/// An application and the flags about it.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    /// As given.
-    pub path: PathBuf,
-    /// `--config`.
-    pub config: Option<PathBuf>,
-    /// Values by setting.
-    pub flags: Vec<(&'static str, Raw)>,
-}
-
-/// `hearth top`.
-#[derive(Debug)]
-pub(crate) struct Top {
-    /// Where the admin address is.
-    pub address: Option<String>,
-    /// `--config`.
-    pub config: Option<PathBuf>,
-    /// `--once`.
-    pub once: bool,
-    /// `--sort`.
-    pub sort: Sort,
-}
-
-/// `hearth lambda invoke`.
-#[derive(Debug)]
-pub(crate) struct Invoke {
-    /// A file, `-`, or a sample's name.
-    pub event: Option<String>,
-    /// `--to`.
-    pub to: String,
-    /// `--sample`.
-    pub sample: Option<String>,
-    /// `--samples`.
-    pub lists_samples: bool,
-}
-
-/// What `hearth lambda` serves, and the flags about it.
-#[derive(Debug)]
-pub(crate) struct LambdaTarget {
-    /// As given.
-    pub path: Option<PathBuf>,
-    /// `--config`.
-    pub config: Option<PathBuf>,
-    /// Values by setting.
-    pub flags: Vec<(&'static str, Raw)>,
 }
 
 /// Reads the command line; its first item is the program's name.
@@ -213,33 +173,7 @@ fn target(matches: &mut ArgMatches, offered: fn(&Key) -> bool) -> Target {
     }
 }
 
-/// The settings that are flags where an application is served. Those of the broker are flags where it is alone.
-fn of_application(key: &Key) -> bool {
-    !matches!(key.section_and_key().0, "egress" | "lambda" | "emulator")
-}
-
-/// The settings by which a command finds a running server.
-fn of_control(key: &Key) -> bool {
-    key.name == "server.run_dir"
-}
-
-/// The settings that are flags where events are served.
-fn of_lambda(key: &Key) -> bool {
-    matches!(key.section_and_key().0, "lambda" | "emulator" | "php" | "log" | "admin")
-}
-
-/// The settings that are flags where the broker is alone.
-fn of_egress(key: &Key) -> bool {
-    matches!(key.section_and_key().0, "egress" | "log" | "admin")
-}
-
-/// The settings that are flags where channels are alone: theirs, and what is said of every port.
-fn of_channels(key: &Key) -> bool {
-    matches!(key.section_and_key().0, "realtime" | "log" | "admin")
-        || ["http.listen", "http.tls_cert", "http.tls_key"].contains(&key.name)
-}
-
-/// What the flags of a command say.
+/// Takes the values of a command's flags.
 fn flags(matches: &mut ArgMatches, offered: fn(&Key) -> bool) -> Vec<(&'static str, Raw)> {
     let mut flags = Vec::new();
     for key in KEYS.iter().filter(|key| key.flag.is_some() && offered(key)) {
@@ -252,499 +186,4 @@ fn flags(matches: &mut ArgMatches, offered: fn(&Key) -> bool) -> Vec<(&'static s
         }
     }
     flags
-}
-
-/// The whole command line, for parsing and for the reference page.
-pub(crate) fn command() -> Command {
-    Command::new("hearth")
-        .bin_name("hearth")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("One server that keeps PHP warm")
-        .long_about(
-            "One server that keeps PHP warm: HTTP, TLS and static files in front, PHP in separate worker processes behind. \
-             Run it in an application's folder: it finds Laravel, Symfony, a worker script or an index.php.",
-        )
-        .after_help("Try `hearth serve` in your application's folder, or `hearth help serve` for every flag.")
-        .after_long_help(
-            "Examples:\n  \
-             hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
-             hearth check                 what `hearth serve` would run, and what is wrong with it\n  \
-             hearth status                what the server of this folder's application does\n  \
-             hearth reload                the application booted anew, without losing a request\n  \
-             hearth php artisan migrate   the same PHP on the command line\n  \
-             hearth channels              only the channels of realtime, for clients of Pusher and Laravel Echo\n  \
-             hearth egress                warm outgoing connections for every PHP on this machine\n\n\
-             `hearth help serve` explains every flag. Exit status: 0 done, 1 failed, 2 misused.",
-        )
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(serve())
-        .subcommand(status())
-        .subcommand(reload())
-        .subcommand(upgrade())
-        .subcommand(stop())
-        .subcommand(check())
-        .subcommand(top())
-        .subcommand(lambda())
-        .subcommand(channels())
-        .subcommand(egress())
-        .subcommand(tls())
-        .subcommand(php())
-        .subcommand(bench())
-}
-
-fn serve() -> Command {
-    with_target(Command::new("serve"), of_application).about("Serve the application in a folder").after_long_help(
-        "Examples:\n  \
-             hearth serve\n  \
-             hearth serve /srv/shop --listen 127.0.0.1:8080 --workers 4\n  \
-             hearth serve --model worker --max-requests 1000 --admin 127.0.0.1:9180\n  \
-             hearth serve public/worker.php --php 8.2\n  \
-             hearth serve --watch                 in development: every change is served at once\n  \
-             hearth serve --listen :443 --tls-cert fullchain.pem --tls-key key.pem\n  \
-             hearth serve --listen https://:443 --listen http://:80 --acme shop.example.com --acme-accept-terms\n  \
-             hearth serve --tls-local             in development: https://localhost:8080\n  \
-             hearth serve --ini memory_limit=256M --ini opcache.validate_timestamps=0\n\n\
-             Every setting, flags or not, is also a key of hearth.toml: docs/reference/config.md.\n\
-             Signals: TERM and INT finish what runs and end, a second one ends at once; HUP is `hearth reload`,\n\
-             USR1 opens the access log's file anew.",
-    )
-}
-
-fn reload() -> Command {
-    with_target(Command::new("reload"), of_control)
-        .about("Have a running server boot the application anew, and switch to it")
-        .long_about(
-            "Boots a new generation of workers beside those that run: settings, application and links are read anew, with an OPcache of its own. \
-             When it answers, it takes all new requests, and the old one finishes what it has. When it fails, the old one stays, and this command \
-             says why.",
-        )
-        .after_long_help(
-            "Examples:\n  \
-             hearth reload                          what this folder's application runs in\n  \
-             hearth reload /srv/shop/current\n  \
-             hearth reload --run-dir /run/hearth\n\n\
-             The signal HUP does the same. PATH is what `hearth serve` was given. Exit status: 0 the new generation serves, 1 the old one goes on, \
-             2 misused.",
-        )
-}
-
-fn status() -> Command {
-    with_target(Command::new("status"), of_control)
-        .about("Say what a running server does")
-        .long_about(
-            "Asks a running server over its control socket: what is wrong, what it serves and where, rates and times, and every worker with \
-             the request that it has.",
-        )
-        .arg(
-            Arg::new("json")
-                .long("json")
-                .action(ArgAction::SetTrue)
-                .help("Print the server's /status, one JSON object, instead of text"),
-        )
-        .after_long_help(
-            "Examples:\n  \
-             hearth status                          of this folder's application\n  \
-             hearth status /srv/shop/current --json\n  \
-             hearth status --run-dir /run/hearth\n\n\
-             PATH is what `hearth serve` was given. Exit status: 0 it takes requests, 1 it does not yet, or not any more, or none runs, 2 misused.",
-        )
-}
-
-fn upgrade() -> Command {
-    with_target(Command::new("upgrade"), of_control)
-        .about("Have the installed program take a running server's place")
-        .long_about(
-            "Has a running server start its program anew, as it was started itself: another version, when one was installed meanwhile, with all \
-             settings read anew. It gets the sockets that listen, boots the application, and takes over when it is ready; the old process finishes \
-             what it has and ends. No connection is refused. When the new one fails the old one goes on, and this command says why.",
-        )
-        .after_long_help(
-            "Examples:\n  \
-             hearth upgrade                         of the server of this folder's application\n  \
-             hearth upgrade --run-dir /run/hearth\n\n\
-             The signal USR2 does the same. The new process has another process id: systemd is told (MAINPID), other supervisors have to follow.\n\
-             Exit status: 0 the new process serves, 1 the old one goes on, 2 misused.",
-        )
-}
-
-fn stop() -> Command {
-    with_target(Command::new("stop"), of_control)
-        .about("Have a running server finish what it has, and end")
-        .long_about(
-            "Has a running server take nothing new, answer what it has taken, close its connections and end; waits for that, and says on stderr \
-             what it waits for. The server cuts what takes longer than `server.shutdown_patience`.",
-        )
-        .arg(
-            Arg::new("now")
-                .long("now")
-                .action(ArgAction::SetTrue)
-                .help("End it at once: what runs is cut"),
-        )
-        .after_long_help(
-            "Examples:\n  \
-             hearth stop\n  \
-             hearth stop /srv/shop/current --now\n  \
-             hearth stop --run-dir /run/hearth\n\n\
-             The signal TERM does the same, a second one ends at once. PATH is what `hearth serve` was given.\n\
-             Exit status: 0 its process has ended, 1 it has not, or none runs, 2 misused.",
-        )
-}
-
-fn check() -> Command {
-    with_target(Command::new("check"), of_application)
-        .about("Say what would run, and everything that is wrong with it")
-        .arg(
-            Arg::new("lambda")
-                .long("lambda")
-                .action(ArgAction::SetTrue)
-                .help("Also look at what a cold start on AWS Lambda would spend time on"),
-        )
-        .arg(
-            Arg::new("boot")
-                .long("boot")
-                .action(ArgAction::SetTrue)
-                .help("Also boot the application, and measure how many workers fit into memory"),
-        )
-        .arg(
-            Arg::new("json")
-                .long("json")
-                .action(ArgAction::SetTrue)
-                .help("Print one JSON object instead of text"),
-        )
-        .after_long_help(
-            "Examples:\n  \
-             hearth check\n  \
-             hearth check /srv/shop --model worker --json\n\n\
-             Exit status: 0 nothing is wrong, 1 something is, 2 misused.",
-        )
-}
-
-fn top() -> Command {
-    Command::new("top")
-        .about("Show what a running server does, in the terminal")
-        .long_about(
-            "Asks the admin address of a running server once a second: what is wrong, rates and times, and every worker with the request that \
-             it has. Without a terminal it prints one screen and ends.",
-        )
-        .arg(
-            Arg::new("address")
-                .value_name("ADDR")
-                .help("The server's admin address [default: `admin.listen` of the settings, else 127.0.0.1:9180]"),
-        )
-        .arg(
-            Arg::new("once")
-                .long("once")
-                .action(ArgAction::SetTrue)
-                .help("Print one screen and end"),
-        )
-        .arg(
-            Arg::new("sort")
-                .long("sort")
-                .value_name("BY")
-                .value_parser(clap::builder::EnumValueParser::<Sort>::new())
-                .default_value("time")
-                .help("Sort workers by this"),
-        )
-        .arg(config_file("hearth.toml in the current folder"))
-        .after_long_help(
-            "Keys: t, r, m, p sort by time, requests, memory, process id; q or Ctrl-C ends.\n\n\
-             Examples:\n  \
-             hearth top\n  \
-             hearth top 127.0.0.1:9180 --sort memory\n  \
-             HEARTH_ADMIN_TOKEN=… hearth top --once 10.0.0.7:9180\n\n\
-             Exit status: 0 done, 1 no server answers, 2 misused.",
-        )
-}
-
-fn egress() -> Command {
-    Command::new("egress")
-        .about("Keep outgoing connections warm for every PHP on this machine")
-        .long_about(
-            "Runs the egress broker alone: it makes outgoing HTTP calls for other processes (php-fpm, cron, the command line), over \
-             connections that are already open. `hearth serve` has one inside and needs no other.",
-        )
-        .arg(config_file("hearth.toml in the current folder"))
-        .args(settings(of_egress))
-        .after_long_help(
-            "Examples:\n  \
-             hearth egress --socket /run/hearth/egress.sock --group www-data --allow-user www-data\n  \
-             hearth egress --socket /tmp/egress/egress.sock --admin 127.0.0.1:9181\n\n\
-             Try it:\n  \
-             curl --unix-socket /tmp/egress/egress.sock -H 'Hearth-Origin: https://www.php.net' http://hearth/\n\n\
-             PHP finds it by the environment variable HEARTH_EGRESS, the path of the socket. An answer with Hearth-Declined means that \
-             nothing has gone out, and why: whoever asked makes the call directly then, as without a broker.\n\n\
-             Every setting is also a key of hearth.toml, section `egress`: docs/reference/config.md.\n\
-             Signals: TERM and INT finish the calls that run and end; a second one ends at once.",
-        )
-}
-
-fn tls() -> Command {
-    Command::new("tls")
-        .about("Have browsers believe `hearth serve --tls-local`")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("trust")
-                .about("Say how to trust this machine's own authority")
-                .long_about(
-                    "Makes the authority of `hearth serve --tls-local` if it is not there, and prints the commands by which systems and browsers \
-                     come to believe it. Nothing is changed by itself.",
-                )
-                .arg(config_file("hearth.toml in the current folder")),
-        )
-        .after_long_help(
-            "Examples:\n  \
-             hearth serve --tls-local --listen 127.0.0.1:8443\n  \
-             hearth tls trust",
-        )
-}
-
-fn channels() -> Command {
-    Command::new("channels")
-        .about("Have channels for browsers, in the Pusher protocol, and nothing else")
-        .long_about(
-            "Runs realtime alone: clients of Pusher and Laravel Echo connect here, and any server library of Pusher publishes here. \
-             `hearth serve` has it on the application's own port and needs no other.",
-        )
-        .arg(config_file("hearth.toml in the current folder"))
-        .args(settings(of_channels))
-        .after_long_help(
-            "Examples:\n  \
-             hearth channels                      in a Laravel application's folder: REVERB_* or PUSHER_* of its .env\n  \
-             hearth channels --listen :6001 --app ID:KEY:SECRET\n  \
-             hearth channels --listen :443 --tls-cert fullchain.pem --tls-key key.pem --app ID:KEY:SECRET\n\n\
-             Every setting is also a key of hearth.toml, section `realtime`: docs/reference/config.md.\n\
-             Signals: TERM and INT close all sockets bit by bit and end; a second one ends at once.",
-        )
-}
-
-fn php() -> Command {
-    Command::new("php")
-        .about("Run the same PHP on the command line")
-        .long_about(
-            "Runs the PHP command line program of the version that `hearth serve` would use (`php.version`), with all \
-             arguments as they are. `php.cli` names another program.",
-        )
-        .disable_help_flag(true)
-        .arg(
-            Arg::new("arguments")
-                .value_name("ARGS")
-                .help("Arguments for PHP, passed on untouched")
-                .num_args(0..)
-                .trailing_var_arg(true)
-                .allow_hyphen_values(true)
-                .value_parser(ValueParser::os_string()),
-        )
-        .after_help("Examples:\n  hearth php artisan migrate\n  hearth php -v")
-}
-
-fn bench() -> Command {
-    Command::new("bench")
-        .about("Say how a published table is reproduced")
-        .arg(Arg::new("name").value_name("NAME").required(true).help("The table, e.g. `models`"))
-}
-
-fn lambda() -> Command {
-    Command::new("lambda")
-        .about("Serve the events of an AWS Lambda function: its custom runtime's bootstrap")
-        .long_about(
-            "Boots the application in Lambda's init phase, asks the Runtime API for events, and answers each as `hearth serve` answers a \
-             request: HTTP events of API Gateway, Function URLs and load balancers; other events for a function handler.",
-        )
-        .arg(
-            Arg::new("path")
-                .value_name("PATH|HANDLER")
-                .value_parser(value_parser!(PathBuf))
-                .help("The application's folder, or one script [default: what the function is configured to run]")
-                .long_help(
-                    "The application's folder, or one script: a front controller, a worker script, or a function handler. \
-                     A relative path starts at the current folder, else at LAMBDA_TASK_ROOT.\n\
-                     [default: _HANDLER in LAMBDA_TASK_ROOT, else LAMBDA_TASK_ROOT, else this folder]",
-                ),
-        )
-        .arg(
-            Arg::new("emulate")
-                .long("emulate")
-                .value_name("ADDR")
-                .value_parser(value_parser!(SocketAddr))
-                .help("Play the Runtime API on this address, and take events and HTTP requests there"),
-        )
-        .arg(config_file("hearth.toml in the application's folder"))
-        .args(settings(of_lambda))
-        .args_conflicts_with_subcommands(true)
-        .subcommand(invoke())
-        .after_long_help(
-            "Examples:\n  \
-             hearth lambda                                as `bootstrap` of a function: everything comes from the environment\n  \
-             hearth lambda public/index.php --model request\n  \
-             hearth lambda handler.php --emulate 127.0.0.1:9000\n  \
-             hearth lambda --emulate 127.0.0.1:9000 --as apigw-v2\n  \
-             hearth lambda invoke event.json              an event for the one above\n\n\
-             Reads AWS_LAMBDA_RUNTIME_API, _HANDLER, LAMBDA_TASK_ROOT, AWS_LAMBDA_MAX_CONCURRENCY, AWS_LAMBDA_INITIALIZATION_TYPE,\n\
-             AWS_LAMBDA_LOG_FORMAT and AWS_LAMBDA_LOG_LEVEL. Every setting is also a key of hearth.toml: docs/reference/config.md.",
-        )
-}
-
-fn invoke() -> Command {
-    Command::new("invoke")
-        .about("Send an event to a function that is emulated, and print its result")
-        .long_about(
-            "Sends an event to `hearth lambda --emulate`, or to AWS's own Runtime Interface Emulator, and prints the result on stdout, the end of \
-             the function's log on stderr.",
-        )
-        .arg(
-            Arg::new("event")
-                .value_name("EVENT")
-                .help("A file with the event, `-` for stdin, or the name of a sample [default: stdin]"),
-        )
-        .arg(
-            Arg::new("to")
-                .long("to")
-                .value_name("ADDR")
-                .default_value("127.0.0.1:9000")
-                .help("Where the function is emulated"),
-        )
-        .arg(
-            Arg::new("sample")
-                .long("sample")
-                .value_name("NAME")
-                .conflicts_with("event")
-                .help("Print a sample event instead, to be changed and sent"),
-        )
-        .arg(
-            Arg::new("samples")
-                .long("samples")
-                .action(ArgAction::SetTrue)
-                .conflicts_with_all(["event", "sample"])
-                .help("List the sample events instead"),
-        )
-        .after_long_help(
-            "Examples:\n  \
-             hearth lambda invoke event.json\n  \
-             hearth lambda invoke sqs                    the sample of that name\n  \
-             hearth lambda invoke --sample sqs > event.json\n  \
-             echo '{}' | hearth lambda invoke --to 127.0.0.1:8080\n\n\
-             Exit status: 0 the function returned, 1 it failed or nobody listens there, 2 misused.",
-        )
-}
-
-fn with_target(command: Command, offered: fn(&Key) -> bool) -> Command {
-    command
-        .arg(
-            Arg::new("path")
-                .value_name("PATH")
-                .value_parser(value_parser!(PathBuf))
-                .help("The application's folder, or one script [default: this folder]")
-                .long_help(
-                    "The application's folder, or one script: a front controller or a worker script.\n[default: this folder]",
-                ),
-        )
-        .arg(config_file("hearth.toml in the application's folder"))
-        .args(settings(offered))
-}
-
-fn config_file(default: &str) -> Arg {
-    Arg::new("config")
-        .long("config")
-        .value_name("FILE")
-        .value_parser(value_parser!(PathBuf))
-        .help(format!("Settings file [default: {default}]"))
-        .long_help(format!(
-            "Settings file.\n[environment: HEARTH_CONFIG] [default: {default}, if there is one]"
-        ))
-}
-
-/// The flags of settings.
-fn settings(offered: fn(&Key) -> bool) -> impl Iterator<Item = Arg> {
-    let keys = KEYS.iter().filter(move |key| offered(key));
-    keys.filter_map(|key| key.flag.map(|flag| setting(key, flag)))
-}
-
-/// A flag, made from its row of the table.
-fn setting(key: &'static Key, flag: &'static str) -> Arg {
-    let doc = key.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join("\n");
-    let first = doc.lines().next().unwrap_or_default();
-    let default =
-        if key.default.is_empty() { String::new() } else { format!(" [default: {}]", key.default) };
-    let long = format!(
-        "{doc}\nTakes {}.\n[key: {}] [environment: {}]{default}",
-        (key.expected)(),
-        key.name,
-        key.environment(),
-    );
-    let arg = match key.alone {
-        // A path may follow it.
-        Some(value) => {
-            Arg::new(key.name).num_args(0..=1).require_equals(true).default_missing_value(value)
-        }
-        None => Arg::new(key.name),
-    };
-    arg.long(flag)
-        .value_name(key.placeholder)
-        .action(if key.repeats { ArgAction::Append } else { ArgAction::Set })
-        .help(format!("{first}{default}"))
-        .long_help(long)
-        .allow_hyphen_values(false)
-}
-
-/// What other servers call a command or a flag, and what does that here.
-const ELSEWHERE: &[(&str, &str)] = &[
-    ("start", "serve"),
-    ("run", "serve"),
-    ("up", "serve"),
-    ("--port", "--listen :8080"),
-    ("-p", "--listen :8080"),
-    ("--host", "--listen 0.0.0.0:8080"),
-    ("--acme-email", "--acme-contact"),
-];
-
-/// Clap's complaint in our words: what is wrong first, what to do last.
-fn misused(error: &clap::Error) -> Failure {
-    let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
-        _ => None,
-    };
-    let argument = context(ContextKind::InvalidArg).unwrap_or_default();
-    let flag_name = |text: &str| text.split([' ', '=']).next().unwrap_or_default().to_owned();
-    let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-    let elsewhere = ELSEWHERE.iter().find(|(name, _)| *name == argument || *name == command);
-    let suggested = elsewhere
-        .map(|(_, ours)| (*ours).to_owned())
-        .or_else(|| context(ContextKind::SuggestedArg))
-        .or_else(|| context(ContextKind::SuggestedSubcommand))
-        .map(|name| format!("did you mean `{name}`?"));
-    let (message, hint) = match error.kind() {
-        ErrorKind::UnknownArgument if argument.starts_with('-') => (
-            format!("unknown flag `{argument}`"),
-            suggested.unwrap_or_else(|| "`hearth serve --help` names every flag".into()),
-        ),
-        ErrorKind::UnknownArgument => (
-            format!("unexpected argument `{argument}`"),
-            "`hearth --help` shows how each command is called".into(),
-        ),
-        ErrorKind::InvalidSubcommand => (
-            format!("unknown command `{command}`"),
-            suggested.unwrap_or_else(|| "`hearth --help` names the commands".into()),
-        ),
-        ErrorKind::ArgumentConflict => (
-            format!("`{}` may be given only once", flag_name(&argument)),
-            "leave all but one out".into(),
-        ),
-        // A shell's `"$APP"` that is not set.
-        ErrorKind::InvalidValue if !argument.starts_with('-') => (
-            format!("{} is empty", argument.trim_matches(['[', ']', '<', '>'])),
-            "name the application's folder, or leave it out".into(),
-        ),
-        ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::WrongNumberOfValues => {
-            (format!("`{}` needs a value", flag_name(&argument)), format!("write `{argument}`"))
-        }
-        ErrorKind::MissingRequiredArgument => (
-            format!("{argument} is missing"),
-            "`hearth --help` shows how each command is called".into(),
-        ),
-        _ => return Failure::help(error.render().to_string()),
-    };
-    Failure::misused(message, hint)
 }

@@ -1,5 +1,15 @@
+pub(crate) mod channels;
 pub(crate) mod check;
+pub(crate) mod egress;
 pub(crate) mod emulate;
 pub(crate) mod invoke;
 pub(crate) mod lambda;
+pub(crate) mod php;
+pub(crate) mod reload;
+pub(crate) mod remote;
+pub(crate) mod serve;
+pub(crate) mod status;
+pub(crate) mod stop;
+pub(crate) mod tls;
 pub(crate) mod top;
+pub(crate) mod upgrade;

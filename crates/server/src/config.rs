@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Nothing outside this module reads the environment.
-//! - A name that no setting has is an error that says which one is nearest; nothing is ignored silently.
-//! - A wrong value is reported with the setting, the place it came from and what would have been right.
+//! - An unknown name is an error with the nearest known one; nothing is ignored silently.
+//! - A wrong value is reported with the setting, the place it came from and the accepted values.
 
 mod acme;
 mod applications;
@@ -12,6 +12,7 @@ mod connectors;
 mod dotenv;
 mod environment;
 mod file;
+mod hints;
 mod keys;
 mod listeners;
 mod log_filter;
@@ -20,17 +21,21 @@ mod reference;
 mod reload;
 mod traces;
 mod value;
+mod workers;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
 
 pub(crate) use applications::{MAIN, NamedApplication};
 pub(crate) use apps::{AdapterUrl, Apps, LookupTarget, NamedApp, WebhookTarget};
 pub(crate) use connectors::NamedConnector;
 pub(crate) use dotenv::{DotEnv, of_php};
-pub(crate) use environment::Environment;
+pub(crate) use environment::{Environment, TAKE_OVER};
 pub(crate) use file::File;
 use file::Table;
+pub(crate) use hints::hint_of_application;
 pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
@@ -38,8 +43,9 @@ pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};
 pub(crate) use value::{
     Address, Auto, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value,
 };
+pub(crate) use workers::{most_workers, workers};
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// `--listen`.
@@ -50,7 +56,7 @@ pub(crate) enum Origin {
     File {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
     },
     /// The table of settings.
@@ -68,15 +74,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why the settings cannot be used. The program says so and exits with 2.
+/// The reasons why the settings cannot be used. The program prints it and exits with 2.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// No setting has this name.
     #[error("unknown setting `{name}` ({origin})")]
     UnknownKey {
-        /// As it was written.
+        /// The name as it was written.
         name: String,
-        /// Where.
+        /// The origin of the name.
         origin: Origin,
         /// The nearest name that exists.
         nearest: Option<String>,
@@ -86,11 +92,11 @@ pub(crate) enum ConfigError {
     WrongValue {
         /// The setting.
         key: &'static str,
-        /// Where.
+        /// The origin of the value.
         origin: Origin,
-        /// What was found there.
+        /// The value that was found.
         found: String,
-        /// What would be right.
+        /// The values that would be right.
         expected: String,
         /// The nearest text that would be right, where there are only a few.
         nearest: Option<&'static str>,
@@ -98,9 +104,9 @@ pub(crate) enum ConfigError {
     /// Two settings contradict each other, or one lacks another.
     #[error("{problem}")]
     Together {
-        /// What does not fit.
+        /// The conflict between settings.
         problem: String,
-        /// What to do.
+        /// What the user can do.
         hint: String,
     },
     /// The file cannot be read.
@@ -108,7 +114,7 @@ pub(crate) enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -117,15 +123,21 @@ pub(crate) enum ConfigError {
     NotToml {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// What the parser says.
+        /// The message of the parser.
         message: String,
     },
 }
 
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::misused_by(&error, error.hint())
+    }
+}
+
 impl ConfigError {
-    /// What to do about it.
+    /// Returns what the user can do.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
@@ -153,12 +165,12 @@ impl ConfigError {
     }
 }
 
-/// All places that settings come from, before they have types.
+/// The configuration sources, before values have types.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// What the platform has set for every program on it: stronger than defaults, weaker than all else. With the variable's name.
+    /// Values that the platform sets for every program on it, with the variable's name: stronger than defaults, weaker than all else.
     pub platform: Vec<(&'static str, &'static str, Raw)>,
-    /// What OpenTelemetry's own variables say: stronger than files, weaker than our variables. With the variable's name.
+    /// Values of OpenTelemetry's own variables, with the variable's name: stronger than files, weaker than our variables.
     pub shared: Vec<(&'static str, &'static str, Raw)>,
     /// Values of flags by the key's name.
     pub flags: Vec<(&'static str, Raw)>,
@@ -166,29 +178,29 @@ pub(crate) struct Sources {
     pub environment: Vec<(String, String)>,
     /// `hearth.toml`, when there is one.
     pub file: Option<File>,
-    /// What relative paths of flags and variables are relative to.
+    /// The base directory for relative paths of flags and variables.
     pub current_dir: PathBuf,
-    /// What the defaults' relative paths would be relative to, and `hearth.toml`'s are: the application's folder.
+    /// The base directory for relative paths of defaults and of `hearth.toml`: the application's folder.
     pub folder: PathBuf,
-    /// One of several applications: what its table says is stronger than everything that is said of all.
+    /// The table of one of several applications: it is stronger than every source for all of them.
     pub application: Option<Table>,
-    /// Its folder, where that is another one.
+    /// The application's folder, if it has one of its own.
     pub own_folder: Option<PathBuf>,
 }
 
 impl Sources {
-    /// Names that no setting has.
+    /// Returns the names that no setting has.
     fn unknown_names(&self) -> Vec<ConfigError> {
         let of_file = self.file.iter().flat_map(File::unknown_names);
         of_file.chain(environment::unknown_names(&self.environment)).collect()
     }
 
-    /// Errs on the first of them.
+    /// Fails on the first unknown name.
     fn check_names(&self) -> Result<(), ConfigError> {
         self.unknown_names().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Has none of them say anything of those settings.
+    /// Removes the given keys from every configuration source.
     fn forget(&mut self, which: impl Fn(&str) -> bool) {
         self.platform.retain(|(name, ..)| !which(name));
         self.flags.retain(|(name, _)| !which(name));
@@ -200,7 +212,7 @@ impl Sources {
         }
     }
 
-    /// What each source that names a setting says of it, the weakest first.
+    /// Returns the values of each source that names a setting, the weakest first.
     fn written(&self, key: &Key) -> Vec<Raw> {
         let of = |(_, raw): &(&str, Raw)| raw.clone();
         let platform = self.platform.iter().filter(|(name, ..)| *name == key.name);
@@ -216,7 +228,7 @@ impl Sources {
         platform.chain(file).chain(shared).chain(environment).chain(flags.map(of)).collect()
     }
 
-    /// What relative paths start at that are said of all applications: at `usual`, or in the folder of each.
+    /// Returns the base directory for relative paths: the application's own folder for per-application keys, else `usual`.
     fn base<'s>(&'s self, key: &Key, usual: &'s Path) -> &'s Path {
         let own = self.own_folder.as_deref();
         own.filter(|_| applications::IN_FOLDER.contains(&key.name)).unwrap_or(usual)
@@ -304,7 +316,7 @@ pub(crate) fn load(
     load_on(Vec::new(), folder, file, flags, environment)
 }
 
-/// The same on a platform that has set some of them: see [`Sources::platform`].
+/// Loads the settings on a platform that sets some of them: see [`Sources::platform`].
 pub(crate) fn load_on(
     platform: Vec<(&'static str, &'static str, Raw)>,
     folder: &Path,
@@ -320,7 +332,7 @@ pub(crate) fn load_on(
     Ok(settings)
 }
 
-/// Every name that no setting has and every value that none can have; [`load`] ends at the first. None: what it says is of several together.
+/// Returns every unknown name and every wrong value; [`load`] stops at the first. `None` stands for a conflict between several settings.
 pub(crate) fn problems(
     folder: &Path,
     file: Option<&Path>,
@@ -333,7 +345,7 @@ pub(crate) fn problems(
     let mut all = sources.unknown_names();
     all.extend(Settings::wrong(&sources));
     all.extend(applications::wrong(&sources));
-    // What is said of all applications is wrong once.
+    // An error in a value for all applications is reported once.
     let mut told: Vec<String> = Vec::new();
     all.retain(|error| {
         let text = error.to_string();
@@ -369,7 +381,7 @@ fn sources(
 }
 
 impl Settings {
-    /// What one value cannot know of another.
+    /// Checks values that depend on each other.
     fn check_together(&self) -> Result<(), ConfigError> {
         let together = |problem: &str, hint: &str| {
             Err(ConfigError::Together { problem: problem.into(), hint: hint.into() })
@@ -434,8 +446,8 @@ impl Settings {
     }
 }
 
-/// What others call a setting.
-const ELSEWHERE: &[(&str, &str)] = &[("acme.email", "acme.contact")];
+/// Names of settings in other programs, and ours.
+const OTHER_NAMES: &[(&str, &str)] = &[("acme.email", "acme.contact")];
 
 /// The candidate that is most like `name`, if any is much like it.
 pub(crate) fn nearest<'a>(

@@ -17,14 +17,12 @@ mod system;
 use std::io::Write;
 use std::process::ExitCode;
 
-use app::php;
 use cli::Invocation;
-use commands::{check, invoke, lambda, top};
+use commands::{
+    channels, check, egress, invoke, lambda, php, reload, serve, status, stop, tls, top, upgrade,
+};
 use config::Environment;
 use failure::Failure;
-use ops::control;
-use runtime::server;
-use subsystems::{egress, realtime, tls};
 use system::sys;
 
 fn main() -> ExitCode {
@@ -49,25 +47,25 @@ fn run() -> Result<ExitCode, Failure> {
     })?;
     match invocation {
         Invocation::Serve(target) => {
-            server::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
+            serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Reload(target) => {
-            let text = control::reload(&target, &environment)?;
+            let text = reload::reload(&target, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
         Invocation::Upgrade(target) => {
-            let text = control::upgrade(&target, &environment)?;
+            let text = upgrade::upgrade(&target, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
         Invocation::Status { target, json } => {
-            let (text, ready) = control::status(&target, json, &environment)?;
+            let (text, ready) = status::status(&target, json, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Invocation::Stop { target, now } => {
-            let text = control::stop(&target, now, &environment)?;
+            let text = stop::stop(&target, now, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
@@ -81,7 +79,7 @@ fn run() -> Result<ExitCode, Failure> {
             egress::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Channels { config, flags } => {
-            realtime::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
+            channels::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Lambda { target, emulate } => {
             lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
@@ -117,7 +115,7 @@ fn run() -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whoever closed our output has seen enough of it.
+/// Prints a text. A closed output is no error: its reader has ended.
 fn print_to(output: &mut dyn Write, text: &str) {
     drop(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
 }

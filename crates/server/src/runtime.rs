@@ -1,8 +1,8 @@
-pub(crate) mod footprint;
+pub(crate) mod boot;
 pub(crate) mod generation;
-pub(crate) mod measure;
 pub(crate) mod memory;
 pub(crate) mod process;
+pub(crate) mod proof;
 pub(crate) mod reload;
 pub(crate) mod server;
 pub(crate) mod sockets;

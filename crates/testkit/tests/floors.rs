@@ -51,6 +51,19 @@ const NATIVE_MAY_INCLUDE: &[(&str, &[&str])] = &[
 /// The folders of `native/` that know PHP. The others compile without its headers.
 const NATIVE_KNOWS_PHP: &[&str] = &["ext", "sapi", "tests"];
 
+/// The floors inside `crates/server/src`, the highest first. A module imports from its own floor and from those below.
+const SERVER_FLOORS: &[&str] =
+    &["cli", "commands", "runtime", "app", "subsystems", "ops", "config", "system", "failure"];
+
+/// The most modules of `server` that may import each other in a circle.
+const LARGEST_CYCLE: usize = 4;
+
+/// The most lines of a file of `server`.
+const LONGEST_FILE: usize = 500;
+
+/// Files of `server` that are declarative tables, which may be longer.
+const TABLES: &[&str] = &["config/keys.rs"];
+
 #[test]
 fn crates_import_only_from_the_floors_below() {
     let allowed = table(MAY_IMPORT);
@@ -121,6 +134,130 @@ fn native_parts_include_only_from_the_floors_below() {
     assert!(includes > 0, "no C file found in {}", native.display());
 }
 
+#[test]
+fn modules_of_server_import_only_from_the_floors_below() {
+    let rank = |module: &str| {
+        let floor = module.split("::").next().unwrap_or(module);
+        SERVER_FLOORS
+            .iter()
+            .position(|known| *known == floor)
+            .unwrap_or_else(|| panic!("server's module {module} has no floor yet"))
+    };
+    let imports = imports_of_server();
+
+    assert!(imports.len() > SERVER_FLOORS.len(), "few modules were found: {imports:?}");
+    for (module, imported) in &imports {
+        for other in imported {
+            assert!(rank(module) <= rank(other), "server's {module} may not import {other}");
+        }
+    }
+}
+
+#[test]
+fn import_cycles_inside_server_are_small() {
+    let imports = imports_of_server();
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        imports.keys().map(|module| (module.as_str(), reachable(&imports, module))).collect();
+
+    for (module, all) in &reached {
+        let circle: Vec<&str> = all
+            .iter()
+            .copied()
+            .filter(|other| reached.get(other).is_some_and(|back| back.contains(module)))
+            .collect();
+        assert!(circle.len() <= LARGEST_CYCLE, "these modules import each other: {circle:?}");
+    }
+}
+
+#[test]
+fn files_of_server_are_short() {
+    let source = root().join("crates/server/src");
+    for file in files(&source, &["rs"]) {
+        let inside = file.strip_prefix(&source).expect("it was found there").display().to_string();
+        let lines = fs::read_to_string(&file).expect("source is readable text").lines().count();
+        let is_table = TABLES.contains(&inside.as_str());
+        assert!(
+            lines <= LONGEST_FILE || is_table || inside.ends_with("tests.rs"),
+            "server/src/{inside} has {lines} lines: there are two files in it"
+        );
+    }
+}
+
+/// The modules of `server` that each one imports, without tests. A module is `floor::name`, or the name of a floor that has no folder.
+fn imports_of_server() -> BTreeMap<String, BTreeSet<String>> {
+    let source = root().join("crates/server/src");
+    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files(&source, &["rs"]) {
+        let inside = file.strip_prefix(&source).expect("it was found there").with_extension("");
+        let parts: Vec<&str> = inside.iter().filter_map(|part| part.to_str()).collect();
+        let is_face = parts.len() == 1 && source.join(&inside).is_dir() && is_folder(parts[0]);
+        if parts == ["main"] || is_face || parts.last().is_some_and(|last| last.ends_with("tests"))
+        {
+            continue;
+        }
+        let module = module_of(&parts);
+        let text = fs::read_to_string(&file).expect("source is readable text");
+        let imported = imports.entry(module.clone()).or_default();
+        imported.extend(paths_in(&text).into_iter().filter(|other| *other != module));
+    }
+    imports
+}
+
+/// Floors whose modules are counted one by one.
+fn is_folder(floor: &str) -> bool {
+    !["cli", "config", "failure"].contains(&floor)
+}
+
+fn module_of(parts: &[&str]) -> String {
+    match parts {
+        [floor, name, ..] if is_folder(floor) => format!("{floor}::{name}"),
+        [floor, ..] => (*floor).to_owned(),
+        [] => String::new(),
+    }
+}
+
+/// The modules that `crate::…` names in a source text, up to its tests.
+fn paths_in(text: &str) -> Vec<String> {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let code: Vec<&str> =
+        text.lines().map(|line| line.split("//").next().unwrap_or(line)).collect();
+    let code = code.join("\n");
+    let word = |text: &str| -> String {
+        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let mut modules = Vec::new();
+    for path in code.split("crate::").skip(1) {
+        let floor = word(path);
+        let rest = path.trim_start().strip_prefix(&*floor).and_then(|rest| rest.strip_prefix("::"));
+        match rest {
+            Some(rest) if rest.starts_with('{') => {
+                let group = rest.trim_start_matches('{').split('}').next().unwrap_or_default();
+                modules.extend(group.split(',').map(|name| module_of(&[&floor, &word(name)])));
+            }
+            Some(rest) => modules.push(module_of(&[&floor, &word(rest)])),
+            None => modules.push(floor),
+        }
+    }
+    modules
+}
+
+/// All modules that `module` imports, directly or by others.
+fn reachable<'i>(
+    imports: &'i BTreeMap<String, BTreeSet<String>>,
+    module: &str,
+) -> BTreeSet<&'i str> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![module];
+    while let Some(next) = open.pop() {
+        for other in imports.get(next).into_iter().flatten() {
+            if found.insert(other.as_str()) {
+                open.push(other);
+            }
+        }
+    }
+    found
+}
+
 fn table<'a>(rows: &[(&'a str, &[&'a str])]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     rows.iter().map(|(name, deps)| (*name, deps.iter().copied().collect())).collect()
 }
@@ -165,6 +302,11 @@ fn root() -> PathBuf {
 
 /// Every `.c` and `.h` below `dir`.
 fn c_files(dir: &Path) -> Vec<PathBuf> {
+    files(dir, &["c", "h"])
+}
+
+/// Every file below `dir` with one of these extensions.
+fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -172,7 +314,10 @@ fn c_files(dir: &Path) -> Vec<PathBuf> {
             let path = entry.expect("a directory entry").path();
             if path.is_dir() {
                 dirs.push(path);
-            } else if path.extension().is_some_and(|ext| ext == "c" || ext == "h") {
+            } else if path
+                .extension()
+                .is_some_and(|ext| extensions.iter().any(|wanted| ext == *wanted))
+            {
                 found.push(path);
             }
         }

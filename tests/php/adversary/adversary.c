@@ -117,6 +117,17 @@ static void look_at_descriptors(void) {
     }
 }
 
+/* How floating point is done, without the flags of what was done: mxcsr, or FPCR. */
+static unsigned floating_point(void) {
+#if defined(__x86_64__)
+    return __builtin_ia32_stmxcsr() & 0xffc0;
+#else
+    unsigned long control;
+    __asm__("mrs %0, fpcr" : "=r"(control));
+    return (unsigned)control;
+#endif
+}
+
 static void look_at_attributes(void) {
     for (int number = 1; number < 65; number++) {
         long action[4] = {0};
@@ -145,11 +156,11 @@ static void look_at_attributes(void) {
     prctl(PR_GET_NAME, name);
     stack_t stack = {0};
     sigaltstack(NULL, &stack);
-    say("umask %o directory %s name %s priority %d stack %lx rounding %d mxcsr %x locale %s "
+    say("umask %o directory %s name %s priority %d stack %lx rounding %d floating %x locale %s "
         "timezone %ld\n",
         mask, getcwd(directory, sizeof directory), name, getpriority(PRIO_PROCESS, 0),
         (unsigned long)stack.ss_sp, fegetround() == rounding_at_boot,
-        __builtin_ia32_stmxcsr() & 0xffc0, setlocale(LC_ALL, NULL), timezone);
+        floating_point(), setlocale(LC_ALL, NULL), timezone);
     for (int i = 0; i < RLIM_NLIMITS; i++) {
         struct rlimit limit;
         getrlimit(i, &limit);
@@ -269,7 +280,11 @@ static void grow_brk(int n) {
 static void change_thread_state(int n) {
     errno = n;
     fesetround(FE_UPWARD);
+#if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(0x9f80);
+#else
+    __asm__ volatile("msr fpcr, %0" : : "r"(3UL << 24)); /* flush to zero, default NaN */
+#endif
     local[n] ^= 1;
 }
 

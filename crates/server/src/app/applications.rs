@@ -1,37 +1,36 @@
 //! The applications of one server: what would run for each, and which requests are for which.
 //!
 //! Invariants
-//! - The one at PATH, if there is one, is the first and answers what nobody else claims.
+//! - The one at PATH, if there is one, is the first and answers what no other application claims.
 //! - All of them are read before any is started.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front_http::{Claim, Hosted, Release};
+use front_http::{Claim, Release};
 use pool::Model;
 
 use crate::app::detect::{self, Application, DetectError, Kind};
 use crate::app::php;
 use crate::app::plan::Plan;
-use crate::app::user::check_php;
-use crate::cli::Target;
+use crate::app::release;
+use crate::app::target::Target;
 use crate::config::{Environment, LookupTarget, MAIN, NamedApplication, Settings, WebhookTarget};
 use crate::failure::Failure;
-use crate::subsystems::front;
 use crate::subsystems::realtime;
 
-/// One application, before it is started.
+/// An application before it is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
-    /// What it is called in logs, metrics and the run folder.
+    /// The name in logs, metrics and the run folder.
     pub name: Arc<str>,
     /// The requests that are for it.
     pub claims: Vec<Claim>,
-    /// It is the application at PATH, if perhaps in another pool: `hearth_publish()` is for it.
+    /// The application runs the code at PATH, perhaps in another pool: `hearth_publish()` is available to it.
     pub is_at_path: bool,
-    /// As they hold for it.
+    /// The settings that apply to this application.
     pub settings: Settings,
-    /// What would run.
+    /// The plan of what runs.
     pub plan: Plan,
 }
 
@@ -47,13 +46,13 @@ impl Planned {
     }
 }
 
-/// All of them; at least one.
+/// The applications of a server; at least one.
 #[derive(Clone, Debug)]
 pub(crate) struct Plans(Vec<Planned>);
 
 impl Plans {
-    /// What would run now for what was named on the command line. Waits for a program where the model is `snapshot`: it is asked what this
-    /// machine can do.
+    /// Plans the applications that the command line and the settings name. Blocks while it runs a program in the model `snapshot`: the
+    /// program probes what this machine can do.
     pub(crate) fn read(
         target: &Target,
         settings: &Settings,
@@ -81,47 +80,37 @@ impl Plans {
         Ok(Self(all))
     }
 
-    /// In their order.
+    /// Iterates over the applications in their order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Planned> {
         self.0.iter()
     }
 
-    /// In their order.
+    /// Returns the applications in their order.
     pub(crate) fn into_vec(self) -> Vec<Planned> {
         self.0
     }
 
-    /// Whether names are needed to tell them apart.
+    /// Returns whether messages need names to tell applications apart.
     pub(crate) fn several(&self) -> bool {
         self.0.iter().any(|planned| !planned.is_main())
     }
 
-    /// Somebody runs PHP.
+    /// Returns whether any application runs PHP.
     pub(crate) fn run_php(&self) -> bool {
         self.0.iter().any(|planned| planned.plan.php.is_some())
     }
 
-    /// What is for the front.
-    pub(crate) fn release(&self) -> Result<Release, Failure> {
-        release(&self.0)
+    /// Returns whether PHP of any application runs as the server's own user.
+    pub(crate) fn run_php_as_server(&self) -> bool {
+        let own =
+            |planned: &Planned| planned.plan.php.as_ref().is_some_and(|php| php.user.is_none());
+        self.0.iter().any(own)
     }
-}
 
-/// What those bring along for the front.
-pub(crate) fn release<'p>(all: impl IntoIterator<Item = &'p Planned>) -> Result<Release, Failure> {
-    let all: Vec<&Planned> = all.into_iter().collect();
-    if let [alone] = all[..]
-        && alone.is_main()
-    {
-        return front::release(&front::options(&alone.settings, &alone.plan)?);
+    /// Returns the release for the HTTP front.
+    pub(crate) fn release(&self) -> Result<Release, Failure> {
+        release::release(&self.0)
     }
-    let hosted = |planned: &&Planned| {
-        let options = front::options(&planned.settings, &planned.plan)
-            .map_err(|failure| failure.of_application(&planned.name))?;
-        let (name, claims) = (Arc::clone(&planned.name), planned.claims.clone());
-        Ok(Hosted { name, claims, options })
-    };
-    front::release_of(&all.iter().map(hosted).collect::<Result<Vec<_>, Failure>>()?)
 }
 
 /// The application at PATH. There may be none where there are others: PATH is then the folder of `hearth.toml` alone.
@@ -134,7 +123,8 @@ pub(crate) fn at_path(path: &Path, settings: &Settings) -> Result<Option<Applica
     }
 }
 
-/// Loose files beside a `hearth.toml` for several applications are no application of their own: keys and passwords may be among them.
+/// Returns whether detected files are meant as an application. Loose files beside a `hearth.toml` for several applications are not: keys
+/// and passwords may be among them.
 fn is_meant(found: &Application, settings: &Settings) -> bool {
     settings.applications.is_empty()
         || found.kind != Kind::StaticFiles
@@ -143,7 +133,7 @@ fn is_meant(found: &Application, settings: &Settings) -> bool {
         || settings.http.document_root.0.is_some()
 }
 
-/// What lies where a named application is to be.
+/// Detects the application at the path of a named application.
 pub(crate) fn found(
     named: &NamedApplication,
     at_path: Option<&Application>,
@@ -158,7 +148,7 @@ pub(crate) fn found(
     }
 }
 
-/// The folder of a `hearth.toml` that somebody may believe to be read.
+/// Returns the folder of a `hearth.toml` that is not read, although a user might expect it.
 pub(crate) fn unread_settings(
     named: &NamedApplication,
     at_path: Option<&Application>,
@@ -194,9 +184,9 @@ fn plan(
     environment: &Environment,
 ) -> Result<Plan, Failure> {
     let mut plan = Plan::new(application, settings, environment)?;
-    check_php(&plan)?;
+    plan.check_user()?;
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
-        let probe = php::probe(php, settings);
+        let probe = php::probe(&php.worker, php.user.as_ref(), settings);
         // Without a named model the cheaper one is still to be measured, and the warning follows then.
         if let Some(fallback) = plan.fit_to_machine(&probe)
             && settings.php.model.0.is_some()

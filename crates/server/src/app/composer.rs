@@ -41,7 +41,7 @@ pub(crate) fn requirements(folder: &Path) -> Result<Option<Requirements>, Failur
 
 type Version = [u32; 3];
 
-/// Whether `version` fits Composer's `constraint`; `None` when the constraint is beyond us.
+/// Returns whether `version` fits Composer's `constraint`; `None` when the constraint uses grammar that is not supported here.
 pub(crate) fn satisfies(version: &str, constraint: &str) -> Option<bool> {
     let (version, _) = numbers(version.split(['-', '+', '~']).next()?)?;
     let mut fits = false;
@@ -104,7 +104,7 @@ fn bumped(version: Version, at: usize) -> Version {
     next
 }
 
-/// Up to three numbers, and how many there were.
+/// Parses up to three numbers, and returns how many there were.
 fn numbers(text: &str) -> Option<(Version, usize)> {
     let mut version = [0; 3];
     let mut given = 0;

@@ -6,20 +6,23 @@
 
 use std::path::{Path, PathBuf};
 
-/// What was found.
+use crate::failure::Failure;
+use crate::system::paths::{folder_of_script, project_folder};
+
+/// A detected application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Application {
-    /// What it is.
+    /// The kind of application.
     pub kind: Kind,
-    /// Its folder, absolute: PHP starts in it.
+    /// The application's folder, absolute: PHP starts in it.
     pub folder: PathBuf,
     /// Files in here are served as they are.
     pub document_root: PathBuf,
     /// The script that answers what no file answers.
     pub front_controller: Option<PathBuf>,
-    /// Its own worker script, when it has one.
+    /// The application's own worker script, if it has one.
     pub worker_script: Option<PathBuf>,
-    /// What gave it away, e.g. `artisan and bootstrap/app.php found`.
+    /// The evidence for the kind, e.g. `artisan and bootstrap/app.php found`.
     pub because: String,
 }
 
@@ -32,7 +35,7 @@ pub(crate) enum Kind {
     Symfony,
     /// Any script that answers all requests.
     FrontController,
-    /// Only a worker script.
+    /// A worker script without a front controller.
     WorkerScript,
     /// No PHP at all.
     StaticFiles,
@@ -43,12 +46,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Hearth's own script answers in every model, not one of the application.
+    /// Returns whether Hearth's own script answers in every model, not one of the application.
     pub(crate) fn is_function(self) -> bool {
         matches!(self, Self::Function | Self::Console)
     }
 
-    /// For people.
+    /// Returns the name of the kind for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Laravel => "Laravel application",
@@ -62,7 +65,7 @@ impl Kind {
     }
 }
 
-/// Why there is nothing to serve.
+/// The reasons why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DetectError {
     /// The path is not there, or may not be looked at.
@@ -70,7 +73,7 @@ pub(crate) enum DetectError {
     Unreadable {
         /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -91,8 +94,14 @@ pub(crate) enum DetectError {
 const LOOKED_FOR: &str = "looked for artisan (Laravel), bin/console (Symfony), public/index.php, index.php, \
                           worker.php, public/worker.php, public/frankenphp-worker.php, and files such as index.html";
 
+impl From<DetectError> for Failure {
+    fn from(error: DetectError) -> Self {
+        Self::caused(&error, error.hint())
+    }
+}
+
 impl DetectError {
-    /// What to do about it.
+    /// Returns what the user can do.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Unreadable { path, cause }
@@ -113,17 +122,16 @@ impl DetectError {
     }
 }
 
-/// Where applications keep worker scripts, FrankenPHP's and Octane's names included.
+/// The usual places of worker scripts, FrankenPHP's and Octane's names included.
 const WORKER_SCRIPTS: &[&str] =
     &["worker.php", "public/worker.php", "public/frankenphp-worker.php"];
 
 /// The folder that `hearth.toml` lies in for what was named on the command line: the application's.
 pub(crate) fn folder_of(path: &Path) -> Result<PathBuf, DetectError> {
-    let path = absolute(path)?;
-    Ok(if path.is_dir() { path } else { folder_of_script(&path) })
+    project_folder(path).map_err(|cause| DetectError::Unreadable { path: path.to_owned(), cause })
 }
 
-/// Looks at what was named on the command line: a folder or a script.
+/// Detects the application at a path of the command line: a folder or a script.
 pub(crate) fn detect(path: &Path) -> Result<Application, DetectError> {
     let path = absolute(path)?;
     if path.is_dir() { in_folder(&path) } else { script(&path) }
@@ -132,15 +140,6 @@ pub(crate) fn detect(path: &Path) -> Result<Application, DetectError> {
 /// The path without links, `.` and `..`.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, DetectError> {
     path.canonicalize().map_err(|cause| DetectError::Unreadable { path: path.to_owned(), cause })
-}
-
-/// A script in `public` belongs to the folder above, where vendor/ and hearth.toml are.
-fn folder_of_script(script: &Path) -> PathBuf {
-    let folder = script.parent().unwrap_or_else(|| Path::new("/"));
-    match folder.parent() {
-        Some(above) if folder.ends_with("public") => above.to_owned(),
-        _ => folder.to_owned(),
-    }
 }
 
 fn script(path: &Path) -> Result<Application, DetectError> {
@@ -217,13 +216,13 @@ fn in_folder(folder: &Path) -> Result<Application, DetectError> {
     Err(DetectError::Nothing { folder: folder.to_owned() })
 }
 
-/// Why a folder does not show what is in it.
+/// Returns the error of a folder whose contents cannot be listed.
 fn barred(folder: &Path) -> Option<std::io::Error> {
     let entered = folder.join(".").metadata().err();
     entered.or_else(|| folder.read_dir().err())
 }
 
-/// Whether a script is a worker script by what it says: it calls the function that takes the next request.
+/// Returns whether a script is a worker script: its text calls the function that takes the next request.
 pub(crate) fn takes_requests(script: &Path) -> bool {
     std::fs::read(script).is_ok_and(|text| calls_for_requests(&text))
 }
@@ -234,7 +233,7 @@ fn calls_for_requests(text: &[u8]) -> bool {
         .any(|call| text.windows(call.len()).any(|window| window == *call))
 }
 
-/// Symfony's own skeletons differ by age; any of these marks is enough.
+/// Returns the mark of a Symfony project. Skeletons differ by age; any of these marks is enough.
 fn symfony(folder: &Path) -> Option<String> {
     let has = |name: &str| folder.join(name).is_file();
     if has("config/bundles.php") {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A folder with these files, all empty but composer.json and scripts that say what they hold.
+/// Makes a folder with these files, all empty but composer.json and scripts whose names say their contents.
 fn folder(files: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for file in files {
@@ -16,7 +16,7 @@ fn folder(files: &[&str]) -> tempfile::TempDir {
     folder
 }
 
-/// What was found, its paths relative to the folder.
+/// Describes what was detected, its paths relative to the folder.
 fn found(folder: &Path, named: &str) -> String {
     let base = folder.canonicalize().unwrap();
     let relative = |path: &Path| match path.strip_prefix(&base).unwrap().display().to_string() {

@@ -10,16 +10,17 @@ use pool::Model;
 
 use crate::app::detect::{self, Application, DetectError, Kind};
 use crate::app::php;
-use crate::app::plan::{PhpPlan, Plan, WorkerScript, processors};
-use crate::app::user::PhpUser;
+use crate::app::plan::{PhpPlan, Plan, WorkerScript};
 use crate::config::{Environment, Handler, Settings};
 use crate::failure::Failure;
+use crate::system::machine::processors;
+use crate::system::users::PhpUser;
 
-/// The variable that tells Hearth's own scripts which file is the function.
+/// The variable that names the function's file for Hearth's own scripts.
 const FUNCTION: &str = "HEARTH_FUNCTION";
-/// The variable that tells them PHP's command line program.
+/// The variable that names PHP's command line program for Hearth's own scripts.
 const CLI: &str = "HEARTH_CLI";
-/// The variable that tells them how long before an invocation's end their process is killed, in seconds.
+/// The variable with the seconds before the end of an invocation at which its process is killed.
 const MARGIN: &str = "HEARTH_DEADLINE_MARGIN";
 
 /// Calls a function with each event.
@@ -41,7 +42,7 @@ const CONSOLE_SCRIPT: WorkerScript = WorkerScript::Ours {
     beside: &[],
 };
 
-/// What a function's handler is, by its name and its text: a framework's console, a file that returns what handles events, else an HTTP
+/// Returns the kind of a function's handler, by its name and text: a framework's console, a file that returns a callable, else an HTTP
 /// application.
 pub(crate) fn handler_of(path: &Path) -> Handler {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -124,10 +125,9 @@ impl Plan {
     }
 }
 
-/// Whether a script returns a value at its top level: outside of functions, classes and blocks.
-///
-/// Reads PHP as far as needed for that: what is text, comment or string, and what is in brackets
-/// (<https://www.php.net/manual/en/language.types.string.php>). What it gets wrong is a setting away from right.
+/// Returns whether a script returns a value at its top level: outside of functions, classes and blocks. It tokenises PHP only as far as
+/// needed: text, comments, strings and brackets (<https://www.php.net/manual/en/language.types.string.php>). A wrong result can be
+/// corrected by a setting.
 fn returns_something(script: &[u8]) -> bool {
     let mut rest = Cursor { text: script, at: 0 };
     rest.skip_past(b"<?php");
@@ -220,7 +220,7 @@ impl<'t> Cursor<'t> {
         &self.text[from..self.at]
     }
 
-    /// Up to the quote that ends it; expressions in braces may hold quotes of their own.
+    /// Skips to the quote that ends a string; expressions in braces may hold quotes of their own.
     fn skip_string(&mut self, quote: u8) {
         let mut braces = 0_usize;
         while let Some(byte) = self.next() {
@@ -234,7 +234,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Past the line that begins with the name which stands behind `<<<`.
+    /// Skips the line that begins with the heredoc's closing name.
     fn skip_heredoc(&mut self) {
         self.skip_blanks();
         if self.sees(b"'") || self.sees(b"\"") {

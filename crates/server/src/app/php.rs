@@ -1,10 +1,9 @@
-//! The PHP versions at hand: worker programs, what they say about themselves, and the command line program.
+//! The PHP versions at hand: worker programs, what they report about themselves, and the command line program.
 //!
 //! Invariants
-//! - A version is what a file name says; a worker program is run to ask it only by `check`, and for the model `snapshot`.
+//! - A version is read from a file name; a worker program is run for it only by `check`, and for the model `snapshot`.
 
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,12 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use pool::Model;
 
-use crate::app::fallback::Probe;
-use crate::app::plan::PhpPlan;
-use crate::app::user::PhpUser;
 use crate::config::{Environment, PhpVersion, Settings};
 use crate::failure::Failure;
-use crate::subsystems::egress;
+use crate::system::users::PhpUser;
 
 /// A worker program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +24,7 @@ pub(crate) struct Worker {
     pub program: PathBuf,
 }
 
-/// What `hearth-worker-8.x --info-json` prints.
+/// The output of `hearth-worker-8.x --info-json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Info {
     /// `8.2.35`.
@@ -51,12 +47,12 @@ pub(crate) struct Info {
     /// OPcache's settings.
     #[serde(default)]
     pub opcache: serde_json::Value,
-    /// What PHP complained of when it started: extensions that do not load, values that it does not take.
+    /// Messages that PHP printed when it started: extensions that do not load, values that it rejects.
     #[serde(skip)]
     pub complaints: Vec<String>,
 }
 
-/// All worker programs at hand, highest version first.
+/// Returns all worker programs on this machine, the highest version first.
 pub(crate) fn workers(environment: &Environment) -> Vec<Worker> {
     let mut found: Vec<Worker> = Vec::new();
     for folder in environment.worker_folders() {
@@ -138,7 +134,7 @@ pub(crate) fn program(
     {
         return Ok(Worker { version, program: program.clone() });
     }
-    // Whom an ordinary user's PATH leaves out.
+    // Folders that an ordinary user's PATH leaves out.
     let mut folders = environment.search_path();
     folders.extend(["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from));
     let find =
@@ -222,14 +218,30 @@ fn complaints(stderr: &str) -> Vec<String> {
     found
 }
 
-/// Asks a worker program how the model `snapshot` could find written pages here. One that cannot say so cannot do it.
-pub(crate) fn probe(php: &PhpPlan, settings: &Settings) -> Probe {
-    let worker = &php.worker;
+/// The output of `hearth-worker-8.x --probe-snapshot`: the way to find written pages on this machine.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Probe {
+    /// `file` or `none`.
+    pub tracker: String,
+    /// The reason why there is none; empty otherwise.
+    #[serde(default)]
+    pub why: String,
+}
+
+impl Probe {
+    /// The model `snapshot` cannot run on this machine.
+    pub(crate) fn is_none(&self) -> bool {
+        self.tracker == "none"
+    }
+}
+
+/// Runs a worker program to find out how the model `snapshot` could find written pages here. A program without that option cannot do it.
+pub(crate) fn probe(worker: &Worker, user: Option<&PhpUser>, settings: &Settings) -> Probe {
     let none = |why: String| Probe { tracker: "none".to_owned(), why };
     let program = worker.program.display();
     let mut command = Command::new(&worker.program);
     command.arg("--probe-snapshot");
-    PhpUser::put_on(php.user.as_ref(), &mut command);
+    PhpUser::put_on(user, &mut command);
     command.envs(settings.php.env.0.iter().map(|(name, value)| (name, value)));
     match command.output() {
         Err(error) => none(format!("cannot run {program}: {error}")),
@@ -242,7 +254,7 @@ pub(crate) fn probe(php: &PhpPlan, settings: &Settings) -> Probe {
     }
 }
 
-/// Asks one of PHP's own programs the same, as far as all of them tell it. Whether OPcache is on is not among that.
+/// Runs one of PHP's own programs for the same information, as far as all of them print it. OPcache's state is not part of it.
 pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<Info, Failure> {
     let program = worker.program.display().to_string();
     let ask = |option: &str| {
@@ -292,33 +304,7 @@ pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<In
     })
 }
 
-/// Becomes the PHP command line program. Returns only when that fails.
-pub(crate) fn become_cli(
-    settings: &Settings,
-    environment: &Environment,
-    arguments: &[std::ffi::OsString],
-) -> Failure {
-    let program = match cli_program(settings, environment) {
-        Ok(program) => program,
-        Err(failure) => return failure,
-    };
-    let mut command = Command::new(&program);
-    command.args(arguments);
-    if environment.variable(egress::VARIABLE).is_none()
-        && let Some(socket) = egress::expected_socket(settings)
-    {
-        command.env(egress::VARIABLE, socket);
-    }
-    command.envs(settings.php.env.0.iter().map(|(name, value)| (name, value)));
-    let error = command.exec();
-    Failure::caused_by(
-        format!("cannot run {}", program.display()),
-        &error,
-        "set `php.cli` (HEARTH_PHP_CLI) to PHP's command line program",
-    )
-}
-
-/// PHP's command line program.
+/// Returns PHP's command line program.
 pub(crate) fn cli_program(
     settings: &Settings,
     environment: &Environment,
@@ -352,7 +338,7 @@ pub(crate) fn cli_program(
     }
 }
 
-/// Whether PHP has an extension; names differ in case, and Composer writes `-` for a space.
+/// Returns whether PHP has an extension; names differ in case, and Composer writes `-` for a space.
 pub(crate) fn has_extension(info: &Info, name: &str) -> bool {
     let plain = |name: &str| name.to_ascii_lowercase().replace([' ', '-'], "_");
     // Composer's and Hearth's name differ for this one alone.

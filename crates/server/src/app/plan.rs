@@ -9,69 +9,71 @@ use std::path::{Path, PathBuf};
 
 use http::uri::PathAndQuery;
 use pool::Model;
+use rustix::fs::Access;
 
 use crate::app::detect::{self, Application, Kind};
-use crate::app::fallback::Fallback;
 use crate::app::php::{self, Worker};
 use crate::app::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
-use crate::app::user::PhpUser;
-use crate::config::{Environment, Settings};
+use crate::config::{Environment, Settings, workers};
 use crate::failure::Failure;
+use crate::ops::fallback::Fallback;
+use crate::system::machine::processors;
+use crate::system::users::PhpUser;
 
 /// Hearth's worker script for Laravel.
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
 /// Hearth's worker script for Symfony.
 const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
 
-/// What both of them include: file names, which have to be beside theirs, and texts.
+/// The files that both worker scripts include, which have to be in the same folder: names and texts.
 const BESIDE_WORKERS: &[(&str, &str)] = &[
     ("application_state.php", include_str!("workers/application_state.php")),
     ("connectors.php", include_str!("workers/connectors.php")),
     ("databases.php", include_str!("workers/databases.php")),
 ];
 
-/// What `hearth serve` does with an application.
+/// The plan of how one application is served.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// What was found, with the settings' overrides in place.
+    /// The detected application, with the overrides of the settings applied.
     pub application: Application,
-    /// How PHP runs; `None` when only files are served.
+    /// The plan of how PHP runs; `None` when only files are served.
     pub php: Option<PhpPlan>,
 }
 
-/// How PHP runs.
+/// The plan of how PHP runs.
 #[derive(Clone, Debug)]
 pub(crate) struct PhpPlan {
     /// The program that runs PHP: Hearth's own, or PHP's in the models of their names.
     pub worker: Worker,
-    /// How a request meets PHP.
+    /// The model that runs.
     pub model: Model,
-    /// What was to run, by the settings or by our choice: differs from `model` where that took its place.
+    /// The requested model, by the settings or by default: differs from `model` after a fallback.
     pub wished: Model,
-    /// Why it did, the last time.
+    /// The last fallback, if there was one.
     pub fallback: Option<Fallback>,
-    /// Nobody named the model or a worker script: that the application is booted ahead is our idea.
+    /// Neither the model nor a worker script is set: booting ahead is our default.
     pub boot_is_our_idea: bool,
     /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
-    /// What the worker script expects in its environment.
+    /// The environment that the worker script expects.
     pub env: Vec<(String, String)>,
-    /// As whom, where that is another user than the server's.
+    /// The user that PHP runs as, if that is not the server's own user.
     pub user: Option<PhpUser>,
-    /// How many processes.
+    /// The number of processes.
     pub workers: NonZeroUsize,
-    /// How many at most, where their number follows the load.
+    /// The largest number of processes, if their number follows the load.
     pub workers_max: Option<NonZeroUsize>,
 }
 
 impl PhpPlan {
-    /// It cannot run without a folder of Hearth's own: for scripts, or for sockets of PHP's own programs.
+    /// Returns whether PHP needs a folder of Hearth's own: for scripts, or for sockets of PHP's own programs.
     pub(crate) fn needs_files(&self) -> bool {
         self.model.is_foreign() || matches!(self.script, Some(WorkerScript::Ours { .. }))
     }
 }
 
-/// Where a worker script comes from.
+/// The origin of a worker script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerScript {
     /// A file of the application.
@@ -97,7 +99,7 @@ impl fmt::Display for WorkerScript {
 }
 
 impl Plan {
-    /// Makes the plan. The application's folder and scripts are looked at; nothing is started.
+    /// Makes the plan. It reads the application's folder and scripts, and starts nothing.
     pub(crate) fn new(
         application: Application,
         settings: &Settings,
@@ -146,7 +148,25 @@ impl Plan {
         Ok(Self { application, php: Some(php) })
     }
 
-    /// What the booted application answers for itself before the first request, each of them once.
+    /// Fails when PHP's user cannot reach what it is to run.
+    pub(crate) fn check_user(&self) -> Result<(), Failure> {
+        let Some(php) = &self.php else { return Ok(()) };
+        let Some(user) = &php.user else { return Ok(()) };
+        let application = &self.application;
+        let enter = Access::EXEC_OK;
+        let mut paths = vec![
+            (&*php.worker.program, enter),
+            (&*application.folder, enter),
+            (&*application.document_root, enter),
+        ];
+        paths.extend(application.front_controller.as_deref().map(|file| (file, Access::READ_OK)));
+        if let Some(WorkerScript::File(file)) = &php.script {
+            paths.push((file, Access::READ_OK));
+        }
+        user.must_reach(&paths)
+    }
+
+    /// Returns the paths that the booted application answers before the first request.
     pub(crate) fn warm_up(&self, settings: &Settings) -> Vec<PathAndQuery> {
         // PHP's caches for each place in the code that looks something up fill at the first request, some at the second.
         const TIMES: usize = 3;
@@ -163,9 +183,9 @@ impl Plan {
         paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
     }
 
-    /// The paths that may be asked for to measure what a request costs: those of the warm-up, else the one of `php.reload_check` if it was named.
+    /// Returns the paths that are requested to measure costs: those of the warm-up, else the one of `php.reload_check` if it was named.
     pub(crate) fn measured_paths(&self, settings: &Settings) -> Vec<PathAndQuery> {
-        // Each is asked for several times.
+        // Each is requested several times.
         const MOST: usize = 5;
         let root = PathAndQuery::from_static("/");
         let reload_check = || settings.php.reload_check.0.iter().flatten();
@@ -176,7 +196,8 @@ impl Plan {
         }
     }
 
-    /// Whether a process that is thrown away answers them: where nobody knows that the script puts back what they leave.
+    /// Returns whether a process that is thrown away answers the warm-up: when it is unknown whether the script restores its state after a
+    /// request.
     pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
         let script = self.php.as_ref().and_then(|php| php.script.as_ref());
         settings.php.warm_up.0.is_none() && !matches!(script, Some(WorkerScript::Ours { .. }))
@@ -196,13 +217,13 @@ impl Plan {
         })
     }
 
-    /// What `SCRIPT_FILENAME` is in models that run a worker script: the front controller, in whose place the worker script answers.
+    /// Returns `SCRIPT_FILENAME` in models that run a worker script: the front controller, in whose place the worker script answers.
     pub(crate) fn nominal_script(&self) -> PathBuf {
         let own = &self.application.front_controller;
         own.clone().unwrap_or_else(|| self.application.document_root.join("index.php"))
     }
 
-    /// The one line that explains it all. `php_version` is the full one once PHP has said it.
+    /// Explains the plan in one line. `php_version` is the full version once PHP has reported it.
     pub(crate) fn explain(&self, php_version: Option<&str>) -> String {
         let app = &self.application;
         let mut line = format!("{} in {} ({})", app.kind.name(), app.folder.display(), app.because);
@@ -242,7 +263,7 @@ impl Plan {
     }
 }
 
-/// Puts the settings' document root and front controller in the place of what was found.
+/// Replaces the detected document root and front controller with those of the settings.
 fn overridden(mut application: Application, settings: &Settings) -> Result<Application, Failure> {
     // Without links: what they point to may be another release by the time a worker is replaced.
     let file = |path: &Path, key: &str| match path.canonicalize() {
@@ -352,21 +373,6 @@ fn numbers(
         None => processors().min(most),
     };
     Ok((least, Some(most)))
-}
-
-/// As many workers as are always there.
-fn workers(settings: &Settings) -> NonZeroUsize {
-    settings.php.workers.0.unwrap_or_else(processors)
-}
-
-/// As many workers as there may be at once.
-pub(crate) fn most_workers(settings: &Settings) -> NonZeroUsize {
-    settings.php.workers_max.unwrap_or_else(|| workers(settings))
-}
-
-/// The processors that this process may use.
-pub(crate) fn processors() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 #[cfg(test)]

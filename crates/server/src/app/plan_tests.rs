@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use pool::StartError;
 
 use super::*;
-use crate::app::fallback::Probe;
+use crate::app::php::Probe;
 use crate::config::Raw;
 
 /// A folder with these files beside programs `hearth-worker-8.2` and `-8.10`.
@@ -196,13 +196,13 @@ fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
         assert_eq!(instead(&laravel, model, &unfit), Some(Model::Request), "{model}");
         assert_eq!(instead(&script, model, &unfit), None, "{model}: there is nothing else to run");
     }
-    // What nobody asked for is given up for what every application has, but not where it has worked.
+    // A boot that was not asked for is given up, but not when the application has booted before.
     let booted = |runs| laravel.plan(&[]).unwrap().fit_to_application(&boot, runs).is_some();
     assert!(booted(None) && booted(Some(Model::Request)));
     assert!(!booted(Some(Model::Snapshot)) && !booted(Some(Model::Fork)));
     assert_eq!(instead(&laravel, "snapshot", &snapshot), Some(Model::Fork));
     assert_eq!(instead(&script, "auto", &snapshot), Some(Model::Fork));
-    // Hearth's own script for an application that is not as it expects: only where nobody asked for a boot.
+    // Hearth's own script fails for an application that is not as it expects: there is a fallback only when the boot was not asked for.
     assert_eq!(instead(&laravel, "auto", &boot), Some(Model::Request));
     assert_eq!(instead(&laravel, "snapshot", &boot), None);
     assert_eq!(instead(&script, "auto", &boot), None);

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Only names are known here: of files, classes and variables. Nothing of the application is run.
-//! - What the environment or the settings say already stays.
+//! - Variables that the environment or the settings have already stay.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(crate) fn is_for_frankenphp(script: &Path) -> bool {
     script.ends_with("frankenphp-worker.php")
 }
 
-/// What `artisan octane:start --server=frankenphp` puts into the environment of its script.
+/// Returns the environment that `artisan octane:start --server=frankenphp` gives its script.
 pub(crate) fn octane_environment(
     application: &Application,
     settings: &Settings,
@@ -31,8 +31,8 @@ pub(crate) fn octane_environment(
     missing.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The front controller, when a runtime is named that runs it in a loop: runtime/frankenphp-symfony's, or another whose name says so.
-/// It is named as the Runtime component wants it, by `APP_RUNTIME` or in `composer.json`.
+/// Returns the front controller if a runtime is named that runs it in a loop: runtime/frankenphp-symfony's, or another with such a name.
+/// The Runtime component reads the name from `APP_RUNTIME` or `composer.json`.
 pub(crate) fn symfony_runtime(
     application: &Application,
     settings: &Settings,

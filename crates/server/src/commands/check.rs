@@ -4,11 +4,11 @@
 //! - It changes nothing: no file is written, no script of the application runs (but with `--boot`); sockets are bound, and closed at the end.
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
+mod access;
 mod application;
 mod connectors;
 mod databases;
 mod egress;
-mod eyes;
 mod lambda;
 mod machine;
 mod measured;
@@ -26,18 +26,16 @@ use pool::Model;
 use crate::app::applications;
 use crate::app::detect::{self, Application};
 use crate::app::plan::Plan;
-use crate::app::user::PhpUser;
-use crate::cli::Target;
+use crate::app::target::Target;
+use crate::commands::remote::Running;
 use crate::config::{self, ConfigError, Environment, MAIN, NamedApplication, Origin};
 use crate::failure::Failure;
-use crate::ops::control::Running;
-use eyes::Eyes;
+use crate::system::users::PhpUser;
+use access::AccessCheck;
 pub(crate) use report::Report;
 use report::Topic;
 
-/// Looks at everything.
-///
-/// `on_lambda`: also at what a cold start on AWS Lambda would spend time on. `boots`: at what only a booted application shows.
+/// Checks everything. `on_lambda`: also checks what a cold start on AWS Lambda would spend time on.
 pub(crate) fn check(
     target: &Target,
     (on_lambda, boots): (bool, bool),
@@ -65,11 +63,11 @@ pub(crate) fn check(
         }
     };
     report.fine(Topic::Settings, "all settings can be used");
-    let eyes = Eyes::of(&mut report, &settings);
+    let access = AccessCheck::of(&mut report, &settings);
     let named = target.config.as_deref().or_else(|| environment.config_file());
     let file = named.map_or_else(|| folder.join("hearth.toml"), Path::to_owned);
-    eyes.server(&mut report, &settings, &environment.current_dir.join(file));
-    paths::look(&mut report, &settings, &eyes);
+    access.server(&mut report, &settings, &environment.current_dir.join(file));
+    paths::look(&mut report, &settings, &access);
 
     let users = PhpUser::all_of(&settings, environment);
     let others_have_users = users.as_ref().is_ok_and(|users| !users.is_empty());
@@ -111,12 +109,12 @@ pub(crate) fn check(
         None
     };
     if let Some(plan) = &plan {
-        eyes.application(&mut report, &plan.application);
+        access.application(&mut report, &plan.application);
         paths::of_application(&mut report, &settings, &plan.application.folder);
         report.explain(plan.explain(info.as_ref().map(|info| info.php_version.as_str())));
     }
     if let Some(application) = &application {
-        let whose = (&eyes, &eyes.of_php(plan.as_ref()));
+        let whose = (&access, &access.of_php(plan.as_ref()));
         let read = (&settings, environment);
         application::look(&mut report, application, info.as_ref(), read, whose);
         if on_lambda || lambda::is_here(environment) {
@@ -130,31 +128,25 @@ pub(crate) fn check(
     for named in &settings.applications {
         report.about(Some(&named.name));
         let at_path = at_path.as_ref().ok().and_then(Option::as_ref);
-        another(
-            &mut report,
-            named,
-            at_path,
-            (others_have_users, &eyes),
-            environment,
-            (&running, boots),
-        );
+        let booted = (&running, boots);
+        another(&mut report, named, at_path, (others_have_users, &access), environment, booted);
     }
     report.about(None);
     realtime::look(&mut report, &folder, &settings, environment);
     databases::look(&mut report, &settings, plan.as_ref(), environment);
     connectors::look(&mut report, &settings, plan.as_ref());
-    egress::look(&mut report, &settings, plan.as_ref(), info.as_ref(), (&eyes, &running));
+    egress::look(&mut report, &settings, plan.as_ref(), info.as_ref(), (&access, &running));
     traces::look(&mut report, &settings, environment);
-    machine::look(&mut report, &settings, environment, &eyes, &running);
+    machine::look(&mut report, &settings, environment, &access, &running);
     Ok(report)
 }
 
-/// One application beside the one at PATH.
+/// Checks an application beside the one at PATH.
 fn another(
     report: &mut Report,
     named: &NamedApplication,
     at_path: Option<&Application>,
-    (others_have_users, eyes): (bool, &Eyes),
+    (others_have_users, access): (bool, &AccessCheck),
     environment: &Environment,
     (running, boots): (&Running<'_>, bool),
 ) {
@@ -184,8 +176,8 @@ fn another(
     let version = info.as_ref().map(|info| info.php_version.as_str());
     let what = format!("answers {}: {}", claims.join(", "), plan.explain(version));
     report.fine(Topic::Application, what);
-    eyes.application(report, &plan.application);
-    let whose = (eyes, &eyes.of_php(Some(&plan)));
+    access.application(report, &plan.application);
+    let whose = (access, &access.of_php(Some(&plan)));
     let read = (settings, environment);
     application::look(report, &plan.application, info.as_ref(), read, whose);
     paths::of_application(report, settings, &plan.application.folder);

@@ -1,7 +1,7 @@
 //! `hearth lambda --emulate`: the emulator beside the runtime, in one process, so that an application can be tried as it will be on Lambda.
 //!
 //! Invariants
-//! - The runtime is the same as on Lambda: it hears of everything over the Runtime API, through a socket.
+//! - The runtime is the same as on Lambda: it gets everything over the Runtime API, through a socket.
 //! - The ready line comes when the runtime has asked for its first event.
 
 use std::fs;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::LambdaTarget;
+use crate::app::target::LambdaTarget;
 use crate::commands::lambda;
 use crate::config::{Environment, Raw, Settings};
 use crate::failure::Failure;
@@ -56,8 +56,8 @@ pub(crate) fn run(
                         () = handle.ready() => {}
                         () = over.cancelled() => return,
                     }
-                    log::say(&format!("HTTP requests come as events of {integration}"));
-                    log::say(&format!("ready on http://{api}"));
+                    log::line(&format!("HTTP requests come as events of {integration}"));
+                    log::line(&format!("ready on http://{api}"));
                     notify::notify(socket.as_deref(), "READY=1").await;
                 });
             }
@@ -74,7 +74,7 @@ pub(crate) fn run(
     })
 }
 
-/// What the environment of a function says about the emulator's settings, in AWS's own variables.
+/// Returns the emulator's settings from AWS's own variables in the environment.
 pub(crate) fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)> {
     const TIMEOUT: &str = "AWS_LAMBDA_FUNCTION_TIMEOUT";
     const MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
@@ -126,8 +126,8 @@ fn options(
     }
 }
 
-/// Memory of a process and those below it, in bytes: what each has for itself, and the largest part that is shared. 0 where /proc does not
-/// say.
+/// Returns the memory of a process and its descendants in bytes: the private memory of each, and the largest shared part. 0 if /proc cannot
+/// be read.
 fn memory(root: u32) -> u64 {
     let (mut own, mut shared) = (0, 0);
     let mut left = vec![root];

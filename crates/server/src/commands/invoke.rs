@@ -12,12 +12,24 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use front_lambda::emulator::{SAMPLES, sample};
 
-use crate::cli::Invoke;
 use crate::config::{Environment, nearest};
 use crate::failure::Failure;
 use crate::ops::log;
 
-/// Sends the event, or tells of samples. What is to be printed on stdout.
+/// `hearth lambda invoke`.
+#[derive(Debug)]
+pub(crate) struct Invoke {
+    /// A file, `-`, or a sample's name.
+    pub event: Option<String>,
+    /// `--to`.
+    pub to: String,
+    /// `--sample`.
+    pub sample: Option<String>,
+    /// `--samples`.
+    pub lists_samples: bool,
+}
+
+/// Sends the event, or lists samples. Returns the text for stdout.
 pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, Failure> {
     if invoke.lists_samples {
         return Ok(list());
@@ -134,7 +146,7 @@ impl Answer {
     }
 }
 
-/// One call of `Invoke` (<https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html>), however long it takes.
+/// Makes one call of `Invoke` (<https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html>), without a time limit.
 fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(to)?;
     let head = format!(
@@ -143,7 +155,7 @@ fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
         event.len()
     );
     stream.write_all(head.as_bytes())?;
-    // Who refuses an event closes early, its answer sent: that is worth more than how the write failed.
+    // A server that rejects an event closes early, after its answer: the answer matters more than the failed write.
     let written = stream.write_all(event);
     let mut received = Vec::new();
     let read = stream.read_to_end(&mut received);

@@ -11,6 +11,7 @@ mod terminal;
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,20 +20,32 @@ use tokio::time::MissedTickBehavior;
 pub(crate) use self::figures::Figures;
 pub(crate) use self::screen::{Screen, Sort, harmless};
 use self::terminal::Terminal;
-use crate::cli::Top;
 use crate::config::{self, Environment, Token};
 use crate::failure::Failure;
 
-/// Where the admin address is when nobody has said it: what every guide says.
+/// The admin address by default: the one of every guide.
 const USUAL: &str = "127.0.0.1:9180";
-/// How long the server may take to answer.
+/// The time limit of one status request.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often it is asked.
+/// The interval between status requests.
 const BEAT: Duration = Duration::from_secs(1);
-/// Columns of a screen that is printed.
+/// The width of a printed screen, in columns.
 const PRINTED: usize = 120;
-/// Bytes of an answer; more is no status.
+/// The largest answer in bytes; a longer one is no status.
 const LARGEST: u64 = 16 << 20;
+
+/// `hearth top`.
+#[derive(Debug)]
+pub(crate) struct Top {
+    /// The admin address.
+    pub address: Option<String>,
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// `--once`.
+    pub once: bool,
+    /// `--sort`.
+    pub sort: Sort,
+}
 
 /// The server that is asked.
 #[derive(Debug)]
@@ -49,7 +62,7 @@ pub(crate) fn run(top: &Top, environment: &Environment) -> Result<(), Failure> {
     let set = || settings.admin.listen.map(|address| reachable(address).to_string());
     let address = named.or_else(set).unwrap_or_else(|| USUAL.to_owned());
     let server = Server { address, token: settings.admin.token };
-    // Before the terminal is touched: what is wrong is said as everywhere.
+    // Errors are printed before the terminal changes its mode.
     let figures = server.ask()?;
     let screen = Screen { sort: top.sort, colour: environment.colour_stdout() };
     if top.once || !environment.stdout_is_terminal || !io::stdin().is_terminal() {
@@ -100,7 +113,7 @@ async fn live(server: &Server, figures: Figures, mut screen: Screen) -> Result<(
             Some(()) = terminated.recv() => return Ok(()),
             Some(()) = hung_up.recv() => return Ok(()),
             key = terminal.key() => match key {
-                // Ctrl-C is a key here; without an end of input nobody could end it.
+                // Ctrl-C is a key in raw mode; without the end of input the user could not quit.
                 None | Some(b'q' | b'Q' | 0x03 | 0x04) => return Ok(()),
                 Some(key) => screen.sort = Sort::of_key(key).unwrap_or(screen.sort),
             },
@@ -137,7 +150,7 @@ impl Server {
         }
     }
 
-    /// HTTP/1.0: the answer ends with its connection.
+    /// Makes one HTTP/1.0 call: the answer ends with its connection.
     fn call(&self) -> io::Result<Vec<u8>> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in self.address.to_socket_addrs()? {

@@ -1,7 +1,7 @@
-//! What authorities are told: names, addresses, keys.
+//! The values for ACME authorities: names, addresses, keys.
 //!
 //! Invariants
-//! - What no authority would issue a certificate for is refused here, before it is asked.
+//! - Names for which no authority would issue a certificate are refused here, before an order.
 
 use std::path::Path;
 

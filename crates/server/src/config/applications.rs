@@ -1,7 +1,7 @@
 //! `[applications.NAME]`: further applications of one server, and further pools of the one at PATH.
 //!
 //! Invariants
-//! - An application has every setting that a release brings along, and says of them what differs: the rest is as for the application at PATH.
+//! - An application has every setting that a release brings along, and its table holds those that differ: the rest is as for the application at PATH.
 //! - What names files, paths and variables of the application at PATH is nothing to another one: it is not inherited by an application with a `path`.
 //! - No two applications claim the same requests.
 
@@ -14,12 +14,12 @@ use front_http::{Claim, HostClaim, PathClaim};
 use super::file::{Entry, Table};
 use super::value::{Raw, Value, Wrong};
 use super::{ConfigError, KEYS, Key, Origin, Settings, Sources, nearest, read_raw};
-use crate::app::detect;
+use crate::system::paths::project_folder;
 
-/// What the application at PATH is called among others.
+/// The name of the application at PATH among others.
 pub(crate) const MAIN: &str = "main";
 
-/// Settings that a reload applies and that are the server's all the same.
+/// Settings that a reload applies and that only the server has.
 const OF_SERVER: &[&str] = &["http.tls_cert", "http.tls_key", "databases.connectors"];
 
 /// Settings that belong to the application at PATH alone: its files, its paths, its variables.
@@ -33,19 +33,20 @@ pub(super) const OF_PATH: &[&str] = &[
     "php.env",
 ];
 
-/// Settings that name places in each application's own folder, where they are relative: those of the application at PATH are nothing to another one.
+/// Settings with paths in each application's own folder, where relative paths start: another application does not inherit those of the
+/// application at PATH.
 pub(super) const IN_FOLDER: &[&str] = &["sandbox.readable", "sandbox.writable"];
 
-/// Who PHP is: of the server for as long as it runs, and of each application that says so.
+/// Settings about PHP's user: the server has them for as long as it runs, and each application may set its own.
 const OF_BOTH: &[&str] = &[PHP_USER, PHP_GROUP];
 
 const PHP_USER: &str = "php.user";
 const PHP_GROUP: &str = "php.group";
 
-/// The group of a user: whoever names another user does not mean this one.
+/// The group of a user: an application with another user does not inherit it.
 pub(super) const OF_USER: &[&str] = &[PHP_GROUP];
 
-/// Programs of a PHP version: whoever names another version does not mean these.
+/// Programs of a PHP version: an application with another version does not inherit them.
 pub(super) const OF_VERSION: &[&str] = &["php.worker_program", "php.cli"];
 
 /// An application beside the one at PATH.
@@ -53,24 +54,24 @@ pub(super) const OF_VERSION: &[&str] = &["php.worker_program", "php.cli"];
 pub(crate) struct NamedApplication {
     /// Letters, digits, `-` and `_`.
     pub name: Arc<str>,
-    /// Its folder or script; none: the application at PATH, in a pool of its own.
+    /// The application's folder or script; none: the application at PATH, in a pool of its own.
     pub path: Option<PathBuf>,
     /// The requests that are for it.
     pub claims: Vec<Claim>,
-    /// All settings, as they hold for it.
+    /// The settings that apply to the application.
     pub settings: Settings,
-    /// Its table says who its PHP is.
+    /// The application's table names PHP's user.
     pub names_user: bool,
 }
 
-/// One key of an application's table that is no setting of its own right.
+/// A key of an application's table that is not a setting.
 pub(super) struct ApplicationKey {
-    /// As it is written.
+    /// The name.
     pub name: &'static str,
-    /// What it is for.
+    /// The description.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub doc: &'static str,
-    /// What it accepts.
+    /// The accepted values.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub expected: fn() -> String,
 }
@@ -105,12 +106,12 @@ pub(super) const APPLICATION_KEYS: &[ApplicationKey] = &[
 ];
 
 impl Key {
-    /// Each application has its own.
+    /// Returns whether each application may set it.
     pub(crate) fn is_of_application(&self) -> bool {
         (self.is_reloaded() && !OF_SERVER.contains(&self.name)) || OF_BOTH.contains(&self.name)
     }
 
-    /// It is nothing to an application with a path of its own.
+    /// Returns whether an application with a path of its own does not inherit it.
     pub(crate) fn is_of_path(&self) -> bool {
         OF_PATH.contains(&self.name)
     }
@@ -208,8 +209,8 @@ fn unknown(file: &Path, table: &Table, entry: &Entry) -> Option<ConfigError> {
 fn nearest_key(name: &str) -> Option<&'static str> {
     let keys = || KEYS.iter().filter(|key| key.is_of_application());
     let bare = name.rsplit('.').next().unwrap_or(name);
-    if let Some(elsewhere) = keys().find(|key| key.section_and_key().1 == bare) {
-        return Some(elsewhere.name);
+    if let Some(other) = keys().find(|key| key.section_and_key().1 == bare) {
+        return Some(other.name);
     }
     let own = APPLICATION_KEYS.iter().map(|key| key.name);
     nearest(name, own.chain(keys().map(|key| key.name)))
@@ -285,7 +286,7 @@ fn application(
     Ok(NamedApplication { name, path, claims, settings, names_user })
 }
 
-/// What is said of one application, here or of all.
+/// Returns the sources of one application's settings: its own table, and the sources for all.
 fn sources_of(sources: &Sources, table: &Table, path: Option<&Path>) -> Sources {
     let mut of_it = sources.clone();
     of_it.forget(|key| {
@@ -297,11 +298,11 @@ fn sources_of(sources: &Sources, table: &Table, path: Option<&Path>) -> Sources 
     of_it.application = Some(table.clone());
     // One that is not there is refused when it is looked at.
     of_it.own_folder =
-        path.map(|path| detect::folder_of(path).unwrap_or_else(|_gone| path.to_owned()));
+        path.map(|path| project_folder(path).unwrap_or_else(|_gone| path.to_owned()));
     of_it
 }
 
-/// What keeps the tables of the file from being read, each by itself.
+/// Returns the errors of all tables of the file.
 pub(super) fn wrong(sources: &Sources) -> Vec<ConfigError> {
     let Some(file) = &sources.file else { return Vec::new() };
     let mut errors = Vec::new();

@@ -204,7 +204,7 @@ fn relative_paths_of_the_sandbox_start_at_the_folder_of_each_application() {
     let two = |readable: &str, writable: &str| (readable.to_owned(), writable.to_owned());
     let main = two("/main/resources", "/main/storage /tmp");
     let shop = two("/shop/resources", "/shop/storage /tmp");
-    // What its own table says starts where all else in the file does.
+    // Relative paths of its own table have the same base as the rest of the file.
     let blog = two("/blog/resources", "/main/../blog/cache");
     assert_eq!(read(&[]), [main.clone(), shop, blog, main]);
     let of_all = read(&[("HEARTH_SANDBOX_READABLE", "assets,/usr/share")]);

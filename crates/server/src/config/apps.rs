@@ -1,30 +1,31 @@
-//! The applications of realtime: who they are and what each of them may, from tables of `hearth.toml`, `ID:KEY:SECRET` and the like.
+//! The applications of realtime: their keys and rights, from tables of `hearth.toml`, `ID:KEY:SECRET` and the like.
 //!
 //! Invariants
-//! - Whoever reads a list of applications gets them whole: `*`, which stands for all of them, has been applied.
+//! - A list of applications is complete: `*`, which stands for all of them, has been applied.
 //! - No secret is quoted back.
+
+mod targets;
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use channels::auth;
 use channels::{App, History, Limits, Rights, Secret};
-use http::Uri;
 use pool::ByteSize;
 
+pub(crate) use self::targets::{AdapterUrl, LookupTarget, SubjectPrefix, WebhookTarget};
 use super::nearest;
-use super::value::{Raw, UrlPath, Value, Wrong};
+use super::value::{Raw, Value, Wrong};
 
 /// An application with what the server does for it.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedApp {
-    /// For the engine.
+    /// The application for the engine.
     pub app: App,
-    /// Where its webhooks go.
+    /// The targets of its webhooks.
     pub webhooks: Vec<WebhookTarget>,
-    /// Which of them; empty: all but client events and counts.
+    /// The sent events; empty: all but client events and counts.
     pub webhook_events: Vec<WebhookEvent>,
 }
 
@@ -51,232 +52,17 @@ impl NamedApp {
     }
 }
 
-/// Where webhooks go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WebhookTarget {
-    /// Somebody's server.
-    Url(Uri),
-    /// The application's own PHP workers, asked for this path.
-    Php(UrlPath),
-}
-
-impl fmt::Display for WebhookTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url(url) => url.fmt(f),
-            Self::Php(path) => write!(f, "php:{}", path.0),
-        }
-    }
-}
-
-impl Value for WebhookTarget {
-    const PLACEHOLDER: &'static str = "URL";
-
-    fn expected() -> String {
-        "a URL such as `https://example.com/hooks`, or `php:/hooks` for a path of the application served here".into()
-    }
-
-    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
-        let text = raw.text()?;
-        if let Some(path) = text.strip_prefix("php:") {
-            return UrlPath::parse(&Raw::Text(path.to_owned()), base).map(Self::Php);
-        }
-        let url: Uri = text.parse().map_err(|_malformed| Wrong::quoted(text))?;
-        match (url.scheme_str(), url.host()) {
-            (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(Self::Url(url)),
-            _ => Err(Wrong::quoted(text)),
-        }
-    }
-}
-
-/// Who is asked for applications that the settings do not name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LookupTarget(pub WebhookTarget);
-
-impl fmt::Display for LookupTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Value for LookupTarget {
-    const PLACEHOLDER: &'static str = WebhookTarget::PLACEHOLDER;
-
-    fn expected() -> String {
-        "`php:/hearth/apps` for a path of the application served here, or a URL such as `https://example.com/apps`".into()
-    }
-
-    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
-        WebhookTarget::parse(raw, base).map(Self)
-    }
-}
-
-/// Who else has subscribers of the same channels.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum AdapterUrl {
-    /// Nobody.
-    Memory,
-    /// Nodes at the same Redis or Valkey: one server, or some nodes of a cluster.
-    Redis(Vec<String>),
-    /// The same, found by sentinels.
-    Sentinel {
-        /// The sentinels.
-        servers: Vec<String>,
-        /// What they call the service.
-        service: String,
-        /// Whether Redis itself speaks TLS.
-        tls: bool,
-        /// For Redis itself.
-        user: Option<String>,
-        /// For Redis itself.
-        password: Option<Secret>,
-    },
-    /// Nodes at the same NATS.
-    Nats(Vec<String>),
-}
-
-impl fmt::Debug for AdapterUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Addresses hold passwords.
-        f.write_str(match self {
-            Self::Memory => "Memory",
-            Self::Redis(_) => "Redis",
-            Self::Sentinel { .. } => "Sentinel",
-            Self::Nats(_) => "Nats",
-        })
-    }
-}
-
-impl Value for AdapterUrl {
-    const PLACEHOLDER: &'static str = "ADAPTER";
-
-    fn expected() -> String {
-        "`memory`, or a URL such as `redis://127.0.0.1:6379`, `redis://one:6379,two:6379` (a cluster), \
-         `redis+sentinel://user:password@one:26379,two:26379/service` or `nats://127.0.0.1:4222`; `rediss`, `rediss+sentinel` and `tls` are those with TLS"
-            .into()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        let text = raw.text()?;
-        if text == "memory" {
-            return Ok(Self::Memory);
-        }
-        // It may hold a password, so it is not quoted back.
-        let (scheme, rest) =
-            text.split_once("://").ok_or_else(|| Wrong("a text without a scheme".into()))?;
-        let adapter = match scheme {
-            "redis" | "rediss" => Self::Redis(servers(scheme, rest)),
-            "nats" | "tls" => Self::Nats(servers(scheme, rest)),
-            "redis+sentinel" | "rediss+sentinel" | "redis-sentinel" | "rediss-sentinel" => {
-                sentinel(scheme.starts_with("rediss"), rest)?
-            }
-            other => return Err(Wrong(format!("a URL of the scheme `{other}`"))),
-        };
-        match &adapter {
-            Self::Redis(servers) | Self::Nats(servers) | Self::Sentinel { servers, .. }
-                if servers.is_empty() =>
-            {
-                Err(Wrong("a URL without a host".into()))
-            }
-            _ => Ok(adapter),
-        }
-    }
-}
-
-/// The servers of a list; who stands before the first one's host stands before all that name nobody else.
-fn servers(scheme: &str, hosts: &str) -> Vec<String> {
-    let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
-    let mut whose = None;
-    let server = hosts.map(|host| {
-        if let Some((user, _)) = host.rsplit_once('@') {
-            whose.get_or_insert(user);
-            return format!("{scheme}://{host}");
-        }
-        match whose {
-            Some(user) => format!("{scheme}://{user}@{host}"),
-            None => format!("{scheme}://{host}"),
-        }
-    });
-    server.collect()
-}
-
-/// `[user:password@]one:26379,two:26379/service[?sentinel_user=…&sentinel_password=…]`: who stands in front is for Redis itself, as Lettuce and others
-/// read such an address.
-fn sentinel(tls: bool, rest: &str) -> Result<AdapterUrl, Wrong> {
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (hosts, service) = rest
-        .rsplit_once('/')
-        .filter(|(_, service)| !service.is_empty())
-        .ok_or_else(|| Wrong("sentinels without the name of a service".into()))?;
-    let (whose, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
-    if hosts.contains('/') || whose.contains(',') {
-        return Err(Wrong("an address of sentinels that cannot be read".into()));
-    }
-    let (user, password) = whose.split_once(':').unwrap_or((whose, ""));
-    let filled = |text: &str| {
-        Some(auth::unescaped(text, false).into_owned()).filter(|text| !text.is_empty())
-    };
-    let (mut sentinel_user, mut sentinel_password) = ("", "");
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("sentinel_user", value)) => sentinel_user = value,
-            Some(("sentinel_password", value)) => sentinel_password = value,
-            _ => {
-                return Err(Wrong(
-                    "an address of sentinels with another parameter than sentinel_user and sentinel_password".into(),
-                ));
-            }
-        }
-    }
-    let hosts = if sentinel_password.is_empty() {
-        hosts.to_owned()
-    } else {
-        format!("{sentinel_user}:{sentinel_password}@{hosts}")
-    };
-    Ok(AdapterUrl::Sentinel {
-        servers: servers("redis", &hosts),
-        service: service.to_owned(),
-        tls,
-        user: filled(user),
-        password: filled(password).map(|password| Secret::new(&password)),
-    })
-}
-
-/// What the subject of an adapter begins with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SubjectPrefix(pub String);
-
-impl Value for SubjectPrefix {
-    const PLACEHOLDER: &'static str = "PREFIX";
-
-    fn expected() -> String {
-        "letters, digits, `-` and `_`, and single dots between them".into()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        let text = raw.text()?;
-        let fit = |part: &str| {
-            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-            !part.is_empty() && part.bytes().all(fits)
-        };
-        if text.len() > 100 || !text.split('.').all(fit) {
-            return Err(Wrong::quoted(text));
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-/// One key of an application's table.
+/// A key of an application's table.
 #[derive(Clone, Copy)]
 pub(super) struct AppKey {
-    /// As it is written.
+    /// The name.
     pub name: &'static str,
-    /// What it is for.
+    /// The description.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub doc: &'static str,
-    /// What it accepts.
+    /// The accepted values.
     pub expected: fn() -> String,
-    /// What holds when nobody says anything; empty: nothing.
+    /// The default; empty: none.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub default: &'static str,
     set: fn(&mut NamedApp, &Raw) -> Result<(), Wrong>,
@@ -314,7 +100,7 @@ macro_rules! app_keys {
 }
 
 app_keys! {
-    key: String = "", "In clients' addresses. Anybody may know it.",
+    key: String = "", "The public part of clients' addresses.",
         |app, raw| app.app.key = read::<String>(raw)?.into();
     secret: String = "", "Signs subscriptions, calls of the HTTP API and webhooks.",
         |app, raw| app.app.secret = Secret::new(&read::<String>(raw)?);
@@ -322,9 +108,9 @@ app_keys! {
         |app, raw| app.app.rights.enabled = read(raw)?;
     client_events: bool = "on", "Whether clients may send `client-` events (whispers).",
         |app, raw| app.app.rights.client_events = read(raw)?;
-    subscription_count: bool = "off", "Whether subscribers hear how many they are (`pusher_internal:subscription_count`).",
+    subscription_count: bool = "off", "Whether subscribers get their number (`pusher_internal:subscription_count`).",
         |app, raw| app.app.rights.subscription_count = read(raw)?;
-    watchlist: bool = "on", "Whether users who have signed in are told of those they watch.",
+    watchlist: bool = "on", "Whether signed-in users get the state of the users they watch.",
         |app, raw| app.app.rights.watchlist = read(raw)?;
     require_tls: bool = "off", "Refuse clients that connect without TLS, with 4000.",
         |app, raw| app.app.rights.plain = !read::<bool>(raw)?;
@@ -334,7 +120,7 @@ app_keys! {
         |app, raw| app.app.limits.connections = read(raw)?;
     subscriptions: usize = "1000", "Channels that one socket may subscribe to.",
         |app, raw| app.app.limits.subscriptions = read(raw)?;
-    public_subscriptions: usize = "100", "Public channels among them, to which anybody may subscribe under any name: each costs some 400 bytes.",
+    public_subscriptions: usize = "100", "Public channels among them, which a client may name freely: each costs some 400 bytes.",
         |app, raw| app.app.limits.public_subscriptions = read(raw)?;
     subscription_rate: usize = "20", "Subscriptions of one socket per second, once it has left a channel and then subscribed to `subscriptions` more; others are refused with 403.",
         |app, raw| app.app.limits.subscription_rate = u32::try_from(read::<usize>(raw)?).unwrap_or(u32::MAX);
@@ -352,7 +138,7 @@ app_keys! {
         |app, raw| app.app.limits.members = read(raw)?;
     user_id: usize = "128", "Characters of a user's id.",
         |app, raw| app.app.limits.user_id = read(raw)?;
-    user_info: ByteSize = "1KiB", "Bytes of what a member tells of itself.",
+    user_info: ByteSize = "1KiB", "Bytes of a member's `user_info`.",
         |app, raw| app.app.limits.user_info = bytes(raw)?;
     watched_users: usize = "100", "Users that one user may watch.",
         |app, raw| app.app.limits.watchlist = read(raw)?;
@@ -367,7 +153,7 @@ app_keys! {
         |app, raw| app.app.limits.queue_bytes = bytes(raw)?;
     queue_messages: usize = "10000", "Messages that may wait for one socket.",
         |app, raw| app.app.limits.queue_messages = read(raw)?;
-    activity_timeout: Duration = "30s", "How long a socket may be silent before it is asked whether it lives.",
+    activity_timeout: Duration = "30s", "The time that a socket may be silent before it gets a ping.",
         |app, raw| app.app.limits.activity_timeout = read(raw)?;
     pong_timeout: Duration = "30s", "How long it may take to answer. A client that is behind in reading has longer: data that it acknowledges by TCP in the second half of that time counts as an answer.",
         |app, raw| app.app.limits.pong_timeout = read(raw)?;
@@ -388,7 +174,7 @@ app_keys! {
         |app, raw| app.webhook_events = read(raw)?;
 }
 
-/// What webhooks tell of.
+/// The events of webhooks.
 const WEBHOOK_EVENTS: &[&str] = &[
     "channel_occupied",
     "channel_vacated",
@@ -399,7 +185,7 @@ const WEBHOOK_EVENTS: &[&str] = &[
     "subscription_count",
 ];
 
-/// What a webhook tells of.
+/// An event of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WebhookEvent(pub &'static str);
 
@@ -421,10 +207,10 @@ impl Value for WebhookEvent {
     }
 }
 
-/// Stands for every application.
+/// The name that stands for every application.
 const ALL: &str = "*";
 
-/// What is said of applications: tables by id.
+/// Tables of applications by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Apps {
     tables: Vec<Table>,
@@ -444,20 +230,20 @@ impl fmt::Debug for Table {
 }
 
 impl Apps {
-    /// All of them, each with what holds for all.
+    /// Returns all applications, each with the values that apply to all.
     pub(crate) fn resolved(&self) -> Vec<NamedApp> {
         let named = self.tables.iter().filter(|table| table.id != ALL);
         named.map(|table| self.resolve(table)).collect()
     }
 
-    /// An application that is known from elsewhere, with what holds for all.
+    /// Returns an application from another source, with the values that apply to all.
     pub(crate) fn adopted(&self, id: &str, key: &str, secret: &str) -> NamedApp {
         let mut app = NamedApp::new(id, key, secret);
         self.apply_all(&mut app);
         app
     }
 
-    /// An application that somebody else told of, in the names of a table of the settings and `id`, with what holds for all.
+    /// Returns a looked-up application, described by keys of a table of the settings and `id`, with the values that apply to all.
     pub(crate) fn looked_up(
         &self,
         pairs: impl IntoIterator<Item = (String, String)>,
@@ -530,7 +316,7 @@ impl Apps {
         Ok(())
     }
 
-    /// Everybody has a key and a secret, and a key of its own.
+    /// Checks that every application has a key of its own, and a secret.
     fn check(&self) -> Result<(), Wrong> {
         let apps = self.resolved();
         for (at, NamedApp { app, .. }) in apps.iter().enumerate() {
@@ -546,7 +332,7 @@ impl Apps {
     }
 }
 
-/// It has an id, a key and a secret.
+/// Checks that an application has an id, a key and a secret.
 fn check_whole(app: &App) -> Result<(), Wrong> {
     let parts = [("id", &*app.id), ("key", &*app.key), ("secret", app.secret.expose())];
     match parts.iter().find(|(_, part)| part.is_empty()) {

@@ -100,7 +100,7 @@ fn an_adapters_address_is_read_as_people_write_it_and_no_password_is_shown() {
         other => panic!("{other:?}"),
     };
     assert_eq!(servers("redis://127.0.0.1:6379"), "redis://127.0.0.1:6379");
-    // Who stands in front stands before all.
+    // The user before the first server applies to all.
     assert_eq!(servers("rediss://u:p@one:1, two:2"), "rediss://u:p@one:1 rediss://u:p@two:2");
     assert_eq!(servers("redis://:p@one,:q@two"), "redis://:p@one redis://:q@two");
     assert_eq!(servers("nats://token@one,two"), "nats://token@one nats://token@two");

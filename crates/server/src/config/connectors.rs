@@ -14,20 +14,20 @@ use url::{Host, Url};
 use super::nearest;
 use super::value::{Auto, Raw, Value, Wrong};
 
-/// One connector, as it was set.
+/// The settings of a connector.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedConnector {
-    /// Its name: letters, digits, `-`, `_`.
+    /// The name: letters, digits, `-`, `_`.
     pub name: String,
     /// The scheme's.
     pub protocol: Protocol,
     /// The server.
     pub host: String,
-    /// Its port.
+    /// The server's port.
     pub port: u16,
-    /// How it proves who it is.
+    /// The verification of the server's certificate.
     pub verify: Verify,
-    /// Who logs in; of Redis there may be nobody.
+    /// The login; Redis may need none.
     pub login: Option<Login>,
     /// The authorities that are believed, unless they are the system's.
     pub authorities: Option<PathBuf>,
@@ -35,26 +35,26 @@ pub(crate) struct NamedConnector {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Sessions at the server.
     pub sessions: NonZeroUsize,
-    /// How long a client waits for one.
+    /// The time that a client waits for a session.
     pub wait: Duration,
-    /// Where PHP connects, unless we choose.
+    /// The socket for PHP; `None` is a default path.
     pub socket: Option<PathBuf>,
 }
 
-/// All of them.
+/// The settings of all connectors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connectors(pub Vec<NamedConnector>);
 
-/// One key of a connector's table.
+/// A key of a connector's table.
 pub(super) struct ConnectorKey {
-    /// As it is written.
+    /// The name.
     pub name: &'static str,
-    /// What it is for.
+    /// The description.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub doc: &'static str,
-    /// What it accepts.
+    /// The accepted values.
     pub expected: fn() -> String,
-    /// What holds when nobody says anything; empty: nothing.
+    /// The default; empty: none.
     pub default: &'static str,
 }
 
@@ -71,7 +71,7 @@ macro_rules! connector_keys {
 }
 
 connector_keys! {
-    url: ServerUrl = "", "The server, and who logs in.";
+    url: ServerUrl = "", "The server, and the user that logs in.";
     password_file: PathBuf = "", "A file with the password, instead of one in the URL. It is read for each login, so a new one is used when the server wants it.";
     sslmode: SslMode = "verify-full", "How the server proves who it is, in libpq's words. Of `redis://` the default is `disable`.";
     sslrootcert: Auto<PathBuf> = "auto", "The authorities that are believed, a PEM file. `auto`: the system's.";
@@ -93,7 +93,7 @@ struct ServerUrl {
     database: Option<String>,
     /// `rediss`, not `redis`.
     tls: bool,
-    /// Keys of a table, behind the `?`.
+    /// The keys of a table, behind the `?`.
     keys: Vec<(String, String)>,
 }
 
@@ -154,7 +154,7 @@ impl Value for SslMode {
     const PLACEHOLDER: &'static str = "MODE";
 
     fn expected() -> String {
-        "`verify-full` (authority and name), `verify-ca` (authority alone), `require` (anybody's encryption) or `disable`".into()
+        "`verify-full` (authority and name), `verify-ca` (authority alone), `require` (encryption only) or `disable`".into()
     }
 
     fn choices() -> &'static [&'static str] {
@@ -167,7 +167,7 @@ impl Value for SslMode {
             "verify-ca" => Ok(Self(Verify::Authority)),
             "require" => Ok(Self(Verify::Require)),
             "disable" => Ok(Self(Verify::Disable)),
-            // `allow` and `prefer` would go on in the clear when somebody on the way takes TLS out.
+            // `allow` and `prefer` would continue unencrypted if an attacker strips TLS.
             other => Err(Wrong::quoted(other)),
         }
     }
@@ -208,7 +208,7 @@ impl Table<'_> {
             return Err(wrong("has a name of other than letters, digits, `-` and `_`"));
         }
         let url: ServerUrl = self.get("url")?.ok_or_else(|| wrong("has no `url`"))?;
-        // What the table says is stronger.
+        // The table is stronger.
         self.pairs.splice(..0, url.keys.clone());
         if let Some((unknown, _)) =
             self.pairs.iter().find(|(key, _)| !CONNECTOR_KEYS.iter().any(|row| row.name == key))
@@ -256,7 +256,7 @@ impl Table<'_> {
 }
 
 impl NamedConnector {
-    /// What is spoken, in one word.
+    /// Returns the protocol's scheme in a URL.
     pub(crate) fn scheme(&self) -> &'static str {
         match self.protocol {
             Protocol::MySql => "mysql",

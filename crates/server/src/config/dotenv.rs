@@ -39,7 +39,7 @@ impl<'a> DotEnv<'a> {
         self.of_process(name).or_else(|| value_of(&self.variables, name))
     }
 
-    /// The same, but an empty one is none: `PUSHER_HOST=` names no host.
+    /// Returns a variable that is not empty: `PUSHER_HOST=` names no host.
     pub(crate) fn filled(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|value| !matches!(*value, "" | "null" | "(null)"))
     }
@@ -49,7 +49,7 @@ impl<'a> DotEnv<'a> {
         of_php(name, self.settings, self.environment)
     }
 
-    /// The first file that names a variable has the say.
+    /// Adds the variables of a file. The first file that names a variable wins.
     fn add(&mut self, text: &str) {
         let mut of_file: Vec<(String, String)> = Vec::new();
         let mut rest = text;
@@ -98,7 +98,7 @@ fn name(text: &str) -> Option<String> {
     (!name.is_empty() && name.bytes().all(plain)).then(|| name.to_owned())
 }
 
-/// What follows the sign of equality, and the text behind it. A value in quotes may go on over lines.
+/// Parses the value after the equals sign, and returns it with the rest of the text. A quoted value may span lines.
 fn value<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (String, &'t str) {
     let text = text.trim_start_matches([' ', '\t']);
     if let Some(inside) = text.strip_prefix('\'') {
@@ -114,7 +114,7 @@ fn value<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (String, &'t str
     (with_variables(value.trim(), lookup), text.split_at(line.len()).1)
 }
 
-/// Up to the closing quote; `\"`, `\\`, `\$` and the usual letters are taken for what they mean.
+/// Parses up to the closing quote, with the escapes `\"`, `\\`, `\$` and the usual letters.
 fn in_double_quotes<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (String, &'t str) {
     let mut value = String::new();
     // Variables are put in where no backslash forbids it.
@@ -141,7 +141,7 @@ fn in_double_quotes<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (Stri
     (value, characters.as_str())
 }
 
-/// Puts values in the place of `${NAME}`.
+/// Replaces `${NAME}` with the variable's value.
 fn with_variables(text: &str, lookup: &dyn Fn(&str) -> String) -> String {
     let mut out = String::new();
     let mut rest = text;

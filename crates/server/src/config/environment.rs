@@ -5,7 +5,10 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{ConfigError, ELSEWHERE, KEYS, Key, Origin, nearest};
+use super::{ConfigError, KEYS, Key, OTHER_NAMES, Origin, nearest};
+
+/// The variable with the socket at which a successor gets its sockets: set by the server whose place it takes.
+pub(crate) const TAKE_OVER: &str = "HEARTH_TAKE_OVER";
 
 /// Variables that start like settings and are not, with what they are for: the reference page lists them.
 pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
@@ -65,11 +68,11 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_WORKER_DIR", "the folder of the worker programs that the project's tests run"),
 ];
 
-/// What the process was started with.
+/// The environment that the process was started with.
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
     variables: Vec<(OsString, OsString)>,
-    /// What the program was started with, behind its name.
+    /// The arguments after the program's name.
     pub arguments: Vec<OsString>,
     /// The current directory.
     pub current_dir: PathBuf,
@@ -147,7 +150,7 @@ impl Environment {
         self.path("HEARTH_CONFIG")
     }
 
-    /// Where `hearth-worker-8.x` may lie, most wanted first.
+    /// Returns the folders of `hearth-worker-8.x` programs, the preferred one first.
     pub(crate) fn worker_folders(&self) -> Vec<PathBuf> {
         if let Some(folder) = self.path("HEARTH_LIB_DIR") {
             return vec![folder.to_owned()];
@@ -161,7 +164,7 @@ impl Environment {
         self.path("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default()
     }
 
-    /// Where what a program has made itself outlives it.
+    /// Returns the folder for files that a program has made and that outlive it.
     pub(crate) fn data_folder(&self) -> Option<PathBuf> {
         let absolute = |name: &str| self.path(name).filter(|path| path.is_absolute());
         // systemd.exec(5): several are separated by colons.
@@ -196,7 +199,7 @@ impl Environment {
         names.take(count as usize).collect()
     }
 
-    /// How often systemd wants to hear that this process lives, if it does (`sd_watchdog_enabled(3)`).
+    /// Returns the interval of systemd's watchdog, if it is set (`sd_watchdog_enabled(3)`).
     pub(crate) fn watchdog(&self) -> Option<Duration> {
         let number = |name| self.variable(name).and_then(|value| value.parse::<u64>().ok());
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
@@ -205,7 +208,7 @@ impl Environment {
 
     /// The socket of the server whose place this one is to take.
     pub(crate) fn take_over(&self) -> Option<&Path> {
-        self.path(crate::runtime::upgrade::VARIABLE)
+        self.path(TAKE_OVER)
     }
 
     /// Output to stdout may be coloured (<https://no-color.org>).
@@ -232,8 +235,8 @@ impl Environment {
     }
 }
 
-/// Where the program lies that was started as `named`, absolute, links as they are; `program` where that is another one: whoever starts a
-/// program may call it anything.
+/// Returns the absolute path of the program that was started as `named`, links unresolved; `program` if that is another file: a program may
+/// be started under any name.
 fn named_path(named: &OsStr, path: &OsStr, current_dir: &Path, program: &Path) -> PathBuf {
     let named = Path::new(named);
     let candidates: Vec<PathBuf> = if named.components().count() > 1 || named.is_absolute() {
@@ -261,9 +264,9 @@ pub(super) fn unknown_names(variables: &[(String, String)]) -> Vec<ConfigError> 
 /// A forgotten section (`HEARTH_WORKERS`) is likelier than a slip of the finger.
 fn nearest_variable(name: &str, known: &[String]) -> Option<String> {
     let bare = name.trim_start_matches("HEARTH_").to_ascii_lowercase();
-    let elsewhere = ELSEWHERE.iter().find(|(theirs, _)| theirs.replace('.', "_") == bare);
+    let other = OTHER_NAMES.iter().find(|(theirs, _)| theirs.replace('.', "_") == bare);
     let meant = |key: &&Key| {
-        let ours = elsewhere.map(|(_, ours)| *ours);
+        let ours = other.map(|(_, ours)| *ours);
         ours.map_or_else(|| key.section_and_key().1 == bare, |ours| key.name == ours)
     };
     KEYS.iter()
@@ -295,7 +298,7 @@ mod tests {
         for named in ["bin/hearth", "hearth", link.to_str().unwrap()] {
             assert_eq!(path(named), link, "{named}");
         }
-        // What somebody else is, or nobody.
+        // The name of another program, or of no file.
         for named in ["bin/other", "other", "-hearth", "missing/hearth", ""] {
             assert_eq!(path(named), program, "{named}");
         }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::value::Raw;
-use super::{ConfigError, ELSEWHERE, KEYS, Origin, SECTIONS, applications, nearest};
+use super::{ConfigError, KEYS, OTHER_NAMES, Origin, SECTIONS, applications, nearest};
 
 /// A read file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
-    /// Where it lies.
+    /// The path.
     pub path: PathBuf,
     entries: Vec<Entry>,
     applications: Vec<Table>,
@@ -21,9 +21,9 @@ pub(crate) struct File {
 pub(super) struct Entry {
     /// `php.workers`; in an application's table also `path`.
     pub name: String,
-    /// As it was written.
+    /// The value as it was written.
     pub raw: Raw,
-    /// Where.
+    /// The line.
     pub line: usize,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Entry {
 pub(crate) struct Table {
     /// The application's.
     pub(super) name: String,
-    /// Where it begins.
+    /// The first line.
     pub(super) line: usize,
     pub(super) entries: Vec<Entry>,
 }
@@ -113,7 +113,7 @@ impl File {
         Ok(file)
     }
 
-    /// What relative paths in it are relative to.
+    /// Returns the base directory for relative paths in the file.
     pub(crate) fn folder(&self) -> &Path {
         self.path.parent().unwrap_or_else(|| Path::new("/"))
     }
@@ -122,7 +122,7 @@ impl File {
         &self.applications
     }
 
-    /// Has it say nothing of those settings.
+    /// Removes the given keys.
     pub(super) fn forget(&mut self, which: impl Fn(&str) -> bool) {
         self.entries.retain(|entry| !which(&entry.name));
     }
@@ -161,12 +161,12 @@ impl File {
 
 /// The right key in the wrong section, a key like it in its section, or any key like it.
 fn nearest_key(name: &str) -> Option<String> {
-    if let Some((_, ours)) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == name) {
+    if let Some((_, ours)) = OTHER_NAMES.iter().find(|(theirs, _)| *theirs == name) {
         return Some((*ours).to_owned());
     }
     let bare = name.rsplit('.').next().unwrap_or(name);
-    if let Some(elsewhere) = KEYS.iter().find(|key| key.section_and_key().1 == bare) {
-        return Some(elsewhere.name.to_owned());
+    if let Some(other) = KEYS.iter().find(|key| key.section_and_key().1 == bare) {
+        return Some(other.name.to_owned());
     }
     if let Some((section, bare)) = name.split_once('.')
         && SECTIONS.iter().any(|known| known.name == section)

@@ -27,7 +27,7 @@ use super::value::{
 };
 use super::{ConfigError, Sources};
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     /// `http.listen`.
@@ -40,11 +40,11 @@ pub(crate) struct Key {
     pub placeholder: &'static str,
     /// The flag may be given several times.
     pub repeats: bool,
-    /// What the flag means without a value.
+    /// The value of the flag without an argument.
     pub alone: Option<&'static str>,
-    /// What it accepts.
+    /// The accepted values.
     pub expected: fn() -> String,
-    /// What holds when nobody says anything.
+    /// The default.
     pub default: &'static str,
 }
 
@@ -93,9 +93,9 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub(crate) struct Settings {
             $($(#[doc = $section_doc])+ pub $section: $Section,)+
-            /// Those beside the one at PATH, with settings of their own; in those there are none.
+            /// The applications beside the one at PATH, with their own settings; those have no further ones.
             pub applications: Vec<NamedApplication>,
-            /// As it was written, to tell what a reload changes.
+            /// The written values, by which a reload finds changes.
             pub(super) written: Written,
         }
 
@@ -135,7 +135,7 @@ macro_rules! settings {
                 })
             }
 
-            /// What keeps settings from being read, each by itself.
+            /// Returns the errors of all settings.
             pub(super) fn wrong(sources: &Sources) -> Vec<ConfigError> {
                 let mut keys = KEYS.iter();
                 let mut next = || keys.next().expect("a row per field: both come from one table");
@@ -149,35 +149,34 @@ macro_rules! settings {
 settings! {
     /// The HTTP front: where it listens, what it serves, and how much it puts up with.
     http: Http {
-        /// Where to listen; give it several times to listen in several places.
+        /// Where to listen; give it several times for several addresses.
         ///
-        /// Port 0 lets the system choose; the ready line names the port. With certificates every TCP listener speaks HTTPS but those that are written
-        /// as `http://:80`.
+        /// Port 0 lets the system choose; the ready line names the port. With certificates every TCP listener speaks HTTPS, except those
+        /// written as `http://:80`.
         listen: Vec<Listen> = "127.0.0.1:8080", flag "listen";
         /// Certificate chain for TLS, a PEM file; several for several names, each with its key at the same place of `tls_key`.
         ///
-        /// A client is shown the certificate that has the name it asks for, else the first. They are read anew when their files change, and at a reload.
-        /// An OCSP response (DER) in a file of the same name with `.ocsp` behind it is stapled (docs/guide/tls.md).
+        /// A client gets the certificate with the name it asks for, else the first. The files are read again when they change, and at a
+        /// reload. An OCSP response (DER) in a file of the same name with `.ocsp` behind it is stapled (docs/guide/tls.md).
         tls_cert: Option<Vec<PathBuf>> = "off", flag "tls-cert";
         /// Private key for TLS, a PEM file.
         tls_key: Option<Vec<PathBuf>> = "off", flag "tls-key";
-        /// TLS for development: a certificate for `localhost`, 127.0.0.1, `::1` and every name below `localhost`, of an authority of this machine's own.
+        /// TLS for development: a certificate for `localhost`, 127.0.0.1, `::1` and every name below `localhost`, by an authority of this machine's own.
         ///
-        /// The authority is made at the first time, for local names and addresses alone. `hearth tls trust` says how browsers come to believe it.
+        /// The authority is made at first use, for local names and addresses only. `hearth tls trust` prints how to trust it in browsers.
         tls_local: Wanted = "off", flag "tls-local";
         /// Further names and addresses for `tls_local`: below `localhost`, `test`, `internal`, `local` or `home.arpa`, or private.
         tls_local_names: Vec<LocalName> = "", flag "tls-local-name";
         /// The folder of that authority. `auto`: `local` in systemd's `$STATE_DIRECTORY`, for root in /var/lib/hearth, else in `$XDG_DATA_HOME/hearth` or
         /// ~/.local/share/hearth.
         tls_local_ca: Auto<PathBuf> = "auto";
-        /// Beside listeners with TLS, those in the clear (`http://`) answer nothing but where the same is over https (308).
+        /// Beside listeners with TLS, unencrypted ones (`http://`) redirect every request to https (308).
         ///
-        /// Authorities that ask whether a name is ours are answered, and so are trusted proxies that say that the client speaks TLS with them.
+        /// Challenges of ACME authorities are answered, and requests of trusted proxies that report TLS on their client's side.
         redirect_to_https: bool = "on";
         /// The port that `redirect_to_https` sends clients to. `auto`: that of the first listener with TLS.
         https_port: Auto<NonZeroU16> = "auto";
-        /// `Strict-Transport-Security` for answers over TLS where the application sends none: browsers then use nothing but https for the host, for as
-        /// long as that says.
+        /// `Strict-Transport-Security` for answers over TLS, unless the application sends one: browsers then use only https for the host, for the given time.
         hsts: Option<Hsts> = "off";
         /// The folder whose files are served as they are. `auto`: `public` where the application has one, else its folder.
         document_root: Auto<PathBuf> = "auto", flag "document-root";
@@ -195,32 +194,33 @@ settings! {
         uri_limit: ByteSize = "16KiB";
         /// Requests in flight on one HTTP/2 connection.
         http2_streams: NonZeroUsize = "128";
-        /// How many connections may be open at once; more wait in the system's queue.
+        /// The most connections that may be open at once; more wait in the system's queue.
         ///
-        /// While a client waits there, connections that are idle, or have not sent a whole request, are closed: the longest idle first. One with a request
-        /// under way is not. The limit of open files may allow fewer; the log then says so at start.
+        /// While a client waits there, idle connections and those without a whole request are closed, the longest idle first. A connection
+        /// with a request under way is not. The limit of open files may allow fewer; the log says so at the start.
         connection_limit: NonZeroUsize = "10000";
-        /// How many of them one client address may have while fewer than a sixteenth are free; an IPv6 /64 is one address.
+        /// The most connections of one client address while fewer than a sixteenth are free; an IPv6 /64 is one address.
         ///
-        /// Trusted proxies and unix sockets are not bound by it. `auto`: half of `http.connection_limit`.
+        /// Trusted proxies and unix sockets are exempt. `auto`: half of `http.connection_limit`.
         connections_per_client: Auto<NonZeroUsize> = "auto";
-        /// How long a client may take to send a request head, from its first byte; then 408.
+        /// The time that a client may take to send a request head, from its first byte; then 408.
         header_timeout: Duration = "10s";
-        /// How long a connection may stay idle between two requests.
+        /// The time that a connection may stay idle between two requests.
         keep_alive_timeout: Duration = "75s";
-        /// How long a client may pause while it sends a request body; then 408.
+        /// The time that a client may pause while it sends a request body; then 408.
         body_timeout: Duration = "30s";
-        /// Bytes per second that a client has to send of a request body, on average over twice `body_timeout`; a slower one gets 408.
+        /// Bytes per second of a request body that a client has to send, on average over twice `body_timeout`; a slower one gets 408.
         ///
-        /// Only time in which the server waits for the client counts. 240 is the default of IIS and Kestrel, and far below a mobile network at its slowest.
+        /// Only time in which the server waits for the client counts. 240 is the default of IIS and Kestrel, and far below a slow mobile
+        /// network.
         body_min_rate: Option<ByteSize> = "240";
-        /// Which request bodies are received whole before PHP gets their request: `all`, or `forms` alone. Others are passed on as they arrive.
+        /// Which request bodies are received whole before PHP gets their request: `all`, or `forms` only. Others are passed on as they arrive.
         ///
-        /// A worker then never waits for a slow client, as behind nginx. Up to 256 KiB of a body are kept in memory, the rest in a temporary file (`buffer_dir`);
-        /// where there is no room the answer is 507. With `forms` a script can read a large `PUT` while it arrives, but its worker waits for the client: for
-        /// clients that are trusted. PHP reads a `POST` to its end before it runs a script, whatever this says.
+        /// A worker then never waits for a slow client, as behind nginx. Up to 256 KiB of a body are kept in memory, the rest in a
+        /// temporary file (`buffer_dir`); without room the answer is 507. With `forms` a script can read a large `PUT` while it arrives,
+        /// but its worker waits for the client: use it for trusted clients. PHP always reads a `POST` to its end before it runs a script.
         request_buffering: RequestBuffering = "all";
-        /// How long a client may refuse to take a byte of the answer; then the connection is closed.
+        /// The time that a client may accept no byte of the answer; then the connection is closed.
         write_timeout: Duration = "60s";
         /// Memory for bodies that wait for a slow client or a busy worker, of all requests and answers together. What exceeds it goes to temporary files.
         buffer_memory: ByteSize = "64MiB";
@@ -228,23 +228,23 @@ settings! {
         buffer_disk: ByteSize = "4GiB";
         /// The folder of those temporary files. They have no name, so none is left behind. `auto`: the system's (`$TMPDIR`, else /tmp).
         buffer_dir: Auto<PathBuf> = "auto";
-        /// How much of one answer of PHP may wait in memory for its client; what exceeds it goes to a temporary file.
+        /// The most memory for one answer of PHP that waits for its client; the rest goes to a temporary file.
         ///
-        /// PHP can go on with the next request as soon as its script ends, however slowly the client reads. Output that PHP flushes is still sent at once. `0`:
-        /// answers are not buffered, and a slow client holds a worker.
+        /// PHP can go on with the next request when its script ends, however slowly the client reads. Output that PHP flushes is still sent
+        /// at once. `0`: answers are not buffered, and a slow client holds a worker.
         answer_memory: ByteSize = "1MiB";
-        /// How much of one answer of PHP may wait in a temporary file for its client; a larger answer holds its worker until the client has read. `0`: none.
+        /// The most bytes of one answer of PHP in a temporary file; a larger answer holds its worker until the client has read. `0`: no file.
         answer_file: ByteSize = "1GiB";
-        /// How many workers a client address (IPv6: a /64) may hold by reading nothing of answers that PHP still makes. Of more, the longest-stalled answer is cut.
+        /// The most workers that a client address (IPv6: a /64) may hold by not reading answers that PHP still makes. Of more, the longest-stalled answer is cut.
         ///
-        /// An answer counts once bytes have waited for 3 seconds of which the client took none. `auto`: a quarter of the workers, at least one. `off`: any number,
-        /// each for `write_timeout` at most.
+        /// An answer counts when bytes have waited for 3 seconds of which the client took none. `auto`: a quarter of the workers, at least
+        /// one. `off`: any number, each for `write_timeout` at most.
         stalled_per_client: Auto<Option<NonZeroUsize>> = "auto";
-        /// How long a TLS handshake may take.
+        /// The time that a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
-        /// Proxies that are believed about their clients, as far as `http.trusted_headers` says (docs/guide/proxies.md).
+        /// Proxies that are trusted about their clients, as far as `http.trusted_headers` allows (docs/guide/proxies.md).
         ///
-        /// Whatever connects to a Unix socket is believed, too.
+        /// Peers on a Unix socket are trusted, too.
         trusted_proxies: Vec<Cidr> = "";
         /// The header fields in which trusted proxies are believed: name those that the proxy sets itself, for every request.
         ///
@@ -255,7 +255,7 @@ settings! {
         route_by_forwarded_host: bool = "off";
         /// Expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections without.
         ///
-        /// Only for listeners that nobody but the balancer can reach.
+        /// Only for listeners that only the balancer can reach.
         proxy_protocol: bool = "off";
         /// Compress the application's answers with br, zstd or gzip when the client takes them.
         compression: bool = "on";
@@ -271,7 +271,7 @@ settings! {
         ///
         /// `hearth.toml` has them as a table: `[http.sendfile]`, then `"/protected/" = "/srv/files"`.
         sendfile: Pairs = "";
-        /// One line per request, in this format.
+        /// Log one line per request, in this format.
         access_log: Option<AccessLogFormat> = "off", flag "access-log";
         /// The file that the access log is appended to. `auto`: stdout.
         access_log_path: Auto<PathBuf> = "auto";
@@ -283,11 +283,11 @@ settings! {
         ///
         /// Each has to lead to this server: the authority asks on port 443 or 80 whether it does. Other certificates (`http.tls_cert`) may be there as well.
         domains: Vec<Domain> = "", flag "acme";
-        /// You have read the authority's terms of service, and accept them. Without that nobody is asked for anything.
+        /// You have read the authority's terms of service, and accept them. Without that no certificate is ordered.
         accept_terms: Wanted = "off", flag "acme-accept-terms";
         /// Mail addresses that the authority may write to.
         contact: Vec<Mailbox> = "", flag "acme-contact";
-        /// The authority: `letsencrypt`, `letsencrypt-staging` (to try things out: nobody believes its certificates), or the https URL of another's directory.
+        /// The authority: `letsencrypt`, `letsencrypt-staging` (for tests: browsers do not trust its certificates), or the https URL of another's directory.
         directory: Directory = "letsencrypt", flag "acme-directory";
         /// The authorities by which the directory's own certificate is believed, a PEM file. `auto`: the system's.
         directory_ca: Auto<PathBuf> = "auto";
@@ -295,9 +295,9 @@ settings! {
         ///
         /// `auto`: `acme` in systemd's `$STATE_DIRECTORY`, for root in /var/lib/hearth, else in `$XDG_DATA_HOME/hearth` or ~/.local/share/hearth.
         cache: Auto<PathBuf> = "auto";
-        /// How names are proved to be ours: `tls-alpn-01` (port 443) or `http-01` (port 80). `auto`: whichever there are listeners for, in turn.
+        /// The challenges that prove names to be yours: `tls-alpn-01` (port 443) or `http-01` (port 80). `auto`: those that have listeners, in turn.
         challenge: Auto<ChallengeName> = "auto";
-        /// The id of the key by which the authority knows an account of yours elsewhere (external account binding).
+        /// The id of the key that links the order to your account at the authority (external account binding).
         external_key_id: Option<String> = "off";
         /// That key, in base64url as the authority shows it.
         external_key: Option<KeyBytes> = "off";
@@ -307,58 +307,57 @@ settings! {
     php: Php {
         /// The PHP version, of those that Hearth was built for. `auto`: the highest.
         version: Auto<PhpVersion> = "auto", flag "php";
-        /// How a request meets PHP: `snapshot` (booted once, put back after each answer), `request` (as under php-fpm), and others.
+        /// How a request meets PHP: `snapshot` (booted once, restored after each answer), `request` (as under php-fpm), and others.
         ///
-        /// By letter: A `worker` (one booted loop, state shared), B `spawn` (a process for each request), C `prespawn` (the same, booted
-        /// before the request comes), D `fork` (the same, forked from a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`),
-        /// G `request` (PHP starts and ends with the request), H `cgi` (php-cgi), S `snapshot` (booted once; memory and descriptors are put back after each answer). docs/guide/models.md compares
-        /// them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`. Where `snapshot` cannot run, the cheaper
-        /// of `fork` and `request` takes its place, measured at the start, with a warning that says why; never `worker`.
+        /// By letter: A `worker` (one booted loop, shared state), B `spawn` (a process for each request), C `prespawn` (the same, booted
+        /// before the request comes), D `fork` (the same, forked from a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`), G
+        /// `request` (PHP starts and ends with the request), H `cgi` (php-cgi), S `snapshot` (booted once; memory and descriptors are
+        /// restored after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony and worker scripts,
+        /// else `request`. If `snapshot` cannot run, the cheaper of `fork` and `request` takes its place, measured at the start, with
+        /// a warning that gives the reason; never `worker`.
         model: Auto<Model> = "auto", flag "model";
         /// The worker script of the models that run one (`worker`, `prespawn`, `fork`, `snapshot`). `auto`: the application's own, else
         /// Hearth's for Laravel or Symfony.
         worker_script: Auto<PathBuf> = "auto", flag "worker-script";
-        /// How many requests PHP answers at once, each in a process of its own. `auto`: one per processor.
+        /// The number of requests that PHP answers at once, each in a process of its own. `auto`: one per processor.
         ///
-        /// The models `spawn`, `prespawn` and `fork` keep as many processes more that wait for the next requests.
+        /// The models `spawn`, `prespawn` and `fork` keep as many further processes that wait for the next requests.
         workers: Auto<NonZeroUsize> = "auto", flag "workers";
-        /// Start more workers while requests wait and all workers are busy, up to this many. `off`: there are always as many as `workers` says.
+        /// Start more workers while requests wait and all workers are busy, up to this many. `off`: the number is always `workers`.
         ///
-        /// Then `workers` is the least: those are always there. In the models of Hearth's own workers; `fpm`, `builtin` and `cgi` have a fixed number.
+        /// Then `workers` is the least. For the models of Hearth's own workers; `fpm`, `builtin` and `cgi` have a fixed number.
         workers_max: Option<NonZeroUsize> = "off", flag "workers-max";
         /// A worker above `workers` ends when that many were not needed for so long.
         workers_idle_timeout: Duration = "30s";
-        /// How many workers start in one go because requests wait: first one, and while that is not enough two, four and so on, up to this many.
+        /// The most workers that start at once because requests wait: first one, and while that is not enough two, four and so on, up to this many.
         ///
-        /// The next go begins when all that have started are busy.
+        /// The next batch starts when all that have started are busy.
         workers_burst: NonZeroUsize = "32";
-        /// How many requests may wait for a worker; one more gets 503 at once.
+        /// The most requests that may wait for a worker; one more gets 503 at once.
         backlog: usize = "1024";
-        /// How long a request may wait for a worker; then 503.
+        /// The time that a request may wait for a worker; then 503.
         backlog_timeout: Duration = "30s";
-        /// How long requests may wait for a worker for long. When all that came to one within that time had waited for longer, more come than are
-        /// answered, and those that would wait as long get 503 at once, until it is better. `off`: until the backlog is full.
+        /// The time that requests may wait for a worker under lasting load. If all requests dispatched within that time had waited longer, the server is overloaded: requests that would wait as long get 503 at once, until the wait shortens. `off`: until the backlog is full.
         ///
-        /// Bursts may wait, and where requests take long, so may others: four times as long as one takes, if that is more. When there is no room
-        /// for all, the newest of the client that has most of them waiting goes first (docs/guide/scaling.md).
+        /// Bursts may wait. Slow requests allow longer waits: four times the duration of one, if that is more. If there is no room for all,
+        /// the newest request of the client with most of them waiting is refused first (docs/guide/scaling.md).
         backlog_target: Option<Duration> = "3s";
-        /// How long one request may take, waiting not counted; then 504, and its worker is killed.
+        /// The time that one request may take, without its wait; then 504, and its worker is killed.
         request_timeout: Option<Duration> = "60s", flag "request-timeout";
-        /// How long PHP may take to start, and a worker script to boot (its warm-up included).
+        /// The time that PHP may take to start, and a worker script to boot (its warm-up included).
         boot_timeout: Duration = "30s";
         /// The path that a new release has to answer before a reload or an upgrade lets it take requests, with a status below 400; else the old one stays.
         ///
         /// It is requested once, as the warm-up is. `auto`: `/`, which may be anything but what a script that failed answers: 500, or nothing at all.
         /// `off`: that it boots is enough.
         reload_check: Auto<Option<UrlPath>> = "auto";
-        /// What the booted application answers for itself before the first request, so that code and caches are warm: URL paths. For
-        /// the models `fork` and `snapshot`.
+        /// URL paths that the booted application answers before the first request, so that code and caches are warm. For the models `fork` and `snapshot`.
         ///
-        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; nobody sees the answers. `auto`:
-        /// `/`, in the booted application itself where Hearth's own script for Laravel or Symfony runs, which puts back what a request
-        /// leaves in the framework. With other worker scripts a copy of it answers, is thrown away and tells which classes it has
-        /// loaded: less is warm, but what a request leaves in memory would be there in every request to come. Paths that
-        /// you name are always requested in place, which makes such scripts about twice as fast: name them if theirs leave nothing.
+        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; the answers are dropped. `auto`:
+        /// `/`, in the booted application itself when Hearth's own script for Laravel or Symfony runs, which cleans up what a request
+        /// leaves in the framework. With other worker scripts a copy answers, is thrown away and reports the classes it has loaded: less is
+        /// warm, but otherwise the state that a request leaves in memory would be in every later request. Paths that you name are always
+        /// requested in place, which makes such scripts about twice as fast: name them if they leave no state.
         warm_up: Auto<Option<Vec<UrlPath>>> = "auto";
         /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once. For resident workers:
         /// the models `worker`, `request` and `snapshot`.
@@ -369,10 +368,11 @@ settings! {
         ini: Pairs = "", flag "ini";
         /// Environment variables for PHP, beside those of Hearth itself. `hearth.toml` has them as a table `[php.env]`.
         env: Pairs = "";
-        /// Who PHP is, when that is to be another user than the server's: its workers, and php-fpm, `php -S` and php-cgi in the models of their names.
+        /// The user that PHP runs as, if it is another than the server's: workers, and php-fpm, `php -S` and php-cgi in the models of their names.
         ///
-        /// PHP then reads neither the server's settings nor its memory, and cannot command it. Hearth has to be started as root, or with three
-        /// capabilities (docs/guide/security.md). Programs that PHP starts gain no privileges: `sudo` does nothing. Each of `[applications]` may have a user of its own.
+        /// PHP then reads neither the server's settings nor its memory, and cannot command it. Hearth has to be started as root, or with
+        /// three capabilities (docs/guide/security.md). Programs that PHP starts gain no privileges: `sudo` does nothing. Each of
+        /// `[applications]` may have a user of its own.
         user: Option<Account> = "off", flag "php-user";
         /// The group beside it, whose files the server may read, too. `auto`: the user's own.
         group: Auto<Group> = "auto", flag "php-group";
@@ -382,22 +382,21 @@ settings! {
         cli: Auto<PathBuf> = "auto";
     }
 
-    /// What PHP's processes may not do, whatever the code in them wants: the kernel refuses it (docs/guide/security.md).
+    /// Limits of PHP's processes that the kernel enforces, whatever their code does (docs/guide/security.md).
     sandbox: Sandbox {
-        /// Confine PHP: no privileges beyond its user's (no `sudo`, no `sendmail` that changes its group), no look into other processes' memory, no
-        /// signals to processes that are not PHP's, none of the system calls that administer the machine. Workers are kept from each other, too.
+        /// Confine PHP: no privileges beyond its user's (no `sudo`, no `sendmail` that changes its group), no access to other processes' memory, no signals to processes that are not PHP's, no system calls that administer the machine. Workers are isolated from each other, too.
         ///
-        /// Programs that PHP starts are confined with it. Linux 6.12 has all that this needs; what an older one lacks is said at the start.
+        /// Programs that PHP starts are confined with it. Linux 6.12 has everything that this needs; the log says at the start what an
+        /// older one lacks.
         enabled: Wanted = "off", flag "sandbox";
-        /// What PHP may read, files and folders, beside the system's (/usr, /lib, /etc, /proc, /dev), the application, and what it may write. Nothing:
-        /// all that its user may.
+        /// Files and folders that PHP may read, beside the system's (/usr, /lib, /etc, /proc, /dev), the application, and those it may write. Empty: all that its user may.
         ///
-        /// Naming any turns the sandbox on. Each has to be there when PHP starts.
+        /// Naming any turns the sandbox on. Each has to exist when PHP starts.
         readable: Vec<PathBuf> = "";
-        /// What PHP may write, files and folders. Nothing: all that its user may.
+        /// Files and folders that PHP may write. Empty: all that its user may.
         ///
-        /// Naming any turns the sandbox on. Each has to be there when PHP starts: `storage` and `bootstrap/cache` for Laravel, `var` for Symfony, and where
-        /// uploads and sessions go (`/tmp`, `/var/lib/php/sessions`).
+        /// Naming any turns the sandbox on. Each has to exist when PHP starts: `storage` and `bootstrap/cache` for Laravel, `var` for
+        /// Symfony, and the folders for uploads and sessions (`/tmp`, `/var/lib/php/sessions`).
         writable: Vec<PathBuf> = "";
     }
 
@@ -409,20 +408,18 @@ settings! {
         ///
         /// Encrypted ones cannot be kept. Each worker has its own: as many workers, as many connections on the server.
         keep: bool = "on";
-        /// How long a kept connection may be idle before its server is asked whether it is still there.
+        /// The time that a kept connection may be idle before its server is asked whether it is still there.
         max_idle: Option<Duration> = "30s";
-        /// How long a kept connection may live, up to a tenth less at random; then its worker is replaced. Servers that were moved and credentials
-        /// that were changed are noticed after this time at the latest.
+        /// The time that a kept connection may live, up to a tenth less at random; then its worker is replaced. Moved servers and changed credentials are noticed after this time at the latest.
         max_lifetime: Option<Duration> = "1h";
-        /// How long a server may take to put its session back after a request; then the worker is replaced.
+        /// The time that a server may take to reset its session after a request; then the worker is replaced.
         reset_timeout: Duration = "1s";
-        /// How long a worker that starts waits for a server which does not answer. Then it serves without the connection, and one worker at a time tries
-        /// again, after pauses that grow to 40 s.
+        /// The time that a starting worker waits for a server that does not answer. Then it serves without the connection, and one worker at a time tries again, after pauses that grow to 40 s.
         connect_timeout: Duration = "5s";
-        /// Servers behind TLS or with few logins: PHP connects to a unix socket in the clear, and the connector to the server. `hearth.toml` has them as
-        /// tables `[databases.connectors.NAME]`, with the keys listed below.
+        /// Servers behind TLS or with few logins: PHP connects to a unix socket without TLS, and the connector to the server. `hearth.toml` has them as tables `[databases.connectors.NAME]`, with the keys listed below.
         ///
-        /// In `hearth serve` only. The socket belongs to our own user and PHP's, who needs no password there: the connector logs in as the user of its URL (docs/guide/databases.md).
+        /// In `hearth serve` only. The socket belongs to our own user and PHP's, who needs no password there: the connector logs in as the
+        /// user of its URL (docs/guide/databases.md).
         connectors: Connectors = "";
     }
 
@@ -440,9 +437,9 @@ settings! {
         ca: Auto<PathBuf> = "auto", flag "ca";
         /// The group that may connect to the socket, by name or number. `auto`: the broker's own.
         group: Auto<Group> = "auto", flag "group";
-        /// Users who may call, by name or number, beside the broker's own and root. Each has connections of its own.
+        /// Users who may call, by name or number, beside the broker's own and root. Each has separate connections.
         allow_users: Vec<Account> = "", flag "allow-user";
-        /// Networks that are never called, judged after names are resolved; nor is this server's own admin address. Who may go there goes directly.
+        /// Networks that the broker never calls, checked after names are resolved; nor does it call this server's own admin address. A process with access to them calls directly.
         deny: Vec<Network> = "169.254.0.0/16, fe80::/10";
         /// Origins that a connection is opened to at start, such as `https://api.example.com`.
         ///
@@ -454,13 +451,13 @@ settings! {
         connections: NonZeroUsize = "20";
         /// HTTP/2 connections to one origin, at most; one is the rule.
         http2_connections: NonZeroUsize = "12";
-        /// How long a call may wait for a connection to become free; then it is declined, and goes out directly.
+        /// The time that a call may wait for a connection to become free; then it is declined, and goes out directly.
         queue_timeout: Duration = "1s";
-        /// How long it may take to connect, for calls that say nothing of it.
+        /// The time that connecting may take, for calls that set none.
         connect_timeout: Duration = "30s";
-        /// How long a connection is kept that nobody uses.
+        /// The time that an unused connection is kept.
         idle_timeout: Duration = "60s";
-        /// How long a connection is used at most.
+        /// The time that a connection is used at most.
         connection_age: Duration = "5m";
     }
 
@@ -477,31 +474,31 @@ settings! {
         ///
         /// `hearth_publish()` publishes to the first one; with none, the one of `.env`. A table `[realtime.apps."*"]` holds for all.
         apps: Apps = "", flag "app";
-        /// Who is asked for applications that are not named here: `php:/path` for a path of the application served here, or a URL.
+        /// The place to look up applications that are not named here: `php:/path` for a path of the application served here, or a URL.
         ///
-        /// It is a GET with `?key=` (a client comes) or `?id=` (a call of the HTTP API) and `Authorization: Bearer` with the token. The answer is
-        /// JSON with `id`, `key`, `secret` and any other key of an application's table, or `null` where there is none (docs/guide/realtime.md).
+        /// It is a GET with `?key=` (a client connects) or `?id=` (a call of the HTTP API) and `Authorization: Bearer` with the token. The
+        /// answer is JSON with `id`, `key`, `secret` and any other key of an application's table, or `null` for none
+        /// (docs/guide/realtime.md).
         lookup: Option<LookupTarget> = "off", flag "lookup";
         /// The token that calls to `realtime.lookup` carry. A URL needs one. `auto`: drawn at each start, and given to PHP in its environment.
         lookup_token: Auto<Token> = "auto";
-        /// How long an answer holds. Applications in use are then asked for in the background, and sockets of those that have changed go by what
-        /// is said now; those of applications that are gone are closed with 4001.
+        /// The time that an answer is valid. Applications in use are then looked up again in the background. Sockets of changed applications follow the new answer; those of removed applications are closed with 4001.
         lookup_age: Duration = "1m";
-        /// How long it holds that there is no such application.
+        /// The time that an answer without an application is valid.
         lookup_absence_age: Duration = "10s";
-        /// How long an answer may take. Clients that cannot be told are closed with 4100, which has them come back in a while; calls get 503.
+        /// The time that an answer may take. Clients are then closed with 4100, which makes them come back after a while; calls get 503.
         lookup_timeout: Duration = "5s";
-        /// Where webhooks go that tell of channels and members, for applications that name no other place.
+        /// Targets of webhooks about channels and members, for applications that name none of their own.
         webhook: Vec<WebhookTarget> = "", flag "webhook";
         /// The folder where webhooks are kept until they are delivered, over a restart too; each server has its own. `off`: in memory only.
         /// `auto`: `webhooks` in `server.run_dir`, where that is set.
         webhook_spool: Auto<Option<PathBuf>> = "auto";
-        /// Where other nodes with the same applications are met, so that clients of all of them are in the same channels.
+        /// The place where other nodes with the same applications are met, so that clients of all of them share channels.
         ///
         /// User and password stand before the first host, for all of them. With sentinels they are for Redis itself; `?sentinel_user=` and
-        /// `?sentinel_password=` after the service are for the sentinels. A token for NATS stands where the user would.
+        /// `?sentinel_password=` after the service are for the sentinels. A token for NATS stands in the user's place.
         adapter: AdapterUrl = "memory", flag "adapter";
-        /// What nodes of one installation have in common: those with another prefix at the same Redis or NATS are not heard.
+        /// The prefix that nodes of one installation share: they ignore nodes with another prefix at the same Redis or NATS.
         adapter_prefix: SubjectPrefix = "hearth";
         /// A PEM file with the certificates of authorities, besides the system's, that vouch for the adapter's servers (`rediss://`, `tls://`).
         adapter_ca: Option<PathBuf> = "off";
@@ -511,49 +508,48 @@ settings! {
         deflate: Option<ByteSize> = "off";
         /// Event loops, each a thread with its own listener and sockets. `auto`: one per processor.
         threads: Auto<NonZeroUsize> = "auto";
-        /// How long closing all sockets is spread over at most when the server ends, so that not all clients come back at once.
+        /// The time over which closing all sockets is spread at most when the server ends, so that not all clients come back at once.
         ///
-        /// Each event loop closes 50 a second or more, so a few do not take as long. Who does not answer the close within 2 s is cut.
+        /// Each event loop closes 50 a second or more, so a few do not take as long. A client that does not answer the close within 2 s is
+        /// cut.
         drain: Duration = "5s";
     }
 
     /// The AWS Lambda front: `hearth lambda` (docs/guide/lambda.md).
     lambda: Lambda {
-        /// What answers events: `http`, the application, to whom events are requests that a gateway took; `function`, a handler that gets every event as it is; `console`,
-        /// a framework's console, to whom events are commands.
+        /// What answers events: `http`, the application, for events that are a gateway's requests; `function`, a handler that gets every event as it is; `console`, a framework's console, for events that are commands.
         ///
-        /// `auto`: `artisan`, `bin/console` and other PHP programs without `.php` are a console; a script that returns something at its top level,
-        /// other than an `index.php`, is a function; all else is an HTTP application.
+        /// `auto`: `artisan`, `bin/console` and other PHP programs without `.php` are a console; a script that returns something at its top
+        /// level, other than an `index.php`, is a function; all else is an HTTP application.
         handler: Auto<Handler> = "auto", flag "handler";
-        /// How many invocations run at once, each with a worker of its own. `auto`: `AWS_LAMBDA_MAX_CONCURRENCY`, else one.
+        /// The number of invocations that run at once, each with a worker of its own. `auto`: `AWS_LAMBDA_MAX_CONCURRENCY`, else one.
         concurrency: Auto<NonZeroUsize> = "auto";
-        /// Send answers as PHP writes them (response streaming). For Function URLs with `RESPONSE_STREAM` and whoever invokes with it.
+        /// Send answers as PHP writes them (response streaming). For Function URLs with `RESPONSE_STREAM`, and for invokers that use it.
         ///
-        /// Nobody tells a function how it was invoked: switched on for an invoker that waits for the whole answer, its head arrives in the body.
+        /// A function cannot know how it was invoked: with an invoker that waits for the whole answer, its head arrives in the body.
         streaming: bool = "off", flag "streaming";
-        /// How long before its deadline an invocation's worker is stopped, so that there is time to say so.
+        /// The time before its deadline at which an invocation's worker is stopped, so that the error can still be reported.
         deadline_margin: Duration = "500ms";
         /// The application sees the stage of an API Gateway at the beginning of its paths (`/prod/users`, `SCRIPT_NAME` `/prod/index.php`).
         ///
-        /// `off`: it sees `/users`, and `X-Forwarded-Prefix` says `/prod`.
+        /// `off`: it sees `/users`, and `X-Forwarded-Prefix` is `/prod`.
         stage_prefix: bool = "off";
         /// Register as an extension without events: then Lambda sends TERM before it ends an environment. `auto`: not on Managed Instances,
         /// which send it anyway.
         extension: Auto<bool> = "auto";
-        /// How long the Runtime API may take to accept an answer, or a piece of one; then the invocation is given up.
+        /// The time that the Runtime API may take to accept an answer, or a piece of one; then the invocation is given up.
         api_timeout: Duration = "30s";
     }
 
     /// The emulator of AWS Lambda: `hearth lambda --emulate ADDR`. None of it is read on AWS.
     emulator: Emulator {
-        /// As what HTTP requests to the emulator reach the application: events of a Function URL, of API Gateway (REST API: `apigw-v1`, HTTP API:
-        /// `apigw-v2`), or of an Application Load Balancer, with single or multi-value headers.
+        /// The events that HTTP requests to the emulator become: those of a Function URL, of API Gateway (REST API: `apigw-v1`, HTTP API: `apigw-v2`), or of an Application Load Balancer, with single or multi-value headers.
         integration: Integration = "function-url", flag "as";
-        /// How long one invocation may take. `AWS_LAMBDA_FUNCTION_TIMEOUT` (seconds) sets it, too.
+        /// The time that one invocation may take. `AWS_LAMBDA_FUNCTION_TIMEOUT` (seconds) sets it, too.
         timeout: Duration = "300s", flag "timeout";
-        /// The memory that the function is said to have, in MB. `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` sets it, too.
+        /// The memory that the function appears to have, in MB. `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` sets it, too.
         memory_size: NonZeroUsize = "3008", flag "memory";
-        /// How many invocations may wait while others run; AWS would start another environment for them. A further one is throttled (429).
+        /// The most invocations that may wait while others run; AWS would start another environment for them. A further one is throttled (429).
         backlog: usize = "100";
         /// Names of extensions that run beside the function as programs of their own: those may ask for SHUTDOWN.
         external_extensions: Vec<String> = "";
@@ -561,14 +557,14 @@ settings! {
 
     /// Logging, on stderr.
     log: Log {
-        /// What is logged: that and what is worse; a filter says it of single parts of the program.
+        /// The least level that is logged; a filter sets it for single parts of the program.
         level: LogFilter = "info", flag "log-level";
-        /// How log lines look: `text` or `json`. `auto`: text on a terminal, else JSON.
+        /// The format of log lines: `text` or `json`. `auto`: text on a terminal, else JSON.
         format: Auto<LogFormat> = "auto", flag "log-format";
-        /// A request that PHP works on for longer than this is logged (`slow request`), with the functions and lines where PHP is. It goes on.
+        /// Log requests that PHP works on for longer than this (`slow request`), with the functions and lines where PHP is. They go on.
         ///
-        /// Each is told once, on the dashboard and in `/status` too. Where PHP is, is read from outside, and costs the request nothing; the
-        /// models `fpm`, `builtin` and `cgi` are told without.
+        /// Each is logged once, and shown on the dashboard and in `/status`. PHP's position is read from outside, and costs the request
+        /// nothing; the models `fpm`, `builtin` and `cgi` are logged without it.
         slow_requests: Option<Duration> = "5s", flag "slow";
     }
 
@@ -576,15 +572,15 @@ settings! {
     ///
     /// OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and so on) are understood, too: ours are stronger, files are weaker.
     traces: Traces {
-        /// Where traces go: a collector that takes OTLP over HTTP. Without a path it is `/v1/traces` there. `off`: nothing is traced.
+        /// The collector of traces, which takes OTLP over HTTP. Without a path it is `/v1/traces` there. `off`: nothing is traced.
         endpoint: Option<CollectorUrl> = "off", flag "traces";
         /// Header fields for the collector, such as a key. `hearth.toml` has them as a table `[traces.headers]`.
         headers: CollectorFields = "";
-        /// How many of the requests that begin a trace are traced, as a share.
+        /// The share of requests that are traced, of those that begin a trace.
         sample: Share = "1";
-        /// A request that is part of a trace already (`traceparent`) is traced where its sender's part is, whatever `sample` says.
+        /// A request that is part of a trace already (`traceparent`) is traced if its sender's part is, whatever `sample` is.
         ///
-        /// Whoever can send requests can have them traced so. `off`: `sample` decides for them, too.
+        /// Any client can have its requests traced so. `off`: `sample` decides for them, too.
         follow_parent: bool = "on";
         /// The name of the service. `auto`: the name of the application's folder, on Lambda that of the function.
         service_name: Auto<String> = "auto";
@@ -592,7 +588,7 @@ settings! {
         resource: Pairs = "";
         /// The authorities by which the collector's certificate is believed, a PEM file. `auto`: the system's.
         ca: Auto<PathBuf> = "auto";
-        /// How long the collector may take to answer. What it does not take is tried again for a while, and then dropped and counted.
+        /// The time that the collector may take to answer. Spans that it does not take are sent again for a while, and then dropped and counted.
         timeout: Duration = "10s";
         /// Compress what is sent.
         gzip: bool = "off";
@@ -600,12 +596,11 @@ settings! {
 
     /// The admin address: the dashboard `/`, `/metrics`, `/status`, `/up` (docs/guide/seeing.md).
     admin: Admin {
-        /// Where the admin address listens. Other addresses than loopback need `admin.token`.
+        /// The admin address. Addresses other than loopback need `admin.token`.
         listen: Option<SocketAddr> = "off", flag "admin";
-        /// What whoever asks has to know, for all but `/up`: sent as `Authorization: Bearer`, or as the password that a browser asks for, with any
-        /// name. Without it the address answers this machine only, by whatever name of its own: an IP address or `localhost`.
+        /// The secret for all but `/up`: sent as `Authorization: Bearer`, or as the password that a browser asks for, with any name. Without it the address answers this machine only, under its own names: an IP address or `localhost`.
         ///
-        /// It goes over the wire as it is: across machines put a proxy with TLS, or a tunnel, before it.
+        /// It is sent unencrypted: across machines use a proxy with TLS, or a tunnel.
         token: Option<Token> = "off";
     }
 
@@ -613,24 +608,25 @@ settings! {
     server: Server {
         /// Threads of the server process; PHP has its own processes. `auto`: 1 below four processors, else half of them.
         threads: Auto<NonZeroUsize> = "auto";
-        /// How long TERM lets running requests finish before they are cut.
+        /// The time that running requests have to finish after TERM before they are cut.
         shutdown_patience: Duration = "30s";
         /// A private folder for what a running server writes, its control socket among it. `auto`: a new one, removed at the end.
         ///
         /// Only the server's own user, or root, may own it, and no other user may write into it: else the server does not start.
         run_dir: Auto<PathBuf> = "auto", flag "run-dir";
-        /// Who Hearth is, and PHP if there is no `php.user`, once `hearth serve` listens, when root starts it: ports below 1024 are root's to bind, and nothing else is root's to do.
+        /// The user that Hearth becomes once `hearth serve` listens, if root starts it, and PHP with it if there is no `php.user`: only ports below 1024 need root.
         ///
-        /// The certificates' keys, the application and `server.run_dir` are opened as this user, with its groups. Without it a server that root starts is root's, and
-        /// so is PHP unless `php.user` says another one.
+        /// The certificates' keys, the application and `server.run_dir` are opened as this user, with its groups. Without it a server that
+        /// root starts runs as root, and so does PHP unless `php.user` names another one.
         user: Option<Account> = "off", flag "user";
         /// The group beside it. `auto`: the user's own.
         group: Auto<Group> = "auto";
-        /// Reload whenever files of the application change. For development.
+        /// Reload when files of the application change. For development.
         ///
-        /// What changes together is one reload. A release that does not boot does not take over: the log says why, and the next change is the next try.
+        /// Changes that come together are one reload. A release that does not boot does not take over: the log gives the reason, and the
+        /// next change is the next try.
         watch: Wanted = "off", flag "watch";
-        /// What `watch` does not look at: names of files and folders, wherever they are, paths in the application's folder, and endings such as `*.log`.
+        /// Files and folders that `watch` ignores: names anywhere, paths in the application's folder, and endings such as `*.log`.
         watch_ignore: Vec<String> = ".git, .idea, node_modules, vendor, storage, var, bootstrap/cache, *.log, *.sqlite, *.swp, *~";
     }
 }
@@ -652,7 +648,7 @@ impl Settings {
             || self.http.tls_local.0
     }
 
-    /// Whether a listener speaks TLS.
+    /// Returns whether a listener speaks TLS.
     pub(crate) fn speaks_tls(&self, listen: &Listen) -> bool {
         listen.tls.unwrap_or_else(|| self.has_tls() && listen.is_tcp())
     }

@@ -3,7 +3,7 @@
 use super::{Address, Settings};
 
 impl Address {
-    /// Whoever listens here leaves no room for that other one. One of all interfaces of IPv6 is for those of IPv4, too.
+    /// Returns whether a listener at this address leaves no room for the other one. All interfaces of IPv6 include those of IPv4.
     pub(crate) fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unix(one), Self::Unix(other)) => one == other,
@@ -21,7 +21,7 @@ impl Address {
 }
 
 impl Settings {
-    /// What to do about an address that cannot be listened on because another of these settings has it. `address`: as it is shown.
+    /// Returns the hint for an address that another of these settings has. `address` is the address as it is shown.
     pub(crate) fn named_twice(&self, address: &str) -> Option<String> {
         let http = self.http.listen.iter().map(|listen| ("http.listen", listen.address.clone()));
         let admin = self.admin.listen.map(|address| ("admin.listen", Address::Tcp(address)));

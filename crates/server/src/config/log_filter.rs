@@ -38,7 +38,7 @@ impl Value for LogFilter {
 }
 
 impl LogFilter {
-    /// What is named that logs, without the modules in it.
+    /// Returns the targets that the filter names, without the modules in them.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &str> {
         directives(&self.0)
             .filter_map(|directive| directive.split(['=', '[']).next())
@@ -47,7 +47,7 @@ impl LogFilter {
     }
 }
 
-/// Its parts. Those of fields within brackets are not among them.
+/// Returns the directives of a filter. Those of fields within brackets are not among them.
 fn directives(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     let parts = text.split(move |character| {
@@ -61,7 +61,7 @@ fn directives(text: &str) -> impl Iterator<Item = &str> {
     parts.map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// It says how much is logged: it is a level, or has one. A span alone means all in it.
+/// Returns whether a directive sets a level: it is a level, or has one. A span alone stands for everything in it.
 fn has_level(directive: &str) -> bool {
     directive.contains(['=', '[']) || directive.parse::<LevelFilter>().is_ok()
 }

@@ -1,4 +1,4 @@
-//! Which settings hold anew after a reload, and which for as long as the server runs.
+//! The settings that a reload applies, and those that stay for as long as the server runs.
 //!
 //! Invariants
 //! - What a reload does not apply is named, at that reload and at every later one, until a restart.
@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::{KEYS, Key, NamedApplication, Raw, Settings, Sources};
 
-/// What of the HTTP front a release of the application brings along.
+/// Settings of the HTTP front that belong to a release of the application.
 const HTTP: &[&str] = &[
     "http.document_root",
     "http.front_controller",
@@ -19,7 +19,7 @@ const HTTP: &[&str] = &[
     "http.tls_key",
 ];
 
-/// What was written for each setting, in the order of [`KEYS`]: the values of every source that names it.
+/// The written values of each setting, in the order of [`KEYS`]: those of every source that names it.
 #[derive(Clone)]
 pub(crate) struct Written(Vec<Vec<Raw>>);
 
@@ -40,15 +40,15 @@ impl Key {
     /// A reload applies it. The others need a restart.
     pub(crate) fn is_reloaded(&self) -> bool {
         let whole = matches!(self.section_and_key().0, "php" | "sandbox" | "databases");
-        // Sockets and sessions outlive generations, and who PHP is decides what a server keeps of root's when it starts.
+        // Sockets and sessions outlive generations, and PHP's user decides which privileges a server keeps at the start.
         let outlives = ["databases.connectors", "php.user", "php.group"];
         (whole && !outlives.contains(&self.name)) || HTTP.contains(&self.name)
     }
 }
 
 impl Settings {
-    /// These settings for a server that runs by `old` ones: what needs a restart stays as it is there. Also the names of those that would be
-    /// different after one.
+    /// Returns these settings for a server that runs with `old` ones: values that need a restart stay as they are. Also returns the names
+    /// of those settings.
     pub(crate) fn in_place_of(self, old: &Self) -> (Self, Vec<&'static str>) {
         // A listener speaks TLS for as long as it lives, or never.
         let same_tls = self.has_tls() == old.has_tls();

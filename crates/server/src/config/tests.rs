@@ -159,7 +159,7 @@ fn every_mistake_is_named_with_its_place_and_what_to_do() {
     for (file, variables, flags) in mistakes {
         let error =
             read(file, variables, &flags).expect_err(&format!("{file:?} {variables:?} {flags:?}"));
-        writeln!(seen, "{}", crate::failure::Failure::from(error).render()).unwrap();
+        writeln!(seen, "{}", Failure::from(error).render()).unwrap();
     }
     insta::assert_snapshot!(seen);
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - Those variables are weaker than ours and stronger than files.
-//! - What they ask for and Hearth cannot do is said, and never keeps a server from starting: they may be meant for another program.
+//! - Values that Hearth cannot follow are logged, and never keep a server from starting: they may be meant for another program.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -16,19 +16,19 @@ use percent_encoding::percent_decode_str;
 use super::environment::Environment;
 use super::value::{Raw, Value, Wrong};
 
-/// Where collectors take traces (OTLP/HTTP, "OTLP/HTTP Request").
+/// The path of collectors (OTLP/HTTP, "OTLP/HTTP Request").
 const PATH: &str = "/v1/traces";
 
-/// Where traces go.
+/// The address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CollectorUrl {
-    /// With TLS or without.
+    /// The scheme: with or without TLS.
     pub scheme: Scheme,
     /// Lower case, without brackets.
     pub host: String,
     /// The scheme's own where none is named.
     pub port: u16,
-    /// All of it, with a path.
+    /// The whole URL, with a path.
     pub url: String,
 }
 
@@ -134,14 +134,14 @@ impl Value for CollectorFields {
     }
 }
 
-/// What OpenTelemetry's variables say of settings, and what of it Hearth does not do.
+/// The settings in OpenTelemetry's variables, and the parts that Hearth does not support.
 #[derive(Debug, Default)]
 pub(crate) struct OfOpenTelemetry {
     /// Setting, variable, value.
     pub settings: Vec<(&'static str, &'static str, Raw)>,
     /// The file of authorities that a variable names, with that variable: whether it can be read is seen where it is needed.
     pub ca: Option<(&'static str, PathBuf)>,
-    /// For the log.
+    /// The ignored parts, for the log.
     pub ignored: Vec<String>,
 }
 
@@ -230,7 +230,7 @@ impl OfOpenTelemetry {
         let protocol = protocol.or_else(|| get("OTEL_EXPORTER_OTLP_PROTOCOL"));
         if let Some((variable, protocol)) = protocol.filter(|(_, named)| *named != "http/protobuf")
         {
-            // Whoever listens there does not understand us.
+            // A collector with another protocol does not understand us.
             return self.ignore(format!(
                 "{name}, because of {variable}={protocol}: Hearth speaks `http/protobuf`; set `traces.endpoint` to where that is understood"
             ));

@@ -1,3 +1,6 @@
+use front_http::Cidr;
+use pool::Model;
+
 use super::*;
 
 fn parse<T: Value>(text: &str) -> Option<T> {

@@ -1,8 +1,9 @@
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::ops::state::Serving;
 
-/// With a recorder that is not installed: tests run side by side in one process.
+/// Makes a desk with a recorder that is not installed: tests run side by side in one process.
 fn desk(state: &Arc<State>) -> Desk {
     Desk {
         metrics: PrometheusBuilder::new().build_recorder().handle(),
@@ -27,15 +28,9 @@ async fn get(path: &str, state: &Arc<State>) -> (StatusCode, String) {
 
 fn serving() -> Serving {
     Serving {
-        applications: Vec::new(),
         listeners: vec!["http://127.0.0.1:8080".into()],
         explanation: "static files in /srv/<site>".into(),
-        egress: None,
-        connectors: Vec::new(),
-        realtime: None,
-        traffic: None,
-        connections: None,
-        tls: None,
+        ..Serving::default()
     }
 }
 
@@ -45,7 +40,7 @@ async fn up_says_ok_only_between_ready_and_drain() {
     assert_eq!(get("/up", &state).await, (StatusCode::SERVICE_UNAVAILABLE, "starting\n".into()));
     state.ready(serving());
     assert_eq!(get("/up", &state).await, (StatusCode::OK, "ok\n".into()));
-    state.draining();
+    state.lifecycle.draining();
     assert_eq!(get("/up", &state).await, (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into()));
 }
 
@@ -124,7 +119,7 @@ async fn who_is_connected_when_it_ends_is_answered_and_the_dashboard_ends() {
 
     let mut silent = TcpStream::connect(address).await.unwrap();
     let mut looking = TcpStream::connect(address).await.unwrap();
-    // Both are accepted when the later one hears something.
+    // Both are accepted when the later one receives something.
     let request = "GET /events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
     exchange(&mut looking, request, "event: state").await;
     end.cancel();

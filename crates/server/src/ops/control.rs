@@ -1,16 +1,11 @@
-//! The control socket: by which `hearth reload` and its kin speak to a running server.
+//! The control socket of a running server, for `hearth reload` and similar commands.
 //!
 //! It speaks HTTP, with the paths of the admin address, those of the debug console among them, `POST /reload`, `POST /upgrade` and `POST /stop`
 //! besides: `curl --unix-socket DIR/control.sock http://hearth/status`.
 //!
 //! Invariants
-//! - Only the server's own user and root are heard.
-//! - What a command changes has happened when it is answered, or is told to have failed.
-
-mod call;
-mod commands;
-mod find;
-mod running;
+//! - Only the server's own user and root are answered.
+//! - The answer comes when the change has happened or failed.
 
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -29,16 +24,15 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::commands::{reload, status, stop, upgrade};
-pub(crate) use self::running::Running;
 use crate::failure::Failure;
-use crate::ops::admin::{self, Answer, State};
-use crate::ops::state::{Ask, Reloaded};
-use crate::runtime::upgrade::Upgraded;
+use crate::ops::admin::{self, Answer};
+use crate::ops::reloads::{Ask, Reloaded};
+use crate::ops::state::State;
+use crate::ops::upgrades::Upgraded;
 use crate::system::run_dir::{Made, RunDir};
 
 /// The name of the socket in the run folder.
-const SOCKET: &str = "control.sock";
+pub(crate) const SOCKET: &str = "control.sock";
 /// Commands at once; further ones wait in the system's queue.
 const CONNECTIONS: usize = 64;
 
@@ -48,14 +42,14 @@ pub(crate) struct Control {
     listener: UnixListener,
     made: Made,
     state: Arc<State>,
-    /// What it serves, as it was named.
+    /// The application that the server serves, as it was named.
     target: PathBuf,
     patience: Duration,
 }
 
 impl Control {
-    /// Makes the socket. One that is left over from a server that is gone is replaced, and so is that of the server whose place this one
-    /// takes (`replaces`). `patience`: `server.shutdown_patience`.
+    /// Makes the socket. It replaces the socket of a server that has ended, and that of the server whose place this one takes (`replaces`).
+    /// `patience` is `server.shutdown_patience`.
     pub(crate) fn bind(
         run_dir: &RunDir,
         state: Arc<State>,
@@ -70,10 +64,10 @@ impl Control {
         Ok(Self { listener, made, state, target, patience })
     }
 
-    /// Answers until `end` is cancelled, and those who wait then.
+    /// Answers until `end` is cancelled, and then the commands that wait.
     pub(crate) async fn serve(self, end: CancellationToken) {
         let mut connections = JoinSet::new();
-        let who = Arc::new(Who { target: self.target.clone(), patience: self.patience });
+        let who = Arc::new(Identity { target: self.target.clone(), patience: self.patience });
         loop {
             tokio::select! {
                 () = end.cancelled() => break,
@@ -96,10 +90,10 @@ impl Control {
                 },
             }
         }
-        // Whoever looks for us from now on finds nobody.
+        // From now on commands do not find this server.
         drop(self.made);
         let rest = async { while connections.join_next().await.is_some() {} };
-        // Each of them has its answer by now; whoever does not take it is not waited for.
+        // Each of them has its answer by now; a client that does not read it is not waited for.
         drop(tokio::time::timeout(Duration::from_millis(200), rest).await);
     }
 }
@@ -109,36 +103,36 @@ fn is_ours(socket: &UnixStream) -> bool {
     socket.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0)
 }
 
-/// What a server knows of itself, for as long as it runs.
+/// The identity of this server, for as long as it runs.
 #[derive(Debug)]
-struct Who {
+struct Identity {
     target: PathBuf,
     patience: Duration,
 }
 
-/// Who a server is: `GET /who`.
+/// The introduction of a server: `GET /who`.
 #[derive(Debug, Serialize, Deserialize)]
-struct Introduction {
-    pid: u32,
-    target: PathBuf,
-    /// It finishes what it has and ends.
+pub(crate) struct Introduction {
+    pub(crate) pid: u32,
+    pub(crate) target: PathBuf,
+    /// The server drains and ends.
     #[serde(default)]
-    draining: bool,
-    /// Where it listens, as URLs.
+    pub(crate) draining: bool,
+    /// The addresses it listens on, as URLs.
     #[serde(default)]
-    listens: Vec<String>,
+    pub(crate) listens: Vec<String>,
 }
 
 /// `POST /stop`: it will end.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stopping {
+pub(crate) struct Stopping {
     /// `server.shutdown_patience`.
-    patience_seconds: u64,
+    pub(crate) patience_seconds: u64,
 }
 
-async fn answer<B>(request: Request<B>, state: &Arc<State>, who: &Who) -> Answer
+async fn answer<B>(request: Request<B>, state: &Arc<State>, who: &Identity) -> Answer
 where
-    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
 {
     if admin::is_console(request.uri().path()) {
         return admin::console(request, state).await;
@@ -146,10 +140,14 @@ where
     command(&request, state, who).await.map(BodyExt::boxed_unsync)
 }
 
-async fn command<B>(request: &Request<B>, state: &Arc<State>, who: &Who) -> Response<Full<Bytes>> {
+async fn command<B>(
+    request: &Request<B>,
+    state: &Arc<State>,
+    who: &Identity,
+) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/who") => {
-            let draining = state.ending().drain.is_cancelled();
+            let draining = state.lifecycle.ending().drain.is_cancelled();
             let (pid, target) = (std::process::id(), who.target.clone());
             let listens = state.listens_on();
             json(StatusCode::OK, &Introduction { pid, target, draining, listens })
@@ -158,9 +156,9 @@ async fn command<B>(request: &Request<B>, state: &Arc<State>, who: &Who) -> Resp
             let now = request.uri().query() == Some("now");
             tracing::info!(now, "told to stop");
             if now {
-                state.ending().at_once();
+                state.lifecycle.ending().at_once();
             } else {
-                state.ending().drain.cancel();
+                state.lifecycle.ending().drain.cancel();
             }
             json(StatusCode::OK, &Stopping { patience_seconds: who.patience.as_secs() })
         }
@@ -182,11 +180,11 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
 }
 
 async fn new_generation(state: &State) -> Result<Reloaded, Failure> {
-    // As at HUP: it is the same to whoever rotates logs.
+    // As at HUP: log rotation may use either.
     state.reopen_access_log();
     let (answer, outcome) = oneshot::channel();
     let ending = || Failure::failed("the server is shutting down", "start it again");
-    if !state.ask(Ask { why: "hearth reload".to_owned(), answer: Some(answer) }) {
+    if !state.reloads.ask(Ask { why: "hearth reload".to_owned(), answer: Some(answer) }) {
         return Err(ending());
     }
     outcome.await.map_err(|_dropped| ending())?
@@ -194,7 +192,7 @@ async fn new_generation(state: &State) -> Result<Reloaded, Failure> {
 
 async fn successor(state: &State) -> Result<Upgraded, Failure> {
     let (answer, outcome) = oneshot::channel();
-    state.ask_upgrade(answer)?;
+    state.upgrades.ask(answer)?;
     let ending = |_dropped| Failure::failed("the server is shutting down", "start it again");
     outcome.await.map_err(ending)?
 }

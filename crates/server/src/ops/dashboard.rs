@@ -10,7 +10,6 @@ mod charts;
 mod html;
 mod problems;
 mod sections;
-pub(crate) mod words;
 
 use std::sync::LazyLock;
 
@@ -20,16 +19,15 @@ use front_http::Report;
 use ring::digest::{SHA256, digest};
 
 use self::html::Html;
-pub(crate) use self::problems::{Level, Problem, problems};
-use crate::ops::admin::Status;
+use crate::ops::status::Status;
 
 const STYLE: &str = include_str!("dashboard/dashboard.css");
 const SCRIPT: &str = include_str!("dashboard/dashboard.js");
 
-/// What is shown.
+/// The data of the page.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// What `/status` says.
+    /// The status.
     pub status: Status,
     /// The last minutes, step by step.
     pub history: Vec<Report>,

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::time::SystemTime;
 use crate::config::{Environment, LogFormat, Settings};
 use crate::failure::Failure;
 
-/// Who keeps the end of the log, where somebody does: the Lambda emulator's callers may ask for it.
+/// The end of the log, if it is kept: callers of the Lambda emulator may ask for it.
 static TAIL: OnceLock<LogTail> = OnceLock::new();
 
 /// stderr, and the tail where one is kept.
@@ -24,7 +24,7 @@ impl Write for Output {
         if let Some(tail) = TAIL.get() {
             tail.write(bytes);
         }
-        // A log that nobody can take is no reason to stop.
+        // A log that cannot be written is no reason to stop.
         drop(io::stderr().write_all(bytes));
         Ok(bytes.len())
     }
@@ -58,7 +58,7 @@ pub(crate) fn start(settings: &Settings, environment: &Environment) -> Result<()
     })
 }
 
-/// How log lines look.
+/// Returns the format of log lines.
 pub(crate) fn format(settings: &Settings, environment: &Environment) -> LogFormat {
     let fitting = if environment.stderr_is_terminal { LogFormat::Text } else { LogFormat::Json };
     settings.log.format.0.unwrap_or(fitting)
@@ -69,7 +69,7 @@ pub(crate) fn format(settings: &Settings, environment: &Environment) -> LogForma
     clippy::print_stderr,
     reason = "these lines are for people and scripts, not for log collectors"
 )]
-pub(crate) fn say(line: &str) {
+pub(crate) fn line(line: &str) {
     eprintln!("hearth: {line}");
 }
 

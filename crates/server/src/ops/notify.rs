@@ -1,6 +1,6 @@
-//! systemd's readiness protocol (`sd_notify(3)`): one datagram per change of state, nothing when nobody asked.
+//! systemd's readiness protocol (`sd_notify(3)`): one datagram per change of state, nothing without a service manager.
 //!
-//! Invariant: a manager that does not read holds up who tells it something, for a while, and nobody else.
+//! Invariant: a manager that does not read delays the sender of a state, for a while, and nothing else.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -13,14 +13,14 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// How long a service manager that does not read may hold up who tells it something: less than a successor waits for its word.
+/// The time that a service manager that does not read may delay the sender: less than a successor waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tells the service manager `state`, e.g. `READY=1`. A failure is logged: the server works without a manager.
+/// Sends the service manager `state`, e.g. `READY=1`. A failure is logged: the server works without a manager.
 pub(crate) async fn notify(socket: Option<&Path>, state: &str) {
     let Some(path) = socket else { return };
     let told = async {
-        // Connected, as it is: only then is it heard of when the manager's queue has room again.
+        // Connected: only then the socket becomes writable when the manager's queue has room again.
         let manager = tokio::net::UnixDatagram::from_std(connected(path)?)?;
         manager.send(state.as_bytes()).await
     };
@@ -28,15 +28,15 @@ pub(crate) async fn notify(socket: Option<&Path>, state: &str) {
     log(path, told);
 }
 
-/// Tells the service manager that a reload has begun; `READY=1` ends it. It wants to know when (`MONOTONIC_USEC`, for `Type=notify-reload`).
+/// Notifies the service manager that a reload has begun; `READY=1` ends it. `MONOTONIC_USEC` is required by `Type=notify-reload`.
 pub(crate) async fn reloading(socket: Option<&Path>) {
     let now = clock_gettime(ClockId::Monotonic);
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
     notify(socket, &format!("RELOADING=1\nMONOTONIC_USEC={microseconds}")).await;
 }
 
-/// Tells the service manager that the process lives, twice as often as it wants to hear it (`sd_watchdog_enabled(3)`). One whose event loop
-/// stands still says nothing.
+/// Notifies the service manager that the process lives, twice in each watchdog interval (`sd_watchdog_enabled(3)`). A process whose event
+/// loop is stuck sends nothing.
 pub(crate) async fn live(socket: PathBuf, limit: Duration, end: CancellationToken) {
     let mut beat = tokio::time::interval(limit / 2);
     while end.run_until_cancelled(beat.tick()).await.is_some() {

@@ -1,7 +1,7 @@
-//! One boot of one release: its applications with their workers and their files in the run folder, and who may still come to them.
+//! One boot of one release: its applications with their workers and their files in the run folder, and the requests that may still come to them.
 //!
 //! Invariants
-//! - A generation takes every request that it was chosen for: it drains only when nobody is left who could bring one.
+//! - A generation takes every request that it was chosen for: it drains only when no guard is left.
 //! - Its applications come and go together.
 
 use std::path::PathBuf;
@@ -11,42 +11,37 @@ use std::time::Duration;
 use pool::{Model, Pool};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::app::applications::Planned;
+use crate::app::boot::OwnFiles;
 use crate::failure::Failure;
-use crate::ops::state::Served;
-use crate::runtime::server::OwnFiles;
+use crate::ops::workers::Served;
+use crate::subsystems::generation_guard::GenerationGuard;
 
-/// Who has one may bring requests. The generation drains when the last one is dropped.
-#[derive(Clone, Debug)]
-pub(crate) struct Stay {
-    _guard: Arc<DropGuard>,
-}
-
-/// What runs PHP for one application.
+/// What runs PHP for one application before a reload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
-    /// As many as have turned out to be needed.
+    /// The number of workers that the load needed.
     pub workers: usize,
-    /// Unknown of a server before this one that does not say it.
+    /// The model; `None` if the previous server does not send it.
     pub model: Option<Model>,
 }
 
 /// A booted release.
 #[derive(Debug)]
 pub(crate) struct Generation {
-    /// Counted from 1, since the start of the server.
+    /// The number, counted from 1 since the start of the server.
     pub number: u64,
     /// The one at PATH first; at least one.
     pub applications: Vec<Booted>,
     left: CancellationToken,
 }
 
-/// One application of it.
+/// An application of a generation.
 #[derive(Debug)]
 pub(crate) struct Booted {
-    /// What runs.
+    /// The plan it was booted from.
     pub planned: Planned,
     /// PHP, unless only files are served.
     pub pool: Option<Pool>,
@@ -61,7 +56,7 @@ impl Booted {
         self.planned.plan.explain(version.as_deref())
     }
 
-    /// For those who look.
+    /// Returns the application as operators see it.
     fn served(&self) -> Served {
         let php = self.planned.plan.php.as_ref();
         Served {
@@ -86,11 +81,11 @@ impl Booted {
 }
 
 impl Generation {
-    /// What has been booted, and the first who may bring requests.
-    pub(crate) fn new(number: u64, applications: Vec<Booted>) -> (Self, Stay) {
+    /// Returns a generation and the first guard that keeps it from draining.
+    pub(crate) fn new(number: u64, applications: Vec<Booted>) -> (Self, GenerationGuard) {
         let left = CancellationToken::new();
-        let stay = Stay { _guard: Arc::new(left.clone().drop_guard()) };
-        (Self { number, applications, left }, stay)
+        let guard = GenerationGuard::new(left.clone());
+        (Self { number, applications, left }, guard)
     }
 
     /// The application at PATH.
@@ -98,12 +93,12 @@ impl Generation {
         self.applications.first().filter(|first| first.planned.is_main())
     }
 
-    /// Whether names are needed to tell them apart.
+    /// Returns whether names are needed to tell applications apart.
     fn several(&self) -> bool {
         self.applications.iter().any(|booted| !booted.planned.is_main())
     }
 
-    /// What runs, in a line.
+    /// Explains in one line what runs.
     pub(crate) fn explanation(&self) -> String {
         if let Some(alone) = self.main().filter(|_| !self.several()) {
             return alone.explanation();
@@ -123,7 +118,7 @@ impl Generation {
         if self.several() { failure.of_application(&booted.planned.name) } else { failure }
     }
 
-    /// What runs PHP for the application of that name.
+    /// Returns what runs PHP for the application of that name.
     pub(crate) fn running(&self, name: &str) -> Option<Running> {
         let mut all = self.applications.iter();
         let booted = all.find(|booted| &*booted.planned.name == name)?;
@@ -131,7 +126,7 @@ impl Generation {
         Some(Running { workers: booted.pool.as_ref()?.status().wanted, model })
     }
 
-    /// All folders that it runs from, each once.
+    /// Returns the folders of all applications, each once.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         let of = |booted: &Booted| booted.planned.plan.application.folder.clone();
         let mut folders: Vec<PathBuf> = self.applications.iter().map(of).collect();
@@ -140,13 +135,12 @@ impl Generation {
         folders
     }
 
-    /// For those who look.
+    /// Returns the applications as operators see them.
     pub(crate) fn served(&self) -> Vec<Served> {
         self.applications.iter().map(Booted::served).collect()
     }
 
-    /// Waits until nobody can bring a request any more, answers those that were brought, and ends. After `patience` what still runs is
-    /// killed.
+    /// Waits until no guard is left, answers the requests that came, and ends. After `patience` it kills what still runs.
     pub(crate) async fn retire(self, patience: Duration) {
         let deadline = Instant::now() + patience;
         if tokio::time::timeout_at(deadline, self.left.cancelled()).await.is_err() {

@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::system::sys;
 
-/// How often it is looked whether there is something to give back.
+/// The interval of checks for memory to give back.
 const LOOK: Duration = Duration::from_secs(5);
-/// Fewer connections than this leave nothing worth a look.
+/// The fewest connections that leave memory worth a check.
 const CROWD: usize = 256;
-/// Memory above the least that was seen, in bytes, that is looked through once in [`SELDOM`], whatever connections there are.
+/// The growth of memory in bytes that leads to a check once in [`SELDOM`], whatever connections there are.
 const GROWTH: u64 = 64 << 20;
 const SELDOM: Duration = Duration::from_mins(1);
 
@@ -35,7 +35,7 @@ impl Crowd {
         Self { peak: 0, floor: u64::MAX, last: now }
     }
 
-    /// Whether it is time. `peak`: most connections since the last look.
+    /// Returns whether it is time to give memory back. `peak` is the most connections since the last check.
     fn has_left(&mut self, now: Instant, peak: usize, open: usize, resident: u64) -> bool {
         self.peak = self.peak.max(peak);
         self.floor = self.floor.min(resident);
@@ -51,7 +51,7 @@ impl Crowd {
     }
 }
 
-/// Looks after the memory that clients of these connections leave, until `end`.
+/// Gives memory of closed connections back to the system, until `end`.
 pub(crate) async fn give_back(connections: Arc<Connections>, end: CancellationToken) {
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -67,7 +67,7 @@ pub(crate) async fn give_back(connections: Arc<Connections>, end: CancellationTo
     }
 }
 
-/// Resident memory of this process in bytes (`/proc/self/statm`, proc(5)); 0 when it cannot be read.
+/// Returns the resident memory of this process in bytes (`/proc/self/statm`, proc(5)); 0 if it cannot be read.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok());

@@ -1,8 +1,8 @@
-//! What every command that runs on has in common: its runtime, its signals, its admin address, its descriptors.
+//! The parts that all long-running commands share: async runtime, signals, admin address and descriptors.
 //!
 //! Invariants
 //! - The first TERM or INT asks for an end in order, the second one ends it at once. HUP asks for a reload, USR2 for an upgrade.
-//! - HUP and USR1 open the access log's file anew; USR1 ends nothing, at whatever moment it comes.
+//! - HUP and USR1 open the access log's file again; USR1 ends nothing, at whatever moment it comes.
 
 use std::num::NonZeroUsize;
 use std::pin::pin;
@@ -15,11 +15,14 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::plan::processors;
 use crate::config::Settings;
 use crate::failure::Failure;
-use crate::ops::admin::{Admin, State};
-use crate::ops::state::{AdminSocket, Ask, Ending};
+use crate::ops::admin::Admin;
+use crate::ops::lifecycle::Ending;
+use crate::ops::reloads::Ask;
+use crate::ops::state::State;
+use crate::ops::upgrades::AdminSocket;
+use crate::system::machine::processors;
 
 /// Runs a command to its end, with as many descriptors as there may be.
 pub(crate) fn run(
@@ -34,9 +37,9 @@ pub(crate) fn run(
     outcome
 }
 
-/// Runs `serve` with what every command has beside it: the admin address, for as long as it runs, and signals. The first one cancels its
-/// token, the second one cuts it short. `admin`: a socket for the admin address that somebody else has bound; nothing is accepted from it
-/// before `alone`, for as long as another process does.
+/// Runs `serve` with what every command has beside it: the admin address and signals. The first signal cancels its token, the second one
+/// cuts it short. `admin` is a socket for the admin address that another process has bound; it accepts nothing before `alone`, for as long
+/// as that process does.
 pub(crate) async fn attend(
     settings: &Settings,
     admin: Option<AdminSocket>,
@@ -45,7 +48,7 @@ pub(crate) async fn attend(
 ) -> Result<(), Failure> {
     let mut watchers = JoinSet::new();
     let state = State::starting();
-    let end = state.ending().clone();
+    let end = state.lifecycle.ending().clone();
     watchers.spawn(Signals::listen()?.watch(end.clone(), Arc::clone(&state)));
 
     let passed = admin.as_ref().is_some_and(|admin| admin.passed);
@@ -54,12 +57,17 @@ pub(crate) async fn attend(
     let end_admin = CancellationToken::new();
     if let Some(bound) = bound {
         match bound.share() {
-            Ok(listener) => state.share_admin(AdminSocket { listener, passed }),
+            Ok(listener) => {
+                if let Ok(address) = listener.local_addr() {
+                    state.admin_listens(address);
+                }
+                state.upgrades.keep_admin(AdminSocket { listener, passed });
+            }
             Err(error) => {
                 tracing::warn!(%error, "an upgrade will have to find another admin address");
             }
         }
-        let (end, succeeded) = (end_admin.clone(), state.succeeded().clone());
+        let (end, succeeded) = (end_admin.clone(), state.upgrades.succeeded().clone());
         admin.spawn(async move {
             let mut over = pin!(async {
                 tokio::select! {
@@ -89,26 +97,26 @@ pub(crate) async fn attend(
     outcome
 }
 
-/// The same for a command that takes nobody's place and reloads nothing.
+/// Runs a command that takes no other process's place and reloads nothing.
 pub(crate) async fn attend_alone(
     settings: &Settings,
     serve: impl AsyncFnOnce(&Arc<State>, &CancellationToken) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     attend(settings, None, alone(), async |state, drain| {
-        state.cannot_reload();
+        state.reloads.switch_off();
         serve(state, drain).await
     })
     .await
 }
 
-/// Of a process that takes nobody's place.
+/// Returns a cancelled token: this process takes no other process's place.
 pub(crate) fn alone() -> CancellationToken {
     let alone = CancellationToken::new();
     alone.cancel();
     alone
 }
 
-/// A runtime with as many threads as the settings say.
+/// Starts an async runtime with as many threads as the settings say.
 fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
     let threads = settings.server.threads.0.unwrap_or_else(default_threads);
     let mut builder = if threads.get() == 1 {
@@ -128,13 +136,13 @@ fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
     })
 }
 
-/// One thread is enough for PHP on few processors: the workers need them more.
+/// Returns the default number of threads: one on few processors, which PHP needs more.
 fn default_threads() -> NonZeroUsize {
     let processors = processors();
     if processors.get() < 4 { NonZeroUsize::MIN } else { processors.midpoint(NonZeroUsize::MIN) }
 }
 
-/// Each connection is a descriptor; the soft limit of 1024 is for programs that use `select()`.
+/// Raises the limit of descriptors: each connection is one. The soft limit of 1024 is for programs that use `select()`.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -178,7 +186,7 @@ impl Signals {
                 Some(()) = self.upgrade.recv() => {
                     // Its outcome is in the log.
                     let (answer, _outcome) = oneshot::channel();
-                    if let Err(refused) = state.ask_upgrade(answer) {
+                    if let Err(refused) = state.upgrades.ask(answer) {
                         tracing::warn!(reason = refused.message(), "USR2 ignored");
                     }
                 }
@@ -189,11 +197,11 @@ impl Signals {
                 }
                 Some(()) = self.hang_up.recv() => {
                     let reopened = state.reopen_access_log();
-                    if !state.reloads_here() {
+                    if !state.reloads.is_on() {
                         if !reopened {
                             tracing::warn!("HUP ignored: this command reloads nothing");
                         }
-                    } else if !state.ask(Ask { why: "HUP".to_owned(), answer: None }) {
+                    } else if !state.reloads.ask(Ask { why: "HUP".to_owned(), answer: None }) {
                         tracing::debug!("HUP: many wait for a reload already, or the server is shutting down");
                     }
                 }

@@ -6,94 +6,88 @@
 //! - At most [`MOST_DRAINING`] generations finish what they have, each for no longer than `server.shutdown_patience`; a further reload waits.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use front_http::{Release, Switch};
-use http::StatusCode;
-use http_body_util::{BodyExt as _, Empty};
-use pool::{Model, Pool};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 
-use crate::app::applications::{self, Planned, Plans};
+use crate::app::applications::Plans;
+use crate::app::boot::context_of_ours;
 use crate::app::detect;
-use crate::app::plan::{PhpPlan, Plan, processors};
-use crate::app::user::PhpUser;
-use crate::cli::Target;
+use crate::app::release;
+use crate::app::target::Target;
 use crate::config::{self, Environment, Settings};
 use crate::failure::Failure;
-use crate::ops::admin::{Serving, State};
+use crate::ops::console::Console;
 use crate::ops::notify;
-use crate::ops::state::{Ask, Reloaded};
-use crate::runtime::generation::{Booted, Generation, Running, Stay, end};
-use crate::runtime::measure;
-use crate::runtime::server::{
-    DATABASES, OwnFiles, bind_broker, boot_failure, context_of_ours, pool_options, request_of_ours,
-};
+use crate::ops::reloads::{Ask, Reloaded};
+use crate::ops::state::{Serving, State};
+use crate::ops::subsystem::Subsystem;
+use crate::runtime::generation::{Booted, Generation, Running};
+use crate::runtime::proof::prove_all;
 use crate::runtime::watch::Watch;
 use crate::subsystems::connectors::Connectors;
-use crate::subsystems::egress::{self, Inside, Users};
-use crate::subsystems::front;
-use crate::subsystems::realtime::{self, Php, Publisher, Realtime};
+use crate::subsystems::egress::{self, Inside};
+use crate::subsystems::generation_guard::GenerationGuard;
+use crate::subsystems::http::{Http, front};
+use crate::subsystems::realtime::{Php, Publisher, Realtime};
 use crate::subsystems::tls::{self, Tls};
 use crate::system::run_dir::RunDir;
+use crate::system::users::PhpUser;
 
-/// Generations that finish what they have at once: each has its workers, and with them their memory.
+/// The most generations that drain at once: each has its workers, and with them their memory.
 const MOST_DRAINING: usize = 2;
 
-/// Who boots generations, and all that outlives them.
+/// Boots generations, and owns everything that outlives them.
 #[derive(Debug)]
 pub(crate) struct Generations<'s> {
-    /// What was named on the command line: read anew each time, links included.
+    /// The target of the command line, read again at each reload, links included.
     pub target: &'s Target,
     /// The process's.
     pub environment: &'s Environment,
-    /// Those that the server runs by now.
+    /// The settings of the generation that takes requests.
     pub settings: Settings,
-    /// As whom PHP runs by the server's own settings: connectors are for it. None: our own user.
+    /// The user that PHP runs as by the server's own settings: connectors are for it. `None` is our own user.
     pub first: Option<PhpUser>,
-    /// All whom PHP can run as, since the start.
+    /// All users that PHP can run as, since the start.
     pub users: Vec<PhpUser>,
-    /// Who is told.
+    /// The state that operators see.
     pub state: &'s Arc<State>,
-    /// Cancelled when the server is to end.
+    /// Cancelled when the server drains.
     pub drain: &'s CancellationToken,
-    /// By which a generation takes over.
+    /// The switch by which a generation takes over.
     pub switch: Switch<front::Php>,
     /// Addresses with their scheme.
     pub listeners: Vec<String>,
     /// Channels, when there are some.
     pub realtime: Option<Arc<Realtime>>,
-    /// Where events go that PHP publishes.
+    /// The sink of events that PHP publishes.
     pub publisher: Option<Arc<Publisher>>,
     /// The server's own folder.
     pub run_dir: Option<Arc<RunDir>>,
-    /// It takes another server's place, which still lives when the first generation boots.
+    /// This server takes another server's place, which still runs when the first generation boots.
     pub succeeds: bool,
-    /// What runs PHP there, by application.
+    /// What runs PHP in that server, by application.
     pub running_before: BTreeMap<String, Running>,
-    /// What the front has answered lately.
-    pub traffic: Arc<front_http::Traffic>,
-    pub connections: Arc<front_http::Connections>,
-    /// Certificates, where TLS is spoken: read anew at each reload, too.
+    /// The HTTP front as operators see it.
+    pub http: Arc<Http>,
+    /// Certificates, if TLS is spoken: read again at each reload, too.
     pub tls: Option<Tls>,
-    /// Outlives all generations: connections stay warm.
+    /// The broker, which outlives all generations: connections stay warm.
     pub broker: Inside,
-    /// They do, too: sessions stay logged in.
+    /// The connectors outlive all generations, too: sessions stay logged in.
     pub connectors: Connectors,
-    /// Its view, once it is there.
+    /// The broker as operators see it, once it runs.
     pub watch: Option<egress::Watch>,
     /// The one that takes requests.
     pub current: Option<Generation>,
-    /// Those that finish what they have.
+    /// The generations that finish what they have.
     pub retired: JoinSet<()>,
-    /// Who looks for changes, and where.
+    /// The watched folders, and the tasks that watch them.
     pub watched: Option<(Vec<PathBuf>, JoinSet<()>)>,
 }
 
@@ -103,17 +97,7 @@ pub(crate) fn settings(target: &Target, environment: &Environment) -> Result<Set
     Ok(config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?)
 }
 
-/// Gives up what is being started, which ends by itself; what was ready before it heard of it is given back, to be ended.
-async fn given_up<T: Send + 'static>(mut boots: JoinSet<Result<T, Failure>>) -> Vec<T> {
-    boots.abort_all();
-    let mut ready = Vec::new();
-    while let Some(ended) = boots.join_next().await {
-        ready.extend(ended.ok().and_then(Result::ok));
-    }
-    ready
-}
-
-/// Errs on a user of PHP's that was not named when the server started: it has not joined his group, nor kept what it takes.
+/// Fails on a user of PHP that was not named when the server started: the process has neither joined its group nor kept the privileges.
 fn must_be_known(
     known: &[PhpUser],
     settings: &Settings,
@@ -126,7 +110,7 @@ fn must_be_known(
                     "PHP is to run as user {}, whom no setting named when the server started",
                     user.name()
                 ),
-                "`hearth upgrade`, or a restart, has the server prepare for him",
+                "`hearth upgrade`, or a restart, prepares the server for that user",
             ));
         }
     }
@@ -141,16 +125,18 @@ impl Generations<'_> {
     /// Boots the first generation and has it take requests. False: the server is to end already.
     pub(crate) async fn start(&mut self, plans: Plans) -> Result<bool, Failure> {
         let settings = self.settings.clone();
-        let Some((generation, stay)) = self.boot(&settings, plans).await? else { return Ok(false) };
+        let Some((generation, guard)) = self.boot(&settings, plans).await? else {
+            return Ok(false);
+        };
         let release = release(&generation)?;
-        self.take_over(settings, generation, stay, release);
+        self.take_over(settings, generation, guard, release);
         self.watch().await?;
         Ok(true)
     }
 
-    /// Reloads whenever somebody asks for it, until the server is to end.
+    /// Reloads at each request, until the server drains.
     pub(crate) async fn run(&mut self) {
-        let Some(mut asked) = self.state.asked() else { return };
+        let Some(mut asked) = self.state.reloads.asked() else { return };
         loop {
             let first = tokio::select! {
                 biased;
@@ -178,7 +164,7 @@ impl Generations<'_> {
         }
     }
 
-    /// Where sockets are that were made beside those of the server before, and where they belong.
+    /// Returns where sockets were made beside those of the previous server, and where they belong.
     pub(crate) fn beside(&self) -> Vec<(PathBuf, PathBuf)> {
         let of_broker = self.watch.iter().flat_map(egress::Watch::beside);
         self.connectors.beside().iter().cloned().chain(of_broker).collect()
@@ -200,13 +186,13 @@ impl Generations<'_> {
         self.broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
 
-    /// One reload, and what there is to say about it.
+    /// Makes one reload, and logs and notifies about it.
     async fn reload_for(&mut self, asks: &[Ask]) -> Result<Reloaded, Failure> {
-        let why = &asks.first().expect("somebody has asked").why;
+        let why = &asks.first().expect("there is a request").why;
         tracing::info!(%why, asked = asks.len(), "reload");
         let manager = self.environment.notify_socket();
         notify::reloading(manager).await;
-        self.state.note(|reloads| reloads.under_way = true);
+        self.state.reloads.note(|reloads| reloads.under_way = true);
         let outcome = self.reload().await;
         match &outcome {
             Ok(reloaded) => {
@@ -221,7 +207,7 @@ impl Generations<'_> {
                 tracing::error!(reason, hint, "reload failed, what ran goes on");
             }
         }
-        self.state.note(|reloads| {
+        self.state.reloads.note(|reloads| {
             reloads.under_way = false;
             match &outcome {
                 Ok(_) => {
@@ -262,7 +248,7 @@ impl Generations<'_> {
         // What can be known before anything is started.
         plans.release()?;
         let certificates = tls::read(&settings)?;
-        let Some((generation, stay)) = self.boot(&settings, plans).await? else {
+        let Some((generation, guard)) = self.boot(&settings, plans).await? else {
             return Err(ending());
         };
         let proved = tokio::select! {
@@ -281,7 +267,7 @@ impl Generations<'_> {
             let settings = restart_for.join(", ");
             tracing::warn!(settings, "settings changed that need a restart");
         }
-        self.state.note(|reloads| reloads.restart_for.clone_from(&restart_for));
+        self.state.reloads.note(|reloads| reloads.restart_for.clone_from(&restart_for));
         let reloaded = Reloaded {
             generation: generation.number,
             explanation: generation.explanation(),
@@ -293,7 +279,7 @@ impl Generations<'_> {
             let certificates = tls::read(&settings).unwrap_or(certificates);
             tls.show(&settings, certificates);
         }
-        self.take_over(settings, generation, stay, release);
+        self.take_over(settings, generation, guard, release);
         if let Err(failure) = self.watch().await {
             tracing::warn!(
                 reason = failure.message(),
@@ -304,7 +290,7 @@ impl Generations<'_> {
         Ok(reloaded)
     }
 
-    /// Has changes of what is served now looked for, if that is wanted.
+    /// Starts watching the folders that are served now, if `--watch` is set.
     async fn watch(&mut self) -> Result<(), Failure> {
         let Some(current) = self.current.as_ref().filter(|_| self.settings.server.watch.0) else {
             return Ok(());
@@ -333,7 +319,7 @@ impl Generations<'_> {
         Ok(())
     }
 
-    /// Settings, and what would run by them. Files are read and a program may be asked: on a thread where nobody waits for that.
+    /// Reads the settings and plans what would run. It reads files and may run a program: on a thread that may block.
     async fn read(&self) -> Result<(Settings, Vec<&'static str>, Plans), Failure> {
         let (target, environment) = (self.target.clone(), self.environment.clone());
         let (old, users) = (self.settings.clone(), self.users.clone());
@@ -348,125 +334,31 @@ impl Generations<'_> {
         })
     }
 
-    /// Starts the workers of a release, of all its applications: one that does not start ends the others. None: the server is to end.
-    async fn boot(
-        &mut self,
-        settings: &Settings,
-        plans: Plans,
-    ) -> Result<Option<(Generation, Stay)>, Failure> {
-        let number = self.current.as_ref().map_or(1, |current| current.number + 1);
-        let run_dir = self.run_dir.clone();
-        // Before PHP starts: it is told of the socket in its environment.
-        if self.watch.is_none()
-            && plans.run_php()
-            && let Some(run_dir) = &run_dir
-        {
-            let first = self.first.as_ref();
-            let others = &self.users[usize::from(first.is_some())..];
-            let users = Users { first, others };
-            let admin = self.state.admin_address();
-            let bound = bind_broker(settings, run_dir.path(), users, self.succeeds, admin)?;
-            if let Some(bound) = bound {
-                self.watch = Some(bound.watch());
-                self.broker.start(bound);
-            }
-        }
-        let several = plans.several();
-        let means = Arc::new(self.means(&plans)?);
-        // For all of them before any is started: an error leaves nothing behind.
-        let with_files = |planned| {
-            let own_files = OwnFiles::of_generation(number, &planned, run_dir.as_deref())?;
-            Ok((planned, own_files))
-        };
-        let planned: Result<Vec<_>, Failure> =
-            plans.into_vec().into_iter().map(with_files).collect();
-        let mut boots = JoinSet::new();
-        for (place, (planned, own_files)) in planned?.into_iter().enumerate() {
-            let running = self.current.as_ref().and_then(|current| current.running(&planned.name));
-            let running = running.or_else(|| self.running_before.get(&*planned.name).copied());
-            let means = Arc::clone(&means);
-            // What its pool logs says whose it is, whatever the level.
-            let span = if several {
-                tracing::error_span!("application", application.name = &*planned.name)
-            } else {
-                tracing::Span::none()
-            };
-            let boot = async move {
-                let name = Arc::clone(&planned.name);
-                let booted = means.boot(planned, own_files, running).await;
-                let named = |failure: Failure| {
-                    if several { failure.of_application(&name) } else { failure }
-                };
-                booted.map(|booted| (place, booted)).map_err(named)
-            };
-            boots.spawn(boot.instrument(span));
-        }
-        let mut booted = Vec::new();
-        let started = loop {
-            let ended = tokio::select! {
-                ended = boots.join_next() => ended,
-                () = self.drain.cancelled() => break Ok(false),
-            };
-            match ended {
-                None => break Ok(true),
-                Some(Ok(Ok(one))) => booted.push(one),
-                Some(Ok(Err(failure))) => break Err(failure),
-                Some(Err(error)) => {
-                    let what = "an application was not started";
-                    break Err(Failure::caused_by(what, &error, "please report this"));
-                }
-            }
-        };
-        booted.extend(given_up(boots).await);
-        booted.sort_unstable_by_key(|(place, _)| *place);
-        let booted = booted.into_iter().map(|(_, booted)| booted).collect();
-        if !matches!(started, Ok(true)) {
-            end(booted, Instant::now()).await;
-            return started.map(|_ending| None);
-        }
-        Ok(Some(Generation::new(number, booted)))
+    /// Returns the parts of the server that operators see.
+    fn subsystems(&self) -> Vec<Arc<dyn Subsystem>> {
+        let mut all: Vec<Arc<dyn Subsystem>> = Vec::new();
+        all.extend(self.tls.as_ref().map(|tls| Arc::new(tls.watch()) as Arc<dyn Subsystem>));
+        all.push(Arc::<Http>::clone(&self.http));
+        all.extend(self.watch.clone().map(|broker| Arc::new(broker) as Arc<dyn Subsystem>));
+        all.push(Arc::new(self.connectors.watches()));
+        all.extend(self.realtime.clone().map(|realtime| realtime as Arc<dyn Subsystem>));
+        all
     }
 
-    /// What the applications of a generation are started with.
-    fn means(&self, plans: &Plans) -> Result<Means, Failure> {
-        // They count together which sessions of connectors are theirs to keep.
-        let first = self.first.as_ref();
-        let pools = || {
-            let all = plans.iter();
-            let all = all.filter_map(|planned| Some((planned, planned.plan.php.as_ref()?)));
-            all.filter(|(_, php)| PhpUser::same(php.user.as_ref(), first))
-        };
-        let most = pools().map(|(_, php)| php.workers_max.unwrap_or(php.workers).get()).sum();
-        let keep = pools()
-            .any(|(planned, php)| planned.settings.databases.keep && php.model == Model::Snapshot);
-        let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
-        let token = self.realtime.as_ref().and_then(|realtime| realtime.lookup_token());
-        Ok(Means {
-            broker: self.watch.clone(),
-            first: self.first.clone(),
-            publisher: self.publisher.clone(),
-            connectors: self.connectors.env().to_vec(),
-            places: self.connectors.places(most, keep)?,
-            files: self.connectors.files().map(ToOwned::to_owned).collect(),
-            token,
-            places_at_once: Semaphore::new(processors().get()),
-        })
-    }
-
-    /// Has a generation take every request from now on, and the one before it finish what it has.
+    /// Directs every request to a generation from now on, and retires the previous one.
     fn take_over(
         &mut self,
         settings: Settings,
         generation: Generation,
-        stay: Stay,
+        guard: GenerationGuard,
         release: Release,
     ) {
-        let answer = |booted: &Booted| front::Php::new(booted.pool.clone(), stay.clone());
+        let answer = |booted: &Booted| front::Php::new(booted.pool.clone(), guard.clone());
         self.switch.to(release, generation.applications.iter().map(answer));
         if let Some(realtime) = &self.realtime {
             let php = generation.main().and_then(|main| {
                 let context = context_of_ours(&main.planned.plan, "realtime");
-                Some(Php { pool: main.pool.clone()?, context, _stay: stay })
+                Some(Php { pool: main.pool.clone()?, context, _guard: guard })
             });
             realtime.php(php);
         }
@@ -474,12 +366,9 @@ impl Generations<'_> {
             applications: generation.served(),
             listeners: self.listeners.clone(),
             explanation: generation.explanation(),
-            egress: self.watch.clone(),
-            connectors: self.connectors.watches(),
-            realtime: self.realtime.clone(),
-            traffic: Some(Arc::clone(&self.traffic)),
-            connections: Some(Arc::clone(&self.connections)),
-            tls: self.tls.as_ref().map(Tls::watch),
+            subsystems: self.subsystems(),
+            broker: self.watch.as_ref().map(|watch| watch.place().to_owned()),
+            console: self.realtime.clone().map(|realtime| realtime as Arc<dyn Console>),
         };
         self.state.ready_with(generation.number, serving);
         self.settings = settings;
@@ -489,189 +378,14 @@ impl Generations<'_> {
             self.retired.spawn(async move {
                 let number = old.number;
                 old.retire(patience).await;
-                state.drained(number);
+                state.workers.drained(number);
                 tracing::info!(generation = number, "generation drained");
             });
         }
     }
 }
 
-/// What the applications of a generation have in common.
-#[derive(Debug)]
-struct Means {
-    /// Has a socket for each user.
-    broker: Option<egress::Watch>,
-    publisher: Option<Arc<Publisher>>,
-    /// Whose PHP connectors are for.
-    first: Option<PhpUser>,
-    /// What it finds in its environment of connectors, what it is told of their places, and the files of those.
-    connectors: Vec<(String, String)>,
-    places: String,
-    files: Vec<PathBuf>,
-    /// For look-ups of realtime.
-    token: Option<String>,
-    /// So many boot at once: each has its time limit.
-    places_at_once: Semaphore,
-}
-
-impl Means {
-    /// Starts the workers of one application.
-    async fn boot(
-        &self,
-        mut planned: Planned,
-        own_files: Option<OwnFiles>,
-        running: Option<Running>,
-    ) -> Result<Booted, Failure> {
-        let _place = self.places_at_once.acquire().await.expect("nobody closes it");
-        let runs = running.and_then(|running| running.model);
-        let pool = loop {
-            if measure::is_due(&planned.plan, &planned.settings) {
-                self.fit_to_costs(&mut planned, own_files.as_ref(), runs).await?;
-            }
-            let Some(php) = &planned.plan.php else { break None };
-            let mut options = self.options(php, &planned.plan, &planned, own_files.as_ref());
-            // As many as have turned out to be needed: it takes all requests at once.
-            if let (Some(scaling), Some(running)) = (&mut options.scaling, running) {
-                scaling.start = running.workers;
-            }
-            match Pool::start(options).await {
-                Ok(pool) => break Some(pool),
-                Err(error) => {
-                    let Planned { name, settings, plan, .. } = &mut planned;
-                    let Some(fallback) = plan.fit_to_application(&error, runs) else {
-                        return Err(boot_failure(&error, plan));
-                    };
-                    if !measure::is_due(plan, settings) {
-                        fallback.of_application(name).warn();
-                    }
-                }
-            }
-        };
-        Ok(Booted { planned, pool, own_files })
-    }
-
-    /// Measures which of the models that could take the place of `snapshot` is cheaper, and takes that.
-    async fn fit_to_costs(
-        &self,
-        planned: &mut Planned,
-        own_files: Option<&OwnFiles>,
-        runs: Option<Model>,
-    ) -> Result<(), Failure> {
-        let options = |plan: &Plan| {
-            let php = plan.php.as_ref().expect("only what runs PHP is measured");
-            self.options(php, plan, planned, own_files)
-        };
-        let costs = measure::costs(&planned.plan, &planned.settings, runs, options).await;
-        let costs = costs.map_err(|error| boot_failure(&error, &planned.plan))?;
-        if let Some(fallback) = planned.plan.fit_to_costs(costs) {
-            fallback.of_application(&planned.name).warn();
-        }
-        Ok(())
-    }
-
-    /// The pool's options for an application as it was planned, or, where `plan` differs, as it would run then.
-    fn options(
-        &self,
-        php: &PhpPlan,
-        plan: &Plan,
-        planned: &Planned,
-        own_files: Option<&OwnFiles>,
-    ) -> pool::Options {
-        let Planned { settings, is_at_path, .. } = planned;
-        let publisher = self.publisher.as_ref().filter(|_| *is_at_path);
-        let user = php.user.as_ref();
-        let mut options = pool::Options {
-            events: publisher
-                .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
-            ..pool_options(
-                php,
-                plan,
-                settings,
-                own_files,
-                self.broker.as_ref().and_then(|broker| broker.socket_of(user)),
-                publisher.map(|publisher| &**publisher),
-            )
-        };
-        if PhpUser::same(user, self.first.as_ref()) {
-            options.env.extend(self.connectors.iter().cloned());
-            let mut env = options.env.iter_mut();
-            if let Some((_, told)) = env.find(|(name, _)| name == DATABASES) {
-                told.push_str(&self.places);
-            }
-            if let Some(sandbox) = &mut options.sandbox {
-                sandbox.own_writable.extend(self.files.iter().cloned());
-            }
-        }
-        let token = self.token.clone().filter(|_| *is_at_path);
-        options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
-        options
-    }
-}
-
-/// What a generation brings along for the front. Models may be others than were planned, and so what they answer.
+/// Returns the release of a generation for the front. Its models may differ from the plan, and so its routes.
 fn release(generation: &Generation) -> Result<Release, Failure> {
-    applications::release(generation.applications.iter().map(|booted| &booted.planned))
-}
-
-async fn filled(pool: &Pool, patience: Duration) -> Result<(), Failure> {
-    if tokio::time::timeout(patience, pool.filled()).await.is_ok() {
-        return Ok(());
-    }
-    let status = pool.status();
-    Err(Failure::failed(
-        format!(
-            "the application did not boot: {} of {} workers were ready within {patience:?}",
-            status.ready(),
-            status.wanted
-        ),
-        "the log says what became of the others; `php.boot_timeout` gives them longer",
-    ))
-}
-
-/// Each application has proved that it answers.
-async fn prove_all(generation: &Generation) -> Result<(), Failure> {
-    for booted in &generation.applications {
-        prove(booted).await.map_err(|failure| generation.about(booted, failure))?;
-    }
-    Ok(())
-}
-
-/// Every worker is ready, and one of them answers a request that no client sent.
-async fn prove(booted: &Booted) -> Result<(), Failure> {
-    let Booted { planned: Planned { settings, plan, .. }, pool, .. } = booted;
-    let Some(pool) = pool else { return Ok(()) };
-    let patience = settings.php.boot_timeout;
-    let deadline = Instant::now() + patience;
-    filled(pool, patience).await?;
-    let (path, named) = match &settings.php.reload_check.0 {
-        None => (http::uri::PathAndQuery::from_static("/"), false),
-        Some(None) => return Ok(()),
-        Some(Some(path)) => (path.0.clone(), true),
-    };
-    if !named && plan.application.front_controller.is_none() {
-        return Ok(());
-    }
-    let hint =
-        "correct the application, or name another path in `php.reload_check` (`off` asks for none)";
-    let mut request = request_of_ours(path.clone(), plan, "reload");
-    if let Some(context) = request.extensions_mut().get_mut::<pool::RequestContext>() {
-        context.deadline = Some(deadline.max(Instant::now() + Duration::from_secs(1)));
-        context.variables.push(("HEARTH_WARM_UP", bytes::Bytes::from_static(b"1")));
-    }
-    let response = pool.dispatch(request.map(|()| Empty::<bytes::Bytes>::new())).await;
-    let response = response.map_err(|error| {
-        Failure::caused_by(format!("the new release does not answer {path}"), &error, hint)
-    })?;
-    let status = response.status();
-    // Heard to its end, so that PHP does not see a client that went away.
-    let whole = response.into_body().collect().await;
-    let fails = |status: StatusCode| {
-        if named { status.as_u16() >= 400 } else { status == StatusCode::INTERNAL_SERVER_ERROR }
-    };
-    if fails(status) {
-        return Err(Failure::failed(format!("the new release answers {path} with {status}"), hint));
-    }
-    whole.map(drop).map_err(|error| {
-        Failure::caused_by(format!("the new release breaks off its answer to {path}"), &error, hint)
-    })
+    release::release(generation.applications.iter().map(|booted| &booted.planned))
 }

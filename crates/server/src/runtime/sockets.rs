@@ -3,54 +3,77 @@
 //!
 //! Invariants
 //! - What is passed is looked at before anything is started: each is a listening stream socket, or the server refuses to start.
-//! - Children inherit neither the sockets nor the variables that speak of them.
+//! - Children inherit neither the sockets nor the variables that name them.
 
 use std::net::TcpListener;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 
-use front_http::Given;
+use front_http::{BindError, Given};
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::config::Environment;
+use crate::config::{Address, Environment, Settings, TAKE_OVER};
 use crate::failure::Failure;
-use crate::ops::state::AdminSocket;
-use crate::runtime::upgrade::{self, Predecessor};
+use crate::ops::admin;
+use crate::ops::upgrades::AdminSocket;
+use crate::runtime::upgrade::Predecessor;
+use crate::subsystems::http::front;
 use crate::system::sys;
 
-/// Those by which a service manager speaks of them.
+/// The variables of the protocol.
 const VARIABLES: &[&str] = &["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
-/// Where they begin: `SD_LISTEN_FDS_START`.
+/// The first passed descriptor: `SD_LISTEN_FDS_START`.
 const FIRST: RawFd = 3;
 /// The name (`FileDescriptorName=`) of the one for the admin address.
 const ADMIN: &str = "admin";
 
-/// All of them.
+/// The listening sockets that this process did not bind itself.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    /// Those of the HTTP front.
+    /// The sockets of the HTTP front.
     pub http: Vec<Given>,
-    /// That of the admin address.
+    /// The socket of the admin address.
     pub admin: Option<AdminSocket>,
     /// A service manager has passed them: those of the front take the place of `http.listen`. Else they are what listens there already.
     pub activated: bool,
 }
 
 impl Sockets {
-    /// Those that this process gets from elsewhere, and the server whose place it takes, if it does. To be called once, before anything is
+    /// Returns the sockets that this process was given, and the server whose place it takes, if any. To be called once, before anything is
     /// opened or a thread is started.
     pub(crate) fn get(environment: &Environment) -> Result<(Self, Option<Predecessor>), Failure> {
         let passed = Self::passed(environment)?;
         let Some(socket) = environment.take_over() else { return Ok((passed, None)) };
         // Neither PHP nor a successor of our own is to see it.
-        sys::forget(&[upgrade::VARIABLE]);
+        sys::forget(&[TAKE_OVER]);
         let (predecessor, handed_over) = Predecessor::meet(socket)?;
         Ok((handed_over, Some(predecessor)))
     }
 
-    /// Those that a service manager has passed to this process.
+    /// Binds what the settings name and nothing has passed, for a process that is about to give up root.
+    pub(crate) fn bind(&mut self, settings: &Settings) -> Result<(), Failure> {
+        if !self.activated {
+            for listen in &settings.http.listen {
+                // Files of unix sockets are made by the process that removes them.
+                if let Address::Tcp(address) = listen.address {
+                    self.http.push(Given::bind(address).map_err(|cause| {
+                        let error = BindError::Listen { address: address.to_string(), cause };
+                        front::not_bound(&error, settings)
+                    })?);
+                }
+            }
+        }
+        if let (None, Some(address)) = (&self.admin, settings.admin.listen) {
+            let bound = TcpListener::bind(address);
+            let listener = bound.map_err(|error| admin::not_bound(address, &error))?;
+            self.admin = Some(AdminSocket { listener, passed: false });
+        }
+        Ok(())
+    }
+
+    /// Returns the sockets that a service manager has passed to this process.
     fn passed(environment: &Environment) -> Result<Self, Failure> {
         let names = environment.passed_sockets();
         let last = FIRST + RawFd::try_from(names.len()).unwrap_or(0);
@@ -64,7 +87,7 @@ impl Sockets {
                     names.len(),
                     taken.len()
                 ),
-                "whoever starts this passes them as descriptors 3 and up, see sd_listen_fds(3)",
+                "pass them as descriptors 3 and up, see sd_listen_fds(3)",
             ));
         }
         for ((number, descriptor), name) in taken.into_iter().zip(names) {

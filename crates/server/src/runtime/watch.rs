@@ -16,15 +16,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
-use crate::ops::state::{Ask, State};
+use crate::ops::reloads::Ask;
+use crate::ops::state::State;
 
-/// As long as an editor takes to write what it saves, or a tool to write the next file.
+/// The pause after the last change: as long as an editor takes to write what it saves, or a tool to write the next file.
 const QUIET: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
-/// Changes that wait to be looked at. More only mean that something has changed, which is known then.
+/// The most changes that may wait. One that does not fit is implied by those before it.
 const EVENTS: usize = 1024;
 
-/// Which paths count.
+/// The ignored paths.
 #[derive(Clone, Debug)]
 struct Ignored(Vec<String>);
 
@@ -40,7 +41,7 @@ impl Ignored {
     }
 }
 
-/// Watches a folder.
+/// A watched folder.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
@@ -50,7 +51,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to look. Blocks for as long as it takes to walk through the folder.
+    /// Starts to watch a folder. Blocks while it walks through the folder.
     pub(crate) fn of(folder: &Path, ignored: &[String]) -> Result<Self, Failure> {
         let (sender, events) = mpsc::channel(EVENTS);
         let watcher =
@@ -89,7 +90,7 @@ impl Watch {
         path.strip_prefix(&self.folder).is_ok_and(|relative| self.ignored.holds(relative))
     }
 
-    /// What of an event counts, as a path for people. Folders that are new are looked into.
+    /// Returns the path of an event that counts, for people. Watches folders that are new.
     fn changed(&mut self, event: &Event) -> Option<String> {
         let path = event.paths.iter().rfind(|path| !self.is_ignored(path))?.clone();
         let moved =
@@ -120,7 +121,7 @@ impl Watch {
                 0 => format!("{first} changed"),
                 others => format!("{first} changed, and {others} more"),
             };
-            if !state.ask(Ask { why, answer: None }) {
+            if !state.reloads.ask(Ask { why, answer: None }) {
                 tracing::debug!("many wait for a reload already, or the server is shutting down");
             }
         }
@@ -140,7 +141,7 @@ impl Watch {
     }
 }
 
-/// Files are written, come, go and get other names; all else is looking at them.
+/// Returns whether an event changes a file: others only read it.
 fn matters(kind: EventKind) -> bool {
     match kind {
         EventKind::Create(_) | EventKind::Remove(_) => true,

@@ -1,9 +1,9 @@
-//! The connectors to databases inside `hearth serve`: from settings to sockets, and what is told of them.
+//! The connectors to databases inside `hearth serve`: from settings to sockets, and their view for operators.
 //!
 //! Invariants
-//! - PHP is told of a socket only when it is there.
-//! - A server that is down stops nobody: clients of its connector hear about it, each in turn.
-//! - Connections that workers keep leave at least one session to those that nobody keeps, also while two generations run; as many as one worker
+//! - PHP's environment names a socket only when it is there.
+//! - A server that is down stops nothing else: each client of its connector gets an error.
+//! - Connections that workers keep leave at least one session to connections that are not kept, also while two generations run; as many as one worker
 //!   needs, where that is more (`native/sapi/databases_places.h`).
 //! - Workers of a server that takes another's place have its own sessions, by whatever name they ask for them: the other one need not wait for them.
 
@@ -15,33 +15,35 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dbproxy::{BindError, Connector, Options, Protocol, Verify, Watch};
-use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::user::PhpUser;
 use crate::config::{NamedConnector, Settings};
 use crate::failure::Failure;
-use crate::runtime::upgrade;
+use crate::ops::status;
+use crate::ops::status::connectors::Status;
+use crate::ops::subsystem::Subsystem;
+use crate::system::places::beside;
 use crate::system::run_dir::let_pass;
+use crate::system::users::PhpUser;
 
-/// By which Hearth's own scripts know which servers connectors stand for.
+/// The variable that lists the servers behind connectors for Hearth's own scripts.
 const VARIABLE: &str = "HEARTH_CONNECTORS";
 /// The folder of the sockets, in the server's own.
 const FOLDER: &str = "databases";
-/// How long connecting, encrypting and logging in may take together.
+/// The time limit for connecting, TLS and login together.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a session stays that nobody uses.
+/// The time that an unused session stays open.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// All that run.
+/// The connectors that run.
 #[derive(Debug, Default)]
 pub(crate) struct Connectors {
     tasks: JoinSet<()>,
     drain: CancellationToken,
     watches: Vec<Watch>,
     env: Vec<(String, String)>,
-    /// Where sockets are, and where they belong.
+    /// The pairs of made and final paths.
     beside: Vec<(PathBuf, PathBuf)>,
     places: Vec<Places>,
 }
@@ -97,20 +99,20 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        // Nobody looks for it any more: what is not taken away is overwritten by a later process of this number.
+        // A file that stays is overwritten by a later process of this number.
         drop(std::fs::remove_file(&self.path));
     }
 }
 
-/// How many of a connector's sessions workers may keep. One is left for the others, who would else wait for ever; with fewer sessions
-/// than that takes, all are borrowed.
+/// Returns how many of a connector's sessions workers may keep. One stays free for other clients, which would otherwise wait for ever; with
+/// too few sessions none are kept.
 pub(crate) fn places(sessions: NonZeroUsize, workers: NonZeroUsize) -> usize {
     if sessions > workers { sessions.get() - 1 } else { 0 }
 }
 
 impl Connectors {
-    /// Makes the sockets and serves them. `run_dir`: where those go that nobody has named a place for.
-    /// `user`: whom PHP runs as, where that is not ours. `succeeds`: others live there, whose places these take: they are made beside them.
+    /// Makes the sockets and serves them. `run_dir` is the default folder. `user` is PHP's user, if that is not ours. `succeeds`: these
+    /// sockets take the places of another server's, and are made beside them.
     pub(crate) fn start(
         settings: &Settings,
         run_dir: &Path,
@@ -123,7 +125,7 @@ impl Connectors {
             let mut options = options(named, settings, run_dir, user);
             let mut name = None;
             if succeeds {
-                let beside = upgrade::beside(&options.socket);
+                let beside = beside(&options.socket);
                 let place = std::mem::replace(&mut options.socket, beside.clone());
                 name = Some(place.clone());
                 all.beside.push((beside, place));
@@ -151,17 +153,17 @@ impl Connectors {
         Ok(all)
     }
 
-    /// Where sockets are that were made beside others, and where they belong once those are to be replaced.
+    /// Returns where sockets were made beside others, and where they belong once those are to be replaced.
     pub(crate) fn beside(&self) -> &[(PathBuf, PathBuf)] {
         &self.beside
     }
 
-    /// What PHP finds in its environment.
+    /// Returns the environment for PHP.
     pub(crate) fn env(&self) -> &[(String, String)] {
         &self.env
     }
 
-    /// Fits the places to a generation that is about to start. What its workers are told of them, below the settings of `databases`.
+    /// Fits the places to a generation that is about to start. Returns the text for its workers, below the settings of `databases`.
     pub(crate) fn places(&self, workers: NonZeroUsize, keep: bool) -> Result<String, Failure> {
         let mut told = String::new();
         for Places { connector, socket, name, path, file, sessions } in &self.places {
@@ -190,13 +192,13 @@ impl Connectors {
         Ok(told)
     }
 
-    /// How many places each connector has now.
+    /// Returns how many places each connector has now.
     pub(crate) fn fitted(&self) -> Vec<u64> {
         let length = |places: &Places| places.file.metadata().map_or(0, |file| file.len());
         self.places.iter().map(length).collect()
     }
 
-    /// Puts back what [`Self::fitted`] has said: the generation that they were fitted to since then did not start.
+    /// Restores the result of [`Self::fitted`]: the generation that they were fitted to since then did not start.
     pub(crate) fn put_back(&self, fitted: &[u64]) {
         for (Places { connector, file, .. }, length) in self.places.iter().zip(fitted) {
             if let Err(error) = file.set_len(*length) {
@@ -210,9 +212,9 @@ impl Connectors {
         self.places.iter().map(|places| &*places.path)
     }
 
-    /// For the admin address.
-    pub(crate) fn watches(&self) -> Vec<Watch> {
-        self.watches.clone()
+    /// Returns the connectors as operators see them.
+    pub(crate) fn watches(&self) -> Watches {
+        Watches(self.watches.clone())
     }
 
     /// Ends when their clients have gone, or when `patience` is over.
@@ -238,7 +240,7 @@ fn make_folder(options: &Options, run_dir: &Path, user: Option<&PhpUser>) -> std
     Ok(())
 }
 
-/// For the engine.
+/// Returns the options of the engine.
 pub(crate) fn options(
     named: &NamedConnector,
     settings: &Settings,
@@ -273,7 +275,7 @@ pub(crate) fn options(
     }
 }
 
-/// What PHP's client is given: the socket, of `PostgreSQL` its folder.
+/// Returns the address for PHP's client: the socket, for `PostgreSQL` its folder.
 fn place(options: &Options) -> PathBuf {
     match (options.protocol, options.socket.parent()) {
         (Protocol::Postgres, Some(folder)) => folder.to_owned(),
@@ -286,7 +288,7 @@ pub(crate) fn failure(name: &str, error: &BindError) -> Failure {
     let hint = match error {
         BindError::Socket { .. } => {
             format!(
-                "choose a path of at most 100 bytes that nobody else uses with `socket` in `[databases.connectors.{name}]`"
+                "choose a path of at most 100 bytes that no other program uses with `socket` in `[databases.connectors.{name}]`"
             )
         }
         _ => format!(
@@ -296,52 +298,41 @@ pub(crate) fn failure(name: &str, error: &BindError) -> Failure {
     Failure::caused_by(format!("the connector `{name}` cannot start"), error, hint)
 }
 
-/// A connector's part of `/status`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    name: String,
-    server: String,
-    used: usize,
-    idle: usize,
-    limit: usize,
-    waiting: usize,
-    clients: u64,
-    opened: u64,
-    reused: u64,
-    dropped: u64,
-    refused: u64,
+/// Returns the connector's part of `/status`.
+fn status_of(watch: &Watch) -> Status {
+    let report = watch.report();
+    Status {
+        name: report.name,
+        server: report.server,
+        used: report.used,
+        idle: report.idle,
+        limit: report.limit,
+        waiting: report.waiting,
+        clients: report.clients,
+        opened: report.opened,
+        reused: report.reused,
+        dropped: report.dropped,
+        refused: report.refused,
+    }
 }
 
-impl Status {
-    /// What it does now.
-    pub(crate) fn of(watch: &Watch) -> Self {
-        let report = watch.report();
-        Self {
-            name: report.name,
-            server: report.server,
-            used: report.used,
-            idle: report.idle,
-            limit: report.limit,
-            waiting: report.waiting,
-            clients: report.clients,
-            opened: report.opened,
-            reused: report.reused,
-            dropped: report.dropped,
-            refused: report.refused,
-        }
+/// The connectors as operators see them.
+#[derive(Debug)]
+pub(crate) struct Watches(Vec<Watch>);
+
+impl Subsystem for Watches {
+    fn status(&self, status: &mut status::Status) {
+        status.connectors = self.0.iter().map(status_of).collect();
     }
 
-    /// For people.
-    pub(crate) fn line(&self) -> String {
-        format!(
-            "{} ({}): {} of {} sessions used, {} idle, {} waiting, {} refused",
-            self.name, self.server, self.used, self.limit, self.idle, self.waiting, self.refused
-        )
+    fn metrics(&self) {
+        describe_metrics();
+        set_metrics(&self.0);
     }
 }
 
 /// The connectors' metrics, described.
-pub(crate) fn describe_metrics() {
+fn describe_metrics() {
     metrics::describe_gauge!(
         "hearth_connector_sessions",
         "Sessions at a database's server, by connector and by what they do"
@@ -366,7 +357,7 @@ pub(crate) fn describe_metrics() {
 
 /// Copies the numbers at the moment of the scrape.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-pub(crate) fn set_metrics(watches: &[Watch]) {
+fn set_metrics(watches: &[Watch]) {
     for watch in watches {
         let report = watch.report();
         let name = report.name;

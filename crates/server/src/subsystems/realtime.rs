@@ -1,12 +1,11 @@
-//! Realtime: channels inside `hearth serve`, on the application's own ports, and alone (`hearth channels`). What the engine calls things and
-//! what people call them meets only here.
+//! Realtime: channels inside `hearth serve`, on the application's own ports, and alone (`hearth channels`). The settings
+//! are translated to the engine's options here only.
 //!
 //! Invariants
 //! - In a server nothing of the application's is hidden: only WebSockets under `/app/` and the HTTP API's paths of applications that the
 //!   settings name are taken; with a look-up, those of all.
-//! - Sockets end after the front has stopped taking new ones and before PHP ends: what their end brings about is still told.
+//! - Sockets end after the front has stopped taking new ones and before PHP ends: webhooks about their end are still delivered.
 
-mod alone;
 mod apps;
 mod caller;
 mod console;
@@ -37,45 +36,41 @@ use http::{HeaderValue, Response, StatusCode};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::oneshot;
 
-pub(crate) use console::answer as answer_console;
-
-use crate::app::plan::processors;
 use crate::config::{NamedApp, Settings};
 use crate::failure::Failure;
+use crate::system::machine::processors;
 
-pub(crate) use alone::run;
-pub(crate) use apps::{Broadcasting, Driver, explain, no_php, of_served};
+pub(crate) use apps::{Broadcasting, Driver, alone, explain, no_php, of_served};
 use caller::Caller;
 pub(crate) use caller::Php;
 use lookup::Lookups;
 pub(crate) use lookup::VARIABLE as LOOKUP_VARIABLE;
 use nodes::Nodes;
 pub(crate) use publisher::{Publisher, VARIABLE};
-pub(crate) use report::{Status, describe_metrics, set_metrics};
 use webhooks::{OfApps, Webhooks};
 
-/// Descriptors that sockets leave to everything else, where there are enough; else a quarter.
+/// The descriptors that sockets leave for everything else, if there are enough; else a quarter.
 const OTHER_DESCRIPTORS: u64 = 256;
-/// With fewer, nothing of use could be served.
+/// The fewest descriptors with which realtime starts.
 const FEWEST_DESCRIPTORS: u64 = 128;
-/// With fewer, somebody has forgotten to raise the limit.
+/// The number of descriptors below which a warning is logged: the limit was probably not raised.
 const FEW_DESCRIPTORS: u64 = 10_000;
 
-/// Channels at work.
+/// The channels of this process.
 #[derive(Debug)]
 pub(crate) struct Realtime {
     channels: Channels,
     hub: Hub,
-    /// Those that the settings name.
+    /// The applications of the settings.
     fixed: FixedApps,
-    /// All there are.
+    /// All applications.
     apps: Arc<dyn Apps>,
-    /// Who knows the others.
+    /// The look-ups of further applications.
     lookups: Mutex<Option<Lookups>>,
-    /// Of those.
+    /// The cache of look-ups.
     lookup: Option<Arc<Lookup>>,
     caller: Arc<Caller>,
-    /// Nobody else answers on these ports.
+    /// No other program answers on these ports.
     alone: bool,
     deflates: bool,
     body_limit: u64,
@@ -84,7 +79,7 @@ pub(crate) struct Realtime {
     watch: Arc<console::Watch>,
 }
 
-/// Listeners of the hub's own, and who answers what is no WebSocket there.
+/// The hub's own listeners, and the handler of requests that are no WebSocket there.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     pub(crate) listen: Vec<Listen>,
@@ -120,7 +115,7 @@ impl Realtime {
         if let Some(webhooks) = &mut webhooks {
             webhooks.start(Arc::clone(&apps), settings)?;
         }
-        // Before there is anybody whom others could miss.
+        // Before there are clients that other nodes could miss.
         let mut nodes = Nodes::join(&channels, settings).await?;
         if let Some(nodes) = &mut nodes {
             nodes.ready().await;
@@ -138,7 +133,7 @@ impl Realtime {
         let hub = Hub::start(options, &channels)
             .map_err(|error| Failure::caused(&error, hint(&error, settings)))?;
         let body_limit = named.iter().map(body_limit).max().unwrap_or_default();
-        // Whoever is looked up has these limits, or says others itself.
+        // Looked-up applications have these limits unless they set others.
         let of_all = lookup.as_ref().map(|_| settings.realtime.apps.adopted("", "", ""));
         let body_limit = body_limit.max(of_all.as_ref().map_or(0, self::body_limit));
         Ok(Arc::new(Self {
@@ -158,34 +153,34 @@ impl Realtime {
         }))
     }
 
-    /// Where it listens itself.
+    /// Returns the addresses of the hub's own listeners.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.hub.addresses().iter().flatten().map(|address| format!("http://{address}")).collect()
     }
 
-    /// How it stands with other nodes, if there may be any.
+    /// Returns the state of the cluster, if there is an adapter.
     fn nodes(&self) -> Option<adapter::Report> {
         self.nodes.lock().expect("no holder panics").as_ref().map(Nodes::report)
     }
 
-    /// What PHP publishes to: the first application of the settings.
+    /// Returns the publisher for PHP: it publishes to the first application of the settings.
     pub(crate) fn publisher(&self) -> Option<Publisher> {
         let app = self.fixed.all().first()?;
         Some(Publisher::new(Arc::clone(app), self.channels.clone()))
     }
 
-    /// By which PHP knows that it is asked for an application by this server.
+    /// Returns the token that proves to PHP that this server makes a look-up.
     pub(crate) fn lookup_token(&self) -> Option<String> {
         let lookups = self.lookups.lock().expect("no holder panics");
         lookups.as_ref().map(|lookups| lookups.token().to_owned())
     }
 
-    /// Has webhooks and look-ups go to the application's own workers, where that is wanted.
+    /// Sets the application's own workers as the target of webhooks and look-ups.
     pub(crate) fn php(&self, php: Option<Php>) {
         self.caller.php(php);
     }
 
-    /// All applications that are known now, those of the settings first.
+    /// Returns all applications that are known now, those of the settings first.
     fn all(&self) -> Vec<Arc<App>> {
         let mut looked_up = self.lookup.as_ref().map(|lookup| lookup.all()).unwrap_or_default();
         looked_up.sort_by(|a, b| a.id.cmp(&b.id));
@@ -210,7 +205,7 @@ impl Realtime {
         }
     }
 
-    /// Whether what has this key or id may be an application's.
+    /// Returns whether an application may have this key or id.
     fn may_be(&self, app: AppRef<'_>) -> bool {
         // With a look-up the path decides: what it knows of today, it may not know of tomorrow.
         self.alone || self.lookup.is_some() || !matches!(self.fixed.find(app), Found::None)
@@ -243,7 +238,7 @@ impl Realtime {
     }
 }
 
-/// One per processor, with a machine of its own; beside PHP, which needs them more, half of them.
+/// Returns the number of event loops: one per processor when alone; half of them beside PHP, which needs them more.
 fn event_loops(settings: &Settings, alone: bool) -> NonZeroUsize {
     settings.realtime.threads.0.unwrap_or_else(|| {
         let processors = processors();
@@ -251,13 +246,13 @@ fn event_loops(settings: &Settings, alone: bool) -> NonZeroUsize {
     })
 }
 
-/// How many sockets a process has descriptors for that may have so many; none: too few to serve anybody.
+/// Returns how many sockets fit into this number of descriptors; `None`: too few to start.
 fn sockets(descriptors: u64) -> Option<u64> {
     (descriptors >= FEWEST_DESCRIPTORS)
         .then(|| descriptors - (descriptors / 4).min(OTHER_DESCRIPTORS))
 }
 
-/// How many sockets this process has descriptors for.
+/// Returns how many sockets this process has descriptors for.
 fn room() -> Result<usize, Failure> {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let Some(sockets) = sockets(descriptors) else {

@@ -1,8 +1,10 @@
 //! The certificates of a server: read before anything is bound, and again whenever their files change.
 //!
 //! Invariants
-//! - What is shown goes on being shown until there is something better: files that cannot be read, or do not fit each other, replace nothing.
-//! - Half a change is no change: what cannot be used is said only when it stays so, since certificate and key are written one after the other.
+//! - A certificate is shown until a better one can replace it: files that cannot be read, or do not fit each other, replace nothing.
+//! - Half a change is no change: files that cannot be used are logged only when they stay so, since certificate and key are written one after the other.
+
+mod report;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,18 +13,19 @@ use std::time::{Duration, SystemTime};
 
 use certificates::{Acme, External, Issued, LocalAuthority, LocalError, Pace, Shop, is_local};
 use front_http::{Certificate, Certificates, Place, TlsError, TlsFiles};
-use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Environment, Settings};
+#[cfg(test)]
+pub(crate) use self::report::problems_of;
+use crate::config::{Environment, Settings};
 use crate::failure::{self, Failure};
 use crate::ops::log;
 
-/// How often the files are looked at. Nothing but their inodes is read.
+/// The interval of checks. Only inodes are read.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The certificates of a running server, and who looks after them.
+/// The certificates of a running server, and the task that reads them again.
 #[derive(Debug)]
 pub(crate) struct Tls {
     watch: Watch,
@@ -30,11 +33,11 @@ pub(crate) struct Tls {
     tasks: JoinSet<()>,
 }
 
-/// What is looked after.
+/// The certificate files that are checked for changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Files {
     named: Vec<TlsFiles>,
-    /// How often somebody else has shown what they held: it may have been read before they changed.
+    /// The number of times that a reload has shown certificates: they may have been read before the files changed.
     shown: u64,
 }
 
@@ -45,21 +48,6 @@ pub(crate) struct Watch {
     acme: Option<Acme>,
 }
 
-/// One certificate, in `/status`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    /// `files`, `authority` or `local`.
-    pub from: &'static str,
-    /// The names and addresses it is for.
-    pub names: Vec<String>,
-    /// Seconds since 1970.
-    pub not_after: u64,
-    /// Less than nothing when it is over.
-    pub days_left: i64,
-    /// An OCSP response goes with it.
-    pub stapled: bool,
-}
-
 /// Reads the certificates that the settings name.
 pub(crate) fn read(settings: &Settings) -> Result<Vec<Certificate>, Failure> {
     let files = settings.http.certificate_files();
@@ -67,7 +55,7 @@ pub(crate) fn read(settings: &Settings) -> Result<Vec<Certificate>, Failure> {
     read.map_err(|error| unusable(&error))
 }
 
-/// Why a certificate cannot be shown.
+/// Returns the failure of a certificate that cannot be shown.
 pub(crate) fn unusable(error: &TlsError) -> Failure {
     let hint = match error {
         TlsError::EncryptedKey { path } => format!(
@@ -79,8 +67,8 @@ pub(crate) fn unusable(error: &TlsError) -> Failure {
     Failure::caused(error, hint)
 }
 
-/// They are shown all the same: there may be clients that do not look.
-fn warn_of_those_over(read: &[Certificate]) {
+/// Warns of expired certificates. They are shown all the same: some clients do not check.
+fn warn_of_expired(read: &[Certificate]) {
     for certificate in read {
         let days_left = days_until(certificate.not_after());
         if days_left < 0 {
@@ -103,21 +91,21 @@ impl Tls {
         let files = settings.http.certificate_files();
         let before = signature(&files);
         let read = read(settings)?;
-        warn_of_those_over(&read);
+        warn_of_expired(&read);
         certificates.show(Place::Files, read);
         let mut tasks = JoinSet::new();
         let files = Arc::new(Mutex::new(Files { named: files, shown: 0 }));
         tasks.spawn(look_after(certificates.clone(), Arc::clone(&files), before, drain.clone()));
         let acme = acme(settings, environment)?;
         if let Some(acme) = &acme {
-            // Before anybody hears that this server is ready.
+            // Before this server is reported ready.
             acme.show_kept(&Window(certificates.clone()));
         }
         local(settings, environment, &certificates)?;
         Ok(Some(Self { watch: Watch { certificates, acme }, files, tasks }))
     }
 
-    /// Has the authority's certificate shown, and asks for it where there is none. The listeners accept by now: the authority will come to them.
+    /// Shows the authority's certificate, and orders one if there is none. The listeners accept by now: the authority will connect to them.
     pub(crate) fn obtain(&mut self, drain: &CancellationToken) {
         let Some(acme) = self.watch.acme.clone() else { return };
         let (window, drain) = (Window(self.watch.certificates.clone()), drain.clone());
@@ -129,17 +117,17 @@ impl Tls {
         });
     }
 
-    /// What listeners take them from.
+    /// Returns the certificates for listeners.
     pub(crate) fn certificates(&self) -> &Certificates {
         &self.watch.certificates
     }
 
-    /// For those who tell of them.
+    /// Returns the certificates as operators see them.
     pub(crate) fn watch(&self) -> Watch {
         self.watch.clone()
     }
 
-    /// Has these in the place of the files' that were shown, and looks after their files from now on.
+    /// Shows these certificates in the place of the previous ones, and checks their files from now on.
     pub(crate) fn show(&self, settings: &Settings, read: Vec<Certificate>) {
         self.show_of(settings.http.certificate_files(), read);
     }
@@ -147,69 +135,12 @@ impl Tls {
     fn show_of(&self, named: Vec<TlsFiles>, read: Vec<Certificate>) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         *files = Files { named, shown: files.shown + 1 };
-        warn_of_those_over(&read);
+        warn_of_expired(&read);
         self.watch.certificates.show(Place::Files, read);
     }
 }
 
-impl Watch {
-    /// All that are shown.
-    pub(crate) fn status(&self) -> Vec<Status> {
-        let of = |(place, certificate): (Place, Certificate)| Status::of(place, &certificate);
-        self.certificates.shown().into_iter().map(of).collect()
-    }
-}
-
-/// What became of asking an authority, in `/status`.
-#[derive(Debug, Serialize)]
-pub(crate) struct AcmeStatus {
-    /// Whose certificate it is.
-    pub domains: Vec<String>,
-    /// Certificates since the start.
-    pub issued: u64,
-    /// Tries that failed since then.
-    pub failed: u64,
-    /// Why the last one failed; nothing once one has not.
-    pub last_failure: Option<String>,
-    /// When it is tried again or renewed: seconds since 1970.
-    pub next: Option<u64>,
-}
-
-impl Watch {
-    /// What became of asking an authority, where one is asked.
-    pub(crate) fn acme(&self) -> Option<AcmeStatus> {
-        let acme = self.acme.as_ref()?;
-        let report = acme.report();
-        let seconds = |moment: SystemTime| moment.duration_since(SystemTime::UNIX_EPOCH).ok();
-        Some(AcmeStatus {
-            domains: acme.domains().to_vec(),
-            issued: report.issued,
-            failed: report.failed,
-            last_failure: report.last_failure,
-            next: report.next.and_then(seconds).map(|since| since.as_secs()),
-        })
-    }
-}
-
-impl Status {
-    fn of(place: Place, certificate: &Certificate) -> Self {
-        let not_after =
-            certificate.not_after().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self {
-            from: match place {
-                Place::Files => "files",
-                Place::Authority => "authority",
-                Place::Local => "local",
-            },
-            names: certificate.names().to_vec(),
-            not_after: not_after.as_secs(),
-            days_left: days_until(certificate.not_after()),
-            stapled: certificate.is_stapled(),
-        }
-    }
-}
-
-/// Whole days from now, towards the past below zero.
+/// Returns whole days from now, below zero in the past.
 pub(crate) fn days_until(moment: SystemTime) -> i64 {
     const DAY: u64 = 86_400;
     let whole = |time: Duration| i64::try_from(time.as_secs() / DAY).unwrap_or(i64::MAX);
@@ -219,11 +150,11 @@ pub(crate) fn days_until(moment: SystemTime) -> i64 {
     }
 }
 
-/// Where the authority's certificates are shown.
+/// The place where the authority's certificates are shown.
 struct Window(Certificates);
 
 impl Window {
-    /// What errors call what was never in a file.
+    /// Returns the file names for errors about certificates that are in no file.
     fn nowhere() -> TlsFiles {
         TlsFiles { certificate: "what was issued".into(), key: "memory".into() }
     }
@@ -258,8 +189,11 @@ impl Shop for Window {
     }
 }
 
-/// Where this machine's own authority is.
-fn local_folder(settings: &Settings, environment: &Environment) -> Result<PathBuf, Failure> {
+/// Returns the folder of this machine's own authority.
+pub(crate) fn local_folder(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<PathBuf, Failure> {
     let named = settings.http.tls_local_ca.0.clone();
     let folder = named.or_else(|| Some(environment.data_folder()?.join("local")));
     folder.ok_or_else(|| {
@@ -267,7 +201,7 @@ fn local_folder(settings: &Settings, environment: &Environment) -> Result<PathBu
     })
 }
 
-fn no_local(error: &LocalError) -> Failure {
+pub(crate) fn no_local(error: &LocalError) -> Failure {
     let hint = match error {
         LocalError::Useless { .. } => "remove the file: a new authority is made then",
         _ => "set `http.tls_local_ca` to a folder that may be written",
@@ -297,7 +231,7 @@ fn local(
         )
     })?;
     certificates.show(Place::Local, vec![shown]);
-    log::say(&format!(
+    log::line(&format!(
         "certificates by {}; `hearth tls trust` says how browsers come to believe them",
         authority.certificate().display()
     ));
@@ -310,34 +244,7 @@ fn local(
     Ok(())
 }
 
-/// `hearth tls trust`: how to trust this machine's own authority, which is made if it is not there. Nothing else is changed.
-pub(crate) fn trust(config: Option<&Path>, environment: &Environment) -> Result<String, Failure> {
-    let settings = config::load(&environment.current_dir, config, Vec::new(), environment)?;
-    let folder = local_folder(&settings, environment)?;
-    let made = if LocalAuthority::certificate_in(&folder).exists() {
-        ""
-    } else {
-        "It has been made just now: there was none where this user's servers look for it.\n"
-    };
-    let authority = LocalAuthority::open(&folder).map_err(|error| no_local(&error))?;
-    let path = authority.certificate().display().to_string();
-    let quoted = format!("'{}'", path.replace('\'', "'\\''"));
-    Ok(format!(
-        "Hearth's local authority is {path}\n{made}\
-         It vouches for names below localhost, test, internal, local and home.arpa, and for loopback and private addresses, and for\n\
-         nothing else. Its key is in the same folder, for you alone. Nothing believes it by that. To have it believed:\n\n\
-         Debian, Ubuntu    sudo cp {quoted} /usr/local/share/ca-certificates/hearth-local-ca.crt && sudo update-ca-certificates\n\
-         Fedora, RHEL      sudo trust anchor {quoted}\n\
-         Chrome, Chromium  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n hearth-local-ca -i {quoted}\n\
-         Firefox           Settings, Privacy & Security, View Certificates, Authorities, Import\n\
-         curl              curl --cacert {quoted} https://localhost:8443/\n\
-         Node.js           NODE_EXTRA_CA_CERTS={quoted}\n\n\
-         certutil is in the package libnss3-tools. To take it back: remove hearth-local-ca.crt and run `sudo update-ca-certificates --fresh`,\n\
-         or `certutil -d sql:$HOME/.pki/nssdb -D -n hearth-local-ca`.\n"
-    ))
-}
-
-/// Where account and certificates of the authority are kept.
+/// Returns the folder for the account and certificates of the authority.
 pub(crate) fn acme_cache(settings: &Settings, environment: &Environment) -> Option<PathBuf> {
     let named = settings.acme.cache.0.clone();
     named.or_else(|| Some(environment.data_folder()?.join("acme")))
@@ -374,7 +281,7 @@ fn acme(settings: &Settings, environment: &Environment) -> Result<Option<Acme>, 
     })))
 }
 
-/// What tells whether a file is another than before: a link that points elsewhere is.
+/// The identity of the files, by which changes are found: a link with a new target counts.
 type Signature = Vec<Option<(u64, u64, i64, i64, u64)>>;
 
 fn signature(files: &[TlsFiles]) -> Signature {
@@ -392,7 +299,7 @@ async fn look_after(
     mut seen: Signature,
     drain: CancellationToken,
 ) {
-    // What was tried and is of no use: said the second time.
+    // The signature of files that could not be used: logged the second time.
     let mut failed: Option<Signature> = None;
     let mut said = false;
     let mut shown = 0;
@@ -426,7 +333,7 @@ async fn look_after(
                     let days_left = days_until(certificate.not_after());
                     tracing::info!(names = ?certificate.names(), days_left, "certificate read anew");
                 }
-                warn_of_those_over(&read);
+                warn_of_expired(&read);
                 certificates.show(Place::Files, read);
                 (seen, failed, said) = (found, None, false);
             }
@@ -438,29 +345,6 @@ async fn look_after(
             Err(_) if failed.as_ref() == Some(&found) => {}
             Err(_) => (failed, said) = (Some(found), false),
         }
-    }
-}
-
-pub(crate) fn describe_metrics() {
-    metrics::describe_gauge!(
-        "hearth_certificate_expires_timestamp_seconds",
-        "When each certificate is over, in seconds since 1970, by its first name and where it comes from"
-    );
-    metrics::describe_counter!("hearth_acme_issued_total", "Certificates that an authority issued");
-    metrics::describe_counter!("hearth_acme_failed_total", "Tries to get one that failed");
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
-pub(crate) fn set_metrics(watch: &Watch) {
-    if let Some(acme) = watch.acme() {
-        metrics::counter!("hearth_acme_issued_total").absolute(acme.issued);
-        metrics::counter!("hearth_acme_failed_total").absolute(acme.failed);
-    }
-    for status in watch.status() {
-        let name = status.names.first().cloned().unwrap_or_default();
-        let labels = [("name", name), ("from", status.from.to_owned())];
-        metrics::gauge!("hearth_certificate_expires_timestamp_seconds", &labels)
-            .set(status.not_after as f64);
     }
 }
 

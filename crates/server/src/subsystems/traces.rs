@@ -23,22 +23,23 @@ use traces::{Resource, Sampler, Tracer};
 
 use crate::config::{CollectorUrl, Environment, OfOpenTelemetry, Settings};
 use crate::failure::{Failure, in_one_line};
+use crate::ops::subsystem::Subsystem;
 use crate::subsystems::egress::check_authorities;
 
-/// Spans wait for so long for others to be sent with.
+/// The time that spans wait to be sent with others.
 const PACE: Duration = Duration::from_secs(1);
-/// How often a batch is sent, in all.
+/// The number of tries for a batch.
 const TRIES: u32 = 6;
 /// The pause before the second try; each further one is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest, also of those that a collector asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What is read of a collector's answer.
+/// The longest answer of a collector that is read, in bytes.
 const ANSWER: usize = 64 << 10;
-/// How long the last spans may take.
+/// The time that the last spans may take.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// Who sends spans, for as long as a server runs.
+/// The task that sends spans, for as long as a server runs.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     tracer: Option<Tracer>,
@@ -46,7 +47,7 @@ pub(crate) struct Collector {
     end: CancellationToken,
 }
 
-/// What sends.
+/// The sender.
 #[derive(Debug)]
 struct Exporter {
     engine: Engine,
@@ -56,27 +57,27 @@ struct Exporter {
     resource: Resource,
     timeout: Duration,
     gzip: bool,
-    /// The last try failed: said once.
+    /// The last try failed; it is logged once.
     failing: bool,
 }
 
-/// Why a batch was not taken.
+/// The reason why a batch was rejected.
 #[derive(Debug)]
 struct Refused {
     why: String,
     again: Again,
 }
 
-/// Whether it may be taken later.
+/// The time of the next try.
 #[derive(Clone, Copy, Debug)]
 enum Again {
     Never,
     Soon,
-    /// As it was said.
+    /// After the time that the collector asks for.
     In(Duration),
 }
 
-/// 64 bits that no copy of this process has drawn.
+/// Draws 64 bits that no copy of this process has drawn.
 pub(crate) fn salt() -> u64 {
     let mut bytes = [0; 8];
     let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -84,8 +85,8 @@ pub(crate) fn salt() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Errs if the collector cannot be believed by the authorities that it is to be. A text: it is a variable of OpenTelemetry's that names them, so
-/// that there are no traces, which are no reason not to start; by other authorities it is not believed instead.
+/// Fails if the authorities for the collector cannot be used. Returns a text if one of OpenTelemetry's variables names them: then nothing
+/// is traced, and the server starts. Other authorities never take their place.
 pub(crate) fn unusable_authorities(
     settings: &Settings,
     variables: &OfOpenTelemetry,
@@ -103,7 +104,8 @@ pub(crate) fn unusable_authorities(
 }
 
 impl Collector {
-    /// Has spans sent to where the settings say, if anywhere. `service`: its name, unless they say that. Within a runtime.
+    /// Starts to send spans to the endpoint of the settings, if there is one. `service` is the default service name. To be called within a
+    /// runtime.
     pub(crate) fn start(
         settings: &Settings,
         environment: &Environment,
@@ -153,9 +155,14 @@ impl Collector {
         Ok(Self { tracer: Some(tracer), tasks, end })
     }
 
-    /// Begins spans, if anybody wants some.
+    /// Returns the tracer, if spans are sent.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_ref()
+    }
+
+    /// Returns the view for operators, if spans are sent anywhere.
+    pub(crate) fn watch(&self) -> Option<Spans> {
+        self.tracer.clone().map(Spans)
     }
 
     /// Sends what there is, for as long as [`LAST_WORDS`].
@@ -169,7 +176,7 @@ impl Collector {
     }
 }
 
-/// What all spans have in common (OpenTelemetry's semantic conventions, "Resource").
+/// Returns the attributes that all spans share (OpenTelemetry's semantic conventions, "Resource").
 fn resource(settings: &Settings, service: &str) -> Resource {
     let traces = &settings.traces;
     let name = traces.service_name.0.as_deref().unwrap_or(service);
@@ -297,19 +304,30 @@ impl Exporter {
     }
 }
 
-/// OTLP/HTTP, "Retryable Response Codes".
+/// Returns whether the status is temporary (OTLP/HTTP, "Retryable Response Codes").
 fn is_temporary(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// In how many seconds (RFC 9110, 10.2.3). A date is as good as nothing said.
+/// Returns the delay in seconds (RFC 9110, 10.2.3). A date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// Its metrics, described.
-pub(crate) fn describe_metrics() {
+/// The spans as operators see them.
+#[derive(Debug)]
+pub(crate) struct Spans(Tracer);
+
+impl Subsystem for Spans {
+    fn metrics(&self) {
+        describe_metrics();
+        set_metrics(&self.0);
+    }
+}
+
+/// Describes the metrics.
+fn describe_metrics() {
     metrics::describe_counter!(
         "hearth_traces_spans_total",
         "Spans that have ended, by what became of them: sent, dropped (the queue was full), lost (no collector took them)"
@@ -319,7 +337,7 @@ pub(crate) fn describe_metrics() {
 
 /// Copies the numbers at the moment of the scrape.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-pub(crate) fn set_metrics(tracer: &Tracer) {
+fn set_metrics(tracer: &Tracer) {
     let counts = tracer.counts();
     for (outcome, number) in
         [("sent", counts.sent), ("dropped", counts.dropped), ("lost", counts.lost)]

@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::UnixListener;
 
-use crate::app::user::PhpUser;
+use crate::system::users::PhpUser;
 
 /// A socket's file that this process has made; taken away on drop, unless another one has put its own in its place.
 #[derive(Debug)]
@@ -26,13 +26,13 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// What is there now.
+    /// Records the file that is there now.
     pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
         let inode = std::fs::symlink_metadata(&path)?.ino();
         Ok(Self { path, inode })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -47,10 +47,10 @@ impl Drop for Made {
     }
 }
 
-/// How the names of folders begin that servers make for themselves.
+/// The prefix of the folders that servers make for themselves.
 pub(crate) const SERVERS: &str = "hearth-";
 
-/// Lets others pass through a folder of ours: they come to what is theirs in it if they know its name, and cannot look around.
+/// Lets other users pass through a folder of ours: they reach their own files in it by name, and cannot list it.
 pub(crate) fn let_pass(folder: &Path) -> io::Result<()> {
     const PASS: u32 = 0o011;
     let mode = std::fs::metadata(folder)?.permissions().mode();
@@ -91,7 +91,7 @@ impl RunDir {
         ))
     }
 
-    /// Lets PHP's users come to what is for them. None: PHP is our own user.
+    /// Lets PHP's users reach their files. Without users PHP runs as our own.
     pub(crate) fn for_php(self, users: &[PhpUser]) -> io::Result<Self> {
         if !users.is_empty() {
             let_pass(&self.path)?;
@@ -110,7 +110,7 @@ impl RunDir {
         Ok(Self { path, ours: true })
     }
 
-    /// Where it is, absolute.
+    /// Returns its absolute path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -122,7 +122,7 @@ impl RunDir {
         make_room(&new)?;
         let listener = UnixListener::bind(&new)?;
         let mut made = Made::at(new)?;
-        // Who comes is looked at in any case.
+        // Peers are checked in any case.
         std::fs::set_permissions(made.path(), Permissions::from_mode(0o600))?;
         std::fs::rename(made.path(), &path)?;
         made.path = path;
@@ -139,7 +139,7 @@ impl RunDir {
     }
 }
 
-/// Fails unless `user` and root are the only ones who can put something into a folder: its own sockets and files would be another user's to replace.
+/// Fails unless only `user` and root can write into a folder: another user could replace its sockets and files.
 pub(crate) fn only_writer(folder: &Path, user: u32) -> io::Result<()> {
     const OTHERS_WRITE: u32 = 0o022;
     let target = std::fs::metadata(folder)?;

@@ -1,5 +1,5 @@
-//! What `std` cannot say safely: descriptors that this process was started with, what a successor may, a signal that is to end nothing,
-//! variables that children are not to see, and memory that the allocator holds.
+//! System calls that `std` has no safe function for: passed descriptors, capabilities of a successor, the handler of USR1, variables that
+//! children must not see, and memory that the allocator holds.
 #![expect(
     unsafe_code,
     reason = "numbers become descriptors; the environment is changed before there are threads; the allocator is asked by a function of C"
@@ -12,9 +12,9 @@ use rustix::thread::{
 };
 use tokio::process::Command;
 
-/// Takes descriptors that whoever started us says to have passed. Those that are not open are left out.
+/// Takes descriptors that the starting program says to have passed. Those that are not open are left out.
 ///
-/// To be called once, before anything is opened: a number that the caller of the program has not passed would be somebody else's.
+/// To be called once, before anything is opened: a number that was not passed would belong to another part of this program.
 pub(crate) fn passed(numbers: impl Iterator<Item = RawFd>) -> Vec<(RawFd, OwnedFd)> {
     let is_open = |number: &RawFd| {
         // SAFETY: the number is only looked at, by a call that refuses what is not open.
@@ -22,14 +22,15 @@ pub(crate) fn passed(numbers: impl Iterator<Item = RawFd>) -> Vec<(RawFd, OwnedF
         rustix::io::fcntl_getfd(borrowed).is_ok()
     };
     let take = |number: RawFd| {
-        // SAFETY: sd_listen_fds(3): the caller of this program has opened it for us, and nobody here has taken it before (once, at the start).
+        // SAFETY: sd_listen_fds(3): the caller of this program has opened it for us, and nothing here has taken it before (once, at the
+        // start).
         (number, unsafe { OwnedFd::from_raw_fd(number) })
     };
     numbers.filter(is_open).map(take).collect()
 }
 
-/// Has the program that `command` starts keep the capabilities of this process, which is not root: only so a successor can have PHP run as
-/// another user, too (capabilities(7), "Ambient").
+/// Lets the program that `command` starts keep the capabilities of this process, which is not root: so a successor can run PHP as another
+/// user, too (capabilities(7), "Ambient").
 pub(crate) fn hand_capabilities_on(command: &mut Command) {
     let hook = || {
         let have = capabilities(None)?;
@@ -46,13 +47,13 @@ pub(crate) fn hand_capabilities_on(command: &mut Command) {
     }
 }
 
-/// Has USR1 end nothing before somebody listens for it. A handler, which programs that are started do not inherit, as they would
-/// inherit that it is ignored.
+/// Makes USR1 terminate nothing before it is handled. It installs a handler, which started programs do not inherit, as they would inherit
+/// an ignored signal.
 #[expect(clippy::fn_to_numeric_cast_any, reason = "signal(2) takes its handler as a number")]
 pub(crate) fn overhear_usr1() {
     extern "C" fn overheard(_number: libc::c_int) {}
     let handler: extern "C" fn(libc::c_int) = overheard;
-    // SAFETY: the handler does nothing, which is async-signal-safe at any moment; who listens later takes its place.
+    // SAFETY: the handler does nothing, which is async-signal-safe at any moment; a later handler takes its place.
     unsafe {
         libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
     }

@@ -1,10 +1,11 @@
 //! Connections of databases that stay open while a snapshot worker is put back: nothing that a request leaves in the server's session is there
-//! in the next request, whatever it was, and nobody notices a server that goes away.
+//! in the next request, whatever it was, and clients survive a server that restarts.
 //!
 //! Frameworks: databases/frameworks.rs. Poolers: databases/pgbouncer.rs. What goes wrong: databases/faults.rs. Servers that say nothing: databases/silence.rs.
 //!
 //! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `DATABASES_ROUNDS=20000` makes the random runs longer.
 
+mod connectors;
 mod faults;
 pub(crate) mod frameworks;
 mod pgbouncer;
@@ -21,7 +22,7 @@ use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, Origin, eventually, rou
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
-/// A client of PHP's, its server, and what of its `do_*` ends the worker because nobody can say what the server makes of it.
+/// A client of PHP's, its server, and the `do_*` calls that end the worker because their effect on the server is unknown.
 pub(crate) struct Client {
     pub(crate) class: &'static str,
     pub(crate) kind: DatabaseKind,
@@ -90,7 +91,7 @@ const CLIENTS: &[Client] = &[
     Client {
         class: "PredisClient",
         kind: DatabaseKind::Redis,
-        // Its loop hangs up when nobody holds it any more.
+        // Its loop hangs up when nothing holds it any more.
         retiring: &["killed", "close", "reconnect", "subscribe"],
     },
     Client {
@@ -193,7 +194,7 @@ fn serve(site: &Site) -> Serve {
     with_extensions(Serve::new(site.path().join("worker.php"))).args(&["--model", "snapshot"])
 }
 
-/// The databases' extensions may lie in a folder of whoever runs the tests; and servers may be slow, since both processors may be busy.
+/// The databases' extensions may lie in a folder of the user that runs the tests; and servers may be slow, since both processors may be busy.
 pub(crate) fn with_extensions(serve: Serve) -> Serve {
     let serve = serve
         .set("HEARTH_DATABASES_RESET_TIMEOUT", "20s")
@@ -521,7 +522,7 @@ fn nobody_was_cut_off(database: &Database) {
     assert!(!log.contains("unexpected EOF"), "{log}");
 }
 
-/// What its requests would leave in the session nobody could put back: a connection over which nothing was said, and one of another protocol.
+/// Its requests would leave state in the session that cannot be reset: a connection without any bytes, and one of another protocol.
 #[test]
 fn a_connection_of_no_known_protocol_is_cut_before_the_snapshot() {
     let database = Database::start(DatabaseKind::Redis);
@@ -554,7 +555,7 @@ fn a_connection_of_no_known_protocol_is_cut_before_the_snapshot() {
     }
 }
 
-/// 64 are followed, those with numbers below 1024: of the others nobody knows what was said.
+/// 64 are followed, those with numbers below 1024: the bytes of others are unknown.
 #[test]
 fn connections_that_nobody_followed_are_cut_before_the_snapshot() {
     let database = Database::start(DatabaseKind::Redis);

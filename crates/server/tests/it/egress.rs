@@ -1,5 +1,9 @@
 //! The egress broker alone: the real program, real curl, an origin that follows a script.
 
+pub(crate) mod broker;
+mod egress_faults;
+mod intercepted;
+
 use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +16,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testkit::{Origin, ProcessFacts, Reply, Turn, certificates, eventually, routes};
 
-use crate::broker::{Broker, Curled};
+use crate::egress::broker::{Broker, Curled};
 use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, admin_of, command, signal};
 
 #[test]
@@ -67,7 +71,7 @@ fn the_origin_sees_the_request_as_the_caller_wrote_it_and_nothing_of_the_door() 
     };
     assert_eq!(sorted(seen.fields.clone()), sorted(expected));
     assert_eq!(seen.authority, format!("127.0.0.1:{}", origin.port()));
-    // The answer in its order and case; nobody but the origin dates it.
+    // The answer in its order and case; only the origin dates it.
     let names: Vec<&str> =
         answer.heads.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
     let expected = [
@@ -156,7 +160,7 @@ fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
     );
     assert_eq!(posts(&origin), 1, "{:?}", origin.requests());
 
-    // What may be repeated is: nobody notices.
+    // Calls that may be repeated are: no caller gets an error.
     let origin = stale();
     assert_eq!(broker.curl(&[], &origin.url("/stale")).text(), "fresh");
     assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
@@ -450,7 +454,7 @@ fn a_broker_that_was_killed_is_started_anew_in_the_same_place() {
     broker.process.signal(Signal::KILL);
     broker.process.wait(LIMIT);
     assert!(broker.socket().exists(), "nobody has cleaned up");
-    // curl's number for nobody there: the caller goes directly.
+    // curl's number for a refused connection: the caller goes directly.
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).status, 7);
     let broker = Broker::start_in(broker.folder, &[]);
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
@@ -632,7 +636,7 @@ fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
     /// The system's `nobody`, and its group.
     const NOBODY: &str = "65534";
     if !rustix::process::geteuid().is_root() {
-        // Only root can become somebody else.
+        // Only root can become another user.
         return;
     }
     let origin = Origin::plain(routes);

@@ -108,7 +108,7 @@ impl Site {
     pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // Whoever reads it meanwhile, or watches its folder, sees all of it or what was there before.
+        // A reader or watcher sees all of it, or the previous file.
         let mut whole = tempfile::NamedTempFile::new().unwrap();
         whole.write_all(text.as_bytes()).unwrap();
         fs::set_permissions(whole.path(), Permissions::from_mode(0o644)).unwrap();

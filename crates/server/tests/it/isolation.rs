@@ -1,5 +1,14 @@
 //! What one request leaves behind for the next: nothing in the model `request`, exactly the application's own state in `worker`.
 
+mod adversary;
+mod isolation_effects;
+mod isolation_suite;
+mod php_user;
+pub(crate) mod published_leaks;
+mod randomness;
+mod sandbox;
+pub(crate) mod user;
+
 use std::sync::Barrier;
 
 use serde_json::{Value, json};
@@ -150,7 +159,7 @@ fn a_session_belongs_to_its_client_alone() {
         assert_eq!(again.json()["visits"], 2, "{model}: the session was written at the end");
         assert_eq!(cookie(&again), None, "{model}: and not begun again");
 
-        // Whoever comes next without a cookie sees nothing of it (GHSA-r3xh-3r3w-47gp, GHSA-v3ph-cgqh-r8p5).
+        // The next visitor without a cookie sees nothing of it (GHSA-r3xh-3r3w-47gp, GHSA-v3ph-cgqh-r8p5).
         let stranger = hearth.get(look).json();
         assert_eq!(stranger["id"], "", "{model}: {stranger}");
         assert_eq!(stranger["session"], Value::Null, "{model}: {stranger}");

@@ -1,5 +1,9 @@
 //! `hearth lambda` with real PHP behind a Runtime API that behaves on cue: events of every shape, every model, streams, lanes.
 
+mod lambda_emulator;
+mod lambda_faults;
+mod lambda_functions;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,14 @@
 //! What operators see: log lines, the admin address, the ready line, exit codes, and what a failing boot says.
 
+mod applications;
+mod control;
+mod drain;
+mod reload;
+mod rotation;
+mod top;
+mod traces;
+pub(crate) mod upgrade;
+
 use std::net::TcpListener;
 use std::time::Duration;
 

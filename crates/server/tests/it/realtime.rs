@@ -1,5 +1,8 @@
 //! Channels in `hearth serve`: on the application's own port, with PHP publishing into them.
 
+mod lookup;
+mod losses;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -199,7 +202,7 @@ fn only_what_realtime_asks_for_is_taken_from_the_application() {
     let refused = hearth.get("/apps/1/channels");
     assert_eq!(refused.status, 401);
     assert!(refused.text().contains("auth_key"), "{}", refused.text());
-    // A WebSocket for a key that nobody has is told so in the protocol's words.
+    // A WebSocket with an unknown key gets an error of the protocol.
     let mut stranger = Client::open(&hearth, "unknown");
     assert_eq!(stranger.next().0, "pusher:error");
     assert_eq!(stranger.closed(), 4001);
@@ -506,7 +509,7 @@ fn with_few_descriptors_those_are_served_for_whom_there_is_room_and_it_is_said()
     assert!(said.contains("too low for realtime"), "{said}");
 }
 
-/// As it is, not as one would wish: whoever relies on webhooks asks `GET /channels` after such a start.
+/// The behaviour as it is, not as it should be: a user of webhooks asks `GET /channels` after such a start.
 #[test]
 fn what_had_not_settled_when_the_process_was_killed_is_not_told_and_what_was_accepted_is() {
     let site = Site::empty().with_file(

@@ -125,7 +125,7 @@ fn laravel_terminates_after_the_client_has_its_answer() {
             assert!(site.get(path).ends_with("now"), "{model}: {path}");
             assert_eq!(written_after_answer(&app), "done", "{model}: {path}");
         }
-        // What terminates holds up nobody's answer for ever.
+        // A `terminate` callback delays no answer for ever.
         assert_eq!(site.json("/look")["controller_calls"], 1, "{model}");
         site.end();
     }

@@ -97,7 +97,7 @@ fn symfonys_kernel_is_the_one_that_its_front_controller_makes() {
          class Special extends App\\Kernel {}\n\
          return function (array $context) {\n    return new Special($context['APP_ENV'], (bool) $context['APP_DEBUG']);\n};\n",
     );
-    // As the Runtime component writes it: it leaves everything to whoever has included the autoloader before.
+    // As the Runtime component writes it: it leaves everything to the file that included the autoloader.
     app.write(
         "vendor/autoload_runtime.php",
         "<?php if (true === (require_once __DIR__.'/autoload.php')) { return; } throw new LogicException('it ran');",

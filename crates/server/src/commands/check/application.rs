@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::Access;
 
-use super::eyes::Eyes;
+use super::access::AccessCheck;
 use super::{Report, Topic};
 use crate::app::composer;
 use crate::app::detect::{Application, Kind};
@@ -15,13 +15,13 @@ use crate::config::{DotEnv, Environment, Settings};
 /// Composer's loader of classes.
 const AUTOLOAD: &str = "vendor/autoload.php";
 
-/// Looks at the application, by the server's eyes and by PHP's.
+/// Checks the application, by the server's access and by PHP's.
 pub(crate) fn look(
     report: &mut Report,
     application: &Application,
     info: Option<&Info>,
     (settings, environment): (&Settings, &Environment),
-    (server, php): (&Eyes, &Eyes),
+    (server, php): (&AccessCheck, &AccessCheck),
 ) {
     files(report, application, server, php);
     requirements(report, application, info, php);
@@ -42,7 +42,7 @@ pub(crate) fn look(
     }
 }
 
-fn files(report: &mut Report, application: &Application, server: &Eyes, php: &Eyes) {
+fn files(report: &mut Report, application: &Application, server: &AccessCheck, php: &AccessCheck) {
     let root = &application.document_root;
     if server.may(root, Access::READ_OK | Access::EXEC_OK).is_ok() {
         report.fine(Topic::Application, format!("document root {} can be read", root.display()));
@@ -72,7 +72,12 @@ fn files(report: &mut Report, application: &Application, server: &Eyes, php: &Ey
     }
 }
 
-fn requirements(report: &mut Report, application: &Application, info: Option<&Info>, php: &Eyes) {
+fn requirements(
+    report: &mut Report,
+    application: &Application,
+    info: Option<&Info>,
+    php: &AccessCheck,
+) {
     let requirements = match composer::requirements(&application.folder) {
         Ok(Some(requirements)) => requirements,
         Ok(None) => return,
@@ -124,7 +129,7 @@ fn requirements(report: &mut Report, application: &Application, info: Option<&In
     }
 }
 
-fn laravel(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &Eyes) {
+fn laravel(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &AccessCheck) {
     writable(
         report,
         folder,
@@ -157,7 +162,7 @@ fn laravel(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &Eye
     }
 }
 
-fn symfony(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &Eyes) {
+fn symfony(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &AccessCheck) {
     writable(report, folder, &["var", "var/cache", "var/log"], php);
     readable(report, folder, &read_by_symfony(folder, variables), php);
     let setting = |name: &str| variables.get(name);
@@ -172,7 +177,7 @@ fn symfony(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &Eye
     }
 }
 
-/// What Laravel's boot reads beside its script. What is cached is not read in its own place.
+/// Lists the files that Laravel's boot reads beside its script. Cached files replace their sources.
 fn read_by_laravel(folder: &Path, variables: &DotEnv<'_>) -> Vec<String> {
     const CACHED: &str = "bootstrap/cache/config.php";
     let mut names = vec!["bootstrap/app.php".to_owned()];
@@ -186,7 +191,7 @@ fn read_by_laravel(folder: &Path, variables: &DotEnv<'_>) -> Vec<String> {
     names
 }
 
-/// What Symfony's boot reads beside its script. `composer dump-env` makes one file out of the others.
+/// Lists the files that Symfony's boot reads beside its script. `composer dump-env` makes one file out of the others.
 fn read_by_symfony(folder: &Path, variables: &DotEnv<'_>) -> Vec<String> {
     const DUMPED: &str = ".env.local.php";
     let mut names = vec!["config/bundles.php".to_owned()];
@@ -200,8 +205,8 @@ fn read_by_symfony(folder: &Path, variables: &DotEnv<'_>) -> Vec<String> {
     names
 }
 
-/// Whether PHP may read what is there of these.
-fn readable(report: &mut Report, folder: &Path, names: &[String], php: &Eyes) -> bool {
+/// Checks that PHP may read those of these files that exist.
+fn readable(report: &mut Report, folder: &Path, names: &[String], php: &AccessCheck) -> bool {
     let refused = names.iter().filter_map(|name| {
         let path = folder.join(name);
         let list = if path.is_dir() { Access::EXEC_OK } else { Access::empty() };
@@ -220,8 +225,8 @@ fn readable(report: &mut Report, folder: &Path, names: &[String], php: &Eyes) ->
     false
 }
 
-/// Folders that the framework writes to. One that is not there yet must be possible to make.
-fn writable(report: &mut Report, folder: &Path, names: &[&str], php: &Eyes) {
+/// Checks the folders that the framework writes to. A missing one must be possible to make.
+fn writable(report: &mut Report, folder: &Path, names: &[&str], php: &AccessCheck) {
     let refused: Vec<&str> = names
         .iter()
         .copied()

@@ -7,7 +7,8 @@ use dbproxy::{Connector, TryError};
 use pool::Model;
 
 use super::{Report, Topic};
-use crate::app::plan::{Plan, most_workers};
+use crate::app::plan::Plan;
+use crate::config::most_workers;
 use crate::config::{NamedConnector, Settings};
 use crate::subsystems::connectors::{failure, options, places};
 

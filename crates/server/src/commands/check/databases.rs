@@ -6,10 +6,11 @@ use pool::Model;
 
 use super::{Report, Topic};
 use crate::app::detect::Kind;
-use crate::app::plan::{Plan, most_workers};
+use crate::app::plan::Plan;
+use crate::config::most_workers;
 use crate::config::{DotEnv, Environment, Settings};
 
-/// Looks at what would be kept.
+/// Checks which connections would be kept.
 pub(crate) fn look(
     report: &mut Report,
     settings: &Settings,
@@ -61,10 +62,10 @@ fn connections(workers: NonZeroUsize) -> String {
     }
 }
 
-/// What `.env` says of the default connection. No part of it that could be a secret.
+/// The default connection of `.env`, without any part that could be a secret.
 struct Database {
     shown: String,
-    /// PostgreSQL over TCP, and nobody has said that it shall not.
+    /// PostgreSQL over TCP, with encryption not switched off.
     may_encrypt: bool,
 }
 
@@ -88,7 +89,7 @@ impl Database {
     }
 }
 
-/// As config/database.php of a new application reads it.
+/// Reads the variables as config/database.php of a new application does.
 fn of_laravel(variables: &DotEnv<'_>) -> Option<Database> {
     let url = ["DATABASE_URL", "DB_URL"].iter().find_map(|name| variables.get(name));
     let driver = variables.get("DB_CONNECTION");
@@ -99,7 +100,7 @@ fn of_laravel(variables: &DotEnv<'_>) -> Option<Database> {
     Some(Database::new(driver?, variables.get("DB_HOST").unwrap_or_default(), mode))
 }
 
-/// As Doctrine's recipe has it.
+/// Reads the variables as Doctrine's recipe does.
 fn of_symfony(variables: &DotEnv<'_>) -> Option<Database> {
     Database::of_url(variables.get("DATABASE_URL")?)
 }

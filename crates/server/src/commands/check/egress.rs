@@ -1,4 +1,4 @@
-//! Outgoing calls: the broker's socket, its authorities, where nobody may call, and whether PHP's calls come to it.
+//! Outgoing calls: the broker's socket, its authorities, addresses that calls may not reach, and whether PHP's calls come to it.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -6,33 +6,33 @@ use std::path::Path;
 use rustix::fs::Access;
 use rustix::process::{Resource, getrlimit};
 
-use super::eyes::Eyes;
+use super::access::AccessCheck;
 use super::{Report, Topic};
 use crate::app::php::{self, Info};
 use crate::app::plan::Plan;
+use crate::commands::remote::Running;
 use crate::config::Settings;
-use crate::ops::control::Running;
 use crate::subsystems::egress::{CA, check_authorities};
 
-/// Bytes of a socket's path, with its end (unix(7)).
+/// The longest path of a socket in bytes, with its terminator (unix(7)).
 const LONGEST: usize = 107;
 /// Callers have a descriptor, and most of them one of a connection.
 const EACH: u64 = 2;
 
-/// Looks at what `hearth serve` would make of `[egress]`.
+/// Checks what `hearth serve` would make of `[egress]`.
 pub(crate) fn look(
     report: &mut Report,
     settings: &Settings,
     plan: Option<&Plan>,
     php: Option<&Info>,
-    (eyes, running): (&Eyes, &Running<'_>),
+    (access, running): (&AccessCheck, &Running<'_>),
 ) {
     let egress = &settings.egress;
     if !egress.enabled {
         return report.fine(Topic::Egress, "off: PHP's outgoing calls go out directly");
     }
     match &egress.socket.0 {
-        Some(path) => socket(report, path, eyes, running),
+        Some(path) => socket(report, path, access, running),
         None => report.fine(Topic::Egress, "the broker's socket goes into the server's folder"),
     }
     authorities(report, egress.ca.0.as_deref());
@@ -40,7 +40,7 @@ pub(crate) fn look(
         report.warning(
             Topic::Egress,
             "no network is denied: PHP can be made to call metadata services and the like through the broker",
-            "leave `egress.deny` out, or name what nobody should call",
+            "leave `egress.deny` out, or name networks that no call should reach",
         );
     } else {
         let networks: Vec<String> = egress.deny.iter().map(ToString::to_string).collect();
@@ -52,7 +52,7 @@ pub(crate) fn look(
     descriptors(report, settings);
 }
 
-fn socket(report: &mut Report, path: &Path, eyes: &Eyes, running: &Running<'_>) {
+fn socket(report: &mut Report, path: &Path, access: &AccessCheck, running: &Running<'_>) {
     let shown = path.display();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or_else(|| Path::new("."));
@@ -62,7 +62,7 @@ fn socket(report: &mut Report, path: &Path, eyes: &Eyes, running: &Running<'_>) 
             format!("cannot listen on unix:{shown}: a socket's path has {LONGEST} bytes at most"),
             "choose a shorter path with `egress.socket`",
         );
-    } else if eyes.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+    } else if access.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
         report.problem(
             Topic::Egress,
             format!("cannot listen on unix:{shown}: its folder is missing or cannot be written"),
@@ -99,7 +99,7 @@ fn authorities(report: &mut Report, named: Option<&Path>) {
     }
 }
 
-/// Whether what PHP calls with ext-curl comes to the broker.
+/// Checks whether calls of PHP by ext-curl reach the broker.
 fn interception(report: &mut Report, settings: &Settings, plan: Option<&Plan>, info: &Info) {
     let version = PhpVersionText::of(info);
     if !php::has_extension(info, "curl") {

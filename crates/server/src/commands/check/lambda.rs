@@ -11,15 +11,15 @@ use crate::app::plan::Plan;
 use crate::commands::lambda::lanes;
 use crate::config::{Environment, Settings};
 
-/// So many extensions a website may need; each costs every start of PHP something.
+/// The number of extensions that a website may need; each lengthens every start of PHP.
 const EXTENSIONS: usize = 30;
 
-/// Whether this is a function's environment.
+/// Returns whether this is a function's environment.
 pub(crate) fn is_here(environment: &Environment) -> bool {
     environment.variable("LAMBDA_TASK_ROOT").is_some()
 }
 
-/// Looks at what Lambda's init phase, and in some models every event, would spend time on.
+/// Checks what Lambda's init phase, and in some models every event, would spend time on.
 pub(crate) fn look(
     report: &mut Report,
     settings: &Settings,
@@ -35,7 +35,7 @@ pub(crate) fn look(
         report.warning(
             Topic::Lambda,
             format!("`php.workers` ({given}) does nothing on Lambda: there is a worker for each invocation that runs at once"),
-            "set `lambda.concurrency` on Managed Instances; elsewhere there is one at once",
+            "set `lambda.concurrency` on Managed Instances; otherwise there is one at once",
         );
     }
     if let Some(info) = info {
@@ -117,7 +117,7 @@ fn extensions(report: &mut Report, info: &Info) {
     }
 }
 
-/// Composer looks for each class in the file system unless it was told to make a list.
+/// Checks for Composer's class map: without one Composer searches the file system for each class.
 fn class_map(report: &mut Report, folder: &Path) {
     /// Composer's own classes are in the list in any case.
     const OWN: usize = 5;

@@ -8,24 +8,24 @@ use front_http::Certificate;
 use rustix::fs::Access;
 use rustix::process::{Resource, getrlimit};
 
-use super::eyes::Eyes;
+use super::access::AccessCheck;
 use super::{Report, Topic};
-use crate::app::fallback::kernel_release;
+use crate::commands::remote::Running;
 use crate::config::{Address, Environment, Settings};
 use crate::ops::admin;
-use crate::ops::control::Running;
-use crate::subsystems::descriptors::Budget;
+use crate::subsystems::http::descriptors::Budget;
 use crate::subsystems::tls::{acme_cache, days_until, unusable};
+use crate::system::machine::kernel_release;
 
-/// Looks at the machine.
+/// Checks the machine.
 pub(crate) fn look(
     report: &mut Report,
     settings: &Settings,
     environment: &Environment,
-    eyes: &Eyes,
+    access: &AccessCheck,
     running: &Running<'_>,
 ) {
-    listeners(report, settings, eyes, running);
+    listeners(report, settings, access, running);
     if let Some(socket) = settings.admin.listen {
         if let Err(failure) = admin::may_listen(socket, settings.admin.token.as_ref()) {
             report.failure(Topic::Listeners, &failure);
@@ -38,14 +38,19 @@ pub(crate) fn look(
         }
     }
     certificates(report, settings);
-    acme(report, settings, environment, eyes);
+    acme(report, settings, environment, access);
     descriptors(report, settings);
     kernel(report);
     sandbox(report, settings);
 }
 
-/// Tries every address while those before it are bound: one of the settings may exclude another.
-fn listeners(report: &mut Report, settings: &Settings, eyes: &Eyes, running: &Running<'_>) {
+/// Binds every address while the previous ones are bound: one of the settings may exclude another.
+fn listeners(
+    report: &mut Report,
+    settings: &Settings,
+    access: &AccessCheck,
+    running: &Running<'_>,
+) {
     let http = settings.http.listen.iter().map(|listen| ("--listen", listen.address.clone()));
     let admin = settings.admin.listen.map(|socket| ("--admin", Address::Tcp(socket)));
     let mut bound = Vec::new();
@@ -57,14 +62,14 @@ fn listeners(report: &mut Report, settings: &Settings, eyes: &Eyes, running: &Ru
             Address::Tcp(socket) => {
                 bound.extend(bindable(report, *socket, (flag, own), running));
             }
-            Address::Unix(path) => unix(report, path, own, eyes),
+            Address::Unix(path) => unix(report, path, own, access),
         }
         before.push(address);
     }
 }
 
 fn sandbox(report: &mut Report, settings: &Settings) {
-    let Some(sandbox) = crate::runtime::server::sandbox(&settings.sandbox) else { return };
+    let Some(sandbox) = crate::app::boot::sandbox(&settings.sandbox) else { return };
     for path in [&sandbox.readable, &sandbox.writable].into_iter().flatten().flatten() {
         if let Err(error) = std::fs::metadata(path) {
             report.problem(
@@ -87,7 +92,7 @@ fn sandbox(report: &mut Report, settings: &Settings) {
 }
 
 fn certificates(report: &mut Report, settings: &Settings) {
-    /// Whoever renews certificates does it a month before; after that it is time to look.
+    /// The days before the end of a certificate at which a warning begins: renewal usually happens a month before.
     const SOON: i64 = 14;
     for files in settings.http.certificate_files() {
         let certificate = match Certificate::read(&files) {
@@ -123,8 +128,8 @@ fn certificates(report: &mut Report, settings: &Settings) {
     }
 }
 
-/// Whether an authority can be asked, and will find us. It is not asked.
-fn acme(report: &mut Report, settings: &Settings, environment: &Environment, eyes: &Eyes) {
+/// Checks whether an ACME authority is reachable, and could reach this server. It sends no order.
+fn acme(report: &mut Report, settings: &Settings, environment: &Environment, access: &AccessCheck) {
     if settings.acme.domains.is_empty() {
         return;
     }
@@ -137,7 +142,7 @@ fn acme(report: &mut Report, settings: &Settings, environment: &Environment, eye
         );
         return;
     };
-    if eyes.can_make(&cache).is_ok() {
+    if access.can_make(&cache).is_ok() {
         let (names, cache) = (names.join(", "), cache.display());
         report.fine(Topic::Listeners, format!("certificate for {names} by ACME, kept in {cache}"));
     } else {
@@ -162,7 +167,7 @@ fn acme(report: &mut Report, settings: &Settings, environment: &Environment, eye
     }
 }
 
-/// What is bound there, if anything can be. `own`: what to do where another of the settings has the address.
+/// Returns the socket that could be bound, if any. `own` is the hint for an address that another setting has.
 fn bindable(
     report: &mut Report,
     address: SocketAddr,
@@ -202,12 +207,12 @@ fn bindable(
     None
 }
 
-fn unix(report: &mut Report, path: &Path, own: Option<String>, eyes: &Eyes) {
+fn unix(report: &mut Report, path: &Path, own: Option<String>, access: &AccessCheck) {
     let folder = path.parent().unwrap_or_else(|| Path::new("/"));
     if let Some(hint) = own {
         let what = format!("cannot listen on unix:{} twice", path.display());
         report.problem(Topic::Listeners, what, hint);
-    } else if eyes.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
+    } else if access.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
         report.fine(Topic::Listeners, format!("can listen on unix:{}", path.display()));
     } else {
         report.problem(

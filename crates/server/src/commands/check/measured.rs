@@ -8,15 +8,15 @@ use pool::{Model, Pool};
 use serde::Deserialize;
 
 use super::{Report, Topic};
-use crate::app::fallback_cost::Costs;
-use crate::app::plan::{Plan, most_workers};
-use crate::config::{Environment, Settings};
+use crate::app::boot::{boot_failure, own_files, pool_options};
+use crate::app::measure;
+use crate::app::plan::Plan;
+use crate::commands::remote::Running;
+use crate::config::{Environment, Settings, most_workers};
 use crate::failure::Failure;
-use crate::ops::control::Running;
-use crate::ops::dashboard::words::megabytes;
-use crate::runtime::footprint::{Footprint, Room};
-use crate::runtime::measure;
-use crate::runtime::server::{boot_failure, own_files, pool_options};
+use crate::ops::fallback_cost::Costs;
+use crate::ops::footprint::{Footprint, Room};
+use crate::ops::format::megabytes;
 
 /// As many workers are booted: what the second takes is what each further one takes.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(2).unwrap();

@@ -4,12 +4,12 @@ use pool::Model;
 
 use super::{Report, Topic};
 use crate::app::detect::Kind;
+use crate::app::measure;
 use crate::app::php;
 use crate::app::plan::Plan;
 use crate::config::Settings;
-use crate::runtime::measure;
 
-/// Looks at the model, and puts another in its place as `hearth serve` would on this machine.
+/// Checks the model, and replaces it as `hearth serve` would on this machine.
 pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
     let name = php.model.name();
@@ -41,7 +41,7 @@ pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
 
 fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
-    let probe = php::probe(php, settings);
+    let probe = php::probe(&php.worker, php.user.as_ref(), settings);
     if let Some(fallback) = plan.fit_to_machine(&probe) {
         let instead = if measure::has_choice(plan, settings) {
             "the cheaper of `fork` and `request`, measured at the start,".to_owned()

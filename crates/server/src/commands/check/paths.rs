@@ -5,17 +5,17 @@ use std::path::Path;
 use rustix::fs::Access;
 use rustix::process::geteuid;
 
-use super::eyes::Eyes;
+use super::access::AccessCheck;
 use super::{Report, Topic};
+use crate::app::boot::RUN_DIR_HINT;
 use crate::config::{Settings, nearest};
-use crate::runtime::server::RUN_DIR_HINT;
 use crate::system::run_dir::only_writer;
 
-/// Looks at those of the server.
-pub(super) fn look(report: &mut Report, settings: &Settings, eyes: &Eyes) {
+/// Checks the paths of the server.
+pub(super) fn look(report: &mut Report, settings: &Settings, access: &AccessCheck) {
     targets(report, settings);
     if let Some(folder) = settings.server.run_dir.0.as_deref()
-        && let Err(error) = eyes.can_make(folder).and_then(|()| is_safe(folder, eyes))
+        && let Err(error) = access.can_make(folder).and_then(|()| is_safe(folder, access))
     {
         report.problem(
             Topic::System,
@@ -24,7 +24,7 @@ pub(super) fn look(report: &mut Report, settings: &Settings, eyes: &Eyes) {
         );
     }
     if let (Some(_), Some(file)) = (&settings.http.access_log, &settings.http.access_log_path.0)
-        && let Err(error) = can_append(eyes, file)
+        && let Err(error) = can_append(access, file)
     {
         report.problem(
             Topic::System,
@@ -34,12 +34,12 @@ pub(super) fn look(report: &mut Report, settings: &Settings, eyes: &Eyes) {
     }
 }
 
-/// Whether other users could replace what lies in a run folder that is there.
-fn is_safe(folder: &Path, eyes: &Eyes) -> std::io::Result<()> {
+/// Checks whether other users could replace files in an existing run folder.
+fn is_safe(folder: &Path, access: &AccessCheck) -> std::io::Result<()> {
     if !folder.exists() {
         return Ok(());
     }
-    only_writer(folder, eyes.user().unwrap_or_else(|| geteuid().as_raw()))
+    only_writer(folder, access.user().unwrap_or_else(|| geteuid().as_raw()))
 }
 
 /// Parts of the program that log the most, as `log.level` names them. Libraries do so, too.
@@ -67,17 +67,17 @@ fn targets(report: &mut Report, settings: &Settings) {
     }
 }
 
-fn can_append(eyes: &Eyes, file: &Path) -> std::io::Result<()> {
-    match eyes.may(file, Access::WRITE_OK) {
+fn can_append(access: &AccessCheck, file: &Path) -> std::io::Result<()> {
+    match access.may(file, Access::WRITE_OK) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let folder = file.parent().unwrap_or_else(|| Path::new("/"));
-            eyes.may(folder, Access::WRITE_OK | Access::EXEC_OK)
+            access.may(folder, Access::WRITE_OK | Access::EXEC_OK)
         }
         asked => asked,
     }
 }
 
-/// Looks at those of one application in this folder.
+/// Checks the paths of one application in this folder.
 pub(super) fn of_application(report: &mut Report, settings: &Settings, folder: &Path) {
     for (prefix, directory) in &settings.http.sendfile.0 {
         let directory = folder.join(directory);

@@ -7,10 +7,11 @@ use serde_json::Value;
 use super::{Report, Topic};
 use crate::app::php::{self, Info};
 use crate::app::plan::{PhpPlan, Plan};
-use crate::app::user::{NOT_AS_ROOT, PHP_IS_ROOT, check_php, lacking};
+use crate::app::user::{NOT_AS_ROOT, PHP_IS_ROOT};
 use crate::config::{Environment, Raw, Settings, Value as _, nearest};
+use crate::system::privileges::lacking;
 
-/// Looks at PHP; what it says about itself is for the other checks.
+/// Checks PHP, and returns its information for the other checks.
 pub(crate) fn look(
     report: &mut Report,
     plan: Option<&Plan>,
@@ -58,9 +59,9 @@ pub(crate) fn look(
     Some(info)
 }
 
-/// PHP takes no notice of names that it does not know.
+/// Reports names of ini settings that PHP does not know and ignores.
 fn unknown_ini(report: &mut Report, settings: &Settings, info: &Info) {
-    // A worker program that does not say which it knows is of another version.
+    // A worker program that does not list its settings is of another version.
     let known = |name: &str| info.ini.is_empty() || info.ini.iter().any(|known| known == name);
     // These are read before there are any.
     let loads = |name: &str| ["extension", "zend_extension"].contains(&name);
@@ -77,7 +78,7 @@ fn unknown_ini(report: &mut Report, settings: &Settings, info: &Info) {
     }
 }
 
-/// What PHP says of its extensions and its settings, and goes on without.
+/// Reports messages of PHP about extensions and settings that it ignores.
 fn complaints(report: &mut Report, info: &Info) {
     for complaint in &info.complaints {
         let loads = ["Unable to load", "Failed loading"];
@@ -90,7 +91,7 @@ fn complaints(report: &mut Report, info: &Info) {
     }
 }
 
-/// Whether PHP is to take bodies that the server refuses.
+/// Checks whether PHP accepts bodies that the server rejects.
 fn bodies(report: &mut Report, settings: &Settings) {
     let Some(limit) = settings.http.body_limit else { return };
     let mut ini = settings.php.ini.0.iter();
@@ -105,8 +106,8 @@ fn bodies(report: &mut Report, settings: &Settings) {
     }
 }
 
-/// Whether PHP can be who it is to be, and use its files then. Where that cannot be tried from here, the rest is asked as who we are.
-/// `others_have_users`: some application has PHP be another user than the server.
+/// Checks whether PHP can run as its user, and use its files then. If that cannot be tried here, the rest is checked as the current user.
+/// `others_have_users`: PHP of some application runs as another user than the server.
 pub(super) fn user(
     report: &mut Report,
     plan: &mut Plan,
@@ -135,7 +136,7 @@ pub(super) fn user(
             format!("PHP is to run as user {name}, which cannot be tried by user {}", geteuid().as_raw()),
             "run `hearth check` as root, or by the user and with the capabilities that the server has",
         );
-    } else if let Err(failure) = check_php(plan) {
+    } else if let Err(failure) = plan.check_user() {
         report.failure(Topic::Php, &failure);
     } else {
         return report
@@ -146,7 +147,7 @@ pub(super) fn user(
     }
 }
 
-/// Looks at the program of a model that runs PHP's own.
+/// Checks the program of a model that runs PHP's own.
 fn foreign(report: &mut Report, php: &PhpPlan) -> Option<Info> {
     let program = php.worker.program.display();
     let info = match php::foreign_info(&php.worker, php.user.as_ref()) {

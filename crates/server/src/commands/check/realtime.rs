@@ -6,14 +6,14 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Report, Topic};
-use crate::app::plan::processors;
 use crate::config::{Address, Auto, Environment, LookupTarget, NamedApp, Settings, WebhookTarget};
 use crate::subsystems::realtime::{self, Broadcasting, Driver};
+use crate::system::machine::processors;
 
-/// Sockets that a small site has at its best time: below, the system's limits are told of.
+/// The number of sockets of a small site at its busiest time: lower limits of the system cause a warning.
 const SOCKETS: u64 = 10_000;
 
-/// Looks at realtime, if somebody wants it.
+/// Checks realtime, if it is switched on.
 pub(crate) fn look(
     report: &mut Report,
     folder: &Path,
@@ -32,7 +32,7 @@ pub(crate) fn look(
     limits(report);
 }
 
-/// What `.env` asks for and does not get.
+/// Reports what `.env` asks for and does not get.
 fn missed(report: &mut Report, settings: &Settings, broadcasting: &Broadcasting) {
     if settings.realtime.enabled == Auto(Some(false)) {
         return;
@@ -53,7 +53,7 @@ fn missed(report: &mut Report, settings: &Settings, broadcasting: &Broadcasting)
     }
 }
 
-/// Whether PHP has time to say which applications there are.
+/// Checks whether PHP has time to answer look-ups of applications.
 fn lookup(report: &mut Report, settings: &Settings) {
     let Some(LookupTarget(WebhookTarget::Php(path))) = &settings.realtime.lookup else { return };
     let workers = settings.php.workers.0.unwrap_or_else(processors);
@@ -91,10 +91,10 @@ fn dotenv(
     let listeners: Vec<String> = listen().map(Address::to_string).collect();
     let any_port =
         listen().any(|address| matches!(address, Address::Tcp(address) if address.port() == 0));
-    if let Some(elsewhere) = broadcasting.elsewhere(&listeners).filter(|_| !any_port) {
+    if let Some(other) = broadcasting.other_address(&listeners).filter(|_| !any_port) {
         report.warning(
             Topic::Realtime,
-            format!("PHP publishes to {elsewhere}, and this server listens on {}", listeners.join(", ")),
+            format!("PHP publishes to {other}, and this server listens on {}", listeners.join(", ")),
             "correct the host and port in .env, add a `--listen`, or broadcast over the driver `hearth`, which needs neither",
         );
     }

@@ -5,15 +5,16 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::app::php::Info;
-use crate::failure::{Failure, hint_of_application};
+use crate::config::hint_of_application;
+use crate::failure::Failure;
 
-/// Everything found.
+/// The findings of a check.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     application: Option<String>,
     findings: Vec<Finding>,
     php: Option<Info>,
-    /// Whom findings are about from now on, where that is not the application at PATH.
+    /// The application that the next findings are about; `None` is the one at PATH.
     #[serde(skip)]
     about: Option<String>,
 }
@@ -27,19 +28,19 @@ struct Finding {
     hint: Option<String>,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Level {
-    /// As it should be.
+    /// Nothing is wrong.
     Fine,
-    /// Works, but somebody should know.
+    /// It works, but an operator should know.
     Warning,
-    /// Will not work.
+    /// It will not work.
     Problem,
 }
 
-/// What a finding is about.
+/// The subject of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Topic {
@@ -49,7 +50,7 @@ pub(crate) enum Topic {
     Application,
     /// PHP and its extensions.
     Php,
-    /// How a request meets PHP.
+    /// The model.
     Model,
     /// Databases.
     Databases,
@@ -59,9 +60,9 @@ pub(crate) enum Topic {
     Listeners,
     /// Channels for clients.
     Realtime,
-    /// Where traces go.
+    /// Traces and their collector.
     Traces,
-    /// What a cold start on AWS Lambda spends time on.
+    /// The duration of a cold start on AWS Lambda.
     Lambda,
     /// Limits of the process and features of the kernel.
     System,
@@ -86,7 +87,7 @@ impl Topic {
 }
 
 impl Report {
-    /// From now on findings are about that application; none: about the one at PATH, and the server.
+    /// Sets the application that the next findings are about; `None` is the one at PATH, and the server.
     pub(crate) fn about(&mut self, application: Option<&str>) {
         self.about = application.map(str::to_owned);
     }
@@ -98,19 +99,19 @@ impl Report {
         }
     }
 
-    /// The line that says what would run.
+    /// Sets the line that explains the plan.
     pub(crate) fn explain(&mut self, line: String) {
         self.application = Some(line);
     }
 
-    /// What PHP says about itself.
+    /// Sets the information about PHP.
     pub(crate) fn php(&mut self, info: Info) {
         if self.about.is_none() {
             self.php = Some(info);
         }
     }
 
-    /// Something is as it should be.
+    /// Adds a finding: nothing is wrong.
     pub(crate) fn fine(&mut self, topic: Topic, message: impl Into<String>) {
         self.findings.push(Finding {
             level: Level::Fine,
@@ -120,7 +121,7 @@ impl Report {
         });
     }
 
-    /// Something works, but somebody should know.
+    /// Adds a finding: it works, but an operator should know.
     pub(crate) fn warning(
         &mut self,
         topic: Topic,
@@ -130,7 +131,7 @@ impl Report {
         self.push(Level::Warning, topic, message.into(), hint.into());
     }
 
-    /// Something will not work.
+    /// Adds a finding: it will not work.
     pub(crate) fn problem(
         &mut self,
         topic: Topic,
@@ -165,7 +166,7 @@ impl Report {
         }
     }
 
-    /// Nothing is wrong.
+    /// Returns whether there are no problems.
     pub(crate) fn is_fine(&self) -> bool {
         self.findings.iter().all(|finding| finding.level != Level::Problem)
     }
@@ -174,7 +175,7 @@ impl Report {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }
 
-    /// For people.
+    /// Renders the report for people.
     pub(crate) fn text(&self, colour: bool) -> String {
         let mut text = String::new();
         if let Some(line) = &self.application {
@@ -205,7 +206,7 @@ impl Report {
         text
     }
 
-    /// For programs.
+    /// Renders the report for programs.
     pub(crate) fn json(&self) -> String {
         #[derive(Serialize)]
         struct Verdict<'a> {

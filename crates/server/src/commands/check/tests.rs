@@ -16,7 +16,7 @@ const WORKER: &str = "#!/bin/sh\ncase $* in *extension=rediss*)\n    echo \"PHP 
 const FPM: &str = "#!/bin/sh\ncase $1 in\n-v) echo 'PHP 8.2.35 (fpm-fcgi) (built: Oct 21 2026 06:29:51) (NTS)' ;;\n\
                    -m) printf '[PHP Modules]\\nCore\\ncurl\\nmbstring\\n\\n[Zend Modules]\\nZend OPcache\\n' ;;\nesac\n";
 
-/// Checks an application made of these files with a PHP that says it has a few extensions.
+/// Checks an application made of these files with a PHP that reports a few extensions.
 fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)]) -> Report {
     let folder = tempfile::tempdir().unwrap();
     let lib = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn what_makes_a_cold_start_slower_is_told_where_the_application_is_a_function() 
         assert!(fast.contains(part), "{part}: {fast}");
     }
     assert!(!fast.contains("php.workers"), "{fast}");
-    // Elsewhere nobody asks.
+    // Outside of Lambda nothing checks it.
     assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("lambda: "));
 }
 
@@ -457,7 +457,7 @@ fn what_php_may_not_read_at_its_boot_is_a_problem() {
     };
     let lib_path = lib.path().to_str().unwrap();
     let environment = Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib_path)]);
-    // Root's eyes see everything; of another user the check is made by his own.
+    // Root's access see everything; of another user the check is made by his own.
     let user = rustix::process::geteuid().is_root().then_some(("php.user", "nobody"));
     let refused = |names: &[&str], but: &[&str]| {
         for name in names {
@@ -589,7 +589,7 @@ fn where_traces_go_is_said_and_whether_anybody_listens_there() {
         text(&found)
     };
     assert!(found(&there).contains(&format!("traces: they go to {there}/v1/traces\n")));
-    // Bound and not listened on: nobody else gets the port meanwhile.
+    // Bound and not listened on: no other process gets the port meanwhile.
     let closed = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&closed, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let nobody: SocketAddr = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();

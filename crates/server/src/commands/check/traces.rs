@@ -1,4 +1,4 @@
-//! Traces: where they go, whether somebody listens there, and what of OpenTelemetry's variables is not followed.
+//! Traces: their collector, whether it is reachable, and the variables of OpenTelemetry that are ignored.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use super::{Report, Topic};
 use crate::config::{CollectorUrl, Environment, OfOpenTelemetry, Settings};
 use crate::subsystems::traces::unusable_authorities;
 
-/// How long an address of the collector may take to answer.
+/// The time limit for an address of the collector.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Looks at `[traces]`, if somebody wants some.
+/// Checks `[traces]`, if it is set.
 pub(crate) fn look(report: &mut Report, settings: &Settings, environment: &Environment) {
     let variables = OfOpenTelemetry::read(environment);
     for ignored in &variables.ignored {

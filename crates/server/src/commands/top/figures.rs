@@ -1,4 +1,4 @@
-//! What `hearth top` and `hearth status` read of `/status`. What another version does not say is simply not shown.
+//! The fields of `/status` that `hearth top` and `hearth status` read. Fields that another version lacks are not shown.
 
 use serde::Deserialize;
 
@@ -26,12 +26,12 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Whether names are needed to tell applications apart.
+    /// Returns whether names are needed to tell applications apart.
     pub(crate) fn several(&self) -> bool {
         self.applications.len() > 1
     }
 
-    /// Requests that workers of any generation have, and requests that wait for one.
+    /// Returns the requests that workers of any generation have, and the requests that wait.
     pub(crate) fn under_way(&self) -> (u64, u64) {
         let pools = self.pool.iter().chain(self.draining.iter().map(|draining| &draining.pool));
         pools.fold((0, 0), |(running, waiting), pool| {
@@ -40,7 +40,7 @@ impl Figures {
     }
 }
 
-/// One application.
+/// An application.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Application {
@@ -119,7 +119,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Workers that have a request.
+    /// Returns the workers that have a request.
     pub(crate) fn busy(&self) -> u64 {
         self.workers.iter().filter(|worker| worker.state == "busy").count() as u64
     }

@@ -5,24 +5,24 @@ use std::time::Duration;
 use super::figures::{
     Application, Clients, Draining, Egress, Figures, Pool, Reloads, Traffic, Worker,
 };
-use crate::ops::dashboard::words::{age, count, megabytes, percent, rate, took};
+use crate::ops::format::{age, count, megabytes, percent, rate, took};
 
-/// By what workers are sorted.
+/// The order of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
-    /// How long their request runs, the longest first.
+    /// By the duration of their request, the longest first.
     #[default]
     Time,
-    /// How many requests they have answered, the most first.
+    /// By the number of requests they have answered, the most first.
     Requests,
-    /// How much memory they have, the most first.
+    /// By their memory, the most first.
     Memory,
-    /// Their process id.
+    /// By their process id.
     Pid,
 }
 
 impl Sort {
-    /// Who is chosen by its first letter.
+    /// Returns the order that has this first letter.
     pub(super) fn of_key(key: u8) -> Option<Self> {
         Some(match key.to_ascii_lowercase() {
             b't' => Self::Time,
@@ -43,7 +43,7 @@ impl Sort {
     }
 }
 
-/// How a screen is made.
+/// The settings of a screen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     pub sort: Sort,
@@ -58,7 +58,7 @@ const REVERSED: &str = "\x1b[7m";
 const PLAIN: &str = "\x1b[0m";
 
 impl Screen {
-    /// At most `height` lines, none wider than `width`.
+    /// Renders at most `height` lines, none wider than `width`.
     pub(super) fn lines(self, figures: &Figures, width: usize, height: usize) -> Vec<String> {
         let sorted = format!("sorted by {} (t, r, m, p); q ends", self.sort.name());
         let mut lines = self.head(figures, width);
@@ -68,7 +68,7 @@ impl Screen {
         lines
     }
 
-    /// All there is to say, for a server whose run folder this is.
+    /// Renders everything about a server with this run folder.
     pub(crate) fn report(self, figures: &Figures, run_dir: &str, width: usize) -> Vec<String> {
         let mut lines = self.head(figures, width);
         let mut add = |text: &str| lines.push(self.line(None, text, width));
@@ -190,7 +190,7 @@ impl Screen {
         }
     }
 
-    /// Cut to the width; without what could move the cursor or turn the direction of text.
+    /// Cuts a text to the width, without characters that could move the cursor or turn the direction of text.
     fn line(self, style: Option<&str>, text: &str, width: usize) -> String {
         let text: String = text.chars().map(harmless).take(width).collect();
         match style.filter(|_| self.colour) {
@@ -200,7 +200,7 @@ impl Screen {
     }
 }
 
-/// Not what could move the cursor or turn the direction of text.
+/// Replaces a character that could move the cursor or turn the direction of text.
 pub(crate) fn harmless(c: char) -> char {
     match c {
         '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
@@ -273,7 +273,7 @@ fn of_egress(egress: &Egress) -> String {
     )
 }
 
-/// Columns of an application's name.
+/// The width of an application's name, in columns.
 const WHOSE: usize = 12;
 
 fn of_worker(worker: &Worker, several: bool) -> String {

@@ -5,11 +5,11 @@ use std::io::{self, Read, Write};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::sync::mpsc;
 
-/// Another screen, no cursor, no wrapping (xterm's control sequences, which every terminal of today knows).
+/// Switches to another screen without cursor and wrapping (xterm's control sequences, which every current terminal knows).
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Put back as it was when dropped.
+/// A terminal in raw mode, restored when dropped.
 #[derive(Debug)]
 pub(super) struct Terminal {
     keys: mpsc::Receiver<u8>,
@@ -30,7 +30,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Columns and lines.
+    /// Returns columns and lines.
     #[expect(clippy::unused_self, reason = "only who has the terminal asks it and draws on it")]
     pub(super) fn size(&self) -> (usize, usize) {
         match tcgetwinsize(io::stdout()) {
@@ -61,7 +61,7 @@ impl Terminal {
     }
 }
 
-/// Keys as they come, from a thread that waits for them; it ends with the process. One that nobody takes holds up the next.
+/// Reads keys in a thread, which ends with the process. A key that is not taken blocks the next.
 fn read_keys() -> mpsc::Receiver<u8> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -77,7 +77,7 @@ fn read_keys() -> mpsc::Receiver<u8> {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // There is no terminal left to report to.
         drop(write(LEAVE));
         let _gone = tcsetattr(io::stdin(), OptionalActions::Now, &self.before).is_err();
     }

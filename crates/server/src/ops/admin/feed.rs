@@ -1,8 +1,8 @@
-//! The dashboard's figures once a second, for everybody who looks, as Server-Sent Events.
+//! The dashboard's figures once a second, as Server-Sent Events.
 //!
 //! Invariants
 //! - One sampling for all readers, and none while there is no reader.
-//! - A reader that takes nothing for [`WAITING`] seconds loses its connection: it holds up nobody, and costs no memory beyond that.
+//! - A reader that takes nothing for [`WAITING`] seconds loses its connection: it delays no other reader, and costs no memory beyond that.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,14 +16,14 @@ use http_body::{Body, Frame};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// How often it is looked.
+/// The interval of samples.
 pub(super) const BEAT: Duration = Duration::from_secs(1);
-/// Readers at once; a further one is told to come later. Fewer than connections, so that `/metrics` is always reached.
+/// The most readers at once; a further one is refused. It is less than the limit of connections, so that `/metrics` is always reachable.
 pub(super) const READERS: usize = 16;
 /// Samples that may wait for one reader, beside what the system's buffers hold.
 const WAITING: usize = 8;
 
-/// Somebody who looks.
+/// A reader of the dashboard.
 #[derive(Debug)]
 pub(super) struct Reader {
     events: mpsc::Sender<Bytes>,
@@ -44,14 +44,14 @@ pub(super) fn open(
     (Reader { events, cut }, response)
 }
 
-/// One event that carries `json`, which has no line breaks.
+/// Returns one event that carries `json`, which has no line breaks.
 pub(super) fn event(json: &str) -> Bytes {
     debug_assert!(!json.contains(['\n', '\r']), "a line break would end the field");
     Bytes::from(format!("event: state\ndata: {json}\n\n"))
 }
 
 impl Reader {
-    /// Hands it a sample. False: it has gone, or is cut because it does not read.
+    /// Sends a sample. Returns false if the reader has disconnected, or is cut because it does not read.
     pub(super) fn tell(&self, event: &Bytes) -> bool {
         match self.events.try_send(event.clone()) {
             Ok(()) => true,
@@ -69,7 +69,7 @@ impl Reader {
 #[derive(Debug)]
 pub(super) struct Events {
     receiver: mpsc::Receiver<Bytes>,
-    /// Among [`READERS`].
+    /// One of [`READERS`] permits.
     _place: OwnedSemaphorePermit,
 }
 

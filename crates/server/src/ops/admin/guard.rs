@@ -1,11 +1,11 @@
-//! Who may use the admin address.
+//! Access to the admin address.
 //!
 //! Invariants
-//! - Without a token it is for this machine: it listens on loopback only, and answers only those who name it by an address or `localhost`,
-//!   so that no name somebody else owns leads here (DNS rebinding).
-//! - Without a token it only shows figures: who can connect to loopback, PHP in a sandbox for one, gets no event of a channel and sends none.
+//! - Without a token it is for this machine: it listens on loopback only, and answers only requests that name it by an address or `localhost`,
+//!   so that no foreign name leads here (DNS rebinding).
+//! - Without a token it only shows figures: a process that can connect to loopback, e.g. PHP in a sandbox, gets no event of a channel and sends none.
 //! - With a token everything but `/up` wants it: as `Authorization: Bearer`, or as the password that a browser asks for.
-//! - Pages of other origins get nothing, not even the server's word that it did something.
+//! - Pages of other origins get nothing, not even a confirmation.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,15 +17,15 @@ use http::{HeaderValue, StatusCode};
 use crate::config::Token;
 use crate::failure::Failure;
 
-/// Load balancers ask for it, by whatever name, and it tells nothing but a state.
+/// The path for load balancers, under any host name: it reveals nothing but a state.
 pub(crate) const OPEN: &str = "/up";
 /// The debug console: it shows events and members of channels, and sends events.
 const CONSOLE: &str = "/realtime";
-/// What a browser asks a person for.
+/// The challenge for browsers, which ask a person for the password.
 pub(super) const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"Hearth\", charset=\"UTF-8\"");
 
-/// Why somebody is turned away.
+/// The reasons to reject a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// The name is none of ours.
@@ -60,7 +60,7 @@ impl Refused {
     }
 }
 
-/// Whether it may listen there.
+/// Checks whether the admin address may listen there.
 pub(crate) fn may_listen(address: SocketAddr, token: Option<&Token>) -> Result<(), Failure> {
     if address.ip().is_loopback() || token.is_some() {
         return Ok(());
@@ -69,11 +69,11 @@ pub(crate) fn may_listen(address: SocketAddr, token: Option<&Token>) -> Result<(
         format!(
             "the admin address {address} can be reached from other machines, and there is no `admin.token`"
         ),
-        "listen on 127.0.0.1, or set `admin.token` (HEARTH_ADMIN_TOKEN), which everybody has to know then",
+        "listen on 127.0.0.1, or set `admin.token` (HEARTH_ADMIN_TOKEN), which clients then have to send",
     ))
 }
 
-/// Whether this request is answered.
+/// Checks whether this request is answered.
 pub(super) fn check(path: &str, headers: &HeaderMap, token: Option<&Token>) -> Result<(), Refused> {
     if path == OPEN {
         return Ok(());
@@ -89,12 +89,12 @@ pub(super) fn check(path: &str, headers: &HeaderMap, token: Option<&Token>) -> R
     if token.is_none() && is_console(path) { Err(Refused::NoToken) } else { Ok(()) }
 }
 
-/// Whether the debug console answers this path.
+/// Returns whether the debug console answers this path.
 pub(crate) fn is_console(path: &str) -> bool {
     path.strip_prefix(CONSOLE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Named by an address or as `localhost`.
+/// Returns whether the request names this server by an address or as `localhost`.
 fn is_here(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.rsplit_once(':') {
@@ -104,8 +104,8 @@ fn is_here(headers: &HeaderMap) -> bool {
     name == "localhost" || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
-/// Browsers say from where a page asks: `Origin`, and where that is not sent `Sec-Fetch-Site` (Fetch Metadata). Following a link to here is
-/// nobody's call: nothing comes back to the page with the link.
+/// Returns whether a page of another origin makes this request. Browsers send `Origin`, or else `Sec-Fetch-Site` (Fetch Metadata). A
+/// followed link is no such request: the page with the link gets nothing back.
 fn is_of_another_origin(headers: &HeaderMap) -> bool {
     let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let same_origin = |origin: &str| {
@@ -116,11 +116,11 @@ fn is_of_another_origin(headers: &HeaderMap) -> bool {
     if field(ORIGIN.as_str()).is_some_and(|origin| !same_origin(origin)) {
         return true;
     }
-    let elsewhere = matches!(field("sec-fetch-site"), Some("cross-site" | "same-site"));
-    elsewhere && field("sec-fetch-mode") != Some("navigate")
+    let is_foreign = matches!(field("sec-fetch-site"), Some("cross-site" | "same-site"));
+    is_foreign && field("sec-fetch-mode") != Some("navigate")
 }
 
-/// RFC 6750, 2.1; RFC 7617 with the token as password and any name.
+/// Returns whether the request carries the token: RFC 6750, 2.1; RFC 7617 with the token as password and any name.
 fn knows(headers: &HeaderMap, token: &Token) -> bool {
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some((scheme, credentials)) = given.and_then(|given| given.split_once(' ')) else {
@@ -138,7 +138,7 @@ fn knows(headers: &HeaderMap, token: &Token) -> bool {
     colon.is_some_and(|at| is_same(decoded.get(at + 1..).unwrap_or_default(), token))
 }
 
-/// As fast for a nearly right one as for any other of its length.
+/// Compares in constant time for texts of one length.
 fn is_same(given: &[u8], token: &Token) -> bool {
     let token = token.expose().as_bytes();
     let differing = given.iter().zip(token).fold(0, |bits, (one, other)| bits | (one ^ other));

@@ -6,7 +6,7 @@ use front_http::{Report, STEP, STEPS};
 
 use super::View;
 use super::html::Html;
-use super::words::{age, rate, took};
+use crate::ops::format::{age, rate, took};
 
 /// The size of a chart in its own units; it is stretched to the room there is.
 const WIDTH: f64 = 300.0;

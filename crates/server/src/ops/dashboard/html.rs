@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-/// HTML in the making.
+/// HTML that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Html(String);
 
@@ -13,7 +13,7 @@ impl Html {
         self
     }
 
-    /// Anything else, as text or as the value of a quoted attribute.
+    /// Writes a value as text, or as the value of a quoted attribute.
     pub(super) fn text(&mut self, text: impl Display) -> &mut Self {
         write!(Escaping(&mut self.0), "{text}").expect("a String takes all");
         self

@@ -7,13 +7,13 @@ use pool::{DatabaseServer, Ending, MemoryStatus, WorkerState};
 
 use super::View;
 use super::html::Html;
-use super::words::{age, ago, count, megabytes, percent, rate, took};
-use crate::subsystems::clients::describe;
+use crate::ops::format::{age, ago, count, megabytes, percent, rate, took};
+use crate::ops::status::clients::describe;
 
 /// Rows of a table that clients or callers can make long.
 const ROWS: usize = 30;
 
-/// What this server is.
+/// Renders the server's name, state and addresses.
 pub(super) fn head(view: &View, html: &mut Html) {
     let status = &view.status;
     html.raw("<h1>Hearth <span class=\"soft\">").text(status.version).raw("</span></h1>");
@@ -88,12 +88,12 @@ pub(super) fn figures(view: &View, html: &mut Html) {
     html.raw("</dl>");
 }
 
-/// Whether names are needed to tell applications apart.
+/// Returns whether names are needed to tell applications apart.
 fn several(view: &View) -> bool {
     view.status.applications.len() > 1
 }
 
-/// Each of several applications.
+/// Renders each of several applications.
 pub(super) fn applications(view: &View, html: &mut Html) {
     let all = &view.status.applications;
     if !several(view) {
@@ -126,7 +126,7 @@ pub(super) fn applications(view: &View, html: &mut Html) {
     more(html, all.len());
 }
 
-/// Who does what.
+/// Renders the workers and their requests.
 pub(super) fn workers(view: &View, html: &mut Html) {
     let Some(pool) = &view.status.pool else { return };
     let of_state = |wanted| pool.workers.iter().filter(|worker| worker.state == wanted).count();
@@ -213,7 +213,7 @@ fn more(html: &mut Html, all: usize) {
     }
 }
 
-/// Connections of clients, and which limits applied to them.
+/// Renders connections of clients, and which limits applied to them.
 pub(super) fn clients(view: &View, html: &mut Html) {
     let Some(clients) = &view.status.clients else { return };
     html.heading(
@@ -243,7 +243,7 @@ pub(super) fn clients(view: &View, html: &mut Html) {
     html.end_table();
 }
 
-/// Requests that took long, and where PHP was.
+/// Renders slow requests, and where PHP was.
 pub(super) fn slow(view: &View, html: &mut Html) {
     const SHOWN: usize = 10;
     let Some(pool) = &view.status.pool else { return };
@@ -277,7 +277,7 @@ pub(super) fn slow(view: &View, html: &mut Html) {
     html.end_table();
 }
 
-/// Workers that have ended, and why.
+/// Renders workers that have ended, and why.
 pub(super) fn ended(view: &View, html: &mut Html) {
     const SHOWN: usize = 10;
     let Some(pool) = &view.status.pool else { return };
@@ -303,7 +303,7 @@ pub(super) fn ended(view: &View, html: &mut Html) {
     html.end_table();
 }
 
-/// Connections that stay open across requests.
+/// Renders connections that stay open across requests.
 pub(super) fn databases(view: &View, html: &mut Html) {
     let Some(pool) = &view.status.pool else { return };
     let databases = &pool.databases;
@@ -350,7 +350,7 @@ pub(super) fn connectors(view: &View, html: &mut Html) {
     html.raw("</ul>");
 }
 
-/// Outgoing calls, by origin.
+/// Renders outgoing calls, by origin.
 pub(super) fn egress(view: &View, html: &mut Html) {
     let Some(egress) = &view.status.egress else { return };
     html.heading(
@@ -393,7 +393,7 @@ pub(super) fn egress(view: &View, html: &mut Html) {
     more(html, egress.origins.len());
 }
 
-/// Channels, by application.
+/// Renders channels, by application.
 pub(super) fn realtime(view: &View, html: &mut Html) {
     let Some(realtime) = &view.status.realtime else { return };
     html.heading(

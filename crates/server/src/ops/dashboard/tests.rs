@@ -2,10 +2,11 @@ use std::time::Duration;
 
 use pool::{Ending, PoolStatus, Running, SlowRequest, WorkerEnd, WorkerState, WorkerStatus};
 
-use super::problems::Level;
 use super::*;
-use crate::ops::admin::{OfApplication, Traffic};
-use crate::subsystems::clients;
+use crate::ops::problems::{Level, Problem, Problems};
+use crate::ops::status::{OfApplication, Traffic, clients};
+use crate::ops::{lifecycle, reloads, workers};
+use crate::subsystems::{http, tls};
 
 const HOSTILE: &str = "</td></section><script>alert(1)</script><img src=x onerror='alert(2)'>\"&";
 
@@ -29,7 +30,6 @@ fn pool_of(workers: Vec<WorkerStatus>) -> PoolStatus {
 
 fn status(pool: Option<PoolStatus>) -> Status {
     let mut status = Status {
-        applications: Vec::new(),
         version: "0.1.0",
         pid: 1,
         state: "ready",
@@ -38,20 +38,22 @@ fn status(pool: Option<PoolStatus>) -> Status {
         application: Some("an application".into()),
         model: Some("request"),
         generation: Some(1),
-        problems: Vec::new(),
-        traffic: None,
-        clients: None,
         pool,
-        draining: Vec::new(),
-        reloads: crate::ops::state::Reloads::default(),
-        egress: None,
-        connectors: Vec::new(),
-        realtime: None,
-        certificates: Vec::new(),
-        acme: None,
+        ..Status::empty()
     };
     status.problems = problems(&status);
     status
+}
+
+/// The problems that all subsystems find in a status.
+fn problems(status: &Status) -> Vec<Problem> {
+    let mut problems = Problems::default();
+    lifecycle::problems_of(status, &mut problems);
+    workers::problems_of(status, &mut problems);
+    reloads::problems_of(status, &mut problems);
+    tls::problems_of(status, &mut problems);
+    http::problems_of(status, &mut problems);
+    problems.worst_first()
 }
 
 fn ended(ending: Ending, seconds_ago: f64, reason: &str) -> WorkerEnd {
@@ -174,7 +176,7 @@ fn parts_that_a_server_does_not_have_are_empty() {
 fn a_certificate_that_nobody_renews_is_a_problem_before_it_is_over() {
     let with = |days_left| {
         let mut status = status(None);
-        status.certificates = vec![crate::subsystems::tls::Status {
+        status.certificates = vec![crate::ops::status::tls::Status {
             from: "files",
             names: vec!["shop.example".into()],
             not_after: 0,
@@ -192,7 +194,7 @@ fn a_certificate_that_nobody_renews_is_a_problem_before_it_is_over() {
 fn a_certificate_that_an_authority_does_not_give_is_a_problem_with_its_reason() {
     let with = |held: bool, failure: Option<&str>| {
         let mut status = status(None);
-        let certificate = crate::subsystems::tls::Status {
+        let certificate = crate::ops::status::tls::Status {
             from: "authority",
             names: vec!["shop.example".into()],
             not_after: 0,
@@ -200,7 +202,7 @@ fn a_certificate_that_an_authority_does_not_give_is_a_problem_with_its_reason() 
             stapled: false,
         };
         status.certificates = held.then_some(certificate).into_iter().collect();
-        status.acme = Some(crate::subsystems::tls::AcmeStatus {
+        status.acme = Some(crate::ops::status::tls::AcmeStatus {
             domains: vec!["shop.example".into()],
             issued: 0,
             failed: 1,

@@ -1,4 +1,4 @@
-//! What a server and its successor say to each other: lines, and sockets with the first one.
+//! The messages between a server and its successor: lines of JSON, and sockets with the first one.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// Of this conversation. A successor of another one is told so instead of being misunderstood.
+/// The version of this protocol. A successor with another one fails with an error.
 pub(super) const VERSION: u32 = 1;
-/// Sockets that go along with one message.
+/// The most sockets of one message.
 pub(super) const MOST: usize = 128;
-/// Bytes of one message.
+/// The longest message in bytes.
 pub(super) const LONGEST: usize = 64 << 10;
 
 /// The first line of the running server. The sockets go along with it, in this order.
@@ -29,29 +29,29 @@ pub(super) struct Offered {
     /// A service manager has passed them: `http.listen` is not looked at.
     pub activated: bool,
     pub sockets: Vec<Described>,
-    /// As many workers as have turned out to be needed.
+    /// The number of workers that the load needed.
     #[serde(default)]
     pub workers: Option<usize>,
-    /// The same, by application, the one at PATH among them.
+    /// The same by application, the one at PATH among them.
     #[serde(default)]
     pub workers_of: BTreeMap<String, usize>,
-    /// In which model it runs, by application.
+    /// The model by application.
     #[serde(default)]
     pub models_of: BTreeMap<String, String>,
 }
 
-/// One of the sockets.
+/// A socket of the offer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Described {
     pub role: Role,
-    /// Of a unix socket: its file is the server's.
+    /// The server removes the file of this unix socket.
     pub takes_file_away: bool,
     /// A service manager has passed it.
     #[serde(default)]
     pub passed: bool,
 }
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
@@ -64,17 +64,17 @@ pub(super) enum Role {
 /// The only line of the successor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Word {
-    /// It would answer requests now.
+pub(super) enum SuccessorMessage {
+    /// The successor is ready to answer requests.
     Ready { version: String },
-    /// It never will.
+    /// The successor gave up.
     Failed(Failure),
 }
 
 /// The running server's answer to that.
 pub(super) const GO: &[u8] = b"go\n";
 
-/// One value as a line.
+/// Returns one value as a line of JSON.
 pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(value).expect("it has only plain types");
     line.push(b'\n');

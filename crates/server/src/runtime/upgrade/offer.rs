@@ -1,4 +1,4 @@
-//! The running server's side: starts the program that is to take over, gives it the sockets, and lets go when it is ready.
+//! The running server's side: starts the program that is to take over, gives it the sockets, and stops accepting when it is ready.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,23 +18,25 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::message::{self, Described, GO, LONGEST, Offered, Role, VERSION, Word};
-use super::{SOCKET, Upgraded, VARIABLE};
-use crate::config::{Environment, MAIN};
+use super::SOCKET;
+use super::message::{self, Described, GO, LONGEST, Offered, Role, SuccessorMessage, VERSION};
+use crate::config::{Environment, MAIN, TAKE_OVER};
 use crate::failure::Failure;
 use crate::ops::notify;
-use crate::ops::state::{AdminSocket, Served, State, UpgradeAsk};
+use crate::ops::state::State;
+use crate::ops::upgrades::{AdminSocket, UpgradeAsk, Upgraded};
+use crate::ops::workers::Served;
 use crate::system::run_dir::{Made, RunDir};
 use crate::system::sys::hand_capabilities_on;
 
-/// What a successor may need beyond the boot of its application.
+/// The time that a successor may need beyond the boot of its application.
 const BEYOND_BOOT: Duration = Duration::from_secs(30);
-/// How long a successor may take to put its sockets into their places.
+/// The time that a successor may take to put its sockets into their places.
 const LETTING_GO: Duration = Duration::from_secs(10);
-/// How long a process that has hung up may take to end.
+/// The time that a process may take to end after it has hung up.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// What is offered, and all that is needed to do so.
+/// The sockets on offer, and what an upgrade needs.
 #[derive(Debug)]
 pub(crate) struct Offer {
     listener: UnixListener,
@@ -51,13 +53,13 @@ pub(crate) struct Offer {
     current_dir: PathBuf,
     manager: Option<PathBuf>,
     patience: Duration,
-    /// It needs what we may.
+    /// A successor needs the capabilities of this process.
     hands_capabilities_on: bool,
 }
 
 impl Offer {
-    /// Makes the socket. `sockets`: those of the front; `succeeded`: how it hears that they are somebody else's now; `boot`: what the
-    /// boot of all applications may take; `hands_on`: a successor needs what this process may, to run PHP as somebody else.
+    /// Makes the socket. `sockets` are those of the front; `succeeded` is cancelled when another process has taken over; `boot` is the time
+    /// limit for the boot of all applications; `hands_on`: a successor needs the capabilities of this process, to run PHP as another user.
     pub(crate) fn new(
         run_dir: &RunDir,
         (sockets, activated): (Vec<Given>, bool),
@@ -71,10 +73,10 @@ impl Offer {
             listener,
             made,
             sockets,
-            admin: state.admin_socket(),
+            admin: state.upgrades.admin_socket(),
             activated,
             state: Arc::clone(state),
-            asked: state.upgrades_asked(),
+            asked: state.upgrades.asked(),
             succeeded,
             program: environment.started_as.clone(),
             arguments: environment.arguments.clone(),
@@ -86,10 +88,10 @@ impl Offer {
         })
     }
 
-    /// Upgrades whenever somebody asks for it, until one has come to something, or until `end`. When the server drains it lets go of the
-    /// sockets: nobody is to wait in their queues.
+    /// Upgrades at each request, until one succeeds, or until `end`. It closes the sockets when the server drains: no connection is to wait
+    /// in their queues.
     pub(crate) async fn serve(mut self, end: CancellationToken) {
-        let drain = self.state.ending().drain.clone();
+        let drain = self.state.lifecycle.ending().drain.clone();
         loop {
             let answer = tokio::select! {
                 () = end.cancelled() => return,
@@ -98,7 +100,7 @@ impl Offer {
             };
             let given_up = async {
                 drain.cancelled().await;
-                // What has let go goes on: it is the other one that serves.
+                // After the hand-over the upgrade goes on: the other process serves.
                 if self.succeeded.is_cancelled() {
                     std::future::pending::<()>().await;
                 }
@@ -110,7 +112,7 @@ impl Offer {
                 () = given_up => Err(Failure::failed("the server is shutting down", "start it again")),
             };
             let done = outcome.is_ok();
-            self.state.upgrade_ended();
+            self.state.upgrades.ended();
             match &outcome {
                 Ok(Upgraded { pid, version, milliseconds }) => {
                     tracing::info!(
@@ -135,7 +137,7 @@ impl Offer {
 
     async fn upgrade(&self) -> Result<Upgraded, Failure> {
         let began = Instant::now();
-        if self.state.phase() != "ready" {
+        if self.state.lifecycle.phase() != "ready" {
             return Err(Failure::failed("the server is not ready itself", "ask again when it is"));
         }
         if std::process::id() == 1 {
@@ -148,7 +150,7 @@ impl Offer {
         command
             .args(&self.arguments)
             .current_dir(&self.current_dir)
-            .env(VARIABLE, self.made.path())
+            .env(TAKE_OVER, self.made.path())
             // Of this process (sd_watchdog_enabled(3)).
             .env_remove("WATCHDOG_PID")
             .stdin(Stdio::null())
@@ -176,8 +178,8 @@ impl Offer {
                 let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 Ok(Upgraded { pid, version, milliseconds })
             }
-            Err(Told::Failed(failure)) => Err(failure.of_server()),
-            Err(Told::Nothing(error)) => {
+            Err(NotReady::Failed(failure)) => Err(failure.of_server()),
+            Err(NotReady::Nothing(error)) => {
                 if let Ok(ended) = timeout(LAST_WORDS, child.wait()).await {
                     return Err(ended_early(ended));
                 }
@@ -188,7 +190,7 @@ impl Offer {
     }
 
     /// Gives our own child the sockets, and waits until it is ready.
-    async fn talk(&self, child: u32) -> Result<(String, UnixStream), Told> {
+    async fn talk(&self, child: u32) -> Result<(String, UnixStream), NotReady> {
         let mut stream = loop {
             let (stream, _) = self.listener.accept().await?;
             let peer = stream.peer_cred()?;
@@ -209,8 +211,8 @@ impl Offer {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         match serde_json::from_slice(&line).map_err(io::Error::from)? {
-            Word::Ready { version } => Ok((version, stream)),
-            Word::Failed(failure) => Err(Told::Failed(failure)),
+            SuccessorMessage::Ready { version } => Ok((version, stream)),
+            SuccessorMessage::Failed(failure) => Err(NotReady::Failed(failure)),
         }
     }
 
@@ -230,8 +232,13 @@ impl Offer {
             described.push(Described { role: Role::Admin, takes_file_away: false, passed });
             descriptors.push(admin.listener.as_fd());
         }
-        let wanted: BTreeMap<String, usize> =
-            self.state.pools().iter().map(|(name, pool)| (name.to_string(), pool.wanted)).collect();
+        let wanted: BTreeMap<String, usize> = self
+            .state
+            .workers
+            .pools()
+            .iter()
+            .map(|(name, pool)| (name.to_string(), pool.wanted))
+            .collect();
         let serving = self.state.serving();
         let model = |served: &Served| Some((served.name.to_string(), served.model?.to_owned()));
         let models =
@@ -248,13 +255,13 @@ impl Offer {
         message::send(stream.as_fd(), &message::line(&offered), &descriptors)
     }
 
-    /// From here on the successor serves, whatever becomes of us.
+    /// Hands over to the successor, which serves from here on, whatever happens to this process.
     async fn let_go(&self, pid: u32, mut stream: UnixStream, child: Child) {
         // First of all: were this cut, it would be killed.
         orphan(child);
-        // Said by the process that the manager knows: afterwards it listens to the other one.
+        // Sent by the process that the manager knows: afterwards it listens to the other one.
         notify::notify(self.manager.as_deref(), &format!("MAINPID={pid}")).await;
-        self.state.succeeded().cancel();
+        self.state.upgrades.succeeded().cancel();
         self.succeeded.cancel();
         if let Err(error) = stream.write_all(GO).await {
             tracing::warn!(%error, "the successor was not told to go");
@@ -264,24 +271,24 @@ impl Offer {
         if timeout(LETTING_GO, stream.read(&mut nothing)).await.is_err() {
             tracing::warn!("the successor has not said that it is in our place");
         }
-        self.state.ending().drain.cancel();
+        self.state.lifecycle.ending().drain.cancel();
     }
 }
 
-/// It lives on without us.
+/// Leaves the child running without its handle.
 #[expect(clippy::mem_forget, reason = "tokio would kill the process when its handle is dropped")]
 fn orphan(child: Child) {
     std::mem::forget(child);
 }
 
-/// Why a successor is not ready.
+/// The reason why a successor is not ready.
 #[derive(Debug)]
-enum Told {
+enum NotReady {
     Failed(Failure),
     Nothing(io::Error),
 }
 
-impl From<io::Error> for Told {
+impl From<io::Error> for NotReady {
     fn from(error: io::Error) -> Self {
         Self::Nothing(error)
     }

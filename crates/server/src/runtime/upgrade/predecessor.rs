@@ -1,4 +1,4 @@
-//! The successor's side: it gets the sockets of the server whose place it takes, and says when it is ready.
+//! The successor's side: it gets the sockets of the server whose place it takes, and reports when it is ready.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -12,14 +12,14 @@ use pool::Model;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-use super::message::{self, Described, GO, Offered, Role, VERSION, Word};
+use super::message::{self, Described, GO, Offered, Role, SuccessorMessage, VERSION};
 use crate::config::MAIN;
 use crate::failure::Failure;
-use crate::ops::state::AdminSocket;
+use crate::ops::upgrades::AdminSocket;
 use crate::runtime::generation::Running;
 use crate::runtime::sockets::{self, Sockets};
 
-/// How long the other side may take for what it can say at once.
+/// The time limit for what the other side can answer at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The server whose place this one takes.
@@ -74,7 +74,7 @@ impl Predecessor {
             }
         }
         let mut workers = offered.workers_of;
-        // One that knows of a single application says no names.
+        // A server that knows a single application sends no names.
         if let (true, Some(wanted)) = (workers.is_empty(), offered.workers) {
             workers.insert(MAIN.to_owned(), wanted);
         }
@@ -87,24 +87,24 @@ impl Predecessor {
         Ok((Self { stream, pid: offered.pid, running }, taken))
     }
 
-    /// Its process.
+    /// Returns the process id of the previous server.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What runs PHP there, by application.
+    /// Returns what runs PHP there, by application.
     pub(crate) fn running(&self) -> &BTreeMap<String, Running> {
         &self.running
     }
 
-    /// Says that requests would be answered now, and waits until it has let go. Blocks, for a while at most.
+    /// Reports that this process is ready, and waits until the previous server has handed over. Blocks, for a while at most.
     pub(crate) fn ready(&self) -> Result<(), Failure> {
-        let word = Word::Ready { version: env!("CARGO_PKG_VERSION").to_owned() };
+        let word = SuccessorMessage::Ready { version: env!("CARGO_PKG_VERSION").to_owned() };
         let ask = || -> io::Result<()> {
             (&self.stream).write_all(&message::line(&word))?;
             let mut answer = Vec::new();
             (&self.stream).take(GO.len() as u64).read_to_end(&mut answer)?;
-            // One that has died does not say anything: its place is free all the same.
+            // A server that has died sends nothing: its place is free all the same.
             if answer.is_empty() || answer == GO {
                 Ok(())
             } else {
@@ -121,13 +121,13 @@ impl Predecessor {
         })
     }
 
-    /// Says that everything is in its place: the other side may take away what is its own.
+    /// Reports that every socket is in its place: the other side may remove its own.
     pub(crate) fn taken(&self) {
         drop(self.stream.shutdown(std::net::Shutdown::Both));
     }
 
-    /// Says that this will come to nothing, and why. Once it has let go nobody listens.
+    /// Reports that the upgrade failed, and why. After the hand-over the message is lost.
     pub(crate) fn failed(&self, failure: &Failure) {
-        drop((&self.stream).write_all(&message::line(&Word::Failed(failure.clone()))));
+        drop((&self.stream).write_all(&message::line(&SuccessorMessage::Failed(failure.clone()))));
     }
 }

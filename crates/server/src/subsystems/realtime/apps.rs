@@ -1,7 +1,7 @@
 //! Which applications have channels: those of the settings, and the one of a Laravel application's `.env`.
 //!
 //! Invariants
-//! - What `.env` says is read as the application reads it; it never takes the place of what the settings say.
+//! - `.env` is read as the application reads it; it never overrides the settings.
 
 use std::fmt;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// As `.env` calls it.
+    /// Returns the name in `.env`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reverb => "reverb",
@@ -30,7 +30,7 @@ impl Driver {
         }
     }
 
-    /// Of `BROADCAST_CONNECTION`; another one is none of ours.
+    /// Returns the driver of `BROADCAST_CONNECTION`, if it is one of these.
     fn of(env: &DotEnv<'_>) -> Option<Self> {
         // Laravel 11 has the first name, those before it the second.
         let name = env.filled("BROADCAST_CONNECTION").or_else(|| env.filled("BROADCAST_DRIVER"))?;
@@ -38,7 +38,7 @@ impl Driver {
     }
 }
 
-/// Whose variables `.env` has.
+/// The set of variables in `.env`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefix {
     /// `REVERB_`
@@ -56,21 +56,21 @@ impl Prefix {
     }
 }
 
-/// The application that a `.env` tells of.
+/// An application that `.env` describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OfEnv {
-    /// Whose variables they are.
+    /// The set of variables.
     pub(crate) prefix: Prefix,
     id: String,
     key: String,
     secret: String,
-    /// Where PHP publishes to.
+    /// The address that PHP publishes to.
     pub(crate) api: Option<Api>,
-    /// Where Reverb would listen.
+    /// The address where Reverb would listen.
     pub(crate) server: Option<String>,
 }
 
-/// Where a server library calls the HTTP API.
+/// The address at which a server library calls the HTTP API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Api {
     pub(crate) tls: bool,
@@ -85,7 +85,7 @@ impl fmt::Display for Api {
 }
 
 impl Api {
-    /// Whether this machine is meant.
+    /// Returns whether the address is on this machine.
     pub(crate) fn is_here(&self) -> bool {
         let address = self.host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
         self.host == "localhost"
@@ -94,7 +94,7 @@ impl Api {
 }
 
 impl OfEnv {
-    /// Whether the settings say something else of the same application.
+    /// Returns whether the settings contradict it about the same application.
     pub(crate) fn clashes_with(&self, apps: &[NamedApp]) -> bool {
         apps.iter().any(|NamedApp { app, .. }| {
             let (same_id, same_key) = (*app.id == *self.id, *app.key == *self.key);
@@ -122,12 +122,12 @@ impl OfEnv {
     }
 }
 
-/// What a `.env` says of broadcasting.
+/// The broadcasting settings of a `.env`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broadcasting {
-    /// Over which connection, if it is one that ends here.
+    /// The connection, if it is one that ends here.
     pub(crate) driver: Option<Driver>,
-    /// The applications it tells of, the driver's own first.
+    /// The applications it describes, the driver's own first.
     pub(crate) apps: Vec<OfEnv>,
 }
 
@@ -147,8 +147,8 @@ impl Broadcasting {
         Self { driver, apps }
     }
 
-    /// Where PHP publishes to, if that is this machine but none of these listeners: `http://127.0.0.1:8080`.
-    pub(crate) fn elsewhere(&self, listeners: &[String]) -> Option<&Api> {
+    /// Returns the address that PHP publishes to, if that is this machine but none of these listeners: `http://127.0.0.1:8080`.
+    pub(crate) fn other_address(&self, listeners: &[String]) -> Option<&Api> {
         // Hearth's own driver needs no port.
         let by_http = self.driver.is_some_and(|driver| driver != Driver::Hearth);
         let api = self.wanted().filter(|_| by_http)?.api.as_ref().filter(|api| api.is_here())?;
@@ -187,7 +187,7 @@ pub(crate) fn of_served(
     Ok((!apps.is_empty() || settings.realtime.lookup.is_some()).then_some(apps))
 }
 
-/// For which applications there are channels, in words.
+/// Explains in words which applications have channels.
 pub(crate) fn explain(settings: &Settings, named: &[NamedApp]) -> String {
     let mut whose: Vec<String> = named.iter().map(|named| named.app.id.to_string()).collect();
     if let Some(target) = &settings.realtime.lookup {
@@ -196,7 +196,7 @@ pub(crate) fn explain(settings: &Settings, named: &[NamedApp]) -> String {
     format!("channels for {}", whose.join(", "))
 }
 
-/// Those of `hearth channels`: at least one.
+/// Returns the applications of `hearth channels`: at least one.
 pub(crate) fn alone(
     settings: &Settings,
     broadcasting: &Broadcasting,

@@ -1,8 +1,8 @@
 //! Calls that realtime makes to an application: to a URL, over the egress engine, or straight into its own PHP workers.
 //!
 //! Invariants
-//! - What an answer may hold of memory is bounded by whoever calls.
-//! - PHP is heard to its end, so that it does not see a client that went away.
+//! - The caller bounds the memory of a reply.
+//! - PHP's reply is read to its end, so that it does not see a client that disconnects.
 
 use std::fmt;
 use std::sync::{Arc, RwLock};
@@ -18,30 +18,30 @@ use http_body_util::{BodyExt as _, Full};
 use pool::{Pool, RequestContext};
 
 use crate::config::Settings;
-use crate::runtime::generation::Stay;
+use crate::subsystems::generation_guard::GenerationGuard;
 
-/// How long a connection may take to be made.
+/// The time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// What begins a target that is a path of the application served here.
+/// The prefix of a target that is a path of the application served here.
 const PHP: &str = "php:";
 
-/// The PHP workers, and what a request to them says of itself.
+/// The PHP workers, and the context of requests to them.
 #[derive(Clone, Debug)]
 pub(crate) struct Php {
     pub(crate) pool: Pool,
     pub(crate) context: RequestContext,
-    /// While it lives, the pool takes requests.
-    pub(crate) _stay: Stay,
+    /// Keeps the pool taking requests.
+    pub(crate) _guard: GenerationGuard,
 }
 
-/// What the application answered.
+/// The reply of the application.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: Bytes,
 }
 
-/// Makes calls.
+/// The client of the application.
 pub(super) struct Caller {
     engine: Engine,
     php: RwLock<Option<Arc<Php>>>,
@@ -60,7 +60,7 @@ impl Caller {
         Self { engine: Engine::new(options), php: RwLock::default() }
     }
 
-    /// From now on these are the application's own workers. Calls that have begun go to those before.
+    /// Sets the application's own workers. Calls that have begun go to the previous ones.
     pub(super) fn php(&self, php: Option<Php>) {
         let old =
             std::mem::replace(&mut *self.php.write().expect("no holder panics"), php.map(Arc::new));
@@ -68,18 +68,18 @@ impl Caller {
         drop(old);
     }
 
-    /// Calls a URL, or a path after `php:`. The request's own URI counts for nothing. An answer whose body is longer than `limit` bytes is an error;
-    /// with none, what it says is let go.
+    /// Calls a URL, or a path after `php:`. The request's own URI is ignored. A reply whose body is longer than `limit` bytes is an error;
+    /// without a limit the body is dropped.
     ///
     /// # Cancel safety
-    /// A call that is not waited for any more is given up; PHP finishes what it has begun.
+    /// A dropped call is aborted; PHP finishes what it has begun.
     pub(super) async fn call(
         &self,
         target: &str,
         patience: Duration,
         request: Request<Bytes>,
         limit: Option<usize>,
-    ) -> Result<Said, String> {
+    ) -> Result<Reply, String> {
         let (parts, body) = request.into_parts();
         match target.strip_prefix(PHP) {
             Some(path) => self.to_php(path, parts, body, limit).await,
@@ -99,7 +99,7 @@ impl Caller {
         mut parts: Parts,
         body: Bytes,
         limit: Option<usize>,
-    ) -> Result<Said, String> {
+    ) -> Result<Reply, String> {
         let uri: Uri = target.parse().map_err(|_unfit| "it is no URL".to_owned())?;
         let scheme = uri.scheme_str().and_then(Scheme::named).ok_or("it is no URL")?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
@@ -119,7 +119,7 @@ impl Caller {
             // However long it would be.
             None => Bytes::new(),
         };
-        Ok(Said { status: head.status.as_u16(), body })
+        Ok(Reply { status: head.status.as_u16(), body })
     }
 
     async fn to_php(
@@ -128,10 +128,10 @@ impl Caller {
         mut parts: Parts,
         body: Bytes,
         limit: Option<usize>,
-    ) -> Result<Said, String> {
+    ) -> Result<Reply, String> {
         let php = self.php.read().expect("no holder panics").clone();
         let php = php.ok_or("PHP does not run")?;
-        let Php { pool, context, _stay } = &*php;
+        let Php { pool, context, _guard } = &*php;
         let path: PathAndQuery = path.parse().map_err(|_unfit| "it is no path".to_owned())?;
         parts.uri = path.into();
         parts.headers.insert(HOST, HeaderValue::from_static("localhost"));
@@ -139,7 +139,7 @@ impl Caller {
         let request = Request::from_parts(parts, Full::new(body));
         let response = pool.dispatch(request).await.map_err(|error| error.to_string())?;
         let (head, body) = response.into_parts();
-        Ok(Said { status: head.status.as_u16(), body: gather(body, limit).await? })
+        Ok(Reply { status: head.status.as_u16(), body: gather(body, limit).await? })
     }
 }
 

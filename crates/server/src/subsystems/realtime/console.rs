@@ -4,7 +4,7 @@
 //! Invariants
 //! - Only its own page can send: a request must be JSON, which no page of another origin can post without asking. The admin address has
 //!   turned away such pages, and names that are not its own, before.
-//! - Whoever watches a channel counts as one of its subscribers, and is told what they are told. One that reads too slowly misses messages.
+//! - A watcher of a channel counts as one of its subscribers, and gets the same messages. One that reads too slowly misses some.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -27,16 +27,17 @@ use tokio::sync::mpsc;
 use tokio::time::Interval;
 
 use super::Realtime;
+use crate::ops::console::{Answering, Console, ConsoleBody};
 
-/// The page: no asset of anybody else's.
+/// The page, without external assets.
 const PAGE: &str = include_str!("console.html");
-/// Bytes of a request to send an event.
+/// The largest request to send an event, in bytes.
 const BODY: usize = 1024 * 1024;
 /// Channels shown at once.
 const CHANNELS: usize = 200;
 /// Messages that may wait for one watcher.
 const WAITING: usize = 256;
-/// How often the page hears how it stands.
+/// The interval of state events for the page.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// What the page may load and call: itself.
@@ -45,20 +46,14 @@ const POLICY: &str =
 
 type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 
+impl Console for Realtime {
+    fn answer(self: Arc<Self>, request: Request<ConsoleBody>) -> Answering {
+        Box::pin(async move { answer(request, &self).await })
+    }
+}
+
 /// Answers `/realtime` and what is below it.
-pub(crate) async fn answer<B>(
-    request: Request<B>,
-    realtime: Option<&Arc<Realtime>>,
-) -> Response<AnswerBody>
-where
-    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-{
-    let Some(realtime) = realtime else {
-        return text(
-            StatusCode::NOT_FOUND,
-            "there is no realtime here: see docs/guide/realtime.md\n",
-        );
-    };
+async fn answer(request: Request<ConsoleBody>, realtime: &Arc<Realtime>) -> Response<AnswerBody> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/realtime") => {
             let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", PAGE.into());
@@ -79,47 +74,44 @@ where
 }
 
 #[derive(Debug, Deserialize)]
-struct Wish {
+struct EventToSend {
     app: String,
     channel: String,
     event: String,
     data: String,
 }
 
-async fn publish<B>(request: Request<B>, realtime: &Realtime) -> Response<AnswerBody>
-where
-    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-{
+async fn publish(request: Request<ConsoleBody>, realtime: &Realtime) -> Response<AnswerBody> {
     if request.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
         return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json\n");
     }
     let Ok(body) = Limited::new(request.into_body(), BODY).collect().await else {
         return text(StatusCode::PAYLOAD_TOO_LARGE, "that is too much\n");
     };
-    let wish: Wish = match serde_json::from_slice(&body.to_bytes()) {
-        Ok(wish) => wish,
+    let event: EventToSend = match serde_json::from_slice(&body.to_bytes()) {
+        Ok(event) => event,
         Err(error) => return text(StatusCode::BAD_REQUEST, format!("{error}\n")),
     };
-    match send(realtime, &wish) {
+    match send(realtime, &event) {
         Ok(()) => typed(StatusCode::OK, "application/json", "{}".into()),
         Err(error) => text(StatusCode::BAD_REQUEST, format!("{error}\n")),
     }
 }
 
-fn send(realtime: &Realtime, wish: &Wish) -> Result<(), String> {
-    let app = app(realtime, &wish.app).ok_or("there is no such application")?;
+fn send(realtime: &Realtime, event: &EventToSend) -> Result<(), String> {
+    let app = app(realtime, &event.app).ok_or("there is no such application")?;
     let limits = &app.limits;
-    if wish.event.is_empty()
-        || wish.event.chars().count() > limits.event_name
-        || wish.data.len() > limits.data
+    if event.event.is_empty()
+        || event.event.chars().count() > limits.event_name
+        || event.data.len() > limits.data
     {
         return Err("the event's name or data break a limit of the application".to_owned());
     }
     let channel =
-        ChannelName::new(&wish.channel, limits.channel_name).map_err(|error| error.to_string())?;
-    let data = json::quoted(&wish.data);
+        ChannelName::new(&event.channel, limits.channel_name).map_err(|error| error.to_string())?;
+    let data = json::quoted(&event.data);
     let author = Author::Server { except: None };
-    let publication = Publication { channel: &channel, event: &wish.event, data: &data, author };
+    let publication = Publication { channel: &channel, event: &event.event, data: &data, author };
     tracing::info!(app = &*app.id, channel = channel.as_str(), "event sent from the console");
     let registry = realtime.channels.registry();
     registry.publish(&app, &publication, hub::now()).map_err(|error| error.to_string())
@@ -162,7 +154,7 @@ fn events(query: &str, realtime: &Arc<Realtime>) -> Response<AnswerBody> {
     response
 }
 
-/// An event loop without sockets: it passes on what is said on channels that are watched.
+/// An event loop without sockets: it passes on messages of watched channels.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     number: OnceLock<Option<u16>>,
@@ -182,7 +174,7 @@ impl Outlet for Watch {
     }
 }
 
-/// A channel that somebody watches.
+/// A watched channel.
 struct Watched {
     realtime: Arc<Realtime>,
     app: Arc<App>,
@@ -201,7 +193,7 @@ impl Watched {
         let event_loop =
             watch.number.get_or_init(attach).ok_or("there are too many event loops")?;
         let (sender, messages) = mpsc::channel(WAITING);
-        // No member: it is seen by nobody.
+        // Not a member: other members do not see it.
         let subscription = Subscription { channel: &name, event_loop, member: None, resume: None };
         let registry = realtime.channels.registry();
         let joined = registry
@@ -229,7 +221,7 @@ impl Drop for Watched {
     }
 }
 
-/// What the page is told.
+/// The state that the page shows.
 #[derive(Debug, Serialize)]
 struct State {
     apps: Vec<String>,
@@ -239,7 +231,7 @@ struct State {
     published: u64,
     sent: u64,
     received: u64,
-    /// How many there are; only so many are listed.
+    /// The number of channels; only the first ones are listed.
     channels_in_all: usize,
     channels: Vec<Channel>,
     watched: Option<String>,
@@ -262,7 +254,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// Ids of all applications, the one that is shown among them, even when it has been forgotten meanwhile.
+    /// Returns the ids of all applications, with the shown one, even if it has been removed meanwhile.
     fn apps(&self) -> Vec<String> {
         let mut apps: Vec<String> =
             self.realtime.all().iter().map(|app| app.id.to_string()).collect();

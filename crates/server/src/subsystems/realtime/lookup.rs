@@ -1,11 +1,11 @@
 //! Applications that the settings do not name: asked for at `realtime.lookup`, a path of the application's own PHP or a URL.
 //!
 //! Invariants
-//! - Nobody but Hearth is answered, if the other side looks: each call carries a token. Where PHP is asked and nobody names one, it is drawn at each
-//!   start, and only PHP's own processes are told.
+//! - Each call carries a token, by which the other side can reject others. If PHP is called and no token is set, one is drawn at each
+//!   start, and only PHP's own processes get it.
 //! - Only `null` (or 204) means that there is no application. Everything else that is none is a failure: a route that has gone missing ends no
 //!   client's connection.
-//! - An answer is read like a table `[realtime.apps.ID]` of the settings, and is as strictly looked at. No secret is logged.
+//! - An answer is read like a table `[realtime.apps.ID]` of the settings, and is checked as strictly. No secret is logged.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::body_limit;
-use super::caller::{Caller, Said};
+use super::caller::{Caller, Reply};
 use super::webhooks::OfApps;
 use crate::config::{Apps, NamedApp, Settings, Token, WebhookTarget};
 
 /// The environment variable by which PHP knows the token; the setting's own.
 pub(crate) const VARIABLE: &str = "HEARTH_REALTIME_LOOKUP_TOKEN";
-/// Bytes of an answer.
+/// The largest answer in bytes.
 const ANSWER: usize = 64 * 1024;
 
 /// The look-up that the settings ask for.
@@ -41,7 +41,7 @@ pub(super) struct Lookups {
 }
 
 impl Lookups {
-    /// None where the settings name nobody to ask.
+    /// Returns the look-ups; `None` if the settings name no target.
     pub(super) fn new(
         settings: &Settings,
         fixed: &FixedApps,
@@ -74,14 +74,14 @@ impl Lookups {
         })
     }
 
-    /// Begins to ask.
+    /// Starts to look up.
     pub(super) fn start(&mut self, channels: &Channels) {
         let source = Arc::new(Applications(Arc::clone(&self.asking)));
         let ending = self.end.clone().cancelled_owned();
         self.tasks.spawn(lookup::run(Arc::clone(&self.lookup), source, channels.clone(), ending));
     }
 
-    /// What calls carry.
+    /// Returns the token that calls carry.
     pub(super) fn token(&self) -> &str {
         self.asking.token.expose()
     }
@@ -97,22 +97,22 @@ impl Lookups {
     }
 }
 
-/// Who is asked, and how.
+/// The target of look-ups, and their settings.
 #[derive(Debug)]
 struct Asking {
     caller: Arc<Caller>,
     target: String,
     token: Token,
     timeout: Duration,
-    /// What holds for all.
+    /// The settings that all applications share.
     apps: Apps,
-    /// Where webhooks go, if an application names no other place.
+    /// The default targets of webhooks.
     webhooks: Vec<WebhookTarget>,
     endpoints: Arc<OfApps>,
     body_limit: AtomicU64,
 }
 
-/// The applications that whoever is asked knows.
+/// The applications that the target knows.
 #[derive(Debug)]
 struct Applications(Arc<Asking>);
 
@@ -135,7 +135,7 @@ impl Asking {
         fields.insert(USER_AGENT, HeaderValue::from_static("hearth (look-up)"));
         fields.insert(AUTHORIZATION, self.token.bearer());
         let address = address(&self.target, subject);
-        let Said { status, body } =
+        let Reply { status, body } =
             self.caller.call(&address, self.timeout, request, Some(ANSWER)).await?;
         let Some(mut named) = read(&self.apps, status, &body)? else { return Ok(None) };
         // The engine looks at this, too; here it keeps one application's webhooks out of another's hands.
@@ -153,7 +153,7 @@ impl Asking {
     }
 }
 
-/// Where to ask for one: `?key=` or `?id=`, after whatever the target has of its own.
+/// Returns the URL of a look-up: `?key=` or `?id=`, after the target's own query.
 fn address(target: &str, subject: &Subject) -> String {
     let (name, value) = match subject {
         Subject::Key(key) => ("key", key),
@@ -193,7 +193,7 @@ fn read(apps: &Apps, status: u16, body: &[u8]) -> Result<Option<NamedApp>, Strin
     let mut pairs = Vec::new();
     for (name, value) in members {
         let text = match value {
-            // As if it had not been said.
+            // As if the key were missing.
             Value::Null => continue,
             Value::Array(items) => {
                 let items = items.into_iter().map(|item| scalar(&name, item));

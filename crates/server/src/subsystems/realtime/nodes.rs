@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{AdapterUrl, Settings};
 use crate::failure::Failure;
 
-/// After the prefix: what all nodes of an installation hear. Those of other versions of the packets are others.
+/// The subject after the prefix, which all nodes of an installation subscribe to. Other versions of the packets use other subjects.
 const SUBJECT: &str = "channels.1";
 
-/// This node among others.
+/// This node in its cluster.
 #[derive(Debug)]
 pub(super) struct Nodes {
     joined: Joined,
@@ -101,7 +101,7 @@ impl Nodes {
         self.joined.report()
     }
 
-    /// Says goodbye to the others.
+    /// Leaves the cluster.
     pub(super) async fn end(mut self) {
         self.end.cancel();
         while self.tasks.join_next().await.is_some() {}

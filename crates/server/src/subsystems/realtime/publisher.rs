@@ -42,7 +42,7 @@ impl EventSink for Publisher {
         let names = event.channels.iter().map(|name| ChannelName::new(name, limits.channel_name));
         let names: Vec<ChannelName> =
             names.collect::<Result<_, _>>().map_err(|error| Refused(error.to_string()))?;
-        // An id that no socket can have is nobody's.
+        // An id that no socket can have excludes no socket.
         let except = event.except.and_then(|id| id.parse().ok());
         let data = json::quoted(event.data);
         let author = Author::Server { except };

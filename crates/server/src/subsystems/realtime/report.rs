@@ -1,61 +1,28 @@
 //! What realtime does, for `/status` and `/metrics`.
 
+use super::Realtime;
+use crate::ops::status::Status;
+use crate::ops::status::realtime::{Application, Looked, Status as RealtimeStatus};
+use crate::ops::subsystem::Subsystem;
 use channels::hub::{Figures, Reason};
 use channels::lookup::Lookup;
 use channels::{Counters, Number};
-use serde::Serialize;
 
-use super::Realtime;
-
-/// Realtime's part of `/status`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    pub sockets: u64,
-    pub channels: usize,
-    /// Other nodes; none without an adapter.
-    pub nodes: Option<u64>,
-    /// Look-ups of applications; none where nobody is asked.
-    pub lookup: Option<Looked>,
-    pub applications: Vec<Application>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Looked {
-    known: usize,
-    waiting: usize,
-    found: u64,
-    absent: u64,
-    failed: u64,
-    changed: u64,
-}
-
-impl Looked {
-    fn at(lookup: &Lookup) -> Self {
-        let figures = lookup.figures();
-        Self {
-            known: lookup.known(),
-            waiting: lookup.waiting(),
-            found: figures.found.get(),
-            absent: figures.absent.get(),
-            failed: figures.failed.get(),
-            changed: figures.changed.get(),
-        }
+fn looked(lookup: &Lookup) -> Looked {
+    let figures = lookup.figures();
+    Looked {
+        known: lookup.known(),
+        waiting: lookup.waiting(),
+        found: figures.found.get(),
+        absent: figures.absent.get(),
+        failed: figures.failed.get(),
+        changed: figures.changed.get(),
     }
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct Application {
-    pub id: String,
-    pub connections: u64,
-    pub subscriptions: u64,
-    pub published: u64,
-    pub sent: u64,
-    pub received: u64,
-}
-
 impl Realtime {
-    /// What it does now.
-    pub(crate) fn status(&self) -> Status {
+    /// Returns realtime's part of `/status`.
+    fn part(&self) -> RealtimeStatus {
         let mut applications: Vec<Application> = self
             .channels
             .statistics()
@@ -71,13 +38,24 @@ impl Realtime {
             })
             .collect();
         applications.sort_by(|a, b| a.id.cmp(&b.id));
-        Status {
+        RealtimeStatus {
             sockets: self.hub.figures().sockets,
             channels: self.channels.registry().len(),
             nodes: self.nodes().map(|report| report.nodes),
-            lookup: self.lookup.as_deref().map(Looked::at),
+            lookup: self.lookup.as_deref().map(looked),
             applications,
         }
+    }
+}
+
+impl Subsystem for Realtime {
+    fn status(&self, status: &mut Status) {
+        status.realtime = Some(self.part());
+    }
+
+    fn metrics(&self) {
+        describe_metrics();
+        set_metrics(self);
     }
 }
 
@@ -187,8 +165,8 @@ const APP_COUNTERS: &[OfApp] = &[
     ),
 ];
 
-/// Realtime's metrics, described.
-pub(crate) fn describe_metrics() {
+/// Describes realtime's metrics.
+fn describe_metrics() {
     metrics::describe_gauge!("hearth_channels_nodes", "Other nodes that this one hears");
     metrics::describe_gauge!(
         "hearth_channels_broker_connected",
@@ -236,7 +214,7 @@ pub(crate) fn describe_metrics() {
 
 /// Copies the numbers at the moment of the scrape.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-pub(crate) fn set_metrics(realtime: &Realtime) {
+fn set_metrics(realtime: &Realtime) {
     let figures = realtime.hub.figures();
     metrics::gauge!("hearth_channels_sockets").set(figures.sockets as f64);
     metrics::gauge!("hearth_channels").set(realtime.channels.registry().len() as f64);
@@ -246,7 +224,7 @@ pub(crate) fn set_metrics(realtime: &Realtime) {
             .set(f64::from(u8::from(report.connected)));
         metrics::counter!("hearth_channels_packets_missed_total").absolute(report.missed);
     }
-    if let Some(looked) = realtime.lookup.as_deref().map(Looked::at) {
+    if let Some(looked) = realtime.lookup.as_deref().map(looked) {
         metrics::gauge!("hearth_channels_lookup_known").set(looked.known as f64);
         metrics::gauge!("hearth_channels_lookup_waiting").set(looked.waiting as f64);
         let outcomes =

@@ -1,7 +1,7 @@
 //! Webhooks on their way to the application.
 //!
 //! Invariants
-//! - A delivery ends in time: whoever does not answer within [`PATIENCE`] has not taken it.
+//! - A delivery ends in time: it has failed without an answer within [`PATIENCE`].
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,17 +21,17 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::caller::{Caller, Said};
+use super::caller::{Caller, Reply};
 use crate::config::{NamedApp, Settings};
 use crate::failure::Failure;
 
-/// How long the application may take to answer.
+/// The time that the application may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Webhooks that are told, until they are ended.
+/// The webhooks that are delivered until the end.
 #[derive(Debug)]
 pub(super) struct Webhooks {
-    /// What happens to channels goes here.
+    /// The queue of channel events.
     pub(super) intake: Arc<Intake>,
     caller: Arc<Caller>,
     woken: Arc<Notify>,
@@ -40,7 +40,7 @@ pub(super) struct Webhooks {
 }
 
 impl Webhooks {
-    /// Of those who are told what `endpoints` says.
+    /// Returns the webhooks for these endpoints.
     pub(super) fn new(endpoints: Arc<OfApps>, caller: Arc<Caller>) -> Self {
         let woken = Arc::new(Notify::new());
         let wake = Arc::clone(&woken);
@@ -48,7 +48,7 @@ impl Webhooks {
         Self { intake, caller, woken, tasks: JoinSet::new(), end: CancellationToken::new() }
     }
 
-    /// Begins to tell.
+    /// Starts to deliver.
     pub(super) fn start(
         &mut self,
         apps: Arc<dyn Apps>,
@@ -79,7 +79,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// Tells what is left, as long as the engine's patience lasts.
+    /// Delivers the rest, for as long as the engine's patience lasts.
     pub(super) async fn end(mut self) {
         self.end.cancel();
         while let Some(ended) = self.tasks.join_next().await {
@@ -90,7 +90,7 @@ impl Webhooks {
     }
 }
 
-/// Where webhooks are kept for the next start.
+/// Returns the folder that keeps webhooks for the next start.
 fn folder(settings: &Settings) -> Option<PathBuf> {
     match &settings.realtime.webhook_spool.0 {
         Some(named) => named.clone(),
@@ -110,7 +110,7 @@ fn endpoints(named: &NamedApp) -> Arc<[Endpoint]> {
     named.webhooks.iter().map(|target| endpoint(target.to_string())).collect()
 }
 
-/// Where the webhooks of each application go.
+/// The targets of webhooks by application.
 #[derive(Debug, Default)]
 pub(super) struct OfApps {
     fixed: HashMap<Arc<str>, Arc<[Endpoint]>>,
@@ -118,19 +118,19 @@ pub(super) struct OfApps {
 }
 
 impl OfApps {
-    /// Of applications that the settings name.
+    /// Returns the targets of the applications in the settings.
     pub(super) fn new(named: &[NamedApp]) -> Self {
         let wanting = named.iter().filter(|named| !named.webhooks.is_empty());
         let fixed = wanting.map(|named| (Arc::clone(&named.app.id), endpoints(named))).collect();
         Self { fixed, looked_up: RwLock::default() }
     }
 
-    /// Does none of these want any?
+    /// Returns whether no application has webhooks.
     pub(super) fn is_empty(&self) -> bool {
         self.fixed.is_empty()
     }
 
-    /// Those of an application that was looked up are these from now on.
+    /// Sets the targets of a looked-up application.
     pub(super) fn learn(&self, named: &NamedApp) {
         if named.webhooks.is_empty() {
             return self.forget(&named.app.id);
@@ -139,7 +139,7 @@ impl OfApps {
         looked_up.insert(Arc::clone(&named.app.id), endpoints(named));
     }
 
-    /// It is not known any more.
+    /// Removes an application that is no longer known.
     pub(super) fn forget(&self, id: &str) {
         self.looked_up.write().expect("no holder panics").remove(id);
     }
@@ -170,8 +170,8 @@ impl Carrier for Post {
                 caller.call(&delivery.target, PATIENCE, request, None).await
             };
             match tokio::time::timeout(PATIENCE, attempt).await {
-                Ok(Ok(Said { status: 200..300, .. })) => Outcome::Taken,
-                Ok(Ok(Said { status, .. })) => {
+                Ok(Ok(Reply { status: 200..300, .. })) => Outcome::Taken,
+                Ok(Ok(Reply { status, .. })) => {
                     tracing::warn!(%target, status, "webhook refused");
                     Outcome::Failed
                 }

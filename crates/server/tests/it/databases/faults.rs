@@ -29,7 +29,7 @@ fn a_password_that_changes_while_sessions_are_kept_arrives_everywhere() {
         assert_eq!(before["kept"], true, "{class}: {}", shop.hearth.log().text());
         fs::write(secret.path(), NEW).unwrap();
         shop.get(&format!("rotate={}", NEW.replace(' ', "%20")));
-        // The old session, or a new one: nobody notices.
+        // The old session, or a new one: no error either way.
         assert_eq!(shop.get("look")["answer"], before["answer"], "{class}");
         eventually("a session with the new password is kept", LIMIT, || {
             let look = shop.get("look");
@@ -63,7 +63,7 @@ fn a_password_that_the_server_no_longer_takes_is_told_once_and_stops_nobody() {
 fn what_is_remembered_in_confidence_is_in_no_core_dump() {
     let shop = Shop::open(client("RedisStream"), |serve| serve);
     assert_eq!(shop.get("look")["kept"], true);
-    // As nobody but the engine has it: the client says the two one after the other.
+    // As only the engine has it: the client sends the two one after the other.
     let length = DATABASE_PASSWORD.len();
     let remembered = format!(
         "*2\r\n$4\r\nAUTH\r\n${length}\r\n{DATABASE_PASSWORD}\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n"
@@ -110,7 +110,7 @@ fn mappings(smaps: &str) -> Vec<Mapping> {
     found
 }
 
-/// A worker script that keeps one connection to Redis; `?within` uses it, and ends when somebody says so.
+/// A worker script that keeps one connection to Redis; `?within` uses it, and ends when told to.
 fn with_redis(database: &Database, settings: &[(&str, &str)]) -> (Site, Hearth) {
     let script = format!(
         "<?php hearth_on_worker_start(function () {{ $redis = new Redis(); $redis->connect('{}'); $redis->auth('{DATABASE_PASSWORD}');\n\
@@ -134,7 +134,7 @@ fn kept(hearth: &Hearth) -> bool {
     hearth.status()["pool"]["databases"]["kept"] == 1
 }
 
-/// A framework's script keeps it, and a callback of the application connects anew.
+/// A framework's script keeps it, and a callback of the application connects again.
 #[test]
 fn a_connection_that_a_later_callback_opens_anew_is_kept_in_its_place() {
     let database = Database::start(DatabaseKind::Redis);
@@ -181,7 +181,7 @@ fn a_reset_that_is_not_answered_in_time_ends_the_worker_and_no_request() {
     assert_eq!(hearth.status()["pool"]["crashes"], 0);
 }
 
-/// Nobody asks for anything: the worker finds out by itself.
+/// No request comes: the worker finds out by itself.
 #[test]
 fn a_server_that_stops_while_its_connection_is_idle_is_found_before_a_request() {
     let database = Database::start(DatabaseKind::Redis);

@@ -93,7 +93,7 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
     {
         let redis = Database::start(DatabaseKind::Redis);
         let database = Database::start(kind);
-        let site = crate::published_leaks::laravel_example();
+        let site = crate::isolation::published_leaks::laravel_example();
         laravel(&site, &database, &redis, client);
         let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
         let ids = || ids_of(&hearth);
@@ -106,7 +106,7 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
         assert_eq!(hearth.get("/leave").status, 200);
         assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
         assert_eq!(hearth.get("/count").text(), "0");
-        // Data are everybody's: jobs and sessions are there in the next request, over the same connections.
+        // Data are shared: jobs and sessions are there in the next request, over the same connections.
         assert_eq!([hearth.get("/push").text(), hearth.get("/push").text()], ["1", "2"]);
         let cookie = visit(&hearth, "", "1");
         visit(&hearth, &cookie, "2");
@@ -130,7 +130,9 @@ pub(crate) fn symfony_site() -> Site {
     let autoload = format!(
         "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
          require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
-        crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
+        crate::isolation::published_leaks::example("symfony-api")
+            .join("vendor/autoload.php")
+            .display()
     );
     Site::empty()
         .with_folder("databases_symfony")

@@ -1,4 +1,4 @@
-//! PostgreSQL through a pooler that somebody else runs: kept in session mode, and not where it would lose what a client has set.
+//! PostgreSQL through a pooler of another operator: kept in session mode, and not where it would lose what a client has set.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Servers that say nothing: packets that nobody answers, and listeners behind which nobody is. Workers start all the same.
+//! Servers that are silent: packets without an answer, and listeners that accept nothing. Workers start all the same.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -37,7 +37,7 @@ fn hearth_waiting(
     (site, hearth)
 }
 
-/// A port whose packets nobody answers: its backlog is full.
+/// A port whose packets get no answer: its backlog is full.
 struct Swallowing {
     listener: TcpListener,
     _in_line: Vec<TcpStream>,
@@ -60,7 +60,7 @@ impl Swallowing {
     }
 }
 
-/// Clients that wait for somebody, each in its own words.
+/// Clients that wait for an answer, each in its own words.
 const OPEN: &[(&str, &str)] = &[
     ("mysql", "new PDO('mysql:host=127.0.0.2;port=PORT', 'visitor', 'x')"),
     ("mysqli", "new mysqli('127.0.0.2', 'visitor', 'x', 'shop', PORT)"),
@@ -253,7 +253,7 @@ fn a_server_that_was_silent_is_known_to_be_back_by_whatever_it_does() {
     assert_eq!(hearth.get("/").text(), "without");
     hearth.log_line("got no answer within 300 ms");
     drop(listener);
-    // One that is let through finds out for all: nobody else is told that it is silent.
+    // One that is let through finds out for all: no other one gets the silence.
     eventually("it is known to refuse", LIMIT, || {
         assert_eq!(hearth.get("/").text(), "without");
         hearth.log().text().contains(refused)

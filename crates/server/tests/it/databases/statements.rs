@@ -96,14 +96,14 @@ fn a_file_of_the_clients_that_a_request_has_loaded_is_rolled_back_with_its_sessi
     let load = format!("load data local infile '{file}' into table things (amount)");
     let loaded = say(&hearth, &format!("shop begin; {load}; select count(*) from things"));
     assert_eq!(loaded["said"][2], json!([[3]]), "{loaded}");
-    // Bytes of a file are no commands: nobody follows them.
+    // Bytes of a file are no commands: they are not followed.
     hearth.log_line("the server asked for a file of the client");
     let after = say(&hearth, "shop select count(*) from things");
     assert_eq!((&after["kept"], &after["said"]), (&json!(true), &json!([[[0]]])));
     assert_ne!(after["pid"], loaded["pid"]);
 }
 
-/// Prepared, a transaction belongs to the server, once its session has ended: whoever asks for it ends it.
+/// Prepared, a transaction belongs to the server, once its session has ended: any client that asks for it ends it.
 #[test]
 fn a_transaction_that_was_prepared_stays_with_the_server_and_ends_its_session() {
     let database = Database::start(DatabaseKind::MariaDb);

@@ -79,7 +79,7 @@ fn tls_that_a_client_turns_on_is_told_and_each_request_opens_its_own() {
     }
 }
 
-/// Has whoever connects to it speak to `socket`.
+/// Connects its clients to `socket`.
 fn tcp_in_front_of(socket: PathBuf) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

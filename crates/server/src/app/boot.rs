@@ -1,0 +1,12 @@
+//! What an application's workers are started with: Hearth's own files, the pool's options, the broker, and why a boot failed.
+//!
+//! Invariants
+//! - Nothing here is started but the broker's socket: it makes options, and files in the run folder.
+
+mod files;
+mod options;
+mod requests;
+
+pub(crate) use self::files::{OwnFiles, RUN_DIR_HINT, bind_broker, no_run_dir, own_files, run_dir};
+pub(crate) use self::options::{DATABASES, pool_options, sandbox};
+pub(crate) use self::requests::{boot_failure, context_of_ours, request_of_ours, service_of};

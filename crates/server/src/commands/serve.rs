@@ -1,0 +1,59 @@
+//! `hearth serve`: reads the settings, becomes the server's user, and runs the server.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::app::applications::Plans;
+use crate::app::target::Target;
+use crate::app::user;
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::ops::log;
+use crate::runtime::process;
+use crate::runtime::reload;
+use crate::runtime::server::Server;
+use crate::runtime::sockets::Sockets;
+use crate::runtime::upgrade::Predecessor;
+use crate::system::users::PhpUser;
+
+/// Serves until a signal ends it, or another process takes its place.
+pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
+    // Before anything else is opened, and before there is a thread.
+    let (sockets, predecessor) = Sockets::get(environment)?;
+    let predecessor = predecessor.map(Arc::new);
+    let outcome = served(target, environment, sockets, predecessor.clone());
+    if let (Err(failure), Some(predecessor)) = (&outcome, predecessor) {
+        predecessor.failed(failure);
+    }
+    outcome
+}
+
+fn served(
+    target: &Target,
+    environment: &Environment,
+    mut sockets: Sockets,
+    predecessor: Option<Arc<Predecessor>>,
+) -> Result<(), Failure> {
+    let settings = reload::settings(target, environment)?;
+    log::start(&settings, environment)?;
+    user::become_user(&settings, environment, || sockets.bind(&settings))?;
+    let users = PhpUser::all_of(&settings, environment)?;
+    let plans = Plans::read(target, &settings, environment)?;
+    plans.release()?;
+    user::warn_of_root(plans.run_php_as_server());
+    if sockets.activated {
+        let sockets = sockets.http.len();
+        tracing::info!(sockets, "sockets were passed: `http.listen` is not looked at");
+    }
+    process::run(&settings, async {
+        let alone = if predecessor.is_some() { CancellationToken::new() } else { process::alone() };
+        let begin = alone.clone();
+        let Sockets { http, admin, activated } = sockets;
+        let server = Server { target, settings: &settings, environment, predecessor, alone: begin };
+        process::attend(&settings, admin, alone, async |state, drain| {
+            server.run(plans, users, (http, activated), state, drain).await
+        })
+        .await
+    })
+}

@@ -1,0 +1,36 @@
+//! `hearth status`: what a running server does.
+
+use crate::app::target::Target;
+use crate::commands::remote::find;
+use crate::commands::top::{Figures, Screen, Sort};
+use crate::config::Environment;
+use crate::failure::Failure;
+
+/// The width of the printed screen, in columns.
+const WIDTH: usize = 160;
+
+/// `hearth status`: what a running server does, for people or as its `/status`; and whether it takes requests.
+pub(crate) fn status(
+    target: &Target,
+    json: bool,
+    environment: &Environment,
+) -> Result<(String, bool), Failure> {
+    let server = find(target, environment)?;
+    let body = server.status()?;
+    let figures = figures(&body)?;
+    let ready = figures.state == "ready";
+    if json {
+        return Ok((String::from_utf8_lossy(&body).into_owned(), ready));
+    }
+    let screen = Screen { sort: Sort::Time, colour: environment.colour_stdout() };
+    let lines = screen.report(&figures, &server.run_dir().display().to_string(), WIDTH);
+    Ok((lines.join("\n") + "\n", ready))
+}
+
+pub(crate) fn figures(body: &[u8]) -> Result<Figures, Failure> {
+    serde_json::from_slice(body).map_err(|error| {
+        let hint =
+            "the server is of another version: ask it with its own `hearth`, or with `--json`";
+        Failure::caused_by("what the server says of itself is not to be understood", &error, hint)
+    })
+}

@@ -1,0 +1,175 @@
+//! The model of `/status`: plain data that subsystems fill in, and that `/status` and the dashboard show.
+
+pub(crate) mod clients;
+pub(crate) mod connectors;
+pub(crate) mod egress;
+pub(crate) mod realtime;
+pub(crate) mod tls;
+
+use std::time::Duration;
+
+use pool::{Model, PoolStatus, WorkerState};
+use serde::Serialize;
+
+use crate::ops::fallback::Fallback;
+use crate::ops::fallback_cost::Costs;
+use crate::ops::footprint::Footprint;
+use crate::ops::problems::Problem;
+use crate::ops::reloads::Reloads;
+use crate::ops::workers::{Draining, Served};
+
+/// `/status`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Status {
+    pub version: &'static str,
+    pub pid: u32,
+    pub state: &'static str,
+    pub uptime_seconds: u64,
+    pub listeners: Vec<String>,
+    pub application: Option<String>,
+    pub model: Option<&'static str>,
+    pub generation: Option<u64>,
+    /// The current problems, the worst first.
+    pub problems: Vec<Problem>,
+    pub traffic: Option<Traffic>,
+    pub clients: Option<clients::Status>,
+    /// The workers of all applications together.
+    pub pool: Option<PoolStatus>,
+    pub applications: Vec<OfApplication>,
+    pub draining: Vec<Draining>,
+    pub reloads: Reloads,
+    pub egress: Option<egress::Status>,
+    pub connectors: Vec<connectors::Status>,
+    pub realtime: Option<realtime::Status>,
+    pub certificates: Vec<tls::Status>,
+    pub acme: Option<tls::AcmeStatus>,
+    /// The last minutes of traffic, step by step, for the charts of the dashboard.
+    #[serde(skip)]
+    pub history: Vec<front_http::Report>,
+}
+
+impl Status {
+    /// Returns the status of this process before any subsystem has filled in its part.
+    pub(crate) fn empty() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            state: "starting",
+            uptime_seconds: 0,
+            listeners: Vec::new(),
+            application: None,
+            model: None,
+            generation: None,
+            problems: Vec::new(),
+            traffic: None,
+            clients: None,
+            pool: None,
+            applications: Vec::new(),
+            draining: Vec::new(),
+            reloads: Reloads::default(),
+            egress: None,
+            connectors: Vec::new(),
+            realtime: None,
+            certificates: Vec::new(),
+            acme: None,
+            history: Vec::new(),
+        }
+    }
+}
+
+/// An application and its figures.
+#[derive(Debug, Serialize)]
+pub(crate) struct OfApplication {
+    pub name: String,
+    /// The requests that are for it.
+    pub claims: Vec<String>,
+    pub application: String,
+    pub model: Option<&'static str>,
+    /// The fallback, if it runs in another model than requested.
+    pub fallback: Option<Fallback>,
+    /// The costs of `fork` and `request` in words, where they decided between the two.
+    pub costs: Option<String>,
+    /// PSS of all its processes together.
+    pub pss_bytes: Option<u64>,
+    /// Memory of each further worker, and memory that is taken once.
+    pub footprint: Option<Footprint>,
+    pub php_version: String,
+    /// The number of workers that the load needs now, the least and the most.
+    pub wanted: usize,
+    pub least: usize,
+    pub most: usize,
+    /// Workers that can take a request or have one.
+    pub ready: usize,
+    pub busy: usize,
+    pub backlog: usize,
+    pub overloaded: bool,
+    pub requests: u64,
+    pub refused: u64,
+    pub crashes: u64,
+    pub timeouts: u64,
+    pub slow_requests: u64,
+}
+
+impl OfApplication {
+    pub(crate) fn of(served: &Served, pool: &PoolStatus) -> Self {
+        let busy = pool.workers.iter().filter(|worker| worker.state == WorkerState::Busy);
+        Self {
+            name: served.name.to_string(),
+            claims: served.claims.clone(),
+            application: served.explanation.clone(),
+            model: served.model,
+            fallback: served.fallback.clone(),
+            costs: served
+                .fallback
+                .as_ref()
+                .and_then(|fallback| fallback.costs.as_ref())
+                .map(Costs::text),
+            pss_bytes: pool.memory.pss_bytes,
+            footprint: Footprint::of(
+                pool,
+                served.model.and_then(Model::named).is_some_and(Model::is_one_shot),
+            ),
+            php_version: pool.php_version.clone(),
+            wanted: pool.wanted,
+            least: pool.least,
+            most: pool.most,
+            ready: pool.ready(),
+            busy: busy.count(),
+            backlog: pool.backlog,
+            overloaded: pool.overloaded,
+            requests: pool.requests,
+            refused: pool.refused,
+            crashes: pool.crashes,
+            timeouts: pool.timeouts,
+            slow_requests: pool.slow_requests,
+        }
+    }
+}
+
+/// The traffic of the HTTP front: since the start, and in the last minute.
+#[derive(Debug, Serialize)]
+pub(crate) struct Traffic {
+    pub requests: u64,
+    pub errors: u64,
+    pub per_second: f64,
+    pub errors_per_second: f64,
+    pub p50_seconds: Option<f64>,
+    pub p95_seconds: Option<f64>,
+    pub p99_seconds: Option<f64>,
+}
+
+impl Traffic {
+    pub(crate) fn of(traffic: &front_http::Traffic) -> Self {
+        let last = traffic.last(front_http::STEPS_A_MINUTE);
+        let seconds = |took: Option<Duration>| took.map(|took| took.as_secs_f64());
+        Self {
+            requests: traffic.requests(),
+            errors: traffic.errors(),
+            per_second: last.per_second(),
+            errors_per_second: last.errors_per_second(),
+            p50_seconds: seconds(last.p50),
+            p95_seconds: seconds(last.p95),
+            p99_seconds: seconds(last.p99),
+        }
+    }
+}

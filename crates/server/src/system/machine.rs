@@ -1,0 +1,14 @@
+//! The machine that this process runs on.
+
+use std::num::NonZeroUsize;
+
+/// The processors that this process may use.
+pub(crate) fn processors() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// The running kernel's release.
+pub(crate) fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_unreadable| "unknown".to_owned(), |text| text.trim().to_owned())
+}

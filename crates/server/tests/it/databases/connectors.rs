@@ -1,0 +1,548 @@
+//! Databases behind TLS: PHP speaks in the clear to a unix socket, the connector to the server, and everything that is promised of kept connections
+//! (databases.rs) holds through it.
+//!
+//! Real MariaDB, PostgreSQL and Redis with certificates of the tests' own authority.
+
+mod frameworks;
+mod leaving;
+mod limits;
+mod upgrades;
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use testkit::{Certificate, DATABASE_PASSWORD, Database, DatabaseKind, certificates, eventually};
+
+use crate::databases::{
+    Client, Shop, a_restart_within_a_transaction, assert_same, client, no_secrets,
+    nothing_is_left_in, random_requests_of, with_extensions,
+};
+use crate::hearth::{LIMIT, Serve, Site};
+
+/// A server behind TLS, an application, and the connector between them.
+struct Setup {
+    database: Database,
+    site: Site,
+    /// Lines of the connector's table.
+    keys: String,
+}
+
+impl Setup {
+    fn new(kind: DatabaseKind) -> Self {
+        Self::showing(kind, &certificates().origin)
+    }
+
+    fn showing(kind: DatabaseKind, certificate: &Certificate) -> Self {
+        Self::of(Database::with_tls(kind, certificate, false))
+    }
+
+    fn of(database: Database) -> Self {
+        let site = Site::empty().with_folder("databases");
+        certificates().authority.write(site.path(), "authority");
+        certificates().client.write(site.path(), "client");
+        Self { database, site, keys: "sslrootcert = 'authority.pem'\n".to_owned() }
+    }
+
+    fn key(mut self, line: &str) -> Self {
+        writeln!(self.keys, "{line}").unwrap();
+        self
+    }
+
+    /// What PHP's clients are given.
+    fn address(&self) -> PathBuf {
+        match self.database.kind() {
+            DatabaseKind::Postgres => self.site.path().to_owned(),
+            _ => self.site.path().join("connector.sock"),
+        }
+    }
+
+    fn configure(&self) {
+        let (host, port) = (Database::HOST, self.database.port());
+        let password = DATABASE_PASSWORD.replace(' ', "%20");
+        let password = if self.keys.contains("password_file") {
+            String::new()
+        } else {
+            format!(":{password}")
+        };
+        let (url, socket) = match self.database.kind() {
+            DatabaseKind::MariaDb => {
+                (format!("mysql://visitor{password}@{host}:{port}/shop"), "connector.sock")
+            }
+            DatabaseKind::Postgres => {
+                (format!("postgresql://visitor{password}@{host}:{port}/shop"), ".s.PGSQL.5432")
+            }
+            DatabaseKind::Redis => (format!("rediss://{password}@{host}:{port}"), "connector.sock"),
+        };
+        let keys = &self.keys;
+        self.site.write(
+            "hearth.toml",
+            &format!("[databases.connectors.main]\nurl = '{url}'\nsocket = '{socket}'\n{keys}"),
+        );
+    }
+
+    fn open(self, class: &str, configure: impl FnOnce(Serve) -> Serve) -> Shop {
+        self.configure();
+        let address = self.address();
+        Shop::at(client(class), self.database, self.site, &address, configure)
+    }
+}
+
+fn connector(shop: &Shop) -> Value {
+    shop.hearth.status()["connectors"][0].clone()
+}
+
+/// Everything of the table "left by the request", and no handshake for it.
+fn nothing_is_left_behind_tls(class: &str) {
+    let client: &Client = client(class);
+    let shop = Setup::new(client.kind).open(class, |serve| serve);
+    nothing_is_left_in(client, &shop);
+    let before = shop.database.logins();
+    shop.use_well();
+    assert_eq!(shop.database.logins(), before, "20 requests and no login");
+    let status = connector(&shop);
+    let opened = usize::try_from(status["opened"].as_u64().unwrap()).unwrap();
+    // One at the start is the connector's own; `do_` methods open some.
+    assert!(before <= opened + 1, "{before} logins: {status}");
+    assert_eq!(status["used"], 1, "{status}");
+    no_secrets(&shop);
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_mariadb_behind_tls_through_mysqli() {
+    nothing_is_left_behind_tls("MysqliClient");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_redis_behind_tls_through_predis() {
+    nothing_is_left_behind_tls("PredisClient");
+}
+
+/// As in databases.rs, fewer of them: `DATABASES_ROUNDS` makes them as many as there.
+#[test]
+fn random_requests_leave_nothing_behind_tls() {
+    std::thread::scope(|scope| {
+        for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
+            scope.spawn(move || {
+                let client = client(class);
+                let shop = Setup::new(client.kind).open(class, |serve| serve);
+                random_requests_of(client, &shop, 150);
+                let status = connector(&shop);
+                assert_eq!(status["used"], 1, "{class}: {status}");
+                no_secrets(&shop);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_server_behind_tls_that_restarts_within_a_transaction_takes_that_along_and_nothing_else() {
+    for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
+        let mut shop = Setup::new(client(class).kind).open(class, |serve| serve);
+        a_restart_within_a_transaction(class, &mut shop);
+    }
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_mariadb_behind_tls() {
+    nothing_is_left_behind_tls("PdoMysql");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_postgresql_behind_tls() {
+    nothing_is_left_behind_tls("PdoPgsql");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_redis_behind_tls() {
+    nothing_is_left_behind_tls("PhpRedis");
+}
+
+/// Connections that are not kept: each request opens one and leaves something in it; a session with its login is reused, and is as new.
+#[test]
+fn sessions_of_connections_that_are_not_kept_are_lent_on_as_new() {
+    for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
+        let kind = client(class).kind;
+        // With one session a connection that comes while it is being reset waits for it, however long that takes.
+        let shop = Setup::new(kind)
+            .key("sessions = 1")
+            .key("wait = '30s'")
+            .open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
+        let fresh = shop.get("look");
+        assert_eq!(fresh["kept"], false);
+        let before = shop.database.logins();
+        let retiring = client(class).retiring;
+        let names = shop.names();
+        // What costs a kept connection costs a session here; these are what no reset takes back.
+        let stays = ["role", "profiling", "no_evict"];
+        let is_tried = |name: &str| stays.contains(&name) || !retiring.contains(&name);
+        let names = names.iter().filter(|name| is_tried(name));
+        let mut left = 0;
+        for name in names {
+            shop.hearth.get(&format!("/?do={name}"));
+            let after = shop.get("look");
+            assert_same(&after, &fresh, &format!("{class}: {name} has left something"));
+            left += 2;
+        }
+        let status = connector(&shop);
+        let dropped = usize::try_from(status["dropped"].as_u64().unwrap()).unwrap();
+        // After some it is unknown whether a session is as new.
+        assert!(dropped * 4 < left, "{class}: {left} connections: {status}");
+        let logins = shop.database.logins() - before;
+        assert!(logins <= dropped, "{class}: {logins} logins: {status}");
+    }
+}
+
+#[test]
+fn a_server_behind_tls_that_restarts_is_noticed_by_nobody() {
+    for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
+        let mut shop = Setup::new(client(class).kind).open(class, |serve| serve);
+        for hard in [false, true] {
+            eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
+            let before = shop.get("look");
+            shop.database.stop(hard);
+            shop.database.start_again();
+            let after = shop.get("look");
+            assert_same(&after, &before, class);
+            assert_ne!(after["pid"], before["pid"], "{class}: a worker with a dead connection");
+        }
+    }
+}
+
+/// `RESET` forgets the login, which the client never said.
+#[test]
+fn a_client_of_redis_that_knows_no_password_is_kept_where_the_connector_has_one() {
+    let setup = Setup::new(DatabaseKind::Redis);
+    setup.configure();
+    let open = format!(
+        "$GLOBALS['redis'] = $redis = new Redis(); $redis->connect('{}'); $redis->select(3);",
+        setup.address().display()
+    );
+    setup.site.write(
+        "php.php",
+        &format!(
+            "<?php hearth_on_worker_start(function () {{ {open} $GLOBALS['kept'] = hearth_keep_connection($redis); }});\n\
+             while (hearth_handle_request(function () {{ $redis = $GLOBALS['redis'];\n\
+             if (isset($_GET['reset'])) {{ $redis->rawCommand('RESET'); $redis->select(3); }}\n\
+             preg_match('/id=(\\d+) .* name=(\\w*) .* db=(\\d+) .* user=(\\w+)/', $redis->rawCommand('CLIENT', 'INFO'), $client);\n\
+             $redis->select(5); $redis->client('setname', 'visitor'); $redis->multi();\n\
+             echo json_encode([$GLOBALS['kept'], ...array_slice($client, 1)]); }})) {{ }}"
+        ),
+    );
+    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    let first = hearth.get("/").json();
+    assert_eq!(first, json!([true, first[1], "", "3", "default"]), "{}", hearth.log().text());
+    let logins = setup.database.logins();
+    for path in ["/", "/?reset", "/"] {
+        assert_eq!(hearth.get(path).json(), first, "{path}: {}", hearth.log().text());
+    }
+    assert_eq!(setup.database.logins(), logins);
+    assert_eq!(hearth.status()["pool"]["databases"]["retired"], 0);
+}
+
+/// What PHP's client says when it cannot connect, as the page of a request shows it.
+fn refusal(setup: Setup, class: &str) -> String {
+    let shop = setup.open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
+    let answer = shop.hearth.get("/?look");
+    assert_eq!(answer.status, 500, "{}", answer.text());
+    no_secrets(&shop);
+    eventually("it is in the log", LIMIT, || {
+        shop.hearth.log().text().contains("no session of the database")
+    });
+    eventually("PHP has said it", LIMIT, || shop.hearth.log().text().contains("Uncaught"));
+    shop.hearth.log().text()
+}
+
+#[test]
+fn a_certificate_that_does_not_convince_is_named_to_the_client() {
+    let certificates = certificates();
+    let expired = (&certificates.expired, "has expired");
+    let other = (&certificates.other_host, "is not for 127.0.0.2");
+    let stranger = (&certificates.stranger, "nobody who is believed has signed");
+    // Who judges is the same for all; how it is said is not.
+    for (class, (certificate, expected)) in [
+        ("PdoMysql", expired),
+        ("PdoMysql", other),
+        ("PdoMysql", stranger),
+        ("PdoPgsql", other),
+        ("PhpRedis", stranger),
+    ] {
+        let said = refusal(Setup::showing(client(class).kind, certificate), class);
+        let uncaught = said.lines().find(|line| line.contains("Uncaught")).unwrap();
+        assert!(uncaught.contains(expected), "{class}: {expected}: {uncaught}");
+    }
+}
+
+#[test]
+fn a_login_that_the_server_refuses_is_refused_in_its_own_words() {
+    for (class, kind, expected) in [
+        ("PdoMysql", DatabaseKind::MariaDb, "Access denied for user 'visitor'"),
+        ("PdoPgsql", DatabaseKind::Postgres, "password authentication failed for user"),
+    ] {
+        let setup = Setup::new(kind).key("password_file = 'password'");
+        setup.site.write("password", "not the one");
+        let said = refusal(setup, class);
+        let uncaught = said.lines().find(|line| line.contains("Uncaught")).unwrap();
+        assert!(uncaught.contains(expected), "{class}: {uncaught}");
+        assert!(!said.contains("not the one"), "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_wants_a_certificate_of_its_clients_gets_the_connectors() {
+    for (class, kind) in [
+        ("PdoMysql", DatabaseKind::MariaDb),
+        ("PdoPgsql", DatabaseKind::Postgres),
+        ("PhpRedis", DatabaseKind::Redis),
+    ] {
+        let database = || Database::with_tls(kind, &certificates().origin, true);
+        let with = Setup::of(database()).key("sslcert = 'client.pem'").key("sslkey = 'client.key'");
+        let shop = with.open(class, |serve| serve);
+        assert_eq!(shop.get("look")["kept"], true, "{class}: {}", shop.hearth.log().text());
+        refusal(Setup::of(database()), class);
+    }
+}
+
+#[test]
+fn a_password_that_was_changed_is_used_for_the_next_login() {
+    let setup = Setup::new(DatabaseKind::Postgres).key("password_file = 'password'");
+    setup.site.write("password", &format!("{DATABASE_PASSWORD}\n"));
+    let mut shop = setup.open("PdoPgsql", |serve| serve);
+    let before = shop.get("look");
+    assert_eq!(before["kept"], true, "{}", shop.hearth.log().text());
+    shop.database.change_password("a new password");
+    shop.site.write("password", "a new password\n");
+    assert_eq!(shop.get("look")["id"], before["id"], "a session that is there stays");
+    shop.database.stop(true);
+    shop.database.start_again();
+    eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
+    let log = shop.hearth.log().text();
+    assert!(!log.contains("a new password"), "{log}");
+}
+
+/// The request has the only session; what it opens beside it waits, and is refused as the server would refuse it.
+#[test]
+fn who_finds_no_session_free_waits_and_hears_it_in_the_protocols_words() {
+    for (class, expected) in [
+        ("PdoMysql", "[1040] connector: none of the 1 sessions became free within 300ms"),
+        ("PdoPgsql", "FATAL:  connector: none of the 1 sessions became free within 300ms"),
+        ("PhpRedis", "UNAVAILABLE connector: none of the 1 sessions became free within 300ms"),
+    ] {
+        let kind = client(class).kind;
+        let shop = Setup::new(kind)
+            .key("sessions = 1")
+            .key("wait = '300ms'")
+            .open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
+        eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+        shop.get("look");
+        assert_eq!(shop.hearth.get("/?fresh").status, 500);
+        eventually("PHP has said it", LIMIT, || shop.hearth.log().text().contains(expected));
+        eventually("the session is free again", LIMIT, || connector(&shop)["used"] == 0);
+        shop.get("look");
+    }
+}
+
+#[test]
+fn a_session_in_which_the_server_has_said_something_of_its_own_is_not_lent_on() {
+    let setup = Setup::new(DatabaseKind::MariaDb).key("sessions = 1").key("wait = '30s'");
+    setup.configure();
+    let script = "<?php while (hearth_handle_request(function () {\n\
+         $client = new PDO('mysql:dbname=shop;unix_socket=' . getenv('HEARTH_DATABASE_MAIN'), 'visitor', '');\n\
+         $id = $client->query('select connection_id()')->fetchColumn();\n\
+         echo $id;\n\
+         if (isset($_GET['say'])) { $client->query($_GET['say'] . (isset($_GET['own']) ? $id : '')); }\n\
+         })) { }";
+    setup.site.write("worker.php", script);
+    let serve = Serve::new(setup.site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    let id = || hearth.get("/").text();
+    let first = id();
+    assert_eq!(id(), first);
+    hearth.get("/?say=set%20global%20init_connect='set%20@tenant=5'");
+    // The next one is another.
+    hearth.get("/?own&say=kill%20");
+    let ids = [id(), id(), id()];
+    assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}: {}", hearth.log().text());
+    hearth.log_line("what the server says to clients (`init_connect`)");
+}
+
+#[test]
+fn more_clients_than_sessions_are_served_in_turn() {
+    let shop = Setup::new(DatabaseKind::MariaDb)
+        .key("sessions = 1")
+        .key("wait = '30s'")
+        .open("PdoMysql", |serve| {
+            serve.set("HEARTH_DATABASES_KEEP", "off").set("HEARTH_PHP_WORKERS", "3")
+        });
+    let before = shop.database.logins();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    assert_eq!(shop.get("look")["kept"], false);
+                }
+            });
+        }
+    });
+    // One session, lent on thirty times.
+    assert!(shop.database.logins() <= before + 1, "{}", connector(&shop));
+}
+
+#[test]
+fn a_crowd_costs_no_more_sessions_than_there_may_be() {
+    let setup = Setup::new(DatabaseKind::Redis).key("sessions = 2").key("wait = '2s'");
+    let socket = setup.address();
+    let shop = setup.open("PhpRedis", |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
+    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    let crowd: Vec<UnixStream> = (0..50).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    eventually("two have sessions", LIMIT, || connector(&shop)["used"] == 2);
+    eventually("the others have been refused", LIMIT, || connector(&shop)["refused"] == 48);
+    let refused = crowd.into_iter().filter(|mut client| {
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        client.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+        let mut said = [0; 7];
+        client.read_exact(&mut said).unwrap();
+        said == *b"-UNAVAI"
+    });
+    assert_eq!(refused.count(), 48);
+    eventually("everybody has gone", LIMIT, || connector(&shop)["used"] == 0);
+    assert_eq!(connector(&shop)["idle"], 2, "{}", connector(&shop));
+}
+
+/// The server's name is verified: an attacker on the way cannot make us go on in the clear.
+#[test]
+fn a_server_without_tls_is_not_spoken_to() {
+    for (kind, class) in [(DatabaseKind::MariaDb, "PdoMysql"), (DatabaseKind::Postgres, "PdoPgsql")]
+    {
+        let mut database = Database::with_tls(kind, &certificates().origin, false);
+        database.stop(false);
+        let plain = plain_server(kind, database.port());
+        let said = refusal(Setup::of(database), class);
+        assert!(said.contains("the server offers none"), "{said}");
+        let heard = plain.join().unwrap();
+        assert!(!heard.windows(7).any(|window| window == b"visitor"), "{class} has named its user");
+    }
+}
+
+/// Says that it knows no TLS to all who come, and tells what they said.
+fn plain_server(kind: DatabaseKind, port: u16) -> std::thread::JoinHandle<Vec<u8>> {
+    let listener = TcpListener::bind((Database::HOST, port)).unwrap();
+    std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        for _ in 0..2 {
+            let (mut client, _) = listener.accept().unwrap();
+            client.set_read_timeout(Some(LIMIT)).unwrap();
+            if kind == DatabaseKind::MariaDb {
+                // Version 10, "5.7", and everything but TLS.
+                let mut greeting =
+                    b"\x0a5.7\0\x01\0\0\0abcdefgh\0\xff\xf7\x21\x02\0\xff\xc1\x15".to_vec();
+                greeting.extend([0; 10]);
+                greeting.extend(b"ijklmnopqrst\0mysql_native_password\0");
+                let length = u8::try_from(greeting.len()).unwrap();
+                client.write_all(&[length, 0, 0, 0]).unwrap();
+                client.write_all(&greeting).unwrap();
+            } else {
+                let mut request = [0; 8];
+                client.read_exact(&mut request).unwrap();
+                client.write_all(b"N").unwrap();
+            }
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).unwrap();
+            heard.extend(rest);
+        }
+        heard
+    })
+}
+
+/// An application that is configured for the server itself, as before there was a connector: it needs no other word.
+#[test]
+fn laravel_goes_through_the_connectors_that_stand_for_its_servers() {
+    let redis = Database::with_tls(DatabaseKind::Redis, &certificates().origin, false);
+    let redis_port = redis.port();
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::with_tls(kind, &certificates().origin, false);
+        let (host, port) = (Database::HOST, database.port());
+        let (scheme, driver, id) = match kind {
+            DatabaseKind::Postgres => ("postgresql", "pgsql", "pg_backend_pid()"),
+            _ => ("mysql", "mysql", "connection_id()"),
+        };
+        let site = crate::isolation::published_leaks::laravel_example();
+        certificates().authority.write(site.path(), "authority");
+        site.write("password", DATABASE_PASSWORD);
+        site.write(
+            "hearth.toml",
+            &format!(
+                "[databases.connectors.main]\nurl = '{scheme}://visitor@{host}:{port}/shop'\npassword_file = 'password'\nsslrootcert = 'authority.pem'\n\
+                 [databases.connectors.cache]\nurl = 'rediss://{host}:{redis_port}'\nsslrootcert = 'authority.pem'\n"
+            ),
+        );
+        site.write(
+            "config/database.php",
+            &format!(
+                "<?php return ['default' => 'shop', 'connections' => ['shop' => ['driver' => '{driver}', 'host' => '{host}', 'port' => {port}, 'database' => 'shop',\n\
+                 'username' => 'visitor', 'password' => '', 'charset' => 'utf8', 'prefix' => '', 'sslmode' => 'verify-full',\n\
+                 'options' => [PDO::MYSQL_ATTR_SSL_CA => '/nowhere.pem']]],\n\
+                 'redis' => ['client' => 'phpredis', 'default' =>\n\
+                 ['host' => 'tls://{host}', 'port' => {redis_port}, 'password' => '{DATABASE_PASSWORD}', 'database' => 3]]];"
+            ),
+        );
+        site.write(
+            "routes/web.php",
+            &format!(
+                "<?php use Illuminate\\Support\\Facades\\{{DB, Route}};\n\
+                 Route::get('/', fn () => 'home');\n\
+                 Route::get('/ids', fn () => response()->json(['database' => DB::selectOne('select {id} id')->id,\n\
+                 'redis' => app('redis')->connection()->command('client', ['id'])]));"
+            ),
+        );
+        crate::databases::frameworks::with_redis_session(&site);
+        let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
+        let ids = || crate::databases::frameworks::ids_of(&hearth);
+        let first = ids();
+        let logins = (database.logins(), redis.logins());
+        for _ in 0..5 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!((database.logins(), redis.logins()), logins, "{kind:?}: no login for a request");
+        assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
+    }
+}
+
+#[test]
+fn doctrine_goes_through_the_connectors_that_stand_for_its_servers() {
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::with_tls(kind, &certificates().origin, false);
+        let (host, port) = (Database::HOST, database.port());
+        let (scheme, driver, id) = match kind {
+            DatabaseKind::Postgres => ("postgresql", "pdo_pgsql", "select pg_backend_pid()"),
+            _ => ("mysql", "pdo_mysql", "select connection_id()"),
+        };
+        let connection = json!({
+            "driver": driver, "host": host, "port": port, "dbname": "shop", "user": "visitor", "password": "", "charset": "utf8",
+            "sslmode": "verify-full",
+        });
+        let site = crate::databases::frameworks::symfony_site();
+        certificates().authority.write(site.path(), "authority");
+        site.write("password", DATABASE_PASSWORD);
+        site.write(
+            "hearth.toml",
+            &format!("[databases.connectors.main]\nurl = '{scheme}://visitor@{host}:{port}/shop'\npassword_file = 'password'\nsslrootcert = 'authority.pem'\n"),
+        );
+        let serve = Serve::new(site.path())
+            .set("CONNECTION", &connection.to_string())
+            .set("ID", id)
+            .args(&["--model", "snapshot"]);
+        let hearth = with_extensions(serve).workers(1).start();
+        let ids = || crate::databases::frameworks::ids_of(&hearth);
+        let first = ids();
+        let logins = database.logins();
+        for _ in 0..5 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!(database.logins(), logins, "{kind:?}: no login for a request");
+    }
+}

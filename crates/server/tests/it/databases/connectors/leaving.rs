@@ -1,0 +1,125 @@
+//! Clients that leave in the middle of a command: its rest is for no other client, and the connector's next command is no part of it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use serde_json::json;
+use testkit::{DATABASE_PASSWORD, DatabaseKind, eventually};
+
+use super::{Setup, connector};
+use crate::databases::{Shop, no_secrets, with_extensions};
+use crate::hearth::{LIMIT, Serve};
+
+/// With one session, so that the next client has it, or waits until it is gone.
+fn shop_of_one_session(kind: DatabaseKind, class: &str) -> Shop {
+    let shop = Setup::new(kind)
+        .key("sessions = 1")
+        .key("wait = '30s'")
+        .open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
+    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    shop
+}
+
+/// The rest of the value would be the connector's own login.
+#[test]
+fn a_client_of_redis_that_goes_within_a_value_stores_nothing() {
+    let shop = shop_of_one_session(DatabaseKind::Redis, "PhpRedis");
+    let socket = shop.site.path().join("connector.sock");
+    let whole = format!(
+        "*1\r\n$5\r\nRESET\r\n*2\r\n$4\r\nAUTH\r\n${}\r\n{DATABASE_PASSWORD}\r\n",
+        DATABASE_PASSWORD.len()
+    );
+    for length in [whole.len() - 2, whole.len() + 10] {
+        let mut client = UnixStream::connect(&socket).unwrap();
+        write!(client, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n").unwrap();
+        drop(client);
+        let mut next = UnixStream::connect(&socket).unwrap();
+        next.set_read_timeout(Some(LIMIT)).unwrap();
+        next.write_all(b"*2\r\n$6\r\nEXISTS\r\n$1\r\nk\r\n").unwrap();
+        let mut said = [0; 4];
+        next.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b":0\r\n", "{length}: {}", connector(&shop));
+    }
+    let status = connector(&shop);
+    assert_eq!(status["dropped"], 2, "{status}");
+    no_secrets(&shop);
+}
+
+/// Programs that PHP starts have its sockets: there is no end of the connection while they live.
+#[test]
+fn a_session_is_free_when_its_client_has_said_goodbye() {
+    let shop = shop_of_one_session(DatabaseKind::Postgres, "PdoPgsql");
+    let mut client = UnixStream::connect(shop.site.path().join(".s.PGSQL.5432")).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    let startup = b"\0\0\0\x24\0\x03\0\0user\0visitor\0database\0shop\0\0";
+    client.write_all(startup).unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"Z\0\0\0\x05I") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        said.extend(byte);
+    }
+    assert_eq!(connector(&shop)["used"], 1);
+    client.write_all(b"X\0\0\0\x04").unwrap();
+    eventually("another may have it", LIMIT, || connector(&shop)["idle"] == 1);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "servers hang up");
+}
+
+/// A client that waited for its end would take a job without a reader meanwhile.
+#[test]
+fn a_client_of_redis_that_goes_while_it_waits_for_a_job_takes_none() {
+    let shop = Setup::new(DatabaseKind::Redis).open("PhpRedis", |serve| {
+        serve.set("HEARTH_DATABASES_KEEP", "off").set("HEARTH_DATABASES_RESET_TIMEOUT", "1h")
+    });
+    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    let socket = shop.site.path().join("connector.sock");
+    let other = UnixStream::connect(&socket).unwrap();
+    other.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut other = BufReader::new(other);
+    let mut say = |command: &str| {
+        writeln!(other.get_mut(), "{command}\r").unwrap();
+        let mut said = String::new();
+        other.read_line(&mut said).unwrap();
+        if let Some(length) = said.strip_prefix('$') {
+            let mut text = vec![0; length.trim().parse::<usize>().unwrap() + 2];
+            other.read_exact(&mut text).unwrap();
+            said = String::from_utf8(text).unwrap();
+        }
+        said
+    };
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.write_all(b"BLPOP q 0\r\n").unwrap();
+    eventually("it waits", LIMIT, || say("INFO clients").contains("blocked_clients:1"));
+    drop(client);
+    eventually("its session has ended", LIMIT, || connector(&shop)["used"] == 1);
+    assert_eq!(say("RPUSH q job"), ":1\r\n");
+    assert_eq!(say("LLEN q"), ":1\r\n", "it was taken for nobody");
+}
+
+/// Behind a reset such a session can use no table of `InnoDB`, and keeps its locks for ever.
+#[test]
+fn a_session_that_has_prepared_a_transaction_is_not_lent_on() {
+    let setup = Setup::new(DatabaseKind::MariaDb).key("sessions = 1").key("wait = '30s'");
+    setup.configure();
+    let open =
+        format!("new PDO('mysql:dbname=shop;unix_socket={}', '', '')", setup.address().display());
+    setup.site.write(
+        "php.php",
+        &format!(
+            "<?php while (hearth_handle_request(function () {{ $client = {open};\n\
+             foreach (explode(';', $_GET['sql']) as $sql) {{ $rows = $client->query($sql)->fetchAll(PDO::FETCH_NUM); }}\n\
+             echo json_encode($rows); }})) {{ }}"
+        ),
+    );
+    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    let say = |sql: &str| hearth.get(&format!("/?sql={}", sql.replace(' ', "+"))).json();
+    say("xa start 'a';insert into things values (7, 1);xa end 'a';xa /* soon */ prepare 'a'");
+    assert_eq!(say("select count(*) from things"), json!([[0]]), "{}", hearth.log().text());
+    say("xa commit 'a'");
+    assert_eq!(say("select id from things"), json!([[7]]), "{}", hearth.log().text());
+    let status = || hearth.status()["connectors"][0].clone();
+    eventually("the session is free again", LIMIT, || status()["used"] == 0);
+    let status = status();
+    assert_eq!((&status["dropped"], &status["idle"]), (&json!(1), &json!(1)), "{status}");
+}

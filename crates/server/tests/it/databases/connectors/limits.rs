@@ -1,0 +1,343 @@
+//! Fewer sessions than workers could use, and two generations at once: no client waits for a kept session, and there are never
+//! more than the limit. What a connector knows and workers do not.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::{DATABASE_PASSWORD, DatabaseKind, eventually};
+
+use super::{Setup, connector};
+use crate::databases::{Shop, assert_same, with_extensions};
+use crate::hearth::{LIMIT, Serve, Site, command};
+
+const CLASSES: &[(&str, DatabaseKind)] = &[
+    ("PdoMysql", DatabaseKind::MariaDb),
+    ("PdoPgsql", DatabaseKind::Postgres),
+    ("PhpRedis", DatabaseKind::Redis),
+];
+
+/// One after the other they would take too long.
+pub(super) fn for_each(check: fn(&str, DatabaseKind)) {
+    std::thread::scope(|scope| {
+        for &(class, kind) in CLASSES {
+            scope.spawn(move || check(class, kind));
+        }
+    });
+}
+
+fn shop(class: &str, kind: DatabaseKind, sessions: usize, workers: &str) -> Shop {
+    Setup::new(kind)
+        .key(&format!("sessions = {sessions}"))
+        .open(class, |serve| serve.set("HEARTH_PHP_WORKERS", workers))
+}
+
+pub(super) fn kept(shop: &Shop) -> Value {
+    shop.hearth.status()["pool"]["databases"]["kept"].clone()
+}
+
+fn reload(shop: &Shop) {
+    let told = command().arg("reload").arg(shop.site.path().join("worker.php")).output().unwrap();
+    assert!(told.status.success(), "{told:?}\n{}", shop.hearth.log().text());
+}
+
+/// What a worker holds of its connector is a lock, too.
+fn a_request_that_locks_a_file_leaves_the_workers_place_alone(shop: &Shop) {
+    let pid = shop.get("lock")["pid"].clone();
+    eventually("it serves again, so it was put back", LIMIT, || shop.get("look")["pid"] == pid);
+    let held = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter(|entry| {
+        let entry = entry.as_ref().unwrap();
+        let number = entry.file_name().into_string().unwrap();
+        fs::read_link(entry.path()).is_ok_and(|file| file.to_string_lossy().ends_with(".places"))
+            && fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}"))
+                .is_ok_and(|info| info.contains("lock:"))
+    });
+    assert!(held.count() > 0, "the worker {pid} has lost its place");
+}
+
+/// Several clients at once, each of which looks at its session; none differs from `fresh`.
+pub(super) fn a_crowd_finds_nothing_else_than(fresh: &Value, shop: &Shop) {
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    assert_same(&shop.get("look"), fresh, "in a crowd");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn php_that_may_write_only_where_it_is_told_keeps_its_connections_all_the_same() {
+    let (class, kind) = ("PhpRedis", DatabaseKind::Redis);
+    let folder = tempfile::tempdir().unwrap();
+    let shop = Setup::new(kind)
+        .key("sessions = 3")
+        .open(class, |serve| serve.set("HEARTH_SANDBOX_WRITABLE", folder.path().to_str().unwrap()));
+    shop.use_well();
+    eventually("it is kept", LIMIT, || shop.get("look")["kept"] == true);
+}
+
+#[test]
+fn with_no_more_sessions_than_workers_each_request_borrows_one() {
+    for_each(|class, kind| {
+        let shop = shop(class, kind, 2, "3");
+        shop.hearth.wait_idle(3);
+        shop.hearth.log_line("connections through this connector are not kept");
+        shop.hearth.log_line("each request borrows one");
+        let fresh = shop.get("look");
+        assert_eq!(fresh["kept"], false, "{class}");
+        let logins = shop.database.logins();
+        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        reload(&shop);
+        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        let status = connector(&shop);
+        assert_eq!(status["refused"], 0, "{class}: {status}");
+        assert_eq!(kept(&shop), 0, "{class}");
+        // At most the second of both sessions was still to be opened; some may have been in doubt.
+        let dropped = usize::try_from(status["dropped"].as_u64().unwrap()).unwrap();
+        assert!(shop.database.logins() <= logins + 1 + dropped, "{class}: {status}");
+    });
+}
+
+#[test]
+fn a_reload_with_one_session_more_than_workers_keeps_them_when_the_old_ones_are_given_back() {
+    for_each(|class, kind| {
+        let shop = shop(class, kind, 3, "2");
+        eventually("both are kept", LIMIT, || kept(&shop) == 2);
+        let fresh = shop.get("look");
+        a_request_that_locks_a_file_leaves_the_workers_place_alone(&shop);
+        for _ in 0..2 {
+            let old = shop.hearth.worker_pids();
+            reload(&shop);
+            a_crowd_finds_nothing_else_than(&fresh, &shop);
+            eventually("the new ones keep theirs", LIMIT, || {
+                let new = shop.hearth.worker_pids();
+                kept(&shop) == 2 && new.len() == 2 && new.iter().all(|pid| !old.contains(pid))
+            });
+        }
+        let status = connector(&shop);
+        assert_eq!((&status["refused"], &status["limit"]), (&0.into(), &3.into()), "{class}");
+        assert_same(&shop.get("look"), &fresh, class);
+    });
+}
+
+/// PHP needs no password, so it has none: neither in its environment nor anywhere in its memory.
+#[test]
+fn the_password_of_a_connector_is_nowhere_in_php() {
+    let setup = Setup::new(DatabaseKind::Postgres);
+    setup.configure();
+    let open =
+        format!("new PDO('pgsql:host={};dbname=shop', 'visitor', '')", setup.address().display());
+    setup.site.write(
+        "php.php",
+        &format!(
+            "<?php hearth_on_worker_start(function () {{ $GLOBALS['client'] = {open}; }});\n\
+             while (hearth_handle_request(function () {{ echo $GLOBALS['client']->query('select 42')->fetchColumn(); }})) {{ }}"
+        ),
+    );
+    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    assert_eq!(hearth.get("/").text(), "42", "{}", hearth.log().text());
+    let encoded = DATABASE_PASSWORD.replace(' ', "%20");
+    for pid in [hearth.worker_pid(), hearth.zygote_pid()] {
+        let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        let mut read = 0;
+        for line in maps.lines() {
+            let (start, rest) = line.split_once('-').unwrap();
+            let (end, rest) = rest.split_once(' ').unwrap();
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            let len = usize::try_from(number(end) - number(start)).unwrap();
+            // What could hold it: memory of its own that is written to.
+            if !rest.starts_with("rw-p") || len >= 1 << 26 {
+                continue;
+            }
+            let mut bytes = vec![0; len];
+            if memory.read_exact_at(&mut bytes, number(start)).is_err() {
+                continue;
+            }
+            read += len;
+            for secret in [DATABASE_PASSWORD, &encoded] {
+                assert!(memchr::memmem::find(&bytes, secret.as_bytes()).is_none(), "{line}");
+            }
+        }
+        assert!(read > 1 << 20, "nothing was looked at");
+    }
+    for told in [hearth.log().text(), hearth.admin("/status").text(), hearth.admin("/").text()] {
+        assert!(!told.contains(DATABASE_PASSWORD) && !told.contains(&encoded), "{told}");
+    }
+}
+
+#[test]
+fn check_says_what_as_many_sessions_are_good_for() {
+    let site = Site::empty()
+        .with_file("worker.php", "<?php while (hearth_handle_request(function () {})) {}");
+    for (model, sessions, expected) in [
+        ("snapshot", 1, Some("has 1 session for 3 workers: connections are not kept")),
+        ("snapshot", 3, Some("has 3 sessions for 3 workers: connections are not kept")),
+        ("snapshot", 4, None),
+        ("worker", 2, Some("has 2 sessions for 3 workers: who finds none free waits 5s")),
+        ("worker", 3, None),
+    ] {
+        site.write(
+            "hearth.toml",
+            &format!(
+                "[php]\nmodel = '{model}'\nworkers = 3\n\
+                 [databases.connectors.main]\nurl = 'mysql://shop@127.0.0.2:9/shop'\nsessions = {sessions}\n"
+            ),
+        );
+        let told = command().arg("check").arg(site.path().join("worker.php")).output().unwrap();
+        let told = [told.stdout, told.stderr].concat();
+        let told = String::from_utf8_lossy(&told);
+        let found = told.lines().find(|line| line.contains("for 3 workers"));
+        match expected {
+            Some(expected) => assert!(found.is_some_and(|line| line.contains(expected)), "{told}"),
+            None => assert_eq!(found, None, "{told}"),
+        }
+        let each = "each of 3 workers keeps its connections through it, where it opens 1 or fewer; `sessions = 8` for 2";
+        assert_eq!(told.contains(each), (model, sessions) == ("snapshot", 4), "{told}");
+        assert!(told.contains("cannot connect to 127.0.0.2:9"), "{told}");
+    }
+}
+
+/// The file by which its workers count, of one that keeps something.
+fn places_of(worker: u32) -> PathBuf {
+    let files = fs::read_dir(format!("/proc/{worker}/fd")).unwrap();
+    let mut files = files.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    files.find(|file| file.to_string_lossy().ends_with(".places")).unwrap()
+}
+
+#[test]
+fn places_that_cannot_be_opened_are_told_with_the_reason() {
+    let shop = shop("PhpRedis", DatabaseKind::Redis, 3, "1");
+    assert_eq!(shop.get("look")["kept"], true);
+    let pid = shop.hearth.worker_pid();
+    let places = places_of(pid);
+    fs::remove_file(&places).unwrap();
+    fs::create_dir(&places).unwrap();
+    shop.get("do=close");
+    shop.hearth.log_line("the places of its connector cannot be opened: Is a directory");
+    assert_eq!(shop.get("look")["kept"], false);
+}
+
+/// What a worker keeps and the rest that it borrows are one conversation's: with all but one session kept it would wait for itself.
+#[test]
+fn a_worker_with_several_connections_finds_a_session_for_each_that_it_may_not_keep() {
+    const OPEN: &str = "function open() { $redis = new Redis(); $redis->connect('SOCKET'); $redis->ping(); return $redis; }\n\
+        function kept() { $redis = open(); if (hearth_keep_connection($redis)) { return $redis; } LEFT return null; }\n";
+    // All three of both are kept; two of each; none; all, and the new ones of a reload leave open what they may not keep yet. Of four, one of each:
+    // several are refused one after the other, and closed.
+    let cases = [
+        (9, 3, 6, ""),
+        (8, 3, 4, ""),
+        (3, 3, 0, ""),
+        (12, 3, 6, "$GLOBALS['left'][] = $redis;"),
+        (7, 4, 2, ""),
+    ];
+    for (sessions, opened, expected, left) in cases {
+        let setup = Setup::new(DatabaseKind::Redis).key(&format!("sessions = {sessions}"));
+        setup.configure();
+        let script = format!(
+            "<?php {} hearth_on_worker_start(function () {{ for ($i = 0; $i < {opened}; $i++) {{ $GLOBALS['all'][] = kept(); }} }});\n\
+             while (hearth_handle_request(function () {{\n\
+             $all = array_map(fn ($redis) => $redis ?? open(), $GLOBALS['all']);\n\
+             foreach ($all as $redis) {{ $redis->ping(); }} echo getmypid(); }})) {{ }}",
+            OPEN.replace("SOCKET", setup.address().to_str().unwrap()).replace("LEFT", left)
+        );
+        setup.site.write("php.php", &script);
+        let script = setup.site.path().join("php.php");
+        let serve = Serve::new(&script).args(&["--model", "snapshot"]);
+        let hearth = with_extensions(serve).workers(2).start();
+        // The first two may have kept too many, and end for it.
+        hearth.wait_idle(2);
+        let kept = || hearth.status()["pool"]["databases"]["kept"] == expected;
+        eventually("as many are kept", LIMIT, kept);
+        for _ in 0..2 {
+            for _ in 0..20 {
+                let answer = hearth.get("/");
+                assert_eq!(answer.status, 200, "{sessions}: {}", hearth.log().text());
+            }
+            let status = hearth.status()["connectors"][0].clone();
+            assert_eq!(status["refused"], 0, "{sessions}: {status}");
+            let told = command().arg("reload").arg(&script).output().unwrap();
+            assert!(told.status.success(), "{told:?}\n{}", hearth.log().text());
+        }
+        eventually("as many are kept again", LIMIT, kept);
+        if expected > 0 {
+            let wanted = fs::read(places_of(hearth.worker_pids()[0])).unwrap()[0];
+            assert_eq!(wanted, opened, "{sessions}: nobody wanted more");
+        }
+    }
+}
+
+/// Two connections of each worker through one connector, and places for half of them: no worker is replaced for one that is never given back.
+#[test]
+fn workers_that_want_more_places_than_there_are_stay_as_they_are() {
+    let setup = Setup::new(DatabaseKind::Redis).key("sessions = 5");
+    setup.configure();
+    let socket = setup.address();
+    let open = format!(
+        "foreach (['a', 'b'] as $name) {{ $redis = new Redis(); $redis->connect('{}'); $redis->ping();\n\
+         $GLOBALS[$name] = hearth_keep_connection($redis) ? $redis : null; }}",
+        socket.display()
+    );
+    setup.site.write(
+        "php.php",
+        &format!(
+            "<?php hearth_on_worker_start(function () {{ {open} }});\n\
+             while (hearth_handle_request(function () {{ echo getmypid(); }})) {{ }}"
+        ),
+    );
+    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(2).start();
+    hearth.wait_idle(2);
+    let pids = hearth.worker_pids();
+    // Longer than the time after which they look whether there is one.
+    std::thread::sleep(Duration::from_secs(3));
+    hearth.get("/");
+    assert_eq!(hearth.worker_pids(), pids, "{}", hearth.log().text());
+    let pool = hearth.status()["pool"].clone();
+    assert_eq!((&pool["databases"]["kept"], &pool["recycled"]), (&2.into(), &0.into()), "{pool}");
+    // One that ends gives back what it had: the next one has it.
+    crate::hearth::signal(pids[0], rustix::process::Signal::KILL);
+    eventually("as many are kept as before", LIMIT, || {
+        let pool = hearth.status()["pool"].clone();
+        pool["databases"]["kept"] == 2 && !hearth.worker_pids().contains(&pids[0])
+    });
+}
+
+#[test]
+fn a_reload_that_fails_leaves_the_places_as_they_were() {
+    const GOOD: &str = "<?php while (hearth_handle_request(function () { echo 'good'; })) { }";
+    let url = "redis://127.0.0.1:1?sslmode=disable";
+    let connector = format!("[databases.connectors.main]\nurl = '{url}'\nsessions = 3\n");
+    let with = |workers: usize| format!("[php]\nworkers = {workers}\n{connector}");
+    let run_dir = tempfile::tempdir().unwrap();
+    let site = Site::empty().with_file("hearth.toml", &with(2)).with_file("worker.php", GOOD);
+    let script = site.path().join("worker.php");
+    let hearth = Serve::new(&script)
+        .args(&["--model", "worker", "--run-dir", run_dir.path().to_str().unwrap()])
+        .start();
+    let file = format!("databases/main.{}.places", hearth.process.pid());
+    let places = || fs::metadata(run_dir.path().join(&file)).unwrap().len();
+    let reloads = || {
+        let mut told = command();
+        told.args(["reload", "--run-dir", run_dir.path().to_str().unwrap()]).arg(&script);
+        told.status().unwrap().success()
+    };
+    assert_eq!(places(), 2);
+    site.write("hearth.toml", &with(3));
+    site.write(
+        "worker.php",
+        "<?php throw new LogicException('half a deploy'); hearth_handle_request();",
+    );
+    assert!(!reloads());
+    assert_eq!(places(), 2);
+    site.write("worker.php", GOOD);
+    assert!(reloads());
+    assert_eq!(places(), 0, "as many workers as sessions: none is kept");
+}

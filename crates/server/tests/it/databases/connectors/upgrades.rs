@@ -1,0 +1,40 @@
+//! Connectors over an upgrade: sockets of fixed names change hands, workers have their own server's sessions from the start, and each process counts its own.
+
+use testkit::{DatabaseKind, ProcessFacts, eventually};
+
+use super::limits::{a_crowd_finds_nothing_else_than, for_each, kept};
+use super::{Setup, connector};
+use crate::hearth::LIMIT;
+use crate::operations::upgrade::{upgrade, upgraded};
+
+#[test]
+fn an_upgrade_keeps_as_many_sessions_as_before_and_logs_in_once_for_each() {
+    for_each(|class, kind| {
+        let mut shop = Setup::new(kind).key("sessions = 3").open(class, |serve| {
+            serve
+                .set("HEARTH_PHP_WORKERS", "2")
+                // So long would the old process wait for clients that stay.
+                .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "10m")
+        });
+        eventually("both are kept", LIMIT, || kept(&shop) == 2);
+        let fresh = shop.get("look");
+        let before = shop.database.logins();
+        let script = shop.site.path().join("worker.php");
+        let successor = upgraded(upgrade(&script, &[]));
+        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        assert_eq!(shop.hearth.process.wait(LIMIT).code(), Some(0), "{}", shop.hearth.log().text());
+        assert_eq!(shop.hearth.status()["pid"], successor.pid());
+        eventually("both are kept again", LIMIT, || kept(&shop) == 2);
+        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        let status = connector(&shop);
+        let number = |name: &str| usize::try_from(status[name].as_u64().unwrap()).unwrap();
+        assert_eq!((number("used"), number("limit"), number("refused")), (2, 3, 0), "{status}");
+        // Its own at the start, and no more than it may have, but for those that were in doubt.
+        if kind != DatabaseKind::Redis {
+            let logins = shop.database.logins() - before;
+            assert!(logins <= 1 + 3 + number("dropped"), "{class}: {logins} logins: {status}");
+        }
+        assert!(ProcessFacts::of(successor.pid()).is_some());
+        successor.stop();
+    });
+}

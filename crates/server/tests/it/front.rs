@@ -1,0 +1,16 @@
+//! The HTTP front: connections, requests, answers and files.
+
+mod answers;
+mod clients;
+mod crowds;
+mod cut_bodies;
+mod dripped_bodies;
+mod files;
+mod full_disks;
+mod http2;
+mod proxies;
+mod slow_readers;
+mod sockets;
+mod superglobals;
+mod tls;
+mod uploads;

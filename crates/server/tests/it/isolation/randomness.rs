@@ -1,0 +1,85 @@
+//! Random numbers never repeat, from one request to the next nor from one worker to another, though all workers begin with the same
+//! memory: tests/php/randomness draws from every generator there is, at boot as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use pool::Model;
+use serde_json::{Map, Value};
+
+use crate::hearth::{LIMIT, Serve, Site, isolating};
+
+/// Generators whose seed has 32 bits: in 1,000 requests one repeat happens once in some 8,000 runs, two practically never. A generator
+/// that is not seeded again repeats in nearly every request.
+const SMALL: &[&str] = &["mt_rand", "rand", "shuffle", "array_rand", "str_shuffle", "lcg_value"];
+
+fn never_repeats(model: Model, requests: usize) {
+    let site = Site::empty().with_folder("randomness");
+    let script = site.path().join("worker.php");
+    let path = if model.runs_worker_script() { script.as_path() } else { site.path() };
+    let seed = if model.boots_in_zygote() { "SEED=1" } else { "SEED=" };
+    let hearth = Serve::new(path)
+        .model(model)
+        .workers(3)
+        .ini("ffi.enable", "1")
+        .set("HEARTH_PHP_ENV", seed)
+        .start();
+    hearth.wait_idle(3);
+    let drawn = Mutex::new(Vec::new());
+    let asked = AtomicUsize::new(0);
+    let (began, pids) = (Instant::now(), Mutex::new(BTreeSet::new()));
+    // Who asks alone has the same worker again and again: then they go on until there are two of them.
+    let alone = || pids.lock().unwrap().len() < 2 && began.elapsed() < LIMIT;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = hearth.connect();
+                while asked.fetch_add(1, Ordering::Relaxed) < requests || alone() {
+                    let answer = client.get("/").unwrap();
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    let numbers: Map<String, Value> = serde_json::from_slice(&answer.body).unwrap();
+                    pids.lock().unwrap().insert(numbers["pid"].to_string());
+                    drawn.lock().unwrap().push(numbers);
+                }
+            });
+        }
+    });
+    let drawn = drawn.into_inner().unwrap();
+    assert!(drawn.len() >= requests, "{} answers", drawn.len());
+    let mut kinds = BTreeMap::<&str, BTreeSet<String>>::new();
+    for numbers in &drawn {
+        for (kind, number) in numbers {
+            kinds.entry(kind).or_default().insert(number.to_string());
+        }
+    }
+    let pids = kinds.remove("pid").unwrap().len();
+    assert!(pids > 1, "several workers have answered");
+    assert!(kinds.len() >= 19, "{:?}", kinds.keys());
+    for (kind, different) in kinds {
+        let repeats = drawn.len() - different.len();
+        let allowed = usize::from(SMALL.contains(&kind));
+        assert!(repeats <= allowed, "{}: {kind} repeats {repeats} times", model.name());
+    }
+}
+
+#[test]
+fn random_numbers_never_repeat_in_a_thousand_requests_after_restores() {
+    if isolating().contains(&Model::Snapshot) {
+        never_repeats(Model::Snapshot, 1000);
+    }
+}
+
+#[test]
+fn random_numbers_never_repeat_in_a_thousand_requests_of_forks() {
+    never_repeats(Model::Fork, 1000);
+}
+
+#[test]
+fn random_numbers_never_repeat_in_the_other_models() {
+    never_repeats(Model::Request, 300);
+    never_repeats(Model::Worker, 300);
+    never_repeats(Model::Spawn, 150);
+    never_repeats(Model::Prespawn, 150);
+}

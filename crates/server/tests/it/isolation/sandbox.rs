@@ -1,0 +1,213 @@
+//! The sandbox: what PHP may not do in it, in every model; and that applications run in it.
+
+use std::path::Path;
+
+use serde_json::Value;
+use testkit::{Origin, eventually, routes};
+
+use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site};
+
+/// What a request can do, as JSON. `pid` is a stranger's process, `other` a file or folder outside.
+const PROBE: &str = r"<?php
+$status = file_get_contents('/proc/self/status');
+preg_match('/^NoNewPrivs:\s+(\d)$/m', $status, $privileges);
+preg_match('/^Seccomp:\s+(\d)$/m', $status, $filter);
+$pid = (int) ($_GET['pid'] ?? 0);
+$other = $_GET['other'] ?? '/nowhere';
+exec('unshare --user true 2>&1', $said, $unshared);
+exec('chroot / true 2>&1', $said, $changed);
+header('Content-Type: application/json');
+echo json_encode([
+    'pid' => getmypid(),
+    'no_new_privs' => $privileges[1],
+    'filtered' => $filter[1],
+    'namespace' => $unshared === 0,
+    'root' => $changed === 0,
+    'signals' => posix_kill($pid, 0),
+    'memory' => @fopen('/proc/' . $pid . '/mem', 'r') !== false,
+    'own_memory' => @fopen('/proc/self/mem', 'r') !== false,
+    'reads' => @file_get_contents($other . '/secret') === 'secret',
+    'writes' => @file_put_contents($other . '/new', 'x') === 1,
+    'truncates' => @fopen($other . '/secret', 'c') !== false,
+    'links' => @symlink('/etc/passwd', $other . '/link'),
+    'removes' => @unlink($other . '/victim'),
+    'storage' => @file_put_contents(__DIR__ . '/../storage/note', 'x') === 1,
+]);
+";
+
+/// An application with a folder for what it writes.
+fn site(model: &str) -> (Site, std::path::PathBuf) {
+    let (site, served) = Site::of_scripts_in(model);
+    site.write("public/probe.php", PROBE);
+    site.write("storage/.keep", "");
+    (site, served)
+}
+
+fn probe(hearth: &Hearth, pid: u32, other: &Path) -> Value {
+    hearth.get(&format!("/probe.php?pid={pid}&other={}", other.display())).json()
+}
+
+/// This kernel scopes signals (Linux 6.12).
+fn scopes_signals() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 12)
+}
+
+#[test]
+fn php_has_no_way_out_of_its_sandbox_in_any_model() {
+    for model in MODELS {
+        println!("model {model}");
+        let (_site, served) = site(model);
+        let outside = tempfile::tempdir().unwrap();
+        let hearth = Serve::new(&served).args(&["--model", model, "--sandbox"]).workers(1).start();
+        for _ in 0..2 {
+            let told = probe(&hearth, hearth.process.pid(), outside.path());
+            assert_eq!(told["no_new_privs"], "1", "{model}: {told}");
+            assert_eq!(told["filtered"], "2", "{model}: {told}");
+            for never in ["namespace", "root", "memory"] {
+                assert_eq!(told[never], false, "{model}: {never} of {told}");
+            }
+            assert_eq!(told["signals"], !scopes_signals(), "{model}: {told}");
+            // Paths were not named: they are as they were.
+            assert_eq!(
+                (&told["own_memory"], &told["writes"]),
+                (&true.into(), &true.into()),
+                "{told}"
+            );
+            std::fs::remove_file(outside.path().join("new")).unwrap();
+            std::fs::remove_file(outside.path().join("link")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn php_reads_and_writes_nothing_but_the_paths_that_it_was_given() {
+    for model in MODELS {
+        println!("model {model}");
+        let (site, served) = site(model);
+        let outside = tempfile::tempdir().unwrap();
+        for name in ["secret", "victim"] {
+            std::fs::write(outside.path().join(name), name).unwrap();
+        }
+        let storage = site.path().join("storage");
+        let hearth = Serve::new(&served)
+            .args(&["--model", model])
+            .set("HEARTH_SANDBOX_WRITABLE", storage.to_str().unwrap())
+            .set("HEARTH_SANDBOX_READABLE", storage.to_str().unwrap())
+            .workers(1)
+            .start();
+        for _ in 0..2 {
+            let told = probe(&hearth, hearth.process.pid(), outside.path());
+            for never in ["reads", "writes", "truncates", "links", "removes", "memory"] {
+                assert_eq!(told[never], false, "{model}: {never} of {told}");
+            }
+            assert_eq!(told["storage"], true, "{model}: {told}");
+        }
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 2);
+    }
+}
+
+#[test]
+fn a_confined_worker_looks_into_no_other_worker_and_signals_none() {
+    for model in ["worker", "request", "snapshot"] {
+        println!("model {model}");
+        let (_site, served) = site(model);
+        let hearth = Serve::new(&served).args(&["--model", model, "--sandbox"]).workers(2).start();
+        hearth.wait_idle(2);
+        let pids = hearth.worker_pids();
+        let told = probe(&hearth, pids[0], Path::new("/nowhere"));
+        let asked = told["pid"].as_u64().unwrap();
+        let other = *pids.iter().find(|pid| u64::from(**pid) != asked).unwrap();
+        // Each worker is asked about the other one, sooner or later.
+        let told = (0..1000)
+            .map(|_| probe(&hearth, other, Path::new("/nowhere")))
+            .find(|told| told["pid"] == asked)
+            .unwrap();
+        assert_eq!(told["memory"], false, "{model}: {told}");
+        assert_eq!(told["signals"], !scopes_signals(), "{model}: {told}");
+        let zygote = probe(&hearth, hearth.zygote_pid(), Path::new("/nowhere"));
+        assert_eq!(zygote["memory"], false, "{model}: {zygote}");
+    }
+}
+
+#[test]
+fn a_path_that_is_not_there_keeps_the_server_from_starting_and_is_named() {
+    let (_site, served) = site("request");
+    let mut failed = Serve::new(&served).set("HEARTH_SANDBOX_WRITABLE", "/not/there").launch();
+    let (status, told) = failed.finish(LIMIT);
+    assert_eq!(status.code(), Some(1), "{told}");
+    assert!(told.contains("cannot let PHP use /not/there"), "{told}");
+    assert!(told.contains("hint: correct `[sandbox]`"), "{told}");
+}
+
+#[test]
+fn the_zygote_still_looks_into_confined_workers_and_ends_them() {
+    for model in ["request", "snapshot"] {
+        println!("model {model}");
+        let (site, served) = site(model);
+        site.write("public/spin.php", "<?php function spin() { while (true) { } } spin();");
+        let hearth = Serve::new(&served)
+            .args(&["--model", model, "--sandbox", "--slow", "50ms", "--request-timeout", "1s"])
+            .workers(1)
+            .start();
+        // Where a request has not come to its loop when it is looked at, or the zygote has not looked yet, it is asked again.
+        eventually("the loop is seen", LIMIT, || {
+            assert_eq!(hearth.get("/spin.php").status, 504, "{model}");
+            hearth.status()["pool"]["slow"].to_string().contains("spin() at ")
+        });
+    }
+}
+
+#[test]
+fn calls_go_through_the_broker_from_within_the_named_paths_too() {
+    let origin = Origin::plain(routes);
+    for model in ["request", "snapshot"] {
+        println!("model {model}");
+        let (site, served) = site(model);
+        site.write("public/call.php", "<?php echo file_get_contents($_GET['url']);");
+        let storage = site.path().join("storage");
+        let hearth = Serve::new(&served)
+            .args(&["--model", model])
+            .set("HEARTH_SANDBOX_WRITABLE", storage.to_str().unwrap())
+            .set("HEARTH_SANDBOX_READABLE", storage.to_str().unwrap())
+            .ini("hearth.intercept_streams", "1")
+            .workers(1)
+            .start();
+        let answer = hearth.get(&format!("/call.php?url={}", origin.url("/bytes/5")));
+        assert_eq!(answer.text().len(), 5, "{model}: {}", answer.text());
+        let broker = hearth.status()["egress"].clone();
+        assert_eq!(broker["calls"], 1, "{model}: {broker}");
+    }
+}
+
+#[test]
+fn each_application_writes_into_its_own_folder_and_into_no_others() {
+    const WRITES: &str = r"<?php
+    foreach (explode(',', $_GET['into']) as $folder) {
+        echo (int) (@file_put_contents($folder . '/note', 'x') === 1);
+    }";
+    let site = Site::empty();
+    for name in ["main", "shop"] {
+        site.write(&format!("{name}/public/index.php"), WRITES);
+        site.write(&format!("{name}/storage/.keep"), "");
+    }
+    let toml = r#"
+        [sandbox]
+        writable = ["storage"]
+        [php]
+        model = "request"
+        workers = 1
+        [applications.shop]
+        path = "../shop"
+        hosts = "shop.test"
+    "#;
+    site.write("main/hearth.toml", toml);
+    let hearth = Serve::new(site.path().join("main")).start();
+    let into = ["main/storage", "shop/storage"].map(|name| site.path().join(name));
+    let target = format!("/?into={},{}", into[0].display(), into[1].display());
+    for (host, expected) in [("main.test", "10"), ("shop.test", "01")] {
+        let answer = hearth.connect().request("GET", &target, &[("Host", host)], b"").unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{host}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Started by root, another user from then on (`server.user`).
+//!
+//! Only root can try it; for others these tests have nothing to do.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rustix::process::{Signal, geteuid};
+use testkit::{copy_program, eventually};
+
+use crate::hearth::{LIMIT, MODELS, Serve, Site, command, php_version, worker_folder};
+
+const NOBODY: &str = "65534";
+
+/// Every user may look into it.
+pub(crate) fn open(folder: &Path) {
+    fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A line of /proc/PID/status, without its name.
+pub(crate) fn fact(pid: u32, name: &str) -> Vec<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A port that only root may bind, where the kernel makes a difference.
+fn low_port() -> u16 {
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (600..1024).find(is_free).unwrap()
+}
+
+#[test]
+fn a_server_that_root_starts_is_somebody_else_once_it_listens() {
+    if !geteuid().is_root() {
+        return;
+    }
+    // Their build folder may be private.
+    let programs = tempfile::tempdir().unwrap();
+    open(programs.path());
+    for name in
+        [format!("hearth-worker-{0}", php_version()), format!("hearth-{0}.so", php_version())]
+    {
+        copy_program(&worker_folder().join(&name), &programs.path().join(&name));
+    }
+    for model in MODELS {
+        println!("model {model}");
+        let (site, served) = Site::of_scripts_in(model);
+        open(site.path());
+        site.write(
+            "public/who.php",
+            "<?php echo json_encode([posix_geteuid(), posix_getegid(), @posix_setuid(0), posix_getpid()]);",
+        );
+        let port = low_port();
+        let hearth = Serve::new(&served)
+            .args(&["--model", model, "--user", NOBODY, "--listen", &format!("127.0.0.1:{port}")])
+            .set("HEARTH_LIB_DIR", programs.path().to_str().unwrap())
+            .workers(1)
+            .start();
+        let low = testkit::Client::connect(([127, 0, 0, 1], port).into());
+        for mut client in [hearth.connect(), low.unwrap()] {
+            let told = client.get("/who.php").unwrap().json();
+            assert_eq!(told[0].to_string(), NOBODY, "{model}: {told}");
+            assert_ne!(told[1], 0, "{model}: {told}");
+            assert_eq!(told[2], false, "{model}: {told}");
+        }
+        // Real, effective, saved, and for files: there is no way back.
+        let server = hearth.process.pid();
+        assert_eq!(fact(server, "Uid"), [NOBODY; 4], "{model}");
+        assert!(!fact(server, "Groups").contains(&"0".to_owned()), "{model}");
+        assert_eq!(fact(server, "CapEff"), ["0000000000000000"], "{model}");
+        hearth.process.signal(Signal::HUP);
+        eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
+        assert_eq!(hearth.get("/who.php").json()[0].to_string(), NOBODY, "{model}");
+        assert_eq!(hearth.stop().code(), Some(0), "{model}");
+    }
+}
+
+#[test]
+fn who_is_not_root_becomes_nobody_else() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let site = Site::of_scripts();
+    open(site.path());
+    let program = command();
+    let copy = site.path().join("hearth");
+    copy_program(Path::new(program.get_program()), &copy);
+    let said = std::process::Command::new("setpriv")
+        .args(["--reuid", NOBODY, "--clear-groups", "--regid", NOBODY])
+        .arg(&copy)
+        .args(["serve", "--user", "root", "--listen", "127.0.0.1:0"])
+        .arg(site.path())
+        .env_clear()
+        .envs(crate::hearth::ENVIRONMENT.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("user 65534 cannot become user 0 (`server.user`)"), "{said}");
+}
+
+#[test]
+fn what_a_user_may_not_look_at_is_not_said_to_be_missing() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let site = Site::of_scripts();
+    fs::set_permissions(site.path(), Permissions::from_mode(0o700)).unwrap();
+    let mut serve = command();
+    serve.args(["serve", "--user", NOBODY, "--listen", "127.0.0.1:0"]).arg(site.path());
+    let said = serve.output().unwrap();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("cannot look at ") && said.contains("Permission denied"), "{said}");
+    assert!(said.contains("hint: let Hearth's user look at it: `namei -l "), "{said}");
+
+    // A server's folder is closed to others like this one.
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path());
+    let copy = folder.path().join("hearth");
+    // No descriptor of ours is open for writing when it is run, in no child of another test either.
+    let copied = std::process::Command::new("cp").arg(command().get_program()).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let said = std::process::Command::new("setpriv")
+        .args(["--reuid", NOBODY, "--clear-groups", "--regid", NOBODY])
+        .arg(&copy)
+        .args(["status", "--run-dir"])
+        .args([site.path(), folder.path()])
+        .env_clear()
+        .envs(crate::hearth::ENVIRONMENT.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("error: cannot ask the server at "), "{said}");
+    assert!(said.contains("hint: it hears its own user and root only"), "{said}");
+}

@@ -1,0 +1,756 @@
+//! Reloads by generation: what is deployed takes over without losing a request, what fails to boot never does.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use testkit::{Client, ProcessFacts, Running, eventually, head};
+
+use crate::hearth::{Hearth, LIMIT, MODELS, OverOnDrop, Serve, Site, command, runs_worker_script};
+use crate::operations::upgrade;
+use crate::realtime;
+
+/// All models there are.
+fn models() -> impl Iterator<Item = &'static str> {
+    MODELS.iter().copied().chain(["fpm", "builtin", "cgi"])
+}
+
+/// Releases side by side, and a link to the one that is served: what deployment tools leave on a machine.
+#[derive(Debug)]
+struct Deploys(Site);
+
+impl Deploys {
+    /// The first one is served.
+    fn new() -> Self {
+        let deploys = Self(Site::empty());
+        deploys.release(1);
+        deploys.point_to(1);
+        deploys
+    }
+
+    /// A release that says its number, from code that is included and from a static file.
+    fn release(&self, number: u32) {
+        self.answering(number, "echo 'release ', require __DIR__ . '/number.php';");
+        self.write(number, "public/number.php", &format!("<?php return {number};"));
+        self.write(number, "public/number.txt", &format!("static {number}"));
+    }
+
+    /// A release whose front controller is this.
+    fn answering(&self, number: u32, php: &str) {
+        self.write(number, "public/index.php", &format!("<?php {php}"));
+        let worker = "<?php while (hearth_handle_request(function () { require __DIR__ . '/public/index.php'; })) { }";
+        self.write(number, "worker.php", worker);
+    }
+
+    fn write(&self, number: u32, path: &str, text: &str) {
+        self.0.write(&format!("releases/{number}/{path}"), text);
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("current")
+    }
+
+    /// As deployment tools do it: the link is never missing.
+    fn point_to(&self, number: u32) {
+        let new = self.0.path().join("new");
+        symlink(format!("releases/{number}"), &new).unwrap();
+        std::fs::rename(new, self.path()).unwrap();
+    }
+
+    fn serve(&self, model: &str) -> Serve {
+        let serve = Serve::new(self.path()).args(&["--model", model]);
+        // As in production: code is read once.
+        let serve = serve.ini("opcache.enable", "1").ini("opcache.validate_timestamps", "0");
+        if runs_worker_script(model) {
+            return serve
+                .args(&["--worker-script", self.path().join("worker.php").to_str().unwrap()]);
+        }
+        serve
+    }
+
+    /// `hearth reload`.
+    fn reload(&self) -> Command {
+        let mut reload = command();
+        reload.arg("reload").arg(self.path());
+        reload
+    }
+}
+
+fn ran(mut command: Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn assert_reloaded(command: Command, generation: u64) {
+    let (code, said, why) = ran(command);
+    assert_eq!((code, &*why), (Some(0), ""), "{said}");
+    assert!(said.starts_with(&format!("generation {generation} ")), "{said}");
+}
+
+/// Waits until one generation is left.
+fn wait_drained(hearth: &Hearth) {
+    eventually("older generations are gone", LIMIT, || hearth.status()["draining"] == json!([]));
+}
+
+#[test]
+fn a_new_release_takes_over_with_its_code_and_its_files_in_every_model() {
+    for model in models() {
+        let deploys = Deploys::new();
+        let hearth = deploys.serve(model).workers(2).start();
+        hearth.wait_idle(2);
+        assert_eq!(hearth.get("/").text(), "release 1", "{model}");
+        assert_eq!(hearth.get("/number.txt").text(), "static 1", "{model}");
+        let workers = hearth.worker_pids();
+        assert_eq!(hearth.status()["generation"], 1, "{model}");
+        for number in 2..=3 {
+            deploys.release(number);
+            deploys.point_to(number);
+            assert_eq!(hearth.get("/").text(), format!("release {}", number - 1), "{model}");
+            assert_reloaded(deploys.reload(), number.into());
+            assert_eq!(hearth.get("/").text(), format!("release {number}"), "{model}");
+            assert_eq!(hearth.get("/number.txt").text(), format!("static {number}"), "{model}");
+        }
+        wait_drained(&hearth);
+        eventually("the old workers are gone", LIMIT, || {
+            workers.iter().all(|pid| ProcessFacts::of(*pid).is_none())
+        });
+        let status = hearth.status();
+        assert_eq!((&status["generation"], &status["reloads"]["done"]), (&json!(3), &json!(2)));
+        // Those of the generations before, the checks of two reloads among them.
+        assert!(status["pool"]["requests"].as_u64().unwrap() >= 7, "{model}: {status}");
+        let metrics = hearth.admin("/metrics").text();
+        assert!(metrics.contains("\nhearth_generation 3\n"), "{metrics}");
+        assert_eq!(hearth.log_line("generation took over")["generation"], 2, "{model}");
+        assert_eq!(hearth.log_line("generation drained")["generation"], 1, "{model}");
+        assert_eq!(hearth.stop().code(), Some(0), "{model}");
+    }
+}
+
+#[test]
+fn with_thousands_of_requests_under_way_not_one_fails_over_several_reloads() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    for (model, clients) in [("worker", 2_000), ("snapshot", 400)] {
+        let deploys = Deploys::new();
+        let hearth = deploys
+            .serve(model)
+            .workers(2)
+            .set("HEARTH_PHP_BACKLOG", "5000")
+            .set("HEARTH_PHP_BACKLOG_TIMEOUT", "5m")
+            .set("HEARTH_PHP_BACKLOG_TARGET", "off")
+            .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "5m")
+            .start();
+        let (taken_over, begun) = (AtomicU32::new(1), AtomicU32::new(1));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut clients: Vec<(Client, u32)> =
+                        (0..clients / 4).map(|_| (hearth.connect(), 1)).collect();
+                    while !over.load(Ordering::Relaxed) {
+                        let at_least = taken_over.load(Ordering::SeqCst);
+                        for (client, _) in &mut clients {
+                            client.send(head("GET", "/", &[], 0)).unwrap();
+                        }
+                        for (client, seen) in &mut clients {
+                            let answer = client.answer_to("GET").unwrap();
+                            let text = answer.text();
+                            assert_eq!(answer.status, 200, "{model}: {text}");
+                            let number: u32 =
+                                text.strip_prefix("release ").unwrap().parse().unwrap();
+                            // Neither the previous events, nor those that were not asked for yet.
+                            assert!(
+                                number >= at_least.max(*seen),
+                                "{model}: {number} after {at_least}"
+                            );
+                            assert!(number <= begun.load(Ordering::SeqCst), "{model}: {number}");
+                            *seen = number;
+                        }
+                    }
+                });
+            }
+            let _over = OverOnDrop(&over);
+            for number in 2..=3 {
+                eventually("the load runs", LIMIT, || {
+                    hearth.status()["pool"]["backlog"].as_u64().unwrap() > clients / 2
+                });
+                deploys.release(number);
+                deploys.point_to(number);
+                begun.store(number, Ordering::SeqCst);
+                assert_reloaded(deploys.reload(), number.into());
+                taken_over.store(number, Ordering::SeqCst);
+            }
+        });
+        wait_drained(&hearth);
+        assert_eq!(hearth.get("/").text(), "release 3", "{model}");
+        let status = hearth.status();
+        assert_eq!(status["pool"]["crashes"], 0, "{model}: {status}");
+        assert_eq!(hearth.stop().code(), Some(0), "{model}");
+    }
+}
+
+#[test]
+fn a_release_that_does_not_boot_never_takes_over_and_the_command_says_why() {
+    for model in ["worker", "snapshot", "fork"] {
+        let deploys = Deploys::new();
+        let hearth = deploys.serve(model).workers(1).start();
+        hearth.wait_idle(1);
+        let zygote = hearth.zygote_pid();
+        let faults = [
+            ("<?php this is no PHP", "syntax error"),
+            ("<?php throw new RuntimeException('no database');", "no database"),
+            (
+                "<?php echo 'not configured'; exit(3);",
+                "ended before it called hearth_handle_request()",
+            ),
+            (
+                "<?php ini_set('memory_limit', '8M'); $all = str_repeat('x', 1 << 24);",
+                "memory size",
+            ),
+            ("<?php sleep(100);", "not ready within 1s"),
+        ];
+        // The last one takes its time.
+        let faults = if model == "snapshot" { &faults[..] } else { &faults[..4] };
+        for (n, (fault, why)) in faults.iter().enumerate() {
+            deploys.release(2);
+            deploys.write(2, "worker.php", fault);
+            // For itself alone: the others boot as slowly as the machine has them.
+            let patience =
+                if fault.contains("sleep") { "[php]\nboot_timeout = \"1s\"\n" } else { "" };
+            deploys.write(2, "hearth.toml", patience);
+            deploys.point_to(2);
+            let (code, said, told) = ran(deploys.reload());
+            assert_eq!((code, &*said), (Some(1), ""), "{model}");
+            assert!(told.contains("the application did not boot"), "{model}: {told}");
+            assert!(told.contains(why), "{model}, {why}: {told}");
+            assert!(told.contains("\nhint: "), "{model}: {told}");
+            assert_eq!(hearth.get("/").text(), "release 1", "{model}");
+            assert_eq!(hearth.get("/number.txt").text(), "static 1", "{model}");
+            let status = hearth.status();
+            assert_eq!(status["generation"], 1, "{model}");
+            assert_eq!(status["reloads"]["failed"], n + 1, "{model}");
+            assert!(status["reloads"]["last_failure"].as_str().unwrap().contains(why), "{status}");
+            assert_eq!(hearth.admin("/up").status, 200);
+        }
+        assert_eq!(hearth.log_line("reload failed")["level"], "ERROR");
+        eventually("what did not boot is gone", LIMIT, || {
+            ProcessFacts::children(hearth.process.pid()) == [zygote]
+        });
+        // And the next one is none the worse for it.
+        deploys.release(3);
+        deploys.point_to(3);
+        assert_reloaded(deploys.reload(), 2);
+        assert_eq!(hearth.get("/").text(), "release 3", "{model}");
+        assert_eq!(hearth.status()["reloads"]["last_failure"], Value::Null);
+    }
+}
+
+#[test]
+fn what_has_booted_is_not_replaced_by_a_front_controller_when_its_next_release_does_not_boot() {
+    const BROKEN: &str =
+        "<?php throw new RuntimeException('no database'); hearth_handle_request(fn () => 1);";
+    let deploys = Deploys::new();
+    let run_dir = deploys.0.path().join("run");
+    let run_dir = ["--run-dir", run_dir.to_str().unwrap()];
+    let upgrade = || upgrade::upgrade(&deploys.path(), &run_dir);
+    let reload = || {
+        let mut reload = deploys.reload();
+        reload.args(run_dir);
+        reload
+    };
+    let serve = || Serve::new(deploys.path()).args(&run_dir).workers(1);
+    let hearth = serve().start();
+    let model = hearth.status()["model"].clone();
+    assert_ne!(model, "request", "the worker script was found");
+    let goes_on = |hearth: &Hearth, command, why: &str| {
+        let (code, said, told) = ran(command);
+        assert_eq!((code, &*said), (Some(1), ""), "{told}");
+        assert!(told.contains(why), "{told}");
+        assert_eq!(hearth.get("/").text(), "release 1");
+        let status = hearth.status();
+        assert_eq!((&status["model"], &status["pid"]), (&model, &hearth.process.pid().into()));
+    };
+    for command in [&reload, &upgrade] as [&dyn Fn() -> Command; 2] {
+        deploys.release(2);
+        deploys.point_to(2);
+        deploys.write(2, "worker.php", BROKEN);
+        goes_on(&hearth, command(), "no database");
+        deploys.answering(2, "throw new RuntimeException('no answer');");
+        goes_on(&hearth, command(), "answers / with 500");
+    }
+    assert_eq!(hearth.stop().code(), Some(0));
+
+    // One that never has is served by it, which is said, and then by every release until one boots.
+    deploys.release(3);
+    deploys.point_to(3);
+    deploys.write(3, "worker.php", BROKEN);
+    let mut hearth = serve().start();
+    let served_by_request = |hearth: &Hearth| {
+        let status = hearth.status();
+        assert_eq!(status["model"], "request", "{status}");
+        let problems = status["problems"].to_string();
+        assert!(problems.contains("request in place of") && problems.contains("no database"));
+        assert_eq!(hearth.get("/").text(), "release 3");
+    };
+    served_by_request(&hearth);
+    assert_reloaded(reload(), 2);
+    served_by_request(&hearth);
+    let successor = upgrade::upgraded(upgrade());
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    served_by_request(&hearth);
+    deploys.release(3);
+    assert_reloaded(reload(), 2);
+    let status = hearth.status();
+    assert_eq!((&status["model"], &status["problems"]), (&model, &json!([])), "{status}");
+    successor.stop();
+}
+
+#[test]
+fn a_release_that_boots_and_does_not_answer_never_takes_over_either() {
+    for model in ["request", "fpm", "snapshot"] {
+        let deploys = Deploys::new();
+        let hearth = deploys.serve(model).workers(1).start();
+        for (fault, why) in [
+            ("this is no PHP", "answers / with 500"),
+            ("throw new RuntimeException('no database');", "answers / with 500"),
+            ("posix_kill(getmypid(), 9);", "does not answer /"),
+        ] {
+            deploys.answering(2, fault);
+            deploys.point_to(2);
+            let (code, _, told) = ran(deploys.reload());
+            assert_eq!(code, Some(1), "{model}");
+            assert!(told.contains(why), "{model}, {fault}: {told}");
+            assert_eq!(hearth.get("/").text(), "release 1", "{model}");
+        }
+        // A page for maintenance is an answer.
+        deploys.answering(2, "http_response_code(503); echo 'back soon';");
+        assert_reloaded(deploys.reload(), 2);
+        assert_eq!(hearth.get("/").status, 503, "{model}");
+    }
+}
+
+#[test]
+fn the_path_that_a_release_has_to_answer_can_be_named() {
+    let deploys = Deploys::new();
+    deploys.write(1, "hearth.toml", "[php]\nreload_check = \"/health\"\n");
+    let hearth = deploys.serve("request").workers(1).start();
+    for (toml, generation) in [("\"/health\"", None), ("\"off\"", Some(2)), ("\"/health\"", None)] {
+        deploys.answering(2, "http_response_code($_SERVER['REQUEST_URI'] === '/health' ? 404 : 200); echo $_SERVER['HEARTH_WARM_UP'] ?? 'none';");
+        deploys.write(2, "hearth.toml", &format!("[php]\nreload_check = {toml}\n"));
+        deploys.point_to(2);
+        if let Some(generation) = generation {
+            assert_reloaded(deploys.reload(), generation);
+        } else {
+            let (code, _, told) = ran(deploys.reload());
+            assert_eq!(code, Some(1));
+            assert!(told.contains("the new release answers /health with 404"), "{told}");
+        }
+    }
+    assert_eq!(hearth.get("/").text(), "none");
+    deploys.answering(2, "http_response_code(isset($_SERVER['HEARTH_WARM_UP']) ? 200 : 404);");
+    assert_reloaded(deploys.reload(), 3);
+}
+
+#[test]
+fn settings_and_links_are_read_anew_and_what_needs_a_restart_is_said() {
+    let deploys = Deploys::new();
+    let hearth = deploys.serve("request").start();
+    deploys.release(2);
+    deploys.write(
+        2,
+        "hearth.toml",
+        "[php]\nworkers = 3\n[php.env]\nCOLOUR = \"blue\"\n[http]\nstatic_files = false\nbody_limit = \"1MiB\"\n[realtime]\ndrain = \"1s\"\n",
+    );
+    deploys.point_to(2);
+    let (code, said, _) = ran(deploys.reload());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.ends_with("not applied, restart for it: http.body_limit, realtime.drain\n"),
+        "{said}"
+    );
+    hearth.wait_idle(3);
+    assert_eq!(hearth.get("/number.txt").text(), "release 2");
+    assert_eq!(
+        hearth.status()["reloads"]["restart_for"],
+        json!(["http.body_limit", "realtime.drain"])
+    );
+    assert_eq!(hearth.log_line("need a restart")["settings"], "http.body_limit, realtime.drain");
+    // Mistakes are told as at the start, and change nothing.
+    deploys.write(2, "hearth.toml", "[php]\nworker = 3\n");
+    hearth.process.signal(Signal::HUP);
+    let line = hearth.log_line("reload failed");
+    assert!(line["reason"].as_str().unwrap().contains("unknown setting `php.worker`"), "{line}");
+    std::fs::remove_file(deploys.path()).unwrap();
+    hearth.process.signal(Signal::HUP);
+    assert!(hearth.log().wait_for("cannot look at").contains("current"));
+    assert_eq!(hearth.get("/").text(), "release 2");
+}
+
+/// A release whose front controller answers when a file is there.
+fn gate(deploys: &Deploys, number: u32) -> PathBuf {
+    let gate = deploys.0.path().join(format!("gate{number}"));
+    let wait = format!(
+        "if ($_SERVER['REQUEST_URI'] === '/gate') {{ while (!file_exists('{}')) {{ usleep(1000); clearstatcache(); }} }} echo 'release {number}';",
+        gate.display()
+    );
+    deploys.answering(number, &wait);
+    gate
+}
+
+#[test]
+fn requests_that_run_or_wait_are_answered_by_the_release_they_came_to() {
+    for model in models() {
+        let deploys = Deploys::new();
+        let gate = gate(&deploys, 1);
+        let hearth = deploys.serve(model).workers(1).start();
+        let mut clients: Vec<Client> = (0..3).map(|_| hearth.connect()).collect();
+        for client in &mut clients {
+            client.send(head("GET", "/gate", &[], 0)).unwrap();
+        }
+        eventually("one runs, two wait", LIMIT, || hearth.status()["pool"]["backlog"] == 2);
+        deploys.release(2);
+        deploys.point_to(2);
+        assert_reloaded(deploys.reload(), 2);
+        assert_eq!(hearth.get("/").text(), "release 2", "{model}");
+        let status = hearth.status();
+        assert_eq!(status["draining"][0]["generation"], 1, "{model}: {status}");
+        std::fs::write(&gate, "").unwrap();
+        for client in &mut clients {
+            assert_eq!(client.answer_to("GET").unwrap().text(), "release 1", "{model}");
+            // On the same connection the next one goes to the new release.
+            assert_eq!(client.get("/").unwrap().text(), "release 2", "{model}");
+        }
+        wait_drained(&hearth);
+    }
+}
+
+#[test]
+fn an_old_release_finishes_within_the_patience_of_the_server() {
+    let deploys = Deploys::new();
+    gate(&deploys, 1);
+    let hearth =
+        deploys.serve("request").workers(1).set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "500ms").start();
+    let mut client = hearth.connect();
+    client.send(head("GET", "/gate", &[], 0)).unwrap();
+    eventually("it runs", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
+    deploys.release(2);
+    deploys.point_to(2);
+    assert_reloaded(deploys.reload(), 2);
+    assert_eq!(client.answer_to("GET").unwrap().status, 502);
+    wait_drained(&hearth);
+    assert_eq!(hearth.get("/").text(), "release 2");
+}
+
+/// A release whose boot waits for a file.
+fn slow_boot(deploys: &Deploys, number: u32) -> PathBuf {
+    deploys.release(number);
+    let gate = deploys.0.path().join(format!("boot{number}"));
+    let worker =
+        std::fs::read_to_string(deploys.0.path().join(format!("releases/{number}/worker.php")));
+    let wait = format!(
+        "<?php while (!file_exists('{}')) {{ usleep(1000); clearstatcache(); }} ",
+        gate.display()
+    );
+    deploys.write(number, "worker.php", &worker.unwrap().replacen("<?php ", &wait, 1));
+    deploys.point_to(number);
+    gate
+}
+
+fn launch(mut command: Command) -> Running {
+    Running::start(&mut command)
+}
+
+fn wait_reloading(hearth: &Hearth) {
+    eventually("a reload is under way", LIMIT, || hearth.status()["reloads"]["under_way"] == true);
+}
+
+#[test]
+fn who_asks_while_a_reload_runs_shares_the_next_one() {
+    let deploys = Deploys::new();
+    let hearth = deploys.serve("snapshot").workers(1).start();
+    let gate = slow_boot(&deploys, 2);
+    let mut first = launch(deploys.reload());
+    wait_reloading(&hearth);
+    // By then it has read where the link leads.
+    eventually("it boots", LIMIT, || ProcessFacts::children(hearth.process.pid()).len() == 2);
+    deploys.release(3);
+    deploys.point_to(3);
+    let mut others = [launch(deploys.reload()), launch(deploys.reload())];
+    // HUP is one more of them, and nothing tells when it has come.
+    hearth.process.signal(Signal::HUP);
+    assert_eq!(hearth.get("/").text(), "release 1");
+    std::fs::write(gate, "").unwrap();
+    assert_eq!(first.wait(LIMIT).code(), Some(0));
+    assert!(first.log().wait_for("generation ").starts_with("generation 2 "));
+    for other in &mut others {
+        assert_eq!(other.wait(LIMIT).code(), Some(0));
+    }
+    assert_eq!(hearth.get("/").text(), "release 3");
+}
+
+#[test]
+fn hup_while_the_server_boots_is_a_reload_once_it_is_ready() {
+    let deploys = Deploys::new();
+    let gate = slow_boot(&deploys, 2);
+    let process = deploys.serve("snapshot").workers(1).launch();
+    let admin = process.log().wait_for("hearth: admin on http://");
+    eventually("it boots", LIMIT, || ProcessFacts::children(process.pid()).len() == 1);
+    // By then it has read where the link leads.
+    deploys.release(3);
+    deploys.point_to(3);
+    process.signal(Signal::HUP);
+    std::fs::write(gate, "").unwrap();
+    let url = process.log().wait_for("hearth: ready on ");
+    let after = |line: &str, part: &str| line.split_once(part).unwrap().1.to_owned();
+    let hearth = Hearth {
+        address: after(&url, "http://").parse().unwrap(),
+        url: after(&url, "ready on "),
+        admin: after(&admin, "http://").parse().unwrap(),
+        process,
+    };
+    eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
+    assert_eq!(hearth.get("/").text(), "release 3");
+}
+
+#[test]
+fn term_in_the_middle_of_a_reload_ends_everything() {
+    for model in ["worker", "snapshot"] {
+        let deploys = Deploys::new();
+        let mut hearth = deploys.serve(model).workers(1).start();
+        slow_boot(&deploys, 2);
+        let mut reload = launch(deploys.reload());
+        wait_reloading(&hearth);
+        let server = hearth.process.pid();
+        eventually("both boot", LIMIT, || ProcessFacts::children(server).len() == 2);
+        let zygotes = ProcessFacts::children(server);
+        let workers: Vec<u32> =
+            zygotes.iter().flat_map(|pid| ProcessFacts::children(*pid)).collect();
+        hearth.process.signal(Signal::TERM);
+        assert_eq!(hearth.process.wait(LIMIT).code(), Some(0), "{model}");
+        assert_eq!(reload.wait(LIMIT).code(), Some(1), "{model}");
+        reload.log().wait_for("the server is shutting down");
+        for pid in zygotes.iter().chain(&workers) {
+            eventually("no process is left", LIMIT, || ProcessFacts::of(*pid).is_none());
+        }
+    }
+}
+
+#[test]
+fn systemd_is_told_of_a_reload_and_of_its_end() {
+    let deploys = Deploys::new();
+    let path = deploys.0.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let heard = || {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let hearth =
+        deploys.serve("request").workers(1).set("NOTIFY_SOCKET", path.to_str().unwrap()).start();
+    assert_eq!(heard(), "READY=1");
+    for (number, release) in [(2, "echo 'fine';"), (3, "this is no PHP")] {
+        deploys.answering(number, release);
+        deploys.point_to(number);
+        hearth.process.signal(Signal::HUP);
+        let reloading = heard();
+        let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+        assert!(since.parse::<u64>().unwrap() > 0, "{reloading}");
+        assert_eq!(heard(), "READY=1");
+    }
+    assert_eq!(hearth.get("/").text(), "fine");
+}
+
+#[test]
+fn twenty_reloads_leave_the_server_as_it_was() {
+    let deploys = Deploys::new();
+    let hearth = deploys.serve("snapshot").workers(1).start();
+    let facts = |reloads: u32| {
+        for _ in 0..reloads {
+            let (code, _, why) = ran(deploys.reload());
+            assert_eq!(code, Some(0), "{why}");
+            assert_eq!(hearth.get("/").text(), "release 1");
+        }
+        wait_drained(&hearth);
+        hearth.wait_idle(1);
+        // Its own output of processes that have just ended may still be read.
+        eventually("one generation's processes are left", LIMIT, || {
+            ProcessFacts::children(hearth.process.pid()).len() == 1
+        });
+        ProcessFacts::of(hearth.process.pid()).unwrap()
+    };
+    let before = facts(5);
+    let after = facts(20);
+    assert!(after.descriptors <= before.descriptors + 2, "{before:?} {after:?}");
+    assert!(after.resident <= before.resident + (2 << 20), "{before:?} {after:?}");
+    assert_eq!(hearth.status()["generation"], 26);
+}
+
+#[test]
+fn sockets_stay_and_hear_what_the_new_release_publishes() {
+    let deploys = Deploys::new();
+    let publish = |number: u32| {
+        deploys.answering(
+            number,
+            &format!("hearth_publish('news', 'said', ['release' => {number}]); echo 'published';"),
+        );
+    };
+    publish(1);
+    let hearth = deploys.serve("worker").args(&["--app", "1:key:secret"]).workers(1).start();
+    let mut client = realtime::Client::open(&hearth, "key");
+    assert_eq!(client.next().0, "pusher:connection_established");
+    client.send(&json!({"event": "pusher:subscribe", "data": {"channel": "news"}}));
+    assert_eq!(client.next().0, "pusher_internal:subscription_succeeded");
+    publish(2);
+    deploys.point_to(2);
+    assert_reloaded(deploys.reload(), 2);
+    // The check of the reload, then a request.
+    for _ in 0..2 {
+        assert_eq!(client.next(), ("said".to_owned(), json!({"release": 2})));
+        assert_eq!(hearth.get("/").text(), "published");
+    }
+}
+
+#[test]
+fn a_server_is_found_by_what_it_serves_or_by_its_run_folder() {
+    let deploys = Deploys::new();
+    let run_dir = deploys.0.path().join("run");
+    let run_dir = run_dir.to_str().unwrap();
+    let (code, _, told) = ran(deploys.reload());
+    assert_eq!(code, Some(1));
+    assert!(told.starts_with("error: no server of yours serves "), "{told}");
+    let hearth = deploys.serve("request").args(&["--run-dir", run_dir]).workers(1).start();
+    assert_eq!(ran(deploys.reload()).0, Some(1), "it is not where others are");
+    let mut reload = deploys.reload();
+    reload.args(["--run-dir", run_dir]);
+    assert_reloaded(reload, 2);
+    let mut curl = Command::new("curl");
+    curl.args([
+        "-s",
+        "-X",
+        "POST",
+        "--unix-socket",
+        &format!("{run_dir}/control.sock"),
+        "http://hearth/reload",
+    ]);
+    let (_, said, _) = ran(curl);
+    assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["generation"], 3, "{said}");
+    // Reading is open to all that reach the admin address; changing is not.
+    let own_name = hearth.admin.to_string();
+    let mut client = Client::connect(hearth.admin).unwrap();
+    let post = client.request("POST", "/reload", &[("Host", &own_name)], b"").unwrap();
+    assert_eq!(post.status, 405);
+    assert_eq!(hearth.stop().code(), Some(0));
+    let mut reload = deploys.reload();
+    reload.args(["--run-dir", run_dir]);
+    let (code, _, told) = ran(reload);
+    assert_eq!(code, Some(1));
+    assert!(told.contains("no server answers at "), "{told}");
+    assert_eq!(std::fs::read_dir(run_dir).unwrap().count(), 0, "nothing is left in it");
+}
+
+#[test]
+fn an_old_release_that_never_ends_holds_up_no_more_than_the_next_but_one() {
+    let deploys = Deploys::new();
+    let gate = gate(&deploys, 1);
+    let hearth = deploys.serve("request").workers(1).start();
+    let mut clients = Vec::new();
+    for generation in 2..=3 {
+        let mut client = hearth.connect();
+        client.send(head("GET", "/gate", &[], 0)).unwrap();
+        eventually("it runs", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
+        clients.push(client);
+        assert_reloaded(deploys.reload(), generation);
+    }
+    let mut third = launch(deploys.reload());
+    wait_reloading(&hearth);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!third.has_ended(), "two generations are enough");
+    assert_eq!(hearth.get("/").text(), "release 1");
+    std::fs::write(gate, "").unwrap();
+    assert_eq!(third.wait(LIMIT).code(), Some(0));
+    for mut client in clients {
+        assert_eq!(client.answer_to("GET").unwrap().text(), "release 1");
+    }
+}
+
+#[test]
+fn with_watch_a_change_is_served_without_asking() {
+    let site = Site::empty();
+    let says = |number: u32| site.write("src/number.php", &format!("<?php return {number};"));
+    says(1);
+    site.write(
+        "worker.php",
+        "<?php $number = require __DIR__ . '/src/number.php'; while (hearth_handle_request(function () use ($number) {\n\
+         file_put_contents(__DIR__ . '/var/seen.txt', 'x', FILE_APPEND); echo $number; })) { }",
+    );
+    site.write("var/seen.txt", "");
+    site.write("vendor/big/library.php", "<?php");
+    let hearth = Serve::new(site.path().join("worker.php"))
+        .args(&["--model", "snapshot", "--watch"])
+        .workers(1)
+        .start();
+    let wait_for = |number: &str| {
+        eventually("the change is served", LIMIT, || hearth.get("/").text() == number);
+        eventually("and that was all", LIMIT, || hearth.status()["reloads"]["under_way"] == false);
+    };
+    assert_eq!(hearth.get("/").text(), "1");
+    says(2);
+    wait_for("2");
+    assert!(hearth.log_line("src/number.php changed")["why"].is_string());
+    // A mistake is told, and the next change mends it.
+    site.write("src/number.php", "<?php this is no PHP");
+    assert!(hearth.log_line("reload failed")["reason"].as_str().unwrap().contains("syntax error"));
+    assert_eq!(hearth.get("/").text(), "2");
+    says(3);
+    wait_for("3");
+    // Folders that are new are looked into; those that are ignored are not, whatever is written there.
+    let reloads = hearth.status()["reloads"]["done"].as_u64().unwrap();
+    site.write("vendor/big/library.php", "<?php // changed");
+    assert_eq!(hearth.get("/").text(), "3");
+    std::fs::create_dir(site.path().join("new")).unwrap();
+    eventually("the new folder is seen", LIMIT, || {
+        hearth.status()["reloads"]["done"].as_u64().unwrap() > reloads
+    });
+    let line = hearth.log_line("\"new changed");
+    assert!(line["why"].as_str().unwrap().starts_with("new changed"), "{line}");
+    site.write("new/file.php", "<?php");
+    hearth.log_line("new/file.php changed");
+    assert!(!hearth.log().text().contains("vendor/big"), "{}", hearth.log().text());
+    assert!(!hearth.log().text().contains("seen.txt"), "{}", hearth.log().text());
+}
+
+#[test]
+fn what_realtime_asks_of_php_the_new_release_answers() {
+    let deploys = Deploys::new();
+    let knows = |number: u32| {
+        deploys.answering(
+            number,
+            &format!(
+                "header('Content-Type: application/json'); echo ($_GET['key'] ?? '') === 'key{number}'\n\
+                 ? '{{\"id\":\"app{number}\",\"key\":\"key{number}\",\"secret\":\"secret\"}}' : 'null';"
+            ),
+        );
+    };
+    knows(1);
+    let hearth = deploys.serve("request").args(&["--lookup", "php:/apps"]).workers(1).start();
+    let greeted = |key: &str| {
+        let mut client = realtime::Client::open(&hearth, key);
+        assert_eq!(client.next().0, "pusher:connection_established", "{key}");
+        client
+    };
+    let mut first = greeted("key1");
+    knows(2);
+    deploys.point_to(2);
+    assert_reloaded(deploys.reload(), 2);
+    wait_drained(&hearth);
+    greeted("key2");
+    // The connected clients are still there.
+    first.send(&json!({"event": "pusher:ping", "data": {}}));
+    assert_eq!(first.next().0, "pusher:pong");
+}

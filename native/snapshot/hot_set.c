@@ -1,0 +1,159 @@
+/* What a new worker will need, known before its first request.
+ *
+ * - Pages that requests write to: one worker learns them, those after it copy them when they take their snapshot, instead of by a fault each.
+ * - Pages of files and shared memory that the zygote had in its page tables: fork() leaves them out of the new process's.
+ *
+ * Promises
+ * - Nothing in the table that workers share changes what a restore puts back, whatever is written there: it names pages that are known from the
+ *   start, and lines to write first. An entry that is no page of the snapshot is left out.
+ * - A process that ends while it writes to the table blocks no other.
+ */
+#include "snapshot/engine.h"
+
+#if SNAPSHOT_ENGINE
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+    FEW_RESTORES = 8, /* after so many, and ... */
+    SOME_RESTORES =
+        64, /* ... so many a worker tells what it has learned, and then at each complete check */
+    WARM_GAP = 16, /* pages: the kernel maps about so many with one fault */
+};
+
+/* --- pages that are written ------------------------------------------------------------------------------------------------------------- */
+
+static bool lock(struct snapshot_hot_set *set) {
+    uint32_t owner = 0;
+    uint32_t own = (uint32_t)engine->pid;
+    if (__atomic_compare_exchange_n(
+            &set->owner, &owner, own, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        return true;
+    }
+    return raw(SYS_kill, owner, 0) == -ESRCH && __atomic_compare_exchange_n(&set->owner, &owner,
+                                                    own, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static void unlock(struct snapshot_hot_set *set) {
+    __atomic_store_n(&set->owner, 0, __ATOMIC_RELEASE);
+}
+
+static void add(struct snapshot_hot_set *set, uint64_t page, uint64_t lines) {
+    if (set->count < SNAPSHOT_HOT_PAGES) {
+        set->pages[set->count].page = page;
+        set->pages[set->count++].lines = lines;
+    }
+}
+
+/* Dead pages come last: what is left out of them costs a fault each, and nothing later. */
+static void add_dead(struct snapshot_hot_set *set) {
+    const struct engine *e = engine;
+    for (uint32_t i = 0; i < e->hot_count; i++) {
+        const struct region *region = &e->regions[e->hot[i]];
+        for (uint64_t at = region->start; !region->fixed && at < region->end; at += PAGE) {
+            uint8_t kind = *kind_of(region, at);
+            if ((kind & KIND_MASK) == KIND_DEAD && (kind & KIND_KNOWN)) {
+                add(set, at, 0);
+            }
+        }
+    }
+}
+
+void hot_set_learn(bool complete) {
+    const struct engine *e = engine;
+    struct snapshot_hot_set *set = e->hot_set;
+    uint64_t restores = e->statistics.restores;
+    if (set == NULL || !(complete || restores == FEW_RESTORES || restores == SOME_RESTORES) ||
+        !lock(set)) {
+        return;
+    }
+    set->count = 0;
+    for (uint64_t i = 0; i < e->known_count; i++) {
+        const struct known_page *known = &e->known[i];
+        if (!pages_region((uint64_t)known->live)->fixed) {
+            add(set, (uint64_t)known->live, known->lines | known->lines_next);
+        }
+    }
+    add_dead(set);
+    unlock(set);
+}
+
+/* Makes the pages this process's own. Without MADV_POPULATE_WRITE (Linux 5.14) their first write does. */
+static void copy_now(uint64_t start, uint64_t end) {
+    if (start != end) {
+        raw(SYS_madvise, start, end - start, ADVICE_POPULATE_WRITE);
+    }
+}
+
+static void know(uint64_t page, uint64_t lines, struct range *run) {
+    struct region *region = page % PAGE == 0 ? pages_region(page) : NULL;
+    if (region == NULL || region->fixed || (*kind_of(region, page) & KIND_KNOWN)) {
+        return;
+    }
+    if (page != run->end) {
+        copy_now(run->start, run->end);
+        run->start = page;
+    }
+    run->end = page + PAGE;
+    bool dead = (*kind_of(region, page) & KIND_MASK) == KIND_DEAD;
+    pages_know(region, page);
+    if (!dead) {
+        engine->known[engine->known_count - 1].lines = lines;
+    }
+}
+
+void hot_set_apply(void) {
+    struct engine *e = engine;
+    struct snapshot_hot_set *set = e->hot_set;
+    if (set == NULL || !lock(set)) {
+        return;
+    }
+    uint32_t count = set->count < SNAPSHOT_HOT_PAGES ? set->count : SNAPSHOT_HOT_PAGES;
+    struct range run = {0, 0};
+    for (uint32_t i = 0; i < count; i++) {
+        know(set->pages[i].page, set->pages[i].lines, &run);
+    }
+    copy_now(run.start, run.end);
+    unlock(set);
+}
+
+/* --- pages that are read ---------------------------------------------------------------------------------------------------------------- */
+
+static void add_warm(const struct range *span) {
+    struct engine *e = engine;
+    struct range *last = e->warm_count > 0 ? &e->warm[e->warm_count - 1] : NULL;
+    if (last != NULL && span->start >= last->end && span->start - last->end <= WARM_GAP * PAGE &&
+        maps_at(last->start) == maps_at(span->start)) {
+        last->end = span->end;
+    } else if (e->warm_count < WARM_MAX) {
+        e->warm[e->warm_count++] = *span;
+    }
+}
+
+void hot_set_note_read(void) {
+    struct engine *e = engine;
+    e->warm_count = 0;
+    for (uint32_t i = 0; i < e->mapping_count; i++) {
+        const struct mapping *mapping = &e->mappings[i];
+        bool own = mapping->permissions[1] == 'w' && mapping->permissions[3] == 'p';
+        if (own || mapping->permissions[0] != 'r' || mapping->name == MAPPING_KERNEL) {
+            continue;
+        }
+        for (uint64_t at = mapping->start; at < mapping->end;) {
+            uint32_t count = pagemap_scan(&at, mapping->end, PAGEMAP_PRESENT, e->spans, SPANS_MAX);
+            for (uint32_t span = 0; span < count; span++) {
+                add_warm(&e->spans[span]);
+            }
+        }
+    }
+}
+
+void hot_set_read(void) {
+    const struct engine *e = engine;
+    for (uint32_t i = 0; i < e->warm_count; i++) {
+        raw(SYS_madvise, e->warm[i].start, e->warm[i].end - e->warm[i].start, ADVICE_POPULATE_READ);
+    }
+}
+
+#endif
