@@ -90,8 +90,6 @@ pub(crate) enum Invocation {
     Invoke(Invoke),
     /// `hearth php ARGS...`.
     Php(Vec<OsString>),
-    /// `hearth bench NAME`.
-    Bench(String),
     /// `--help` and `--version`: this text, on stdout.
     Print(StyledStr),
 }
@@ -160,7 +158,6 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         "php" => Invocation::Php(
             matches.remove_many("arguments").map(Iterator::collect).unwrap_or_default(),
         ),
-        "bench" => Invocation::Bench(matches.remove_one("name").expect("clap insists on a name")),
         other => unreachable!("clap knows no command {other}"),
     })
 }

@@ -99,10 +99,6 @@ fn run() -> Result<ExitCode, Failure> {
             let settings = config::load(&environment.current_dir, None, Vec::new(), &environment)?;
             Err(php::become_cli(&settings, &environment, &arguments))
         }
-        Invocation::Bench(name) => Err(Failure::failed(
-            format!("`{name}` is measured from the source tree, with its peers beside it"),
-            format!("run `make bench NAME={name}` in a checkout of Hearth"),
-        )),
         Invocation::Print(text) => {
             let text = if environment.colour_stdout() {
                 text.ansi().to_string()

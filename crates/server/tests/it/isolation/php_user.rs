@@ -11,7 +11,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Origin, copy_program, eventually, routes};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, php_version, worker_folder};
+use crate::hearth::{
+    Hearth, LIMIT, Serve, Site, command, every_model, of_tier, php_version, worker_folder,
+};
 use crate::isolation::user::{fact, open};
 use crate::operations::upgrade::{upgrade, upgraded};
 
@@ -136,7 +138,7 @@ fn php_is_another_user_in_every_model_and_reaches_nothing_of_the_servers() {
         return;
     }
     let programs = programs();
-    for model in MODELS.iter().chain(FOREIGN) {
+    for model in &every_model() {
         println!("model {model}");
         let (site, served) = site(model);
         let hearth = serve(model, &served, &programs).set("HEARTH_ADMIN_TOKEN", TOKEN).start();
@@ -178,7 +180,7 @@ fn a_server_that_was_root_keeps_three_capabilities_and_gives_php_none() {
         return;
     }
     let programs = programs();
-    for model in ["snapshot", "spawn", "fpm", "builtin", "cgi"] {
+    for model in of_tier(["snapshot", "spawn", "fpm", "builtin", "cgi"]) {
         println!("model {model}");
         let (site, served) = site(model);
         fs::remove_file(site.path().join("hearth.toml")).unwrap();
@@ -493,7 +495,7 @@ fn each_application_has_its_own_user_and_finds_nothing_of_anothers() {
         return;
     }
     let origin = Origin::plain(routes);
-    for model in ["request", "fpm", "cgi"] {
+    for model in of_tier(["request", "fpm", "cgi"]) {
         println!("model {model}");
         let two = TwoUsers::new(model);
         let hearth = two.serve().start();
