@@ -35,7 +35,7 @@ pub struct MemoryStatus {
     pub private_bytes: Option<u64>,
     /// Pages that are mapped by more than one process, each counted once.
     pub shared_bytes: Option<u64>,
-    /// Bytes of the file that all snapshots of a generation share (model `snapshot`), counted once.
+    /// Bytes of the file that all snapshots of a generation share (model `snapshot`), counted once: the most that a worker uses of it.
     pub snapshot_shared_bytes: Option<u64>,
     /// The processes that workers are forked from; none where PHP runs in programs of its own.
     pub zygotes: Vec<ProcessMemory>,

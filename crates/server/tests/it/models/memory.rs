@@ -57,11 +57,14 @@ fn memory_of_workers_and_zygote_is_told_and_what_they_share_counts_once() {
                     number(shared) > 16 * MEGABYTE && number(shared) <= number(all),
                     "{worker}"
                 );
-                assert_eq!(memory["snapshot_shared_bytes"], *shared, "{memory}");
             }
         }
         if is_snapshot {
-            assert!(shared > 16 * MEGABYTE && sum < 3 * 16 * MEGABYTE, "{memory}");
+            // Each worker makes a page its own that it changes before its snapshot, so they use different numbers of the file's pages.
+            let used = workers.iter().map(|one| number(&one["snapshot"]["shared_bytes"]));
+            assert_eq!(number(&memory["snapshot_shared_bytes"]), used.max().unwrap(), "{memory}");
+            // Five processes without anything in common would have 80 MB of the boot alone.
+            assert!(shared > 16 * MEGABYTE && sum < 4 * 16 * MEGABYTE, "{memory}");
         } else {
             assert!(memory["snapshot_shared_bytes"].is_null(), "{memory}");
         }
