@@ -48,13 +48,14 @@ use crate::databases::DatabaseStatus;
 use crate::exchange::{BoxBody, BoxError, Failure};
 use crate::info::{CurrentRequest, WorkerInfo, describe_exit, how_it_ended};
 use crate::lifecycle::Dismissal;
+use crate::memory::MemoryStatus;
 use crate::pool::Reason;
 use crate::recent::Recent;
 use crate::slow::SlowRequest;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::supervisor::resident_bytes;
 use crate::variables::TRACEPARENT;
-use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError, trace};
+use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError, memory, trace};
 
 /// A running pool of such a model.
 #[derive(Debug)]
@@ -83,6 +84,8 @@ struct Common {
     crashes: AtomicU64,
     recycled: AtomicU64,
     timeouts: AtomicU64,
+    /// Memory of the processes at the last reading.
+    memory: Mutex<MemoryStatus>,
     /// The current or last process of each slot.
     infos: Mutex<Vec<Option<Arc<WorkerInfo>>>>,
     slow_requests: AtomicU64,
@@ -201,6 +204,7 @@ impl Foreign {
             crashes: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
+            memory: Mutex::default(),
             infos: Mutex::new((0..workers).map(|_| None).collect()),
             slow_requests: AtomicU64::new(0),
             slow: Recent::default(),
@@ -371,11 +375,17 @@ impl Foreign {
             last_retirement: None,
             databases: DatabaseStatus::default(),
             timeouts: count(&common.timeouts),
+            memory: common.memory.lock().expect("no holder panics").clone(),
             workers: infos.iter().flatten().map(|info| info.status(common.now())).collect(),
             slow_requests: count(&common.slow_requests),
             slow: common.slow.all(),
             ended: common.ended.all(),
         }
+    }
+
+    /// Implements [`crate::Pool::read_memory`].
+    pub(crate) fn read_memory(&self) {
+        self.common.read_memory();
     }
 
     /// Implements [`crate::Pool::drain`].
@@ -632,10 +642,18 @@ impl Common {
         }
     }
 
+    /// Reads the memory of all processes that serve. Blocks for up to some milliseconds.
+    fn read_memory(&self) {
+        let infos = self.infos.lock().expect("no holder panics").clone();
+        let infos: Vec<_> = infos.into_iter().flatten().collect();
+        *self.memory.lock().expect("no holder panics") = memory::read_all(None, &infos);
+    }
+
     /// Checks memory and replaces processes that ended while idle, until the pool ends.
     async fn watch(self: Arc<Self>, slots: std::sync::Weak<Slots<Slot>>) {
         let mut idle = tokio::time::interval(Clock::PULSE);
         let mut memory = tokio::time::interval(Duration::from_secs(1));
+        let mut schedule = memory::Schedule::default();
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
         memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -647,6 +665,10 @@ impl Common {
                         if let Some(resident) = resident_bytes(info.pid()) {
                             info.resident.store(resident, Ordering::Relaxed);
                         }
+                    }
+                    if infos.iter().any(Option::is_some) && schedule.is_due().await {
+                        let common = Arc::clone(&self);
+                        schedule.start(move || common.read_memory());
                     }
                 }
                 _ = idle.tick() => {

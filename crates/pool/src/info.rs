@@ -19,6 +19,7 @@ use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
 use crate::events::Sink;
 use crate::lifecycle::Lifecycle;
+use crate::memory::{ProcessMemory, SnapshotMemory};
 use crate::status::{Running, WorkerStatus};
 use crate::worker::SharedCounters;
 
@@ -55,6 +56,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) requests: AtomicU64,
     /// Resident memory in bytes at the last check.
     pub(crate) resident: AtomicU64,
+    /// PSS and private memory at the last reading.
+    memory: Mutex<Option<ProcessMemory>>,
     /// The worker is recycled after this many requests.
     pub(crate) max_requests: u64,
     /// Dispatch time of the current request in milliseconds since the pool started, plus one; 0 if there is none.
@@ -102,6 +105,7 @@ impl WorkerInfo {
             life: Lifecycle::new(),
             requests: AtomicU64::new(0),
             resident: AtomicU64::new(0),
+            memory: Mutex::new(None),
             max_requests,
             busy_since: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
@@ -256,6 +260,15 @@ impl WorkerInfo {
         self.counters.get().map(|counters| counters.databases()).unwrap_or_default()
     }
 
+    /// Returns the snapshot that it has taken, if any.
+    pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
+        self.counters.get()?.snapshot()
+    }
+
+    pub(crate) fn set_memory(&self, memory: Option<ProcessMemory>) {
+        *self.memory.lock().expect("no holder panics") = memory;
+    }
+
     /// Returns whether it has been ready.
     pub(crate) fn has_booted(&self) -> bool {
         self.booted_at.load(Ordering::Relaxed) != 0
@@ -275,8 +288,12 @@ impl WorkerInfo {
             path: current.path(),
             seconds: Duration::from_millis(now.saturating_sub(since)).as_secs_f64(),
         });
+        let memory = *self.memory.lock().expect("no holder panics");
         WorkerStatus {
             application: None,
+            pss_bytes: memory.map(|memory| memory.pss_bytes),
+            private_bytes: memory.map(|memory| memory.private_bytes),
+            snapshot: self.snapshot(),
             running,
             pid: self.pid(),
             state: self.life.state(),

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -25,13 +25,14 @@ use crate::clock::Clock;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
 use crate::lifecycle::Dismissal;
+use crate::memory::MemoryStatus;
 use crate::overload::Overload;
 use crate::recent::Recent;
 use crate::scaler::Load;
 use crate::slow::SlowRequest;
 use crate::status::{WorkerEnd, WorkerState};
 use crate::worker::{Event, Worker};
-use crate::{DispatchError, Options};
+use crate::{DispatchError, Options, memory};
 
 /// The state behind every clone of a [`crate::Pool`].
 #[derive(Debug)]
@@ -67,6 +68,12 @@ pub(crate) struct Shared {
     /// Statistics of workers that have ended.
     pub(crate) databases: Mutex<DatabaseStatus>,
     pub(crate) timeouts: AtomicU64,
+    /// Processor time of workers that have ended, in microseconds.
+    pub(crate) processor_time: AtomicU64,
+    /// The process id of the zygote that forks workers now, or did last.
+    pub(crate) zygote_pid: AtomicU32,
+    /// Memory of the processes at the last reading.
+    pub(crate) memory: Mutex<MemoryStatus>,
     /// Every worker that has not ended, by slot; the supervisor adds and removes.
     pub(crate) infos: Mutex<BTreeMap<u32, Arc<WorkerInfo>>>,
     pub(crate) php_version: Mutex<String>,
@@ -298,6 +305,21 @@ impl Shared {
     pub(crate) fn ready_workers(&self) -> usize {
         let infos = self.infos.lock().expect("no holder panics");
         infos.values().filter(|info| info.life.state().is_ready()).count()
+    }
+
+    /// Adds the processor time of a worker that has ended.
+    pub(crate) fn add_processor_time(&self, time: Duration) {
+        let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.processor_time.fetch_add(microseconds, Ordering::Relaxed);
+    }
+
+    /// Reads the memory of the zygote and of all workers. Blocks for up to some milliseconds.
+    pub(crate) fn read_memory(&self) {
+        let workers: Vec<_> =
+            self.infos.lock().expect("no holder panics").values().cloned().collect();
+        let zygote = self.zygote_pid.load(Ordering::Relaxed);
+        let status = memory::read_all(Some(zygote), &workers);
+        *self.memory.lock().expect("no holder panics") = status;
     }
 
     /// Returns the maximum number of workers.

@@ -32,7 +32,7 @@ use crate::slow::Traced;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
-use crate::{Model, Options, StartError, output};
+use crate::{Model, Options, StartError, memory, output};
 
 pub(crate) use self::limits::resident_bytes;
 
@@ -78,6 +78,7 @@ pub(crate) struct Supervisor {
     first: Option<oneshot::Sender<Result<(), StartError>>>,
     /// Requests whose stack was requested from the zygote.
     traced: Traced,
+    memory: memory::Schedule,
 }
 
 impl Supervisor {
@@ -126,6 +127,7 @@ impl Supervisor {
             starting: JoinSet::new(),
             first: Some(first),
             traced: Traced::default(),
+            memory: memory::Schedule::default(),
         }
     }
 
@@ -190,7 +192,13 @@ impl Supervisor {
                     self.look_at_zygotes();
                     self.fill();
                 }
-                _ = memory.tick() => self.look_at_memory(),
+                _ = memory.tick() => {
+                    self.look_at_memory();
+                    if self.was_ready && self.memory.is_due().await {
+                        let shared = Arc::clone(&self.shared);
+                        self.memory.start(move || shared.read_memory());
+                    }
+                }
             }
         }
     }
@@ -279,6 +287,7 @@ impl Supervisor {
     fn started(&mut self, zygote: Result<Zygote, StartError>) {
         match zygote {
             Ok(zygote) => {
+                self.shared.zygote_pid.store(zygote.pid(), Ordering::Relaxed);
                 self.zygote = Some(zygote);
                 self.succeed_silent();
                 self.fill();
@@ -380,7 +389,8 @@ impl Supervisor {
                     self.tell_slow(slow);
                 }
             }
-            Event::Exited { pid, status } => {
+            Event::Exited { pid, status, processor_time } => {
+                self.shared.add_processor_time(processor_time);
                 let slot =
                     self.workers.values().find(|info| info.pid() == pid).map(|info| info.slot);
                 if let Some(slot) = slot {

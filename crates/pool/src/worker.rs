@@ -12,6 +12,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -24,6 +25,7 @@ use wire::{FromWorker, Malformed, Sender};
 
 use crate::databases::{DatabaseStatus, SHARED_COUNTERS};
 use crate::info::WorkerInfo;
+use crate::memory::SnapshotMemory;
 use crate::{events, output};
 
 const READ_AHEAD: usize = 16 * 1024;
@@ -40,7 +42,7 @@ pub(crate) enum Event {
     Body(Bytes),
     End { ready: bool, busy: bool },
     Spawned { slot: u32, pid: u32 },
-    Exited { pid: u32, status: u32 },
+    Exited { pid: u32, status: u32, processor_time: Duration },
     Failed { slot: u32, errno: u32 },
     Stack { pid: u32, stack: String, why: String },
 }
@@ -106,7 +108,10 @@ impl FrameReader {
                 FromWorker::Body(_) => Event::Body(payload),
                 FromWorker::End { ready, busy, peak_memory: _ } => Event::End { ready, busy },
                 FromWorker::Spawned { slot, pid } => Event::Spawned { slot, pid },
-                FromWorker::Exited { pid, status } => Event::Exited { pid, status },
+                FromWorker::Exited { pid, status, processor_time } => {
+                    let processor_time = Duration::from_micros(processor_time);
+                    Event::Exited { pid, status, processor_time }
+                }
                 FromWorker::Failed { slot, errno } => Event::Failed { slot, errno },
                 FromWorker::Stack { pid, stack, why } => {
                     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -214,6 +219,15 @@ impl SharedCounters {
             Ok(SHARED_COUNTERS) => DatabaseStatus::of_counters(&bytes),
             _ => DatabaseStatus::default(),
         }
+    }
+
+    /// Returns the snapshot that the worker has taken, if any.
+    pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
+        let mut words = [0; 16];
+        let read = rustix::io::pread(&self.file, &mut words, 16);
+        let word = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("8 bytes"));
+        let (bytes, shared_bytes) = (word(0), word(8));
+        (matches!(read, Ok(16)) && bytes > 0).then_some(SnapshotMemory { bytes, shared_bytes })
     }
 
     /// Returns whether it ended by itself and normally.

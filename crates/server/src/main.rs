@@ -69,8 +69,8 @@ fn run() -> Result<ExitCode, Failure> {
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
-        Invocation::Check { target, lambda, json } => {
-            let report = check::check(&target, lambda, &environment)?;
+        Invocation::Check { target, lambda, boots, json } => {
+            let report = check::check(&target, (lambda, boots), &environment)?;
             let text = if json { report.json() } else { report.text(environment.colour_stdout()) };
             print_to(&mut std::io::stdout(), &text);
             Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -190,6 +190,8 @@ pub enum FromWorker<'a> {
         pid: u32,
         /// Status as returned by `waitpid`.
         status: u32,
+        /// Processor time of the process and of the children that it has waited for, in microseconds (`wait4(2)`).
+        processor_time: u64,
     },
     /// The zygote could not fork.
     Failed {
@@ -306,7 +308,9 @@ impl<'a> FromWorker<'a> {
                 return Ok(Self::Publish(Publication { event, except, data, channels }));
             }
             Kind::Spawned => Self::Spawned { slot: read.u32()?, pid: read.u32()? },
-            Kind::Exited => Self::Exited { pid: read.u32()?, status: read.u32()? },
+            Kind::Exited => {
+                Self::Exited { pid: read.u32()?, status: read.u32()?, processor_time: read.u64()? }
+            }
             Kind::Failed => Self::Failed { slot: read.u32()?, errno: read.u32()? },
             Kind::Stack => Self::Stack { pid: read.u32()?, stack: read.text()?, why: read.text()? },
             _ => return Err(Malformed::Type(header.kind as u8)),

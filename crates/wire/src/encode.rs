@@ -124,9 +124,13 @@ pub fn spawned(buffer: &mut Vec<u8>, slot: u32, pid: u32) {
     two(buffer, Kind::Spawned, slot, pid);
 }
 
-/// Writes EXITED.
-pub fn exited(buffer: &mut Vec<u8>, pid: u32, status: u32) {
-    two(buffer, Kind::Exited, pid, status);
+/// Writes EXITED; `processor_time` in microseconds.
+pub fn exited(buffer: &mut Vec<u8>, pid: u32, status: u32, processor_time: u64) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&pid.to_le_bytes());
+    buffer.extend_from_slice(&status.to_le_bytes());
+    buffer.extend_from_slice(&processor_time.to_le_bytes());
+    finish(buffer, start, Kind::Exited, 0);
 }
 
 /// Writes FAILED.

@@ -124,7 +124,8 @@ impl Supervisor {
     pub(super) fn event_of_silent(&mut self, event: Result<Event, Gone>) {
         let Some(silent) = &mut self.silent else { return };
         match event {
-            Ok(Event::Exited { pid, status }) => {
+            Ok(Event::Exited { pid, status, processor_time }) => {
+                self.shared.add_processor_time(processor_time);
                 let of_it =
                     |slot: &&u32| self.workers.get(slot).is_some_and(|info| info.pid() == pid);
                 let slot = silent.slots.iter().find(of_it).copied();

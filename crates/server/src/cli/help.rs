@@ -156,6 +156,12 @@ fn check() -> Command {
                 .help("Also look at what a cold start on AWS Lambda would spend time on"),
         )
         .arg(
+            Arg::new("boot")
+                .long("boot")
+                .action(ArgAction::SetTrue)
+                .help("Also boot the application, and measure how many workers fit into memory"),
+        )
+        .arg(
             Arg::new("json")
                 .long("json")
                 .action(ArgAction::SetTrue)

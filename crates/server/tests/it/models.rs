@@ -1,8 +1,10 @@
 //! What tells one model from another: which process answers, what is booted when, what takes a model's place.
 
 mod endurance;
+mod fallback;
 mod foreign;
 mod kernels;
+mod memory;
 mod pauses;
 mod scaling;
 mod slow;

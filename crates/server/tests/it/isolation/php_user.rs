@@ -150,6 +150,31 @@ fn php_is_another_user_in_every_model_and_reaches_nothing_of_the_servers() {
 }
 
 #[test]
+fn memory_that_proc_does_not_show_to_the_server_is_null() {
+    if !is_root() {
+        return;
+    }
+    let programs = programs();
+    let (site, served) = site("snapshot");
+    fs::remove_file(site.path().join("hearth.toml")).unwrap();
+    let hearth = serve("snapshot", &served, &programs)
+        .args(&["--user", SERVER, "--log-level", "debug"])
+        .set("HEARTH_SERVER_GROUP", SERVER)
+        .start();
+    hearth.log_line("memory of a process cannot be read");
+    let status = hearth.status();
+    let (pool, worker) = (&status["pool"], &status["pool"]["workers"][0]);
+    for unknown in [&pool["memory"]["pss_bytes"], &worker["pss_bytes"], &worker["private_bytes"]] {
+        assert!(unknown.is_null(), "{status}");
+    }
+    assert!(status["applications"][0]["footprint"].is_null(), "{status}");
+    assert!(worker["resident_bytes"].as_u64().unwrap() > 0, "{worker}");
+    let metrics = hearth.admin("/metrics").text();
+    let unknown = "hearth_workers_pss_bytes{application=\"main\"} NaN";
+    assert!(metrics.contains(unknown), "{metrics}");
+}
+
+#[test]
 fn a_server_that_was_root_keeps_three_capabilities_and_gives_php_none() {
     if !is_root() {
         return;
