@@ -6,6 +6,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from .processes import CORES
 
@@ -31,6 +32,7 @@ class Run:
     each: list[dict]
     phases: dict[str, float]
     complaint: str
+    taken: float | None = None  # milliseconds that snapshots took, median of all workers
 
     def as_dict(self) -> dict:
         return {name: value for name, value in vars(self).items() if value not in (None, [], {}, "")}
@@ -79,7 +81,13 @@ def drive(driver: Path, options: list[str], command: list[str], folder: Path, en
         each=said.get("each", []),
         phases=_phases(done.stderr),
         complaint=next((line for line in words if line.startswith("loop: ")), ""),
+        taken=_taken(done.stderr),
     )
+
+
+def _taken(stderr: str) -> float | None:
+    times = [int(time) / 1000 for time in re.findall(r"taken in (\d+) us", stderr)]
+    return median(times) if times else None
 
 
 def _phases(stderr: str) -> dict[str, float]:

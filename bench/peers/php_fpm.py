@@ -13,16 +13,20 @@ CHILDREN = 4
 
 
 def find() -> list[Peer | Missing]:
-    fpm = next(iter(sorted(Path("/usr/sbin").glob("php-fpm8.*"), reverse=True)), None)
-    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    fpm, nginx = programs()
     name = f"nginx + php-fpm ({CHILDREN})"
     if not fpm or not nginx:
         return [Missing(name, "install nginx and php-fpm: scripts/setup bench")]
     versions = f"{first_line([str(fpm), '--version'])}; {first_line([nginx, '-v'])}"
-    return [Peer(name, lambda app, work: _start(name, str(fpm), nginx, app, work), versions)]
+    return [Peer(name, lambda app, work: start(name, str(fpm), nginx, app, work), versions)]
 
 
-def _start(name: str, fpm: str, nginx: str, app: App, work: Path) -> Server:
+def programs() -> tuple[Path | None, str | None]:
+    fpm = next(iter(sorted(Path("/usr/sbin").glob("php-fpm8.*"), reverse=True)), None)
+    return fpm, shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+
+
+def start(name: str, fpm: str, nginx: str, app: App, work: Path, children: int = CHILDREN) -> Server:
     port = free_port()
     socket = work / "fpm.sock"
     root = os.geteuid() == 0
@@ -35,7 +39,7 @@ daemonize = no
 {user}listen = {socket}
 listen.backlog = 1024
 pm = static
-pm.max_children = {CHILDREN}
+pm.max_children = {children}
 """)
     (work / "nginx.conf").write_text(f"""
 {"user root;" if root else ""}

@@ -12,6 +12,7 @@
  *   -k                         the cookies of the first answer that sets some are sent from then on
  *   -e TEXT                    stands in each answer to the first request
  *   -x WORKERS                 in the end that many more are forked and serve 100 requests each: what memory does another one take?
+ *   -m                         prints what memory all take together, also without -x
  *   -d DOCUMENT_ROOT, -s FRONT_SCRIPT
  *
  * PROGRAM is hearth-worker-8.x with its arguments (without --warm-up, which is added). Prints one line of JSON: requests per second,
@@ -36,6 +37,7 @@ enum {
     MOST_SAMPLES = 4000000,
     MOST_EXTRA = 64,
     EXTRA_REQUESTS = 100,
+    EXTRA_PAUSE = 3000, /* microseconds */
     MOST_BODY = 65536,
 };
 
@@ -59,7 +61,7 @@ static long requests = 2000, warm = 200, gap, extra;
 static double seconds;
 static int core = -1;
 static bool one_shot; /* a worker answers once and ends */
-static bool random_order, keep_cookies;
+static bool random_order, keep_cookies, weighs;
 
 static _Noreturn void die(const char *what) {
     fprintf(stderr, "loop: %s: %s\n", what, strerror(errno));
@@ -440,21 +442,44 @@ static int make_board(void) {
     return board;
 }
 
-/* Forks `extra` workers more, lets each serve some requests, prints what memory they take on average. */
-static void print_extra(void) {
+static int by_time(const void *a, const void *b) {
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_of(double *times, long count) {
+    qsort(times, (size_t)count, sizeof *times, by_time);
+    return count > 0 ? times[count / 2] : 0;
+}
+
+/* Forks `extra` workers more, lets each serve some requests (one that answers once waits for its request), prints what memory they take on average, what
+ * all workers and the zygote take together, and how long their first requests, their second and the median of the last ones take. Each request
+ * comes when the worker has done with the last one. */
+static void print_extra(uint32_t worker) {
     static struct peer more[MOST_EXTRA];
+    static double first[MOST_EXTRA], second[MOST_EXTRA], steady[MOST_EXTRA];
+    double times[EXTRA_REQUESTS];
     long pss = 0, dirty = 0;
     for (long i = 0; i < extra; i++) {
         int board = make_board();
         spawn(&more[i], board);
         close(board);
         bool lives = await(&more[i], FRAME_READY);
-        for (long n = 0; lives && n < EXTRA_REQUESTS; n++) {
+        for (long n = 0; lives && n < EXTRA_REQUESTS && !one_shot; n++) {
+            usleep(EXTRA_PAUSE);
+            double start = now_us();
             lives = ask(&more[i], &wanted[(size_t)n % wanted_count]) != 0;
+            times[n] = now_us() - start;
         }
         if (!lives) {
             errno = 0;
             die("one of the extra workers ended");
+        }
+        if (!one_shot) {
+            first[i] = times[0];
+            second[i] = times[1];
+            steady[i] = median_of(times + EXTRA_REQUESTS / 2, EXTRA_REQUESTS / 2);
         }
     }
     usleep(100000); /* the last restore is over */
@@ -462,8 +487,17 @@ static void print_extra(void) {
         pss += smaps_kb(more[i].pid, "Pss:");
         dirty += smaps_kb(more[i].pid, "Private_Dirty:");
     }
-    printf(",\"extra\":{\"workers\":%ld,\"pss_kb\":%ld,\"private_dirty_kb\":%ld}", extra,
-        pss / extra, dirty / extra);
+    long zygote_pss = smaps_kb(zygote.pid, "Pss:");
+    long own = smaps_kb(worker, "Pss:");
+    long count = extra > 0 ? extra : 1;
+    printf(",\"extra\":{\"workers\":%ld,\"pss_kb\":%ld,\"private_dirty_kb\":%ld,"
+           "\"zygote_pss_kb\":%ld,\"all_workers_pss_kb\":%ld",
+        extra, pss / count, dirty / count, zygote_pss, pss + own);
+    if (extra > 0 && !one_shot) {
+        printf(",\"first_us\":%.1f,\"second_us\":%.1f,\"steady_us\":%.1f", median_of(first, extra),
+            median_of(second, extra), median_of(steady, extra));
+    }
+    putchar('}');
     for (long i = 0; i < extra; i++) {
         close(more[i].fd);
     }
@@ -574,8 +608,8 @@ static int run(char **command, int arguments) {
     if (wanted_count > 1) {
         print_each_request(samples, done);
     }
-    if (extra > 0) {
-        print_extra();
+    if (extra > 0 || weighs) {
+        print_extra(worker->pid);
     }
     printf("}\n");
     shutdown(worker->fd, SHUT_WR);
@@ -594,7 +628,7 @@ static void misuse(void) {
 
 int main(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "+n:t:w:g:c:u:U:rke:x:d:s:")) != -1) {
+    while ((option = getopt(argc, argv, "+n:t:w:g:c:u:U:rkme:x:d:s:")) != -1) {
         switch (option) {
         case 'n':
             requests = atol(optarg);
@@ -616,6 +650,9 @@ int main(int argc, char **argv) {
             break;
         case 'k':
             keep_cookies = true;
+            break;
+        case 'm':
+            weighs = true;
             break;
         case 'e':
             expected = optarg;

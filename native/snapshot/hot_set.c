@@ -19,11 +19,12 @@ enum {
     FEW_RESTORES = 8, /* after so many, and ... */
     SOME_RESTORES =
         64, /* ... so many a worker tells what it has learned, and then at each complete check */
-    WARM_GAP = 16, /* pages: the kernel maps about so many with one fault */
+    WARM_GAP = 0, /* pages */
 };
 
 /* --- pages that are written ------------------------------------------------------------------------------------------------------------- */
 
+/* For those who write. */
 static bool lock(struct snapshot_hot_set *set) {
     uint32_t owner = 0;
     uint32_t own = (uint32_t)engine->pid;
@@ -39,22 +40,23 @@ static void unlock(struct snapshot_hot_set *set) {
     __atomic_store_n(&set->owner, 0, __ATOMIC_RELEASE);
 }
 
-static void add(struct snapshot_hot_set *set, uint64_t page, uint64_t lines) {
-    if (set->count < SNAPSHOT_HOT_PAGES) {
-        set->pages[set->count].page = page;
-        set->pages[set->count++].lines = lines;
+static void add(struct snapshot_hot_set *set, uint32_t *count, uint64_t page, uint64_t lines) {
+    if (*count < SNAPSHOT_HOT_PAGES) {
+        __atomic_store_n(&set->pages[*count].page, page, __ATOMIC_RELAXED);
+        __atomic_store_n(&set->pages[*count].lines, lines, __ATOMIC_RELAXED);
+        ++*count;
     }
 }
 
 /* Dead pages come last: what is left out of them costs a fault each, and nothing later. */
-static void add_dead(struct snapshot_hot_set *set) {
+static void add_dead(struct snapshot_hot_set *set, uint32_t *count) {
     const struct engine *e = engine;
     for (uint32_t i = 0; i < e->hot_count; i++) {
         const struct region *region = &e->regions[e->hot[i]];
         for (uint64_t at = region->start; !region->fixed && at < region->end; at += PAGE) {
             uint8_t kind = *kind_of(region, at);
             if ((kind & KIND_MASK) == KIND_DEAD && (kind & KIND_KNOWN)) {
-                add(set, at, 0);
+                add(set, count, at, 0);
             }
         }
     }
@@ -68,21 +70,26 @@ void hot_set_learn(bool complete) {
         !lock(set)) {
         return;
     }
-    set->count = 0;
+    uint32_t count = 0;
     for (uint64_t i = 0; i < e->known_count; i++) {
         const struct known_page *known = &e->known[i];
         if (!pages_region((uint64_t)known->live)->fixed) {
-            add(set, (uint64_t)known->live, known->lines | known->lines_next);
+            add(set, &count, (uint64_t)known->live, known->lines | known->lines_next);
         }
     }
-    add_dead(set);
+    add_dead(set, &count);
+    __atomic_store_n(&set->count, count, __ATOMIC_RELAXED);
     unlock(set);
 }
 
-/* Makes the pages this process's own. Without MADV_POPULATE_WRITE (Linux 5.14) their first write does. */
+/* Makes the pages this process's own. The write changes nothing, even if a signal comes in between; it is a fault where the kernel has no
+ * MADV_POPULATE_WRITE (before 5.14), and has a hypervisor's page tables filled, too. */
 static void copy_now(uint64_t start, uint64_t end) {
     if (start != end) {
         raw(SYS_madvise, start, end - start, ADVICE_POPULATE_WRITE);
+    }
+    for (uint64_t at = start; at < end; at += PAGE) {
+        __atomic_fetch_or((char *)at, 0, __ATOMIC_RELAXED);
     }
 }
 
@@ -97,25 +104,30 @@ static void know(uint64_t page, uint64_t lines, struct range *run) {
     }
     run->end = page + PAGE;
     bool dead = (*kind_of(region, page) & KIND_MASK) == KIND_DEAD;
+    if (in_arena(engine, (const void *)page)) {
+        /* or a search would pass over it, and miss a page that is known */
+        engine->slots_seen[(page - (uint64_t)engine->arena) / SLOT] = true;
+    }
     pages_know(region, page);
+    engine->statistics.handed_pages++;
     if (!dead) {
         engine->known[engine->known_count - 1].lines = lines;
     }
 }
 
+/* Without the lock: an entry that is just being written is as harmless as any. */
 void hot_set_apply(void) {
-    struct engine *e = engine;
-    struct snapshot_hot_set *set = e->hot_set;
-    if (set == NULL || !lock(set)) {
+    const struct snapshot_hot_set *set = engine->hot_set;
+    if (set == NULL) {
         return;
     }
-    uint32_t count = set->count < SNAPSHOT_HOT_PAGES ? set->count : SNAPSHOT_HOT_PAGES;
+    uint32_t count = __atomic_load_n(&set->count, __ATOMIC_RELAXED);
     struct range run = {0, 0};
-    for (uint32_t i = 0; i < count; i++) {
-        know(set->pages[i].page, set->pages[i].lines, &run);
+    for (uint32_t i = 0; i < count && i < SNAPSHOT_HOT_PAGES; i++) {
+        know(__atomic_load_n(&set->pages[i].page, __ATOMIC_RELAXED),
+            __atomic_load_n(&set->pages[i].lines, __ATOMIC_RELAXED), &run);
     }
     copy_now(run.start, run.end);
-    unlock(set);
 }
 
 /* --- pages that are read ---------------------------------------------------------------------------------------------------------------- */

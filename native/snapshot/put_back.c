@@ -1,4 +1,4 @@
-/* Writes the known pages back, touching as little memory as it can: lines that changed before are compared with their copy, then a hash
+/* Writes the known pages back, touching as little memory as it can: lines that changed before are written from their copy, then a hash
  * over the live page tells whether that was all. Only on a difference is the rest of the copy read.
  *
  * The hash is CLNH ("Faster 64-bit universal hashing using carry-less multiplications", Lemire and Kaser, 2015) under a secret random key

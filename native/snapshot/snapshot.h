@@ -44,7 +44,7 @@ struct snapshot_range {
 /* Pages that requests write to, as one process has learned them for those that take the same snapshot after it. Zeroed memory that all of them share. */
 enum { SNAPSHOT_HOT_PAGES = 1024 };
 struct snapshot_hot_set {
-    uint32_t owner; /* process that uses it now, or 0 */
+    uint32_t owner; /* process that writes to it now, or 0 */
     uint32_t count;
     struct {
         uint64_t page, lines;

@@ -123,7 +123,6 @@ static void take(void) {
     populate(e->work + PAGE, (uint64_t)((char *)e->known - e->work) - PAGE);
     hot_set_apply();
     hot_set_read();
-    e->statistics.handed_pages = e->known_count;
     statistics_start();
     e->touched = 0;
     e->touched_signals = 0;

@@ -314,21 +314,11 @@ static void verify_sum(void) {
     check(*first == sum, "memory is no longer what it was");
 }
 
-/* Takes its boot once; its forks take their snapshots at the same time. */
-static void zygote_process(struct board *boards, bool shares) {
-    build_scenery();
-    if (shares) {
-        share_scenery();
-    }
-    static const struct test_case c = {.name = "zygote",
-        .request = random_damage,
-        .verify = verify_sum,
-        .flags = UNSEEN,
-        .turns = 60};
-    static const struct variant variants[] = {
-        {.name = "default"}, {.name = "oracle", .options = {.oracle = true}}};
+static void run_workers(struct board *boards, const struct test_case *c,
+    const struct variant *variants, bool shares, int round) {
     pid_t pids[WORKERS];
     for (int i = 0; i < WORKERS; i++) {
+        memset(&boards[i], 0, offsetof(struct board, scratch) + sizeof(uint64_t));
         pids[i] = fork();
         if (pids[i] == 0) {
             board = &boards[i];
@@ -336,7 +326,7 @@ static void zygote_process(struct board *boards, bool shares) {
             snprintf(board->name, sizeof board->name, "worker %d of a zygote", i);
             board->variant = variants[i % 2].name;
             board->arena = boot.chunk;
-            live_case(&c, &variants[i % 2]);
+            live_case(c, &variants[i % 2]);
         }
     }
     for (int i = 0; i < WORKERS; i++) {
@@ -348,6 +338,58 @@ static void zygote_process(struct board *boards, bool shares) {
         const struct snapshot_statistics *s = &boards[i].statistics;
         check(shares ? s->shared_pages > s->snapshot_pages / 2 : s->shared_pages == 0,
             "worker %d shares %lu of %lu pages", i, s->shared_pages, s->snapshot_pages);
+        check(round != 1 || s->handed_pages > 10, "worker %d was handed %lu pages", i,
+            s->handed_pages);
+    }
+}
+
+/* A table as nobody would leave it: addresses of all kinds, the process that held it has died. */
+static void spoil(struct snapshot_hot_set *set) {
+    pid_t dead = fork();
+    if (dead == 0) {
+        _exit(0);
+    }
+    waitpid(dead, NULL, 0);
+    struct area areas[AREAS];
+    list_areas(areas);
+    for (unsigned i = 0; i < SNAPSHOT_HOT_PAGES; i++) {
+        const struct area *area = &areas[random_number() % AREAS];
+        uint64_t page = (uint64_t)area->at + random_number() % (2 * area->len);
+        set->pages[i].page = i % 3 == 0   ? page
+                             : i % 3 == 1 ? page & ~(uint64_t)(PAGE - 1)
+                                          : random_number();
+        set->pages[i].lines = random_number();
+    }
+    set->count = UINT32_MAX;
+    set->owner = (uint32_t)dead;
+}
+
+enum { ROUNDS = 3 };
+
+/* Takes its boot once; its forks take their snapshots at the same time, then forks that learn from them, then some that learn from nonsense. */
+static void zygote_process(struct board *boards, bool shares) {
+    build_scenery();
+    if (shares) {
+        share_scenery();
+    }
+    static const struct test_case c = {.name = "zygote",
+        .request = random_damage,
+        .verify = verify_sum,
+        .flags = UNSEEN,
+        .turns = 60};
+    struct snapshot_hot_set *set =
+        mmap(NULL, sizeof *set, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (set == MAP_FAILED) {
+        give_up("mmap");
+    }
+    static struct variant variants[] = {
+        {.name = "default"}, {.name = "oracle", .options = {.oracle = true}}};
+    variants[0].options.hot_set = variants[1].options.hot_set = set;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == 2) {
+            spoil(set);
+        }
+        run_workers(boards, &c, variants, shares, round);
     }
     /* and the zygote itself is as good as any */
     board = &boards[0];

@@ -171,14 +171,14 @@ fn opened_anew(path: &Path) -> Option<File> {
     let place = path.display();
     match opened(path) {
         Ok(file) => {
-            tracing::info!(path = %place, "access log opened anew");
+            tracing::info!(path = %place, "access log reopened");
             Some(file)
         }
         Err(error) => {
             tracing::warn!(
                 path = %place, %error,
                 hint = "let the server's user create it, or create it for him; then send USR1 once more",
-                "access log not opened anew: its lines still go to the file that was renamed"
+                "cannot reopen the access log: lines still go to the renamed file"
             );
             None
         }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use channels::hub::{Adopted, AdoptedStream, Handover, Stream, Visitor};
+use channels::hub::{Adopted, AdoptedStream, ForwardedConnection, Handover, Stream};
 use channels::websocket::{BadUpgrade, Upgrade};
 use http::header::{self, HeaderValue};
 use http::request::Parts;
@@ -35,7 +35,7 @@ use crate::protocol::Protocol;
 use crate::request_body::{BodyError, RequestBody};
 
 /// Maximum number of sockets from the hub that wait to be served; further ones are dropped.
-const VISITORS: usize = 1024;
+const FORWARDED_CONNECTIONS: usize = 1024;
 
 /// A future response.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Response<Bytes>> + Send + 'a>>;
@@ -267,18 +267,18 @@ impl<S: IntoStream> IntoStream for TlsStream<Replay<S>> {
 
 /// Receives the sockets that a hub hands over because their request is not for a WebSocket.
 #[derive(Clone, Debug)]
-pub struct Visitors(mpsc::Sender<Visitor>);
+pub struct ForwardedConnections(mpsc::Sender<ForwardedConnection>);
 
-impl Visitors {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Visitor>) {
-        let (sender, receiver) = mpsc::channel(VISITORS);
+impl ForwardedConnections {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<ForwardedConnection>) {
+        let (sender, receiver) = mpsc::channel(FORWARDED_CONNECTIONS);
         (Self(sender), receiver)
     }
 }
 
-impl Handover for Visitors {
-    fn take(&self, visitor: Visitor) {
-        if self.0.try_send(visitor).is_err() {
+impl Handover for ForwardedConnections {
+    fn take(&self, forwarded: ForwardedConnection) {
+        if self.0.try_send(forwarded).is_err() {
             tracing::debug!("socket dropped: too many wait for an answer");
         }
     }

@@ -49,7 +49,7 @@ enum Source {
     Received(Spool, u64),
 }
 
-/// What has arrived of a body at the first poll.
+/// The part of a body that has arrived at the first poll.
 #[derive(Debug)]
 pub(crate) enum Arrived {
     /// The complete body, which the body returns again.

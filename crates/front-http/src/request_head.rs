@@ -9,7 +9,7 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use crate::answers::Page;
-use crate::forwarded::Told;
+use crate::forwarded::ForwardedInfo;
 use crate::front::Limits;
 use crate::protocol::Protocol;
 
@@ -159,11 +159,14 @@ fn join_cookies(parts: &mut Parts) {
     }
 }
 
-/// Returns the requested host without a port: that of `told` if given, otherwise the Host field's.
-pub(crate) fn host_of<'r>(told: Option<&'r Told>, headers: &'r HeaderMap) -> Option<&'r str> {
-    let told = told.and_then(|told| told.host.as_deref());
-    let told = told.filter(|host| is_valid_host(host.as_bytes()));
-    let host = told.or_else(|| headers.get(HOST)?.to_str().ok());
+/// Returns the requested host without a port: that of `forwarded` if given, otherwise the Host field's.
+pub(crate) fn host_of<'r>(
+    forwarded: Option<&'r ForwardedInfo>,
+    headers: &'r HeaderMap,
+) -> Option<&'r str> {
+    let forwarded = forwarded.and_then(|forwarded| forwarded.host.as_deref());
+    let forwarded = forwarded.filter(|host| is_valid_host(host.as_bytes()));
+    let host = forwarded.or_else(|| headers.get(HOST)?.to_str().ok());
     host.map(|host| split_host(host).0)
 }
 

@@ -26,7 +26,7 @@ use crate::answers::Page;
 use crate::application::Application;
 use crate::claims::Unclaimed;
 use crate::files::{self, FileBody, Refused};
-use crate::forwarded::{self, Told};
+use crate::forwarded::{self, ForwardedInfo};
 use crate::front::Shared;
 use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
@@ -109,20 +109,20 @@ pub(crate) async fn respond<A: Application>(
     let mut stop = request_head::normalise(&mut parts, &front.limits).err();
 
     let believed = front.trusted_headers;
-    let told = if connection.trusted {
+    let forwarded = if connection.trusted {
         forwarded::take(&mut parts.headers, believed, &front.trusted).unwrap_or_else(|error| {
             let refused = error.refuse(connection.peer);
             stop.get_or_insert(refused);
-            Told::default()
+            ForwardedInfo::default()
         })
     } else {
-        Told::default()
+        ForwardedInfo::default()
     };
     let names = connection.trusted && believed.has(TrustedHeader::XRequestId);
     let id = if names { request_id::given(&parts.headers) } else { None };
     let id = id.unwrap_or_else(|| front.ids.next());
-    let remote = told.client.unwrap_or(connection.peer);
-    let secure = told.secure.unwrap_or(connection.tls);
+    let remote = forwarded.client.unwrap_or(connection.peer);
+    let secure = forwarded.secure.unwrap_or(connection.tls);
 
     let trace = front.tracer.as_ref().map(|tracer| {
         let about = trace::About { connection, remote, secure, id: &id };
@@ -167,7 +167,7 @@ pub(crate) async fn respond<A: Application>(
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
             let current = front.switch.current();
-            let chosen = front.choose(&current, &told, &parts);
+            let chosen = front.choose(&current, &forwarded, &parts);
             if let Ok(number) = chosen {
                 account.of(current.release.part(number).name.as_ref());
             }
@@ -176,12 +176,12 @@ pub(crate) async fn respond<A: Application>(
                 current,
                 chosen,
                 connection,
-                told,
+                forwarded,
                 remote,
                 id: &id,
                 trace: carried,
             };
-            match exchange.for_authorities(&parts).or_else(|| exchange.elsewhere(&parts)) {
+            match exchange.for_authorities(&parts).or_else(|| exchange.redirect_to_https(&parts)) {
                 Some(answer) => answer,
                 None => exchange.route(parts, body, hints).instrument(span).await,
             }
@@ -216,7 +216,7 @@ struct Exchange<'x, A> {
     /// The application in the release.
     chosen: Result<usize, Unclaimed>,
     connection: &'x Connection,
-    told: Told,
+    forwarded: ForwardedInfo,
     remote: SocketAddr,
     id: &'x RequestId,
     /// Trace context for the application.
@@ -234,11 +234,11 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// Redirects to https, on a listener that does not answer in the clear.
-    fn elsewhere(&self, parts: &Parts) -> Option<Answer<A::Body>> {
-        if !self.connection.redirect || self.told.secure.unwrap_or(self.connection.tls) {
+    fn redirect_to_https(&self, parts: &Parts) -> Option<Answer<A::Body>> {
+        if !self.connection.redirect || self.forwarded.secure.unwrap_or(self.connection.tls) {
             return None;
         }
-        let (host, _port) = match (&self.told.host, parts.headers.get(header::HOST)) {
+        let (host, _port) = match (&self.forwarded.host, parts.headers.get(header::HOST)) {
             (Some(host), _) => request_head::split_host(host),
             (None, Some(host)) => request_head::split_host(host.to_str().unwrap_or_default()),
             (None, None) => ("", None),
@@ -269,7 +269,7 @@ impl<A: Application> Exchange<'_, A> {
     ) -> Answer<A::Body> {
         let path = parts.uri.path();
         if let Some(realtime) = &self.front.realtime {
-            let secure = self.told.secure.unwrap_or(self.connection.tls);
+            let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
             match realtime::upgrade(realtime, &parts, secure) {
                 Some(Ok((response, granted))) => {
                     *self.connection.grant.lock().expect("no holder panics") = Some(granted);
@@ -438,15 +438,15 @@ impl<A: Application> Exchange<'_, A> {
                     verdict.as_ref().and_then(Verdict::failure)
                 {
                     let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
-                    return self.page(page, &kept.wishes());
+                    return self.page(page, &kept.accept_fields());
                 }
                 self.answered(response, part, &kept).await
             }
             Err(error) => {
                 let page = self.failed(&error, verdict);
-                let mut answer = self.page(page, &kept.wishes());
+                let mut answer = self.page(page, &kept.accept_fields());
                 if traced {
-                    answer.head.extensions.insert(trace::Why(error.to_string()));
+                    answer.head.extensions.insert(trace::FailureReason(error.to_string()));
                 }
                 answer
             }
@@ -468,10 +468,10 @@ impl<A: Application> Exchange<'_, A> {
 
     fn client(&self, headers: &HeaderMap) -> Client {
         let connection = self.connection;
-        let secure = self.told.secure.unwrap_or(connection.tls);
+        let secure = self.forwarded.secure.unwrap_or(connection.tls);
         let scheme = if secure { Scheme::Https } else { Scheme::Http };
         let told_host = self
-            .told
+            .forwarded
             .host
             .as_deref()
             .filter(|host| request_head::is_valid_host(host.as_bytes()))
@@ -484,10 +484,10 @@ impl<A: Application> Exchange<'_, A> {
         };
         // Without a proxy the port is the local one; a proxy's port is the stated one, or follows from the host or
         // scheme.
-        let server_port = if self.told == Told::default() {
+        let server_port = if self.forwarded == ForwardedInfo::default() {
             connection.local.port()
         } else {
-            self.told.port.or(host_port).unwrap_or(match scheme {
+            self.forwarded.port.or(host_port).unwrap_or(match scheme {
                 Scheme::Https => 443,
                 Scheme::Http => 80,
             })

@@ -28,7 +28,7 @@ pub(crate) struct About<'r> {
 
 /// The reason why PHP gave no response, stored in the extensions of the error page.
 #[derive(Clone, Debug)]
-pub(crate) struct Why(pub(crate) String);
+pub(crate) struct FailureReason(pub(crate) String);
 
 /// Starts the span.
 pub(crate) fn begin(tracer: &Tracer, parts: &mut Parts, about: &About<'_>) -> Begun {
@@ -64,9 +64,9 @@ fn describe(span: &mut Span, parts: &Parts, about: &About<'_>) {
 
 /// Records the response head.
 pub(crate) fn answered(span: &mut Span, head: &mut http::response::Parts) {
-    let why = head.extensions.remove::<Why>();
+    let why = head.extensions.remove::<FailureReason>();
     if head.status.is_server_error() {
-        let reason = why.map(|Why(reason)| reason);
+        let reason = why.map(|FailureReason(reason)| reason);
         let reason = reason.unwrap_or_else(|| head.status.to_string());
         span.fail(head.status.as_str().to_owned(), reason);
     }

@@ -38,7 +38,7 @@ const BASE: &str = "/2018-06-01/runtime";
 pub struct Options {
     /// Host and port of the Runtime API, as in `AWS_LAMBDA_RUNTIME_API`.
     pub api: String,
-    /// What answers events.
+    /// The target of events.
     pub target: Target,
     /// Maximum number of concurrent invocations.
     pub lanes: NonZeroUsize,

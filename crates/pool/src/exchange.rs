@@ -140,7 +140,7 @@ impl Exchange {
                     }
                 }
                 Event::Head(head) => {
-                    self.upload.let_go_of_body();
+                    self.upload.release_body();
                     return Poll::Ready(Ok(head));
                 }
                 _ => return Poll::Ready(Err(self.out_of_turn())),
@@ -261,7 +261,7 @@ impl Drop for Exchange {
     }
 }
 
-/// What is left of an exchange whose caller is gone.
+/// The rest of an exchange whose caller is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// Waiting for END.
@@ -368,11 +368,11 @@ impl Upload {
     }
 
     /// Releases the buffered body, because the worker has started the request.
-    fn let_go_of_body(&mut self) {
+    fn release_body(&mut self) {
         if self.closed {
             self.source = None;
         } else if let Some(source) = &mut self.source {
-            source.let_go();
+            source.release();
         }
     }
 

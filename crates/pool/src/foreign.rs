@@ -46,7 +46,7 @@ use crate::clock::{Clock, Elapsed};
 use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{BoxBody, BoxError, Failure};
-use crate::info::{Asked, WorkerInfo, describe_exit, how_it_ended};
+use crate::info::{CurrentRequest, WorkerInfo, describe_exit, how_it_ended};
 use crate::lifecycle::Dismissal;
 use crate::pool::Reason;
 use crate::recent::Recent;
@@ -152,10 +152,10 @@ impl Worker {
 
     /// Waits until the script has ended and the process can accept the next request. `whole` says that the exchange
     /// was not dropped.
-    async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
+    async fn wait_until_ready(&mut self, whole: bool) -> Result<(), BoxError> {
         match self {
-            Self::Fpm(worker) => worker.settle(whole).await,
-            Self::Builtin(worker) => worker.settle(whole).await,
+            Self::Fpm(worker) => worker.wait_until_ready(whole).await,
+            Self::Builtin(worker) => worker.wait_until_ready(whole).await,
             Self::Cgi(worker) => {
                 worker.kill().await;
                 Ok(())
@@ -434,11 +434,11 @@ impl Common {
         self.requests.fetch_add(1, Ordering::Relaxed);
         Self::end_span(span, &slot.worker, &outcome);
         let lost = match outcome {
-            Outcome::Served(Ok(())) => self.settle(&mut slot, deadline, true).await,
-            Outcome::Left => self.settle(&mut slot, deadline, false).await,
+            Outcome::Served(Ok(())) => self.wait_until_ready(&mut slot, deadline, true).await,
+            Outcome::Left => self.wait_until_ready(&mut slot, deadline, false).await,
             Outcome::Served(Err(failure @ (Failure::RequestBody(_) | Failure::TooLarge))) => {
                 answer.fail(failure);
-                self.settle(&mut slot, deadline, false).await
+                self.wait_until_ready(&mut slot, deadline, false).await
             }
             Outcome::Served(Err(failure)) => {
                 answer.fail(self.explained(failure, &slot.worker).await);
@@ -507,7 +507,7 @@ impl Common {
                 return Err(Failure::Died { pid: 0, how: format!("it does not start: {cause}") });
             }
             if let Some(info) = slot.worker.info() {
-                info.set_request(Asked::new(&request.parts, &request.context));
+                info.set_request(CurrentRequest::new(&request.parts, &request.context));
                 info.busy_since.store(self.now(), Ordering::Relaxed);
                 info.life.set_state(WorkerState::Busy);
             }
@@ -520,10 +520,10 @@ impl Common {
     }
 
     /// Waits until the process can accept the next request. Returns `true` if the process is lost.
-    async fn settle(&self, slot: &mut Slot, deadline: Option<u64>, whole: bool) -> bool {
+    async fn wait_until_ready(&self, slot: &mut Slot, deadline: Option<u64>, whole: bool) -> bool {
         let settled = tokio::select! {
             biased;
-            settled = slot.worker.settle(whole) => Some(settled),
+            settled = slot.worker.wait_until_ready(whole) => Some(settled),
             () = self.clock.reached(deadline) => None,
             () = self.cut.cancelled() => Some(Err("the server ends".into())),
         };

@@ -20,17 +20,17 @@ use crate::databases::DatabaseStatus;
 use crate::events::Sink;
 use crate::lifecycle::Lifecycle;
 use crate::status::{Running, WorkerStatus};
-use crate::worker::Board;
+use crate::worker::SharedCounters;
 
 /// The request of a worker, as other tasks may see it. Cheap to create, because its parts are shared.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CurrentRequest {
     pub(crate) id: RequestId,
     pub(crate) method: Method,
     pub(crate) uri: Uri,
 }
 
-impl Asked {
+impl CurrentRequest {
     pub(crate) fn new(parts: &Parts, context: &RequestContext) -> Self {
         let (method, uri) = (parts.method.clone(), parts.uri.clone());
         Self { id: context.id.clone(), method, uri }
@@ -71,20 +71,20 @@ pub(crate) struct WorkerInfo {
     /// When it was killed, or was to be killed without having a process id yet, on the same clock; 0 if not yet.
     pub(crate) killed_at: AtomicU64,
     /// `busy_since` of the last request reported as slow.
-    pub(crate) told_slow: AtomicU64,
+    pub(crate) reported_slow: AtomicU64,
     /// Its request, for log lines and status.
-    request: Mutex<Option<Asked>>,
+    request: Mutex<Option<CurrentRequest>>,
     /// Reason of its replacement.
     pub(crate) replaced_for: OnceLock<&'static str>,
     /// Its last output lines, for the error if it does not boot.
     tail: Mutex<VecDeque<String>>,
     /// Last message of the worker program itself (LOG with source 2): why it retires.
-    own_word: Mutex<Option<String>>,
+    own_message: Mutex<Option<String>>,
     /// The sink of events that it publishes.
     pub(crate) sink: Sink,
     /// Tracing span of its pool, which names the application.
     pub(crate) span: Span,
-    board: OnceLock<Arc<Board>>,
+    counters: OnceLock<Arc<SharedCounters>>,
     /// A duplicate of the server's end of its socket.
     hang_up: Mutex<Option<OwnedFd>>,
     exit: OnceLock<u32>,
@@ -109,14 +109,14 @@ impl WorkerInfo {
             ending_since: AtomicU64::new(0),
             gone_since: AtomicU64::new(0),
             killed_at: AtomicU64::new(0),
-            told_slow: AtomicU64::new(0),
+            reported_slow: AtomicU64::new(0),
             request: Mutex::new(None),
             replaced_for: OnceLock::new(),
             tail: Mutex::new(VecDeque::new()),
-            own_word: Mutex::new(None),
+            own_message: Mutex::new(None),
             sink,
             span: Span::current(),
-            board: OnceLock::new(),
+            counters: OnceLock::new(),
             hang_up: Mutex::new(None),
             exit: OnceLock::new(),
             exited: Notify::new(),
@@ -131,16 +131,16 @@ impl WorkerInfo {
 
     /// Returns the id of the current or last request; what it printed may be read after its response.
     pub(crate) fn current_request(&self) -> Option<RequestId> {
-        self.asked().map(|asked| asked.id)
+        self.current().map(|current| current.id)
     }
 
     /// Returns the current or last request.
-    pub(crate) fn asked(&self) -> Option<Asked> {
+    pub(crate) fn current(&self) -> Option<CurrentRequest> {
         self.request.lock().expect("no holder panics").clone()
     }
 
-    pub(crate) fn set_request(&self, asked: Asked) {
-        *self.request.lock().expect("no holder panics") = Some(asked);
+    pub(crate) fn set_request(&self, current: CurrentRequest) {
+        *self.request.lock().expect("no holder panics") = Some(current);
     }
 
     /// Keeps a line for [`WorkerInfo::tail`].
@@ -159,14 +159,14 @@ impl WorkerInfo {
         tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// Keeps a line for [`WorkerInfo::own_word`].
-    pub(crate) fn remember_own_word(&self, line: &str) {
-        *self.own_word.lock().expect("no holder panics") = Some(line.to_owned());
+    /// Keeps a line for [`WorkerInfo::own_message`].
+    pub(crate) fn remember_own_message(&self, line: &str) {
+        *self.own_message.lock().expect("no holder panics") = Some(line.to_owned());
     }
 
     /// Returns the last message of the worker program itself.
-    pub(crate) fn own_word(&self) -> Option<String> {
-        self.own_word.lock().expect("no holder panics").clone()
+    pub(crate) fn own_message(&self) -> Option<String> {
+        self.own_message.lock().expect("no holder panics").clone()
     }
 
     /// Marks that its socket has been read to the end.
@@ -247,13 +247,13 @@ impl WorkerInfo {
     }
 
     /// Sets the shared counters, once, before the worker runs.
-    pub(crate) fn set_board(&self, board: Arc<Board>) {
-        self.board.get_or_init(|| board);
+    pub(crate) fn set_counters(&self, counters: Arc<SharedCounters>) {
+        self.counters.get_or_init(|| counters);
     }
 
     /// Returns its statistics about database connections.
     pub(crate) fn databases(&self) -> DatabaseStatus {
-        self.board.get().map(|board| board.databases()).unwrap_or_default()
+        self.counters.get().map(|counters| counters.databases()).unwrap_or_default()
     }
 
     /// Returns whether it has been ready.
@@ -263,16 +263,16 @@ impl WorkerInfo {
 
     /// Returns whether it ended normally to be replaced: connections that it kept were old, or are to be retried.
     pub(crate) fn has_left(&self) -> bool {
-        self.board.get().is_some_and(|board| board.is_left())
+        self.counters.get().is_some_and(|counters| counters.is_left())
     }
 
     /// Returns its status; `now` is on the clock of `busy_since`.
     pub(crate) fn status(&self, now: u64) -> WorkerStatus {
         let since = self.busy_since.load(Ordering::Relaxed);
-        let running = self.asked().filter(|_| since != 0).map(|asked| Running {
-            id: asked.id.0.to_string(),
-            method: asked.method.to_string(),
-            path: asked.path(),
+        let running = self.current().filter(|_| since != 0).map(|current| Running {
+            id: current.id.0.to_string(),
+            method: current.method.to_string(),
+            path: current.path(),
             seconds: Duration::from_millis(now.saturating_sub(since)).as_secs_f64(),
         });
         WorkerStatus {

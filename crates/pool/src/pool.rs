@@ -19,7 +19,7 @@ use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
 use crate::foreign::Foreign;
-use crate::info::{Asked, how_it_ended};
+use crate::info::{CurrentRequest, how_it_ended};
 use crate::recent::Recent;
 use crate::scaler::Scaler;
 use crate::shared::{Command, Queue, Shared};
@@ -159,7 +159,7 @@ impl Pool {
             };
             let mut lease = lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?;
             drop(waits);
-            lease.info.set_request(Asked::new(&parts, &context));
+            lease.info.set_request(CurrentRequest::new(&parts, &context));
             lease.info.deadline.store(shared.clock.moment(context.deadline), Ordering::Relaxed);
             lease.outgoing.clear();
             variables::write_request(&mut lease.outgoing, &parts, &context, length)

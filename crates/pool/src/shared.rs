@@ -332,13 +332,13 @@ impl Shared {
         info.busy_since.store(0, Ordering::Relaxed);
         info.life.set_state(WorkerState::Stopping);
         info.ending_since.store(self.now(), Ordering::Relaxed);
-        self.hear_out(worker);
+        self.log_last_output(worker);
         self.leave();
     }
 
     /// Gives a worker to the oldest waiter, or makes it idle, or ends it if it must retire.
     pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, was_leased: bool) {
-        worker.give_back_memory();
+        worker.shrink_buffers();
         let info = &worker.info;
         info.busy_since.store(0, Ordering::Relaxed);
         let served = info.requests.load(Ordering::Relaxed);
@@ -421,11 +421,11 @@ impl Shared {
         if let Err(error) = rustix::net::shutdown(&worker.stream, rustix::net::Shutdown::Write) {
             debug!(worker.pid = worker.info.pid(), %error, "worker socket was closed already");
         }
-        self.hear_out(worker);
+        self.log_last_output(worker);
     }
 
     /// Logs a worker's last output while it exits; the supervisor kills it if that takes too long.
-    fn hear_out(self: &Arc<Self>, mut worker: Box<Worker>) {
+    fn log_last_output(self: &Arc<Self>, mut worker: Box<Worker>) {
         self.tasks.spawn_on(
             async move { while let Ok(Event::Ready | Event::End { .. }) = worker.next().await {} },
             &self.runtime,

@@ -171,7 +171,7 @@ pub struct WorkerStatus {
     pub application: Option<String>,
     /// Process id.
     pub pid: u32,
-    /// What it is doing.
+    /// Current activity.
     pub state: WorkerState,
     /// Requests it has answered.
     pub requests: u64,

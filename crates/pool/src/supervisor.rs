@@ -152,7 +152,7 @@ impl Supervisor {
                     Command::Close { patience, done } => {
                         self.close(patience).await;
                         if done.send(()).is_err() {
-                            debug!("nobody waited for the pool's end");
+                            debug!("the caller did not wait for the pool's end");
                         }
                         return;
                     }
@@ -186,7 +186,7 @@ impl Supervisor {
                     self.tell_overload();
                     self.enforce_time_limit();
                     self.look_for_slow_requests();
-                    self.end_the_stubborn();
+                    self.kill_unresponsive();
                     self.look_at_zygotes();
                     self.fill();
                 }
@@ -340,10 +340,10 @@ impl Supervisor {
                 self.workers.insert(slot, Arc::clone(&info));
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
                 self.shared.tasks.spawn(lines.in_current_span());
-                let board = Arc::new(ends.board);
-                info.set_board(Arc::clone(&board));
+                let counters = Arc::new(ends.counters);
+                info.set_counters(Arc::clone(&counters));
                 info.set_hang_up(ends.hang_up);
-                let worker = Box::new(Worker::new(info, ends.frames, board));
+                let worker = Box::new(Worker::new(info, ends.frames, counters));
                 self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker).in_current_span());
                 true
             }
@@ -370,7 +370,7 @@ impl Supervisor {
             }
             Event::Failed { slot, errno } => {
                 self.forget(slot);
-                self.succeeds_nobody(slot);
+                self.successor_lost(slot);
                 let cause = std::io::Error::from_raw_os_error(errno.cast_signed());
                 error!(error = %cause, "worker could not be forked");
                 self.pause();
@@ -404,7 +404,7 @@ impl Supervisor {
         self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
-        self.succeeds_nobody(slot);
+        self.successor_lost(slot);
         let how = describe_exit(status);
         if dismissal == Dismissal::TimedOut {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
@@ -421,7 +421,10 @@ impl Supervisor {
             let heard = async move {
                 // The number of its answered requests and the reason of its retirement may still be in the socket.
                 if shared.clock.timeout(Self::HEARING, info.read_out()).await.is_err() {
-                    debug!(worker.pid = pid, "somebody holds the socket of a retired worker");
+                    debug!(
+                        worker.pid = pid,
+                        "another process holds the socket of a retired worker"
+                    );
                 }
                 shared.command(Command::Retired { info });
             };
@@ -457,7 +460,7 @@ impl Supervisor {
     /// Handles a worker that could not be restored and has ended. This is no crash, unless none reaches a response.
     fn retired(&mut self, info: &WorkerInfo) {
         let requests = info.requests.load(Ordering::Relaxed);
-        let reason = info.own_word().unwrap_or_else(|| "it did not say".to_owned());
+        let reason = info.own_message().unwrap_or_else(|| "it did not say".to_owned());
         info!(worker.pid = info.pid(), requests, reason, "worker retired");
         let end = WorkerEnd::now(info.pid(), requests, Ending::Retired, &reason);
         self.shared.ended.push(end);
@@ -503,7 +506,7 @@ impl Supervisor {
         if let Some(first) = self.first.take()
             && first.send(Ok(())).is_err()
         {
-            debug!("nobody waited for the first worker");
+            debug!("the caller did not wait for the first worker");
         }
         if let Some(replaced) = self.successors.remove(&slot)
             && let Some(old) = self.workers.get(&replaced)
@@ -522,12 +525,12 @@ impl Supervisor {
         let retired = self.options().model == Model::Snapshot && info.exit() == Some(Self::RETIRED);
         if let Some(first) = self.first.take() {
             let error = if retired {
-                StartError::NoSnapshot { why: info.own_word().unwrap_or(output) }
+                StartError::NoSnapshot { why: info.own_message().unwrap_or(output) }
             } else {
                 StartError::Boot { output }
             };
             if first.send(Err(error)).is_err() {
-                debug!("nobody waited for the first worker");
+                debug!("the caller did not wait for the first worker");
             }
         } else if !retired {
             error!(worker.pid = info.pid(), why, "worker did not boot");
@@ -547,12 +550,12 @@ impl Supervisor {
         let successor = self.next_slot;
         self.successors.insert(successor, slot);
         if !self.fork() {
-            self.succeeds_nobody(successor);
+            self.successor_lost(successor);
         }
     }
 
     /// Handles the loss of a successor: the worker that it was to replace may get another.
-    fn succeeds_nobody(&mut self, successor: u32) {
+    fn successor_lost(&mut self, successor: u32) {
         if let Some(replaced) = self.successors.remove(&successor)
             && let Some(old) = self.workers.get(&replaced)
         {
@@ -578,7 +581,7 @@ impl Supervisor {
                     Err(_gone) => break,
                 },
                 _ = tick.tick() => {
-                    self.end_the_stubborn();
+                    self.kill_unresponsive();
                     if self.is_zygote_silent() {
                         break;
                     }

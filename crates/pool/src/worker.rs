@@ -22,7 +22,7 @@ use tokio_util::io::poll_read_buf;
 use tracing::debug;
 use wire::{FromWorker, Malformed, Sender};
 
-use crate::databases::{BOARD, DatabaseStatus};
+use crate::databases::{DatabaseStatus, SHARED_COUNTERS};
 use crate::info::WorkerInfo;
 use crate::{events, output};
 
@@ -192,26 +192,26 @@ fn nameless_file() -> io::Result<OwnedFd> {
 /// The shared counters of a worker: its requests and its database connections (docs/internals/frames.md, "The
 /// board").
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct SharedCounters {
     pub(crate) file: OwnedFd,
 }
 
-impl Board {
+impl SharedCounters {
     pub(crate) fn new() -> io::Result<Self> {
         let file = match rustix::fs::memfd_create("hearth-board", MemfdFlags::CLOEXEC) {
             // A sandbox may block the call. `snapshot` cannot run without it; the other models can.
             Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => nameless_file()?,
             file => file?,
         };
-        rustix::fs::ftruncate(&file, BOARD as u64)?;
+        rustix::fs::ftruncate(&file, SHARED_COUNTERS as u64)?;
         Ok(Self { file })
     }
 
     /// Returns the worker's statistics about kept connections.
     pub(crate) fn databases(&self) -> DatabaseStatus {
-        let mut bytes = vec![0; BOARD];
+        let mut bytes = vec![0; SHARED_COUNTERS];
         match rustix::io::pread(&self.file, &mut bytes, 0) {
-            Ok(BOARD) => DatabaseStatus::of_board(&bytes),
+            Ok(SHARED_COUNTERS) => DatabaseStatus::of_counters(&bytes),
             _ => DatabaseStatus::default(),
         }
     }
@@ -239,7 +239,7 @@ pub(crate) struct Worker {
     pub(crate) info: Arc<WorkerInfo>,
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
-    board: Arc<Board>,
+    counters: Arc<SharedCounters>,
     /// Number of REQUEST frames of which at least one byte was written.
     pub(crate) sent: u64,
     /// It reads the next request at once; otherwise it cleans up first.
@@ -249,12 +249,16 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(info: Arc<WorkerInfo>, stream: UnixStream, board: Arc<Board>) -> Self {
+    pub(crate) fn new(
+        info: Arc<WorkerInfo>,
+        stream: UnixStream,
+        counters: Arc<SharedCounters>,
+    ) -> Self {
         Self {
             info,
             stream,
             reader: FrameReader::new(Sender::Worker),
-            board,
+            counters,
             sent: 0,
             ready: false,
             outgoing: Vec::new(),
@@ -263,11 +267,11 @@ impl Worker {
 
     /// Returns whether it has started the last request written to it. Used when it has gone.
     pub(crate) fn has_taken_the_last(&self) -> bool {
-        self.board.taken() >= self.sent
+        self.counters.taken() >= self.sent
     }
 
     /// Frees buffer memory that an unusually large request needed.
-    pub(crate) fn give_back_memory(&mut self) {
+    pub(crate) fn shrink_buffers(&mut self) {
         const KEPT: usize = 64 * 1024;
         if self.outgoing.capacity() > KEPT {
             self.outgoing = Vec::new();

@@ -51,7 +51,7 @@ impl<A: Application> Exchange<'_, A> {
         if Weak::as_ptr(&routed_by) == Arc::as_ptr(&self.current) {
             return self.dispatch(number, script, parts, (body, verdict), hints).await;
         }
-        self.chosen = self.front.choose(&self.current, &self.told, &parts);
+        self.chosen = self.front.choose(&self.current, &self.forwarded, &parts);
         self.route_again(parts, body, hints).await
     }
 
@@ -78,7 +78,7 @@ impl<A: Application> Exchange<'_, A> {
         }
         let mut answer = self.page(Page::body_failed(error.status()), headers);
         if self.trace.is_some() {
-            answer.head.extensions.insert(trace::Why(error.to_string()));
+            answer.head.extensions.insert(trace::FailureReason(error.to_string()));
         }
         answer
     }

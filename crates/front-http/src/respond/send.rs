@@ -57,7 +57,7 @@ impl<A: Application> Exchange<'_, A> {
 
     /// Returns the client's address, unless it is a trusted proxy that named none.
     fn site(&self) -> Option<Site> {
-        let known = self.told.client.is_some() || !self.connection.trusted;
+        let known = self.forwarded.client.is_some() || !self.connection.trusted;
         known.then(|| Site::of(self.remote.ip()))
     }
 
@@ -96,7 +96,7 @@ impl<A: Application> Exchange<'_, A> {
                     request.id = &*self.id.0,
                     "application named a file that cannot be sent"
                 );
-                self.refused(refused, &kept.wishes())
+                self.refused(refused, &kept.accept_fields())
             }
         }
     }
@@ -136,7 +136,7 @@ impl Kept {
     }
 
     /// Returns the `Accept` fields, for a page of the front.
-    pub(super) fn wishes(&self) -> HeaderMap {
+    pub(super) fn accept_fields(&self) -> HeaderMap {
         self.accept.iter().map(|value| (header::ACCEPT, value.clone())).collect()
     }
 }

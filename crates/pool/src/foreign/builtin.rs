@@ -168,7 +168,7 @@ impl Worker {
                         if let Some(tell) = tell.take()
                             && tell.send(address).is_err()
                         {
-                            debug!("nobody waits for the server any more");
+                            debug!("the caller does not wait for the server any more");
                         }
                     }
                     None if is_access_log(line) => {}
@@ -254,7 +254,7 @@ impl Worker {
         Err(failure)
     }
 
-    pub(super) async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
+    pub(super) async fn wait_until_ready(&mut self, whole: bool) -> Result<(), BoxError> {
         if whole {
             return Ok(());
         }
@@ -404,7 +404,7 @@ fn log(info: &WorkerInfo, line: &str) {
     };
     info.remember(text);
     let request = info.current_request();
-    Writer { pid: info.pid(), request: request.as_ref(), source: "error_log" }.says(text);
+    Writer { pid: info.pid(), request: request.as_ref(), source: "error_log" }.log(text);
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ impl Supervisor {
 
     /// Kills workers whose connection has ended, and those that were ordered to end and do not; then those that were
     /// killed through the zygote and still run.
-    pub(super) fn end_the_stubborn(&mut self) {
+    pub(super) fn kill_unresponsive(&mut self) {
         let clock = Arc::clone(&self.shared.clock);
         let is_over = |since: u64, limit| since != 0 && clock.since(since) >= limit;
         for info in self.workers.values().cloned().collect::<Vec<_>>() {
@@ -119,11 +119,11 @@ impl Supervisor {
             .filter_map(|info| Some((SlowRequest::of(info, model, now, limit)?, Arc::clone(info))))
             .collect();
         for (slow, info) in slow {
-            let asked = match &mut self.zygote {
+            let current = match &mut self.zygote {
                 Some(zygote) => zygote.trace(slow.pid).is_ok(),
                 None => false,
             };
-            if asked {
+            if current {
                 self.traced.wait(&info, slow);
             } else {
                 self.tell_slow(SlowRequest { why: Some(NO_ZYGOTE.to_owned()), ..slow });

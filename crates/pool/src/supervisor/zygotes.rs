@@ -166,7 +166,7 @@ impl Supervisor {
 
     /// Handles the end of the zygote: its workers end with it (`PR_SET_PDEATHSIG`), and a new one is started.
     pub(super) async fn lost_zygote(&mut self, gone: &Gone) {
-        error!(reason = ?gone, "zygote died, and every worker with it; starting anew");
+        error!(reason = ?gone, "zygote died, and every worker with it; restarting");
         if let Some(zygote) = self.zygote.take() {
             zygote.end(Duration::from_millis(200)).await;
         }

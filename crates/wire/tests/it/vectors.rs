@@ -1,4 +1,4 @@
-//! Passes every vector of `vectors/frames.txt` (format: docs/internals/frames.md, "Vectors"), reading and writing.
+//! Passes every vector of `vectors/frames.txt` (format: docs/internals/frames.md, "Vectors"), decoding and encoding.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -140,7 +140,7 @@ fn pair_list(pairs: wire::Pairs<'_>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Decodes as a receiver does: header first, then the payload when it is whole.
+/// Decodes as a receiver does: the header first, then the payload when it is complete.
 fn decode(bytes: &[u8], sender: Sender) -> Result<Option<Fields>, Malformed> {
     let Some(header) = wire::peek(bytes, sender)? else { return Ok(None) };
     if bytes.len() < header.frame_len() {

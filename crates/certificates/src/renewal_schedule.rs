@@ -1,4 +1,4 @@
-//! When a certificate holds, and when to see about the next one.
+//! The validity of a certificate, and the schedule of its renewal.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,18 +7,18 @@ use rustls_pki_types::pem::PemObject as _;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// What a certificate says of itself.
+/// Facts from a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) leaf: CertificateDer<'static>,
     pub(crate) not_before: SystemTime,
     pub(crate) not_after: SystemTime,
-    /// Lower case.
+    /// Names in lower case.
     pub(crate) names: Vec<String>,
 }
 
 impl Facts {
-    /// Of the first certificate of a chain (PEM). None: it is none.
+    /// Parses the first certificate of a PEM chain; `None` if there is none.
     pub(crate) fn of(chain: &str) -> Option<Self> {
         let leaf = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
         let (_, parsed) = X509Certificate::from_der(&leaf).ok()?;
@@ -41,7 +41,8 @@ impl Facts {
         domains.iter().all(|domain| self.names.contains(domain))
     }
 
-    /// When two thirds of its time are over, or up to a thirtieth of its time before: servers that were started together do not come together.
+    /// Returns when two thirds of the validity are over, or up to a thirtieth of it earlier, so that servers started
+    /// together do not renew together.
     /// `chance` is from 0 to 1.
     pub(crate) fn renewal(&self, chance: f64) -> SystemTime {
         let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
@@ -49,7 +50,7 @@ impl Facts {
     }
 }
 
-/// How long until then; nothing when it is over.
+/// Returns the time until then; zero if it is over.
 pub(crate) fn until(moment: SystemTime) -> Duration {
     moment.duration_since(SystemTime::now()).unwrap_or_default()
 }

@@ -16,14 +16,14 @@ const ENTER: u32 = 0o1;
 
 /// A user that must be able to read a file for it to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reader {
+pub struct ReadPermission {
     /// Numeric user id.
     pub user: u32,
     /// All groups of the user.
     pub groups: Vec<u32>,
 }
 
-impl Reader {
+impl ReadPermission {
     fn may(&self, what: &Metadata, bit: u32) -> bool {
         let mode = what.mode();
         let granted = if what.uid() == self.user {
@@ -39,23 +39,26 @@ impl Reader {
 
 /// Checks whether the user may read a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Judge {
-    reader: Reader,
+pub(crate) struct AccessCheck {
+    read_permission: ReadPermission,
     root: PathBuf,
 }
 
-impl Judge {
+impl AccessCheck {
     /// Creates the check; `None` allows whatever the server may read.
-    pub(crate) fn new(reader: Option<&Reader>, document_root: &Path) -> Option<Self> {
+    pub(crate) fn new(
+        read_permission: Option<&ReadPermission>,
+        document_root: &Path,
+    ) -> Option<Self> {
         let root = document_root.canonicalize().unwrap_or_else(|_cause| document_root.to_owned());
-        Some(Self { reader: reader?.clone(), root })
+        Some(Self { read_permission: read_permission?.clone(), root })
     }
 
     /// Returns whether the user could have opened `file`. Folders above the document root are not checked, because
     /// access to the document root is assumed.
     pub(crate) fn allows(&self, file: &File, metadata: &Metadata) -> bool {
-        let Self { reader, root } = self;
-        if !reader.may(metadata, READ) {
+        let Self { read_permission, root } = self;
+        if !read_permission.may(metadata, READ) {
             return false;
         }
         // The current name of the file, whichever path led to it.
@@ -65,7 +68,8 @@ impl Judge {
         let mut above = path.ancestors().skip(1);
         path.starts_with(root)
             || above.all(|folder| {
-                std::fs::symlink_metadata(folder).is_ok_and(|folder| reader.may(&folder, ENTER))
+                std::fs::symlink_metadata(folder)
+                    .is_ok_and(|folder| read_permission.may(&folder, ENTER))
             })
     }
 }
@@ -96,14 +100,15 @@ mod tests {
             symlink(path.join(target).join("file"), path.join("public").join(target)).unwrap();
         }
         let own = std::fs::metadata(&path).unwrap();
-        let stranger = Reader { user: own.uid() + 1, groups: vec![own.gid() + 1] };
-        let member = Reader { user: own.uid() + 1, groups: vec![own.gid()] };
-        let owner = Reader { user: own.uid(), groups: Vec::new() };
-        let may = |reader: &Reader, name: &str| {
+        let stranger = ReadPermission { user: own.uid() + 1, groups: vec![own.gid() + 1] };
+        let member = ReadPermission { user: own.uid() + 1, groups: vec![own.gid()] };
+        let owner = ReadPermission { user: own.uid(), groups: Vec::new() };
+        let may = |read_permission: &ReadPermission, name: &str| {
             let file = File::open(path.join("public").join(name)).unwrap();
             let metadata = file.metadata().unwrap();
-            let judge = Judge::new(Some(reader), &path.join("public")).unwrap();
-            judge.allows(&file, &metadata)
+            let access_check =
+                AccessCheck::new(Some(read_permission), &path.join("public")).unwrap();
+            access_check.allows(&file, &metadata)
         };
         for (name, for_strangers) in [("file", true), ("open", true), ("private", false)] {
             assert_eq!(may(&stranger, name), for_strangers, "{name}");

@@ -39,7 +39,7 @@ pub(crate) struct Patience {
 }
 
 /// A stream with time-outs and hints.
-pub(crate) struct Wire<S> {
+pub(crate) struct TimedIo<S> {
     stream: S,
     /// Bytes read to detect the protocol.
     peeked: Bytes,
@@ -70,7 +70,7 @@ struct Wait {
     over: bool,
 }
 
-impl<S> Wire<S> {
+impl<S> TimedIo<S> {
     pub(crate) fn new(
         stream: S,
         peeked: Bytes,
@@ -147,7 +147,7 @@ impl<S> Wire<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Wire<S> {
+impl<S: AsyncWrite + Unpin> TimedIo<S> {
     /// Writes hints first, if that is possible now.
     fn poll_hints(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(hints) = &self.hints else { return Poll::Ready(Ok(())) };
@@ -200,7 +200,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TimedIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -246,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Wire<S> {
+impl<S: AsyncRead + Unpin> TimedIo<S> {
     /// Checks whether the client has disconnected while an HTTP/1.1 request is answered, because hyper does not read
     /// then. Bytes of the next request are kept.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
@@ -280,7 +280,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -359,7 +359,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     }
 }
 
-impl<S> Wire<S> {
+impl<S> TimedIo<S> {
     fn bytes_came(&self) {
         if self.timed {
             self.phase.bytes_came();
