@@ -42,7 +42,6 @@ enum {
     REGIONS_MAX = 16384,    /* more cannot be taken */
     SPANS_MAX = 4096,       /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
-    WARM_MAX = 2048,        /* more are mapped when they are read */
     BORN_MAX = 64,          /* more: all mappings are compared */
     DROPPED_MAX = 16,       /* more: retire */
     SAMPLES = 4096,
@@ -214,8 +213,6 @@ struct engine {
 
     /* Constant after snapshot_share(). */
     struct memory_file shared;
-    uint32_t warm_count;
-    struct range warm[WARM_MAX]; /* pages of files and shared memory that requests read */
 
     /* Constant after take. */
     bool taken;
@@ -422,10 +419,6 @@ put_back_function *put_back_choose(bool exact, const char **name);
 void hot_set_learn(bool complete);
 /* Knows what workers before this one have learned. */
 void hot_set_apply(void);
-/* Notes which pages of files and shared memory this process has mapped; /proc/self/pagemap is open. Any stack. */
-void hot_set_note_read(void);
-/* Maps these. */
-void hot_set_read(void);
 
 /* oracle.c */
 void oracle_check(void);

@@ -420,7 +420,6 @@ bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const 
         e->fds.pagemap = (int)pagemap;
         uint64_t mask = block_signals();
         done = share(dead, dead_count, &text);
-        hot_set_note_read();
         unblock_signals(mask);
     }
     raw(SYS_close, maps);

@@ -1,7 +1,4 @@
-/* What a new worker will need, known before its first request.
- *
- * - Pages that requests write to: one worker learns them, those after it copy them when they take their snapshot, instead of by a fault each.
- * - Pages of files and shared memory that the zygote had in its page tables: fork() leaves them out of the new process's.
+/* Pages that requests write to: one worker learns them, those after it copy them when they take their snapshot, instead of by a fault each.
  *
  * Promises
  * - Nothing in the table that workers share changes what a restore puts back, whatever is written there: it names pages that are known from the
@@ -19,10 +16,7 @@ enum {
     FEW_RESTORES = 8, /* after so many, and ... */
     SOME_RESTORES =
         64, /* ... so many a worker tells what it has learned, and then at each complete check */
-    WARM_GAP = 0, /* pages */
 };
-
-/* --- pages that are written ------------------------------------------------------------------------------------------------------------- */
 
 /* For those who write. */
 static bool lock(struct snapshot_hot_set *set) {
@@ -128,44 +122,6 @@ void hot_set_apply(void) {
             __atomic_load_n(&set->pages[i].lines, __ATOMIC_RELAXED), &run);
     }
     copy_now(run.start, run.end);
-}
-
-/* --- pages that are read ---------------------------------------------------------------------------------------------------------------- */
-
-static void add_warm(const struct range *span) {
-    struct engine *e = engine;
-    struct range *last = e->warm_count > 0 ? &e->warm[e->warm_count - 1] : NULL;
-    if (last != NULL && span->start >= last->end && span->start - last->end <= WARM_GAP * PAGE &&
-        maps_at(last->start) == maps_at(span->start)) {
-        last->end = span->end;
-    } else if (e->warm_count < WARM_MAX) {
-        e->warm[e->warm_count++] = *span;
-    }
-}
-
-void hot_set_note_read(void) {
-    struct engine *e = engine;
-    e->warm_count = 0;
-    for (uint32_t i = 0; i < e->mapping_count; i++) {
-        const struct mapping *mapping = &e->mappings[i];
-        bool own = mapping->permissions[1] == 'w' && mapping->permissions[3] == 'p';
-        if (own || mapping->permissions[0] != 'r' || mapping->name == MAPPING_KERNEL) {
-            continue;
-        }
-        for (uint64_t at = mapping->start; at < mapping->end;) {
-            uint32_t count = pagemap_scan(&at, mapping->end, PAGEMAP_PRESENT, e->spans, SPANS_MAX);
-            for (uint32_t span = 0; span < count; span++) {
-                add_warm(&e->spans[span]);
-            }
-        }
-    }
-}
-
-void hot_set_read(void) {
-    const struct engine *e = engine;
-    for (uint32_t i = 0; i < e->warm_count; i++) {
-        raw(SYS_madvise, e->warm[i].start, e->warm[i].end - e->warm[i].start, ADVICE_POPULATE_READ);
-    }
 }
 
 #endif

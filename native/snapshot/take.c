@@ -122,7 +122,6 @@ static void take(void) {
     populate(e->known, 1024 * sizeof *e->known);
     populate(e->work + PAGE, (uint64_t)((char *)e->known - e->work) - PAGE);
     hot_set_apply();
-    hot_set_read();
     statistics_start();
     e->touched = 0;
     e->touched_signals = 0;
