@@ -1,7 +1,7 @@
 # Every target is one line; the work is in scripts/, each of which says at its top what it does.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test test-matrix test-arm64 build client deb layer install lint fmt fuzz bench setup clean
+.PHONY: help demo test test-all test-matrix test-arm64 test-kernels build client deb layer install lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -10,14 +10,20 @@ help: ## this list
 demo: ## install what is missing, build, serve the Laravel example on http://127.0.0.1:8080
 	@scripts/demo
 
-test: ## install what is missing, build, run every test; the last line counts them
+test: ## install what is missing, build, run the quick tests (10 minutes); the last line counts them
 	@scripts/test
+
+test-all: ## every test: all models, sanitizers, Debian packages, other PHPs, …; the last line counts them
+	@scripts/test --all
 
 test-matrix: ## the tests that need PHP, in Debians with PHP 8.4 and 8.5 (root; SUITES=trixie: only that)
 	@scripts/test-matrix $(SUITES)
 
 test-arm64: ## cross-compile the worker and its tests for ARM64, run them under emulation (PART=system: on an ARM64 kernel in QEMU)
 	@scripts/test-arm64 $(PART)
+
+test-kernels: ## the model `snapshot` under container profiles and on Debian's kernels in QEMU (root; PLACES="docker x86-6.1": only these)
+	@scripts/test-kernels $(PLACES)
 
 build: ## hearth and a worker for each installed PHP, optimised, into target/release
 	@scripts/build --release

@@ -87,5 +87,19 @@ one() {
     fi
     rm -f "$output"
 }
+# counts_of FILE [phpunit]: how many tests its text counts as passed and as failed: cargo `test result: ok. 3 passed; 0 failed`, scripts
+# `3 passed, 0 failed`, native `frames: 3 vectors, 0 failed`; with `phpunit` also `OK (3 tests` and `Tests: 3, … Failures: 0.`
+counts_of() {
+    sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v phpunit="${2-}" '
+        /^test result: / { ok += $4; bad += $6 }
+        /^[0-9]+ passed, [0-9]+ failed/ { ok += $1; bad += $3 }
+        /^[a-z]+: [0-9]+ [a-z]+, [0-9]+ failed$/ { ok += $2 - $4; bad += $4 }
+        phpunit && /^OK \([0-9]+ test/ { sub(/\(/, "", $2); ok += $2 }
+        phpunit && /^Tests: [0-9]+, / { all = $2 + 0; worse = 0; for (i = 3; i < NF; i++) if ($i ~ /^(Errors|Failures|Skipped|Warnings|Risky):$/) worse += $(i + 1) + 0; ok += all - worse; bad += worse }
+        END { print ok + 0, bad + 0 }'
+}
 # has PART TEXT
 has() { grep -qF -- "$1" <<< "$2" || { echo "no '$1' in: $2"; return 1; }; }
+
+# in_tier quick|rest: whether a part belongs to the tier that runs. Without TEST_TIER every part does.
+in_tier() { [[ -z ${TEST_TIER-} || $TEST_TIER == "$1" ]]; }

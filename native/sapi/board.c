@@ -11,7 +11,9 @@
 struct board {
     _Atomic uint64_t taken;
     _Atomic uint64_t leaving;
-    uint64_t reserved[6];
+    _Atomic uint64_t snapshot_bytes;
+    _Atomic uint64_t shared_bytes;
+    uint64_t reserved[4];
     struct board_connection connections[BOARD_CONNECTIONS];
 };
 _Static_assert(sizeof(struct board_connection) == 608, "the server knows this layout");
@@ -66,5 +68,12 @@ void board_count_reset(struct board_connection *place, uint64_t nanoseconds) {
 void board_tell_leaving(void) {
     if (board != NULL) {
         atomic_store_explicit(&board->leaving, 1, memory_order_relaxed);
+    }
+}
+
+void board_tell_snapshot(uint64_t bytes, uint64_t shared_bytes) {
+    if (board != NULL) {
+        atomic_store_explicit(&board->shared_bytes, shared_bytes, memory_order_relaxed);
+        atomic_store_explicit(&board->snapshot_bytes, bytes, memory_order_release);
     }
 }

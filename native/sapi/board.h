@@ -35,6 +35,8 @@ enum board_connection_state { BOARD_KEPT = 1, BOARD_REFUSED, BOARD_FAILED };
 struct board_connection *board_connections(void);
 /* Its session was put back in so many nanoseconds. */
 void board_count_reset(struct board_connection *place, uint64_t nanoseconds);
+/* Bytes of the snapshot that this worker has taken, and how many of them lie in the file that all workers of the zygote map. */
+void board_tell_snapshot(uint64_t bytes, uint64_t shared_bytes);
 /* This process ends in good order, and of itself: it is to be replaced, and nothing is wrong with it. */
 void board_tell_leaving(void);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zend_ini.h>
 
+#include "board.h"
 #include "channel.h"
 #include "ext/curl/egress.h"
 #include "log.h"
@@ -81,6 +82,13 @@ void snapshot_model_share(void) {
     }
 }
 
+static void tell_sizes(void) {
+    struct snapshot_statistics statistics;
+    snapshot_statistics(&statistics);
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    board_tell_snapshot(statistics.snapshot_pages * page, statistics.shared_pages * page);
+}
+
 bool snapshot_model_take(void) {
     struct snapshot_options options = {
         .strict = ffi_may_run(),
@@ -92,6 +100,9 @@ bool snapshot_model_take(void) {
     egress_connect();
     options.dead = dead_ranges(&options.dead_count);
     bool first = snapshot_take(&options);
+    if (first) {
+        tell_sizes();
+    }
     randomness_renew();
     return first;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -99,15 +100,28 @@ static bool is_child(pid_t pid) {
     return false;
 }
 
+static uint64_t microseconds(struct timeval time) {
+    return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_usec;
+}
+
+static void tell_exited(pid_t pid, int status, const struct rusage *usage) {
+    struct frame_buffer frame = {0};
+    frame_write_exited(&frame, (uint32_t)pid, (uint32_t)status,
+        microseconds(usage->ru_utime) + microseconds(usage->ru_stime));
+    send_frame(&frame);
+    frame_buffer_free(&frame);
+}
+
 static void reap(void) {
     struct signalfd_siginfo info;
     while (read(children_fd, &info, sizeof info) == sizeof info) {
     }
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    struct rusage usage;
+    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
         if (forget(pid)) {
-            tell(FRAME_EXITED, (uint32_t)pid, (uint32_t)status);
+            tell_exited(pid, status, &usage);
         }
     }
 }

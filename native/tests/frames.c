@@ -345,8 +345,8 @@ static void check_writing(const struct vector *v) {
         frame_write_two(
             &out, FRAME_SPAWNED, (uint32_t)number(v, "slot"), (uint32_t)number(v, "pid"));
     } else if (strcmp(type, "EXITED") == 0) {
-        frame_write_two(
-            &out, FRAME_EXITED, (uint32_t)number(v, "pid"), (uint32_t)number(v, "wait_status"));
+        frame_write_exited(&out, (uint32_t)number(v, "pid"), (uint32_t)number(v, "wait_status"),
+            number(v, "processor_time"));
     } else if (strcmp(type, "FAILED") == 0) {
         frame_write_two(
             &out, FRAME_FAILED, (uint32_t)number(v, "slot"), (uint32_t)number(v, "errno"));

@@ -14,7 +14,9 @@
 #include "snapshot.h"
 
 enum { MAX_AREAS = 4096, TEXT = 1 << 20 };
-static const size_t COPIES = (size_t)16 << 30; /* only what is compared is ever touched */
+/* Only what is compared is ever touched. Where the kernel accounts for all of it (vm.overcommit_memory=2) it is less, and leaves most to the cases. */
+static size_t copies_size = (size_t)16 << 30;
+static const size_t LEAST_COPIES = (size_t)512 << 20;
 
 struct mapping {
     uint64_t start, end, offset, inode;
@@ -41,9 +43,13 @@ static struct inspector {
 void inspector_prepare(void) {
     int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
     it = mmap(NULL, sizeof *it, PROT_READ | PROT_WRITE, flags, -1, 0);
-    void *copies = mmap(NULL, COPIES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    void *copies = mmap(NULL, copies_size, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (copies == MAP_FAILED) {
+        copies_size = LEAST_COPIES;
+        copies = mmap(NULL, copies_size, PROT_READ | PROT_WRITE, flags, -1, 0);
+    }
     if (it == MAP_FAILED || copies == MAP_FAILED || madvise(it, sizeof *it, MADV_DONTFORK) != 0 ||
-        madvise(copies, COPIES, MADV_DONTFORK) != 0) {
+        madvise(copies, copies_size, MADV_DONTFORK) != 0) {
         give_up("the inspector's memory");
     }
     it->copies = copies;
@@ -292,7 +298,7 @@ void inspector_baseline(pid_t pid) {
         if (!area_is_compared(m) || m->permissions[0] != 'r') {
             continue;
         }
-        if (it->used + len > COPIES) {
+        if (it->used + len > copies_size) {
             check(false, "the inspector has no room for %s", m->name);
             continue;
         }

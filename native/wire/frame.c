@@ -313,6 +313,14 @@ void frame_write_two(struct frame_buffer *buffer, uint8_t type, uint32_t first, 
     put_u32(p + 4, second);
 }
 
+void frame_write_exited(
+    struct frame_buffer *buffer, uint32_t pid, uint32_t status, uint64_t processor_time) {
+    uint8_t *p = begin(buffer, FRAME_EXITED, 0, 16);
+    put_u32(p, pid);
+    put_u32(p + 4, status);
+    put_u64(p + 8, processor_time);
+}
+
 void frame_write_stack(
     struct frame_buffer *buffer, uint32_t pid, struct frame_text stack, struct frame_text why) {
     uint8_t *p = begin(buffer, FRAME_STACK, 0, (uint32_t)(12 + stack.len + why.len));

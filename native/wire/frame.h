@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 3,
+    FRAME_VERSION = 4,
     FRAME_HEADER = 8,
     FRAME_MAX_PAYLOAD = 1048576,
     FRAME_MAX_BODY = 65536,
@@ -147,8 +147,11 @@ struct frame_text {
 bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
     struct frame_text except, struct frame_text data, const struct frame_text *channels,
     size_t count);
-/* SPAWNED, EXITED and FAILED. */
+/* SPAWNED and FAILED. */
 void frame_write_two(struct frame_buffer *buffer, uint8_t type, uint32_t first, uint32_t second);
+/* EXITED: with the processor time of the process in microseconds. */
+void frame_write_exited(
+    struct frame_buffer *buffer, uint32_t pid, uint32_t status, uint64_t processor_time);
 
 /* Both texts are far below a frame's limit. */
 void frame_write_stack(

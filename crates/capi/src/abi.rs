@@ -80,11 +80,19 @@ fn value<T>(nothing: T, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(nothing)
 }
 
+/// A type whose handles C has: each handle is one count of an `Arc`, from `Arc::into_raw`.
+trait Castable {}
+
+impl Castable for crate::cookies::Jar {}
+impl Castable for crate::engine::Engine {}
+impl Castable for crate::request::Request {}
+impl Castable for crate::response::Response {}
+
 /// Returns what a handle points to.
 ///
 /// # Safety
 /// It must be one that this library made and that was not freed.
-unsafe fn handle<'a, T>(pointer: *const T) -> Result<&'a T, Refused> {
+unsafe fn handle<'a, T: Castable>(pointer: *const T) -> Result<&'a T, Refused> {
     // SAFETY: the caller of the C function promises it.
     unsafe { pointer.as_ref() }.ok_or_else(|| Refused::invalid("the handle is NULL"))
 }
@@ -93,7 +101,7 @@ unsafe fn handle<'a, T>(pointer: *const T) -> Result<&'a T, Refused> {
 ///
 /// # Safety
 /// As [`handle`].
-unsafe fn shared<T>(pointer: *const T) -> Result<Arc<T>, Refused> {
+unsafe fn shared<T: Castable>(pointer: *const T) -> Result<Arc<T>, Refused> {
     if pointer.is_null() {
         return Err(Refused::invalid("the handle is NULL"));
     }
@@ -107,7 +115,7 @@ unsafe fn shared<T>(pointer: *const T) -> Result<Arc<T>, Refused> {
 ///
 /// # Safety
 /// As [`handle`], and it is not used afterwards.
-unsafe fn free<T>(pointer: *const T) {
+unsafe fn free<T: Castable>(pointer: *const T) {
     if !pointer.is_null() {
         // SAFETY: as in `shared`; it is the count that the handle stands for.
         value((), || drop(unsafe { Arc::from_raw(pointer) }));
@@ -156,7 +164,7 @@ unsafe fn bytes<'a>(data: *const c_char, size: usize) -> Result<&'a [u8], Refuse
 /// # Safety
 /// As [`bytes`].
 unsafe fn text<'a>(data: *const c_char, size: usize) -> Result<&'a str, Refused> {
-    // SAFETY: the same promise.
+    // SAFETY: `data` is as `# Safety` above demands.
     let bytes = unsafe { bytes(data, size) }?;
     str::from_utf8(bytes).map_err(|_not| Refused::invalid("a text is no UTF-8"))
 }

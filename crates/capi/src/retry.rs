@@ -95,19 +95,7 @@ pub(crate) fn after_answer(
 fn delay(retry: &Retry, tries: u32) -> Duration {
     let factor = 1_u32.checked_shl(tries.min(30)).unwrap_or(u32::MAX);
     let delay = retry.delay.saturating_mul(factor).min(retry.longest);
-    if retry.jitter { delay / 2 + delay.mul_f64(chance() / 2.0) } else { delay }
-}
-
-/// Returns a random number from 0 to below 1.
-fn chance() -> f64 {
-    use ring::rand::SecureRandom as _;
-
-    let mut bytes = [0; 4];
-    match ring::rand::SystemRandom::new().fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0),
-        // Without randomness the delay is fixed.
-        Err(ring::error::Unspecified) => 0.5,
-    }
+    if retry.jitter { delay / 2 + delay.mul_f64(fastrand::f64() / 2.0) } else { delay }
 }
 
 /// Parses `Retry-After` (RFC 9110, 10.2.3): seconds, or a date.

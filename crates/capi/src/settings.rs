@@ -279,7 +279,7 @@ impl Settings {
                 )));
             };
             keys::may_have(item, engine)?;
-            if item.number {
+            if matches!(item.set, keys::Set::Number(_)) {
                 let number = value.parse::<i64>().map_err(|_not| {
                     Refused::invalid(format!("{key} wants a whole number, not {value:?}"))
                 })?;

@@ -1,9 +1,11 @@
-//! Keeps a certificate of an ACME authority: obtains it, shows it, and has the next one before it is over.
+//! Maintains a certificate of an ACME authority: obtains it, presents it, and renews it before it expires.
 //!
 //! Invariants
-//! - What the cache holds is shown before anybody is asked; what another server has put there is shown without asking.
-//! - After a failure the next try comes later than the last one did, and never before the authority wants it.
-//! - What is shown is only replaced by what was issued after it.
+//! - A cached certificate is presented before the authority is contacted; one stored by another server is presented
+//!   without contacting it.
+//! - After a failure the next attempt comes later than the previous one did, and never before the authority permits
+//!   it.
+//! - A presented certificate is only replaced by one that was issued later.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,35 +17,35 @@ use instant_acme::{
 
 use crate::cache::{Cache, Lock};
 use crate::client::Client;
-use crate::moments::{Facts, chance, until};
 use crate::order::{OrderError, order};
+use crate::renewal_schedule::{Facts, until};
 use crate::{Challenge, Issued, Shop};
 
-/// What certificate to keep, and by whom.
+/// The certificate to maintain, and its authority.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whose certificate it is: names, lower case, no wildcards. At least one.
+    /// Names of the certificate, in lower case, without wildcards. At least one.
     pub domains: Vec<String>,
-    /// Who is told when something is wrong with the account: `mailto:` URLs. May be empty.
+    /// `mailto:` URLs for messages about the account. May be empty.
     pub contact: Vec<String>,
     /// The authority's directory, an https URL.
     pub directory: String,
-    /// Whom the directory's own certificate has to be from, a PEM file.
+    /// PEM file of the certificate authorities trusted for the directory's own certificate.
     pub authorities: PathBuf,
-    /// Where account and certificates are kept.
+    /// Folder for the account and certificates.
     pub cache: PathBuf,
-    /// What can be answered here, the most wanted first. After a failure the next one is tried first.
+    /// Challenges that can be answered, in order of preference. After a failure the next one is tried first.
     pub challenges: Vec<Challenge>,
-    /// An account elsewhere that the authority knows (RFC 8555, section 7.3.4).
+    /// External account known to the authority (RFC 8555, section 7.3.4).
     pub external: Option<External>,
-    /// How fast it goes on.
+    /// Timing.
     pub pace: Pace,
 }
 
-/// The account that an authority has given somebody by other means.
+/// An account that the authority assigned by other means.
 #[derive(Clone)]
 pub struct External {
-    /// The key's id.
+    /// Id of the key.
     pub id: String,
     /// The key.
     pub key: Vec<u8>,
@@ -55,23 +57,23 @@ impl std::fmt::Debug for External {
     }
 }
 
-/// How long is waited for what.
+/// Intervals and time limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// After the first failure; each further one doubles it.
+    /// Pause after the first failure; each further one doubles it.
     pub retry: Duration,
-    /// At most, unless the authority asks for more.
+    /// Longest pause, unless the authority requires more.
     pub longest_retry: Duration,
-    /// For an order to become ready, and for its certificate.
+    /// Time limit for an order to become ready, and for its certificate.
     pub order: Duration,
-    /// Between two looks at the clock and at what other servers have put into the cache.
+    /// Interval of checks of the clock and of the shared cache.
     pub look: Duration,
-    /// Between two questions for when to renew (RFC 9773), unless the authority names another.
+    /// Interval of queries for the renewal time (RFC 9773), unless the authority sets another.
     pub ask: Duration,
 }
 
 impl Default for Pace {
-    /// Let's Encrypt takes five failures an hour for a name; this has five in the first.
+    /// Let's Encrypt permits five failures an hour for a name; these defaults make five in the first hour.
     fn default() -> Self {
         Self {
             retry: Duration::from_mins(2),
@@ -83,44 +85,44 @@ impl Default for Pace {
     }
 }
 
-/// An authority that asks for more is asked again after this.
+/// Maximum pause that an authority can require.
 const LONGEST_PAUSE: Duration = Duration::from_hours(7 * 24);
 
-/// What there is to tell.
+/// State of the maintenance.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Certificates that the authority has issued since the start.
+    /// Certificates issued by the authority since the start.
     pub issued: u64,
-    /// Tries that failed since then.
+    /// Attempts that failed since then.
     pub failed: u64,
-    /// Why the last one failed; nothing once one has not.
+    /// Reason of the last failure; `None` after a success.
     pub last_failure: Option<String>,
-    /// When it is tried again, or the certificate is renewed.
+    /// When the next attempt or renewal takes place.
     pub next: Option<SystemTime>,
 }
 
-/// Keeps one certificate. Cheap to clone: all clones are of the same.
+/// Maintains one certificate. Cheap to clone: all clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Acme {
     options: Arc<Options>,
     report: Arc<Mutex<Report>>,
-    /// Why what the cache holds is of no use: said once.
+    /// The last logged reason why the cached certificate is unusable; each is logged once.
     useless: Arc<Mutex<Option<String>>>,
 }
 
-/// What is shown now.
+/// The certificate presented now.
 struct Held {
     issued: Issued,
     facts: Facts,
     /// When to renew it.
     renewal: SystemTime,
-    /// When to ask the authority whether it should be sooner.
+    /// When to ask the authority whether to renew it earlier.
     ask: SystemTime,
-    /// Why it is not in the cache.
+    /// Why it could not be cached.
     unkept: Option<std::io::Error>,
 }
 
-/// Nobody may be asked for one certificate after the other.
+/// The error that prevents ordering one certificate after the other.
 const DUE_AT_ONCE: &str =
     "the new certificate is to be renewed already when it comes: is this machine's clock ahead?";
 
@@ -131,22 +133,22 @@ impl Held {
 }
 
 impl Acme {
-    /// Nothing is asked for yet.
+    /// Creates the maintenance without contacting the authority.
     pub fn new(options: Options) -> Self {
         Self { options: Arc::new(options), report: Arc::default(), useless: Arc::default() }
     }
 
-    /// Whose certificate it is.
+    /// Returns the names of the certificate.
     pub fn domains(&self) -> &[String] {
         &self.options.domains
     }
 
-    /// What there is to tell now.
+    /// Returns the current state.
     pub fn report(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Shows what the cache holds, where that is of any use. Nobody is asked.
+    /// Presents the cached certificate, if it is usable, without contacting the authority.
     pub fn show_kept(&self, shop: &dyn Shop) {
         let Options { cache, directory, domains, .. } = &*self.options;
         if let Ok(cache) = Cache::open(cache, directory, domains) {
@@ -154,10 +156,10 @@ impl Acme {
         }
     }
 
-    /// Keeps the certificate for as long as it is polled; it never ends.
+    /// Maintains the certificate while the future is polled; it never ends.
     ///
     /// # Cancel safety
-    /// It may be dropped at any time: an order that was begun is forgotten by the authority after some days.
+    /// The future may be dropped at any time: the authority discards an unfinished order after some days.
     #[expect(clippy::infinite_loop, reason = "it is dropped when the server ends")]
     pub async fn keep(&self, shop: &dyn Shop) {
         let mut held: Option<Held> = None;
@@ -167,14 +169,14 @@ impl Acme {
                 Ok(next) => {
                     failures = 0;
                     self.note(|report| (report.next, report.last_failure) = (Some(next), None));
-                    // Short: clocks are set and machines sleep.
+                    // Short sleeps, because clocks are changed and machines are suspended.
                     tokio::time::sleep(until(next).min(self.options.pace.look)).await;
                 }
                 Err((reason, pause)) => {
                     failures += 1;
                     let pace = &self.options.pace;
                     let doubled = pace.retry.saturating_mul(1 << (failures - 1).min(20));
-                    let wait = doubled.min(pace.longest_retry).mul_f64(1.0 + chance() / 4.0);
+                    let wait = doubled.min(pace.longest_retry).mul_f64(1.0 + fastrand::f64() / 4.0);
                     let wait = wait.max(pause.unwrap_or_default().min(LONGEST_PAUSE));
                     self.say(&reason, held.as_ref(), wait);
                     self.note(|report| {
@@ -188,7 +190,7 @@ impl Acme {
         }
     }
 
-    /// Says why there is no new certificate, as loud as it is bad.
+    /// Logs why there is no new certificate, with a level according to the urgency.
     fn say(&self, reason: &str, held: Option<&Held>, wait: Duration) {
         const LATE: Duration = Duration::from_hours(7 * 24);
         let domains = self.options.domains.join(", ");
@@ -225,8 +227,8 @@ impl Acme {
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// One look: at the cache, and if need be at the authority. Says when the next is due, or why there is no certificate and how long the
-    /// authority wants to be left alone.
+    /// Checks the cache, and the authority if necessary. Returns when the next check is due, or why there is no
+    /// certificate and how long the authority wants no requests.
     async fn one(
         &self,
         shop: &dyn Shop,
@@ -248,14 +250,14 @@ impl Acme {
         }
         let Some(_lock) = self.turn(&cache, held, shop).await.map_err(|error| at_disk(&error))?
         else {
-            // Another server has put one there meanwhile.
+            // Another server has stored one in the meantime.
             let next = held.as_ref().map(|held| held.renewal.min(held.ask));
             return Ok(next.unwrap_or_else(SystemTime::now));
         };
         let client = Client::new(&self.options.authorities)
             .map_err(|error| (format!("{}: {error}", self.options.authorities.display()), None))?;
         let outcome = self.ask(&client, &cache, held, shop, failures).await;
-        let next = outcome.map_err(|error| (told(&error), client.pause()))?;
+        let next = outcome.map_err(|error| (describe(&error), client.pause()))?;
         match held {
             Some(Held { unkept: Some(error), .. }) => Err(at_disk(error)),
             Some(held) if held.renewal <= SystemTime::now() => Err((DUE_AT_ONCE.to_owned(), None)),
@@ -263,7 +265,7 @@ impl Acme {
         }
     }
 
-    /// The lock, or nothing when there is nothing left to do.
+    /// Returns the lock, or `None` if nothing is left to do.
     async fn turn(
         &self,
         cache: &Cache,
@@ -272,7 +274,7 @@ impl Acme {
     ) -> std::io::Result<Option<Lock>> {
         loop {
             let lock = cache.lock()?;
-            // Looked at again with the lock: who had it before us may have written.
+            // Checked again under the lock, because its previous owner may have written.
             self.look(cache, held, shop);
             if held.as_ref().is_some_and(|held| !held.is_due()) {
                 return Ok(None);
@@ -285,7 +287,8 @@ impl Acme {
         }
     }
 
-    /// Shows what the cache holds, where that was issued after what is shown: what cannot be kept is not taken back.
+    /// Presents the cached certificate if it was issued after the presented one. One that could not be cached stays
+    /// presented.
     fn look(&self, cache: &Cache, held: &mut Option<Held>, shop: &dyn Shop) {
         let found = match cache.certificate() {
             Ok(Some(found)) => found,
@@ -311,24 +314,24 @@ impl Acme {
     }
 
     fn of_no_use(&self, cache: &Cache, reason: String) {
-        let mut said = self.useless.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.as_ref() != Some(&reason) {
+        let mut explanation = self.useless.lock().unwrap_or_else(PoisonError::into_inner);
+        if explanation.as_ref() != Some(&reason) {
             let file = cache.path();
             tracing::warn!(file = %file.display(), reason, "kept certificate is of no use");
-            *said = Some(reason);
+            *explanation = Some(reason);
         }
     }
 
     fn held(&self, issued: Issued, facts: Facts) -> Held {
         let days_left = until(facts.not_after).as_secs() / 86_400;
         tracing::info!(domains = ?facts.names, days_left, "certificate shown");
-        let renewal = facts.renewal(chance());
-        // Not all at the start: what the authority says of a new certificate is what it said of the old.
+        let renewal = facts.renewal(fastrand::f64());
+        // Not at the start, because the authority's information about a new certificate is that of the order.
         let ask = SystemTime::now() + self.options.pace.ask;
         Held { issued, facts, renewal, ask, unkept: None }
     }
 
-    /// With the lock: asks whether it is time, and orders if it is.
+    /// Asks under the lock whether a renewal is due, and orders it if so.
     async fn ask(
         &self,
         client: &Client,
@@ -368,7 +371,8 @@ impl Acme {
         Ok(held.renewal.min(held.ask))
     }
 
-    /// When the authority wants the certificate to be renewed: earlier where it has to be revoked, elsewhere where it has much to do.
+    /// Updates the renewal time from the authority: earlier if it must revoke the certificate, at another time if it
+    /// is busy.
     async fn suggested(&self, account: &Account, held: &mut Held) {
         held.ask = SystemTime::now() + self.options.pace.ask;
         let Ok(id) = CertificateIdentifier::try_from(&held.facts.leaf) else { return };
@@ -376,8 +380,8 @@ impl Acme {
             Ok((info, again)) => {
                 let window = info.suggested_window;
                 let (start, end) = (SystemTime::from(window.start), SystemTime::from(window.end));
-                let within = end.duration_since(start).unwrap_or_default().mul_f64(chance());
-                // Drawn once for a window: else the latest of many draws would count.
+                let within = end.duration_since(start).unwrap_or_default().mul_f64(fastrand::f64());
+                // Drawn once per window; otherwise the latest of many draws would count.
                 if held.renewal < start || held.renewal > end {
                     held.renewal = start + within;
                 }
@@ -423,7 +427,7 @@ impl Acme {
         Ok(account)
     }
 
-    /// Waits, unless another server puts a certificate into the cache meanwhile.
+    /// Waits until the time is over, or another server stores a certificate.
     async fn wait_or_find(&self, wait: Duration, held: &mut Option<Held>, shop: &dyn Shop) {
         let again = tokio::time::Instant::now() + wait;
         let Options { cache, directory, domains, pace, .. } = &*self.options;
@@ -446,15 +450,15 @@ fn forget_account(cache: &Cache) {
     }
 }
 
-/// The error and its causes in one line.
-fn told(error: &OrderError) -> String {
+/// Formats the error and its causes in one line.
+fn describe(error: &OrderError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
+        let explanation = error.to_string();
+        if !text.contains(&explanation) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&explanation);
         }
         cause = error.source();
     }

@@ -1,9 +1,9 @@
-//! The folder where accounts and certificates outlive the server. Several servers may share it.
+//! The folder in which accounts and certificates are stored. Several servers may share it.
 //!
 //! Invariants
-//! - The folder is for its owner alone (0700), and so is every file (0600).
-//! - A file is whole or not there: it is written under another name, to the disk, and renamed.
-//! - Who asks an authority for something holds the lock; it is the kernel's, and gone with its process.
+//! - The folder is accessible only by its owner (0700), and so is every file (0600).
+//! - A file is complete or missing: it is written under another name, synced, and renamed.
+//! - A server that contacts an authority holds the lock, which the kernel releases with its process.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,21 +14,21 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::Issued;
 
-/// Of one directory URL and one set of names.
+/// The cache of one directory URL and one set of names.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     folder: PathBuf,
     certificate: String,
 }
 
-/// Held by whoever asks the authority.
+/// The lock for contacting the authority.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Cache {
-    /// Makes the folder if it is not there.
+    /// Opens the cache and creates its folder if necessary.
     pub(crate) fn open(folder: &Path, directory: &str, domains: &[String]) -> io::Result<Self> {
         let name = format!("{}-{}", label(host_of(directory)), digest(directory));
         let folder = folder.join(name);
@@ -40,7 +40,7 @@ impl Cache {
         Ok(Self { folder, certificate })
     }
 
-    /// The account's credentials, if there are some.
+    /// Returns the account's credentials, if there are any.
     pub(crate) fn account(&self) -> io::Result<Option<String>> {
         read(&self.folder.join("account.json"))
     }
@@ -56,10 +56,10 @@ impl Cache {
         }
     }
 
-    /// The certificate, if there is one. Whether it is any good is not looked at.
+    /// Returns the certificate, if there is one, without validating it.
     pub(crate) fn certificate(&self) -> io::Result<Option<Issued>> {
         let Some(text) = read(&self.path())? else { return Ok(None) };
-        // The key stands first, in one file with the chain: neither can be of another time than the other.
+        // Key and chain are in one file, the key first, so they always belong together.
         let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it holds no certificate"));
         };
@@ -72,12 +72,12 @@ impl Cache {
         self.write(&self.certificate, &format!("{key}\n{}", issued.chain))
     }
 
-    /// Where the certificate is.
+    /// Returns the path of the certificate.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join(&self.certificate)
     }
 
-    /// None: another process asks the authority just now.
+    /// Takes the lock; `None` if another process holds it.
     pub(crate) fn lock(&self) -> io::Result<Option<Lock>> {
         let path = self.folder.join("lock");
         let file =
@@ -94,7 +94,7 @@ impl Cache {
     }
 }
 
-/// Waits until no other process is at work in `folder`.
+/// Waits until no other process works in `folder`.
 pub(crate) fn lock_folder(folder: &Path) -> io::Result<Lock> {
     let path = folder.join("lock");
     let file =
@@ -103,12 +103,12 @@ pub(crate) fn lock_folder(folder: &Path) -> io::Result<Lock> {
     Ok(Lock { _file: file })
 }
 
-/// Puts a file there, or leaves what was there.
+/// Writes a file, or leaves the old one in place.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}.new", std::process::id()));
     let new = PathBuf::from(new);
-    // Left behind by a process of our number that was killed.
+    // Left by a killed process with the same id.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -138,14 +138,14 @@ fn host_of(url: &str) -> &str {
     rest.split(['/', '?']).next().unwrap_or_default()
 }
 
-/// What of a name may be in a file's name.
+/// Replaces the characters of a name that are not allowed in file names.
 fn label(name: &str) -> String {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || ".-".contains(letter);
     let name: String = name.chars().map(|letter| if fits(letter) { letter } else { '_' }).collect();
     name.trim_start_matches('.').chars().take(64).collect()
 }
 
-/// Eight bytes of SHA-256: tells names apart that people see no difference between.
+/// Returns eight bytes of SHA-256, which distinguish names that look the same.
 fn digest(text: &str) -> String {
     use std::fmt::Write as _;
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());

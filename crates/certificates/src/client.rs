@@ -1,8 +1,8 @@
-//! HTTPS to the authority: one connection for each request, since there are ten in two months.
+//! HTTPS to the authority, with one connection per request, because there are ten in two months.
 //!
 //! Invariants
-//! - A request ends within [`LIMIT`] and an answer within [`MOST`], whatever the other side does.
-//! - Nothing goes out in the clear.
+//! - A request ends within [`LIMIT`] and a response within [`MOST`], whatever the peer does.
+//! - Nothing is sent without TLS.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -23,14 +23,14 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long one request may take.
+/// Time limit of one request.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How large an answer may be: chains have some kilobytes.
+/// Maximum size of a response: chains have a few kilobytes.
 const MOST: usize = 1 << 20;
 
 type Cause = Box<dyn StdError + Send + Sync>;
 
-/// Cheap to clone.
+/// The client. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Client {
     tls: TlsConnector,
@@ -38,7 +38,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// One that believes the authorities of a PEM file.
+    /// Creates a client that trusts the authorities of a PEM file.
     pub(crate) fn new(authorities: &Path) -> Result<Self, Cause> {
         let mut roots = RootCertStore::empty();
         for root in CertificateDer::pem_file_iter(authorities)? {
@@ -53,12 +53,12 @@ impl Client {
         Ok(Self { tls: TlsConnector::from(Arc::new(config)), pause: Arc::default() })
     }
 
-    /// How long the authority wants to be left alone, by its last refusal.
+    /// Returns how long the authority wants no requests, from its last rejection.
     pub(crate) fn pause(&self) -> Option<Duration> {
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it wanted before does not count any more.
+    /// Forgets an earlier pause.
     pub(crate) fn forget_pause(&self) {
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -91,7 +91,7 @@ impl Client {
             Ok::<_, Cause>(Response::from_parts(head, Full::new(bytes)))
         };
         let moved = async {
-            // How it ends is seen in the answer.
+            // The response shows how it ends.
             drop(connection.await);
             std::future::pending::<()>().await;
         };
@@ -106,8 +106,8 @@ impl Client {
         if !answer.status().is_client_error() && !answer.status().is_server_error() {
             return;
         }
-        let told = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let pause = told.and_then(|text| match text.trim().parse() {
+        let describe = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let pause = describe.and_then(|text| match text.trim().parse() {
             Ok(seconds) => Some(Duration::from_secs(seconds)),
             Err(_no_number) => {
                 httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).ok()

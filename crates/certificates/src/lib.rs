@@ -1,28 +1,30 @@
-//! Where certificates come from that nobody puts there: an authority on the network that is asked by ACME (RFC 8555), and this machine's own,
-//! for development.
+//! Automatic certificates: from an authority on the network by ACME (RFC 8555), and from this machine's own
+//! authority, for development.
 //!
 //! Invariants
 //! - No private key is ever in a file that another user may read, nor half a certificate in any file.
-//! - A certificate that holds is never given up for one that cannot be had: failing to renew changes nothing but what is said.
-//! - The authority on the network is asked for by its limits: one order at a time for a folder, whoever shares it, and ever longer pauses.
-//! - It knows nothing of listeners, HTTP, PHP and configuration files: whatever implements [`Shop`] shows certificates and answers for names.
+//! - A valid certificate is never dropped because a new one cannot be obtained: a failed renewal only changes what is
+//!   reported.
+//! - Requests to the authority respect its limits: one order at a time per shared folder, and increasing pauses.
+//! - The crate knows no listeners, HTTP, PHP or configuration files: any implementation of [`Shop`] presents
+//!   certificates and answers challenges.
 
 mod acme;
 mod cache;
 mod client;
 mod local;
-mod moments;
 mod order;
+mod renewal_schedule;
 
 pub use acme::{Acme, External, Options, Pace, Report};
 pub use local::{LocalAuthority, LocalError, is_local};
 
-/// A certificate with its chain and its private key, PEM texts.
+/// A certificate with its chain and its private key, as PEM texts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// The certificate, then its intermediates.
+    /// The certificate, followed by its intermediates.
     pub chain: String,
-    /// PKCS#8.
+    /// The private key in PKCS#8.
     pub key: String,
 }
 
@@ -32,23 +34,25 @@ impl std::fmt::Debug for Issued {
     }
 }
 
-/// By what a name is proved to be ours.
+/// The methods of proving control of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
-    /// A file of ours on port 80 (RFC 8555, section 8.3).
+    /// A file served on port 80 (RFC 8555, section 8.3).
     Http,
-    /// A certificate of ours on port 443 (RFC 8737).
+    /// A certificate presented on port 443 (RFC 8737).
     TlsAlpn,
 }
 
-/// Who shows certificates to clients and answers to authorities.
+/// Presents certificates to clients and answers challenges.
 pub trait Shop: Send + Sync + 'static {
-    /// Answers a request for `/.well-known/acme-challenge/` and the token with this.
+    /// Answers requests for `/.well-known/acme-challenge/` and the token with this text.
     fn answer(&self, token: &str, with: &str);
-    /// Shows this to whoever asks for the name with the protocol `acme-tls/1`. Errs, in words, where it cannot be used.
+    /// Presents this certificate to clients that ask for the name with the protocol `acme-tls/1`. Returns an error
+    /// message if it cannot be used.
     fn prove(&self, name: &str, with: &Issued) -> Result<(), String>;
-    /// No authority has a question any more.
+    /// Removes all answers to challenges.
     fn forget(&self);
-    /// Shows this to clients from now on. Errs, in words, where it cannot be used; what was shown then stays.
+    /// Presents this certificate to clients from now on. Returns an error message if it cannot be used; the previous
+    /// one then stays.
     fn show(&self, certificate: &Issued) -> Result<(), String>;
 }

@@ -1,9 +1,10 @@
-//! This machine's own authority, for development: made once, kept for its user alone, and good for nothing outside this machine and its network.
+//! This machine's own certificate authority for development: created once, accessible only by its user, and useless
+//! outside this machine and its network.
 //!
 //! Invariants
-//! - Nobody who trusts it has to trust it with public names: it is constrained to local ones (RFC 5280, section 4.2.1.10).
+//! - It can never vouch for public names: it is constrained to local ones (RFC 5280, section 4.2.1.10).
 //! - Its key is in one file that only its owner can read, and the keys of its certificates are in none.
-//! - Nobody is made to trust it: that is a command of the person whose machine it is.
+//! - Trust is never installed automatically: that is a command of the machine's user.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -20,7 +21,8 @@ use rcgen::{
 
 use crate::{Issued, cache};
 
-/// Names that no public authority issues for, nor the world's DNS answers for: RFC 6761 and 8375, ICANN's `internal`, and `local` of multicast DNS.
+/// Names for which no public authority issues certificates, and which public DNS does not resolve: RFC 6761 and 8375,
+/// ICANN's `internal`, and `local` of multicast DNS.
 const NAMES: [&str; 5] = ["localhost", "test", "internal", "local", "home.arpa"];
 
 /// Loopback and private networks (RFC 1918, RFC 4193).
@@ -34,42 +36,42 @@ const NETWORKS: [(IpAddr, u8); 6] = [
 ];
 
 const DAY: Duration = Duration::from_hours(24);
-/// Of the authority.
+/// Validity of the authority.
 const LONG: Duration = Duration::from_hours(3650 * 24);
-/// Of a certificate: browsers take no more than 398 days from public authorities, and some from any.
+/// Validity of a certificate: browsers accept at most 398 days from public authorities, and some from any.
 const SHORT: Duration = Duration::from_hours(397 * 24);
 
-/// Why there is no authority, or no certificate of it.
+/// Reasons why there is no local authority, or no certificate from it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// The folder or a file in it.
+    /// The folder or a file in it cannot be used.
     #[error("cannot keep the local authority in {}", path.display())]
     Disk {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         cause: io::Error,
     },
-    /// What is kept is no authority.
+    /// The stored file is not an authority.
     #[error("{} holds no authority that can be used", path.display())]
     Useless {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         cause: rcgen::Error,
     },
-    /// It is for local names only.
+    /// The name is not local.
     #[error("`{name}` is no local name")]
     NotLocal {
-        /// As it was given.
+        /// The name as given.
         name: String,
     },
 }
 
-/// The authority.
+/// The local certificate authority.
 #[derive(Debug)]
 pub struct LocalAuthority {
     certificate: PathBuf,
@@ -77,7 +79,7 @@ pub struct LocalAuthority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Whether the local authority may vouch for a name or an address.
+/// Returns whether the local authority may issue certificates for a name or address.
 pub fn is_local(name: &str) -> bool {
     if let Ok(address) = name.parse::<IpAddr>() {
         return NETWORKS.iter().any(|network| contains(*network, address));
@@ -91,7 +93,7 @@ pub fn is_local(name: &str) -> bool {
         name.strip_suffix(*root).is_some_and(|front| front.is_empty() || front.ends_with('.'))
     };
     let bare = name.strip_prefix("*.").unwrap_or(name);
-    // Clients take a wildcard for two labels or more: with `*.localhost` in it they refuse the whole certificate.
+    // Clients require two labels after a wildcard: with `*.localhost` they reject the whole certificate.
     if bare.len() < name.len() && !bare.contains('.') {
         return false;
     }
@@ -112,12 +114,13 @@ fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
 }
 
 impl LocalAuthority {
-    /// Where its certificate is, or would be: what to trust.
+    /// Returns the path of the authority's certificate, which clients must trust.
     pub fn certificate_in(folder: &Path) -> PathBuf {
         folder.join("hearth-local-ca.pem")
     }
 
-    /// The one that is kept in `folder`, or a new one. Servers that start at the same time get the same one. Blocks while another one makes it.
+    /// Opens the authority in `folder`, or creates one. Servers that start at the same time get the same one. Blocks
+    /// while another process creates it.
     pub fn open(folder: &Path) -> Result<Self, LocalError> {
         let disk = |cause| LocalError::Disk { path: folder.to_owned(), cause };
         DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(disk)?;
@@ -128,7 +131,7 @@ impl LocalAuthority {
         let params = params();
         let (params, key, chain) = if let Some(text) = kept {
             let key = KeyPair::from_pem(&text).map_err(useless)?;
-            // Name and key make an authority; the certificate that is trusted says the rest, and stays as it is.
+            // Name and key define an authority; the trusted certificate has the rest and stays unchanged.
             let chain = cache::read(&certificate).map_err(disk)?;
             let chain = match chain {
                 Some(chain) => chain,
@@ -146,12 +149,12 @@ impl LocalAuthority {
         Ok(Self { certificate, chain, issuer: Issuer::new(params, key) })
     }
 
-    /// What to trust, a PEM file.
+    /// Returns the PEM file that clients must trust.
     pub fn certificate(&self) -> &Path {
         &self.certificate
     }
 
-    /// A certificate for these names and addresses, for a year from now.
+    /// Issues a certificate for these names and addresses, valid for a year.
     pub fn issue(&self, names: &[String]) -> Result<Issued, LocalError> {
         if let Some(name) = names.iter().find(|name| !is_local(name)) {
             return Err(LocalError::NotLocal { name: name.clone() });
@@ -182,7 +185,7 @@ fn alternative(name: &str) -> Result<SanType, rcgen::Error> {
     })
 }
 
-/// From yesterday, since clocks differ.
+/// Starts yesterday, because clocks differ.
 fn from_now(length: Duration) -> (time::OffsetDateTime, time::OffsetDateTime) {
     let now = time::OffsetDateTime::now_utc();
     (now - DAY, now + length - DAY)
@@ -218,13 +221,13 @@ mod tests {
     use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
     use super::*;
-    use crate::moments::Facts;
+    use crate::renewal_schedule::Facts;
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// Whether a client that trusts the authority believes it.
+    /// Returns whether a client that trusts the authority accepts the certificate.
     fn believes(authority: &str, issued: &Issued, name: &str) -> bool {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
@@ -296,7 +299,7 @@ mod tests {
             let refused = authority.issue(&names(&[name])).unwrap_err();
             assert!(matches!(refused, LocalError::NotLocal { .. }), "{name}");
         }
-        // Also where somebody has its key.
+        // This holds even for an attacker who has its key.
         let text = std::fs::read_to_string(authority.certificate()).unwrap();
         for name in ["shop.example", "8.8.8.8"] {
             let key = KeyPair::generate().unwrap();

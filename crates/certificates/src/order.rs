@@ -1,7 +1,7 @@
-//! One order: from the names to their certificate, or to why there is none.
+//! One order: from the names to their certificate, or to an error.
 //!
 //! Invariants
-//! - Whatever becomes of an order, its answers are forgotten when it is over.
+//! - Whatever the result of an order, its challenge answers are removed at the end.
 
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeType, Error,
@@ -10,48 +10,48 @@ use instant_acme::{
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls_pki_types::CertificateDer;
 
-use crate::moments::Facts;
+use crate::renewal_schedule::Facts;
 use crate::{Challenge, Issued, Shop};
 
-/// Why there is no certificate.
+/// Reasons why an order fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OrderError {
-    /// The authority, or the way to it.
+    /// An error of the authority or the connection.
     #[error(transparent)]
     Acme(#[from] Error),
-    /// The authority did not find what we showed for a name.
+    /// The authority did not accept the proof for a name.
     #[error("{name} is not proved to be ours ({by}): {reason}")]
     Unproved {
         /// The name.
         name: String,
-        /// The challenge's name.
+        /// Name of the challenge.
         by: String,
-        /// What the authority says.
+        /// Explanation of the authority.
         reason: String,
     },
-    /// The authority wants a proof that we have no way to give.
+    /// The authority offers no challenge that can be answered.
     #[error("the authority offers no challenge for {name} that can be answered here")]
     NoChallenge {
         /// The name.
         name: String,
     },
-    /// What came is of no use.
+    /// The issued certificate is unusable.
     #[error("the authority's certificate cannot be used: {reason}")]
     Useless {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl OrderError {
-    /// The authority's word for it, such as `accountDoesNotExist` (RFC 8555, section 6.7).
+    /// Returns the authority's error type, such as `accountDoesNotExist` (RFC 8555, section 6.7).
     pub(crate) fn kind(&self) -> Option<&str> {
         let Self::Acme(Error::Api(problem)) = self else { return None };
         problem.r#type.as_deref()?.strip_prefix("urn:ietf:params:acme:error:")
     }
 }
 
-/// Has the answers of an order forgotten.
+/// Removes the answers of an order on drop.
 struct Forget<'a>(&'a dyn Shop);
 
 impl Drop for Forget<'_> {
@@ -60,7 +60,8 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// Orders a certificate for `domains`, proved by the first of `challenges` that the authority offers, in place of `replaces`.
+/// Orders a certificate for `domains` that replaces `replaces`, proved by the first of `challenges` that the
+/// authority offers.
 pub(crate) async fn order(
     account: &Account,
     domains: &[String],
@@ -74,7 +75,7 @@ pub(crate) async fn order(
     let _forget = Forget(shop);
     prove(&mut order, challenges, shop).await?;
     let ready = order.poll_ready(retries).await;
-    // The order says that it failed; why is said by its authorizations.
+    // The order only states that it failed; its authorizations state why.
     if !matches!(ready, Ok(OrderStatus::Ready | OrderStatus::Valid)) {
         if let Some(unproved) = why(&mut order).await {
             return Err(unproved);
@@ -97,7 +98,8 @@ pub(crate) async fn order(
     }
 }
 
-/// An authority that does not know, or does not want to hear, what is replaced is not told (RFC 9773, section 5).
+/// Creates the order. The replaced certificate is omitted if the authority does not know it or rejects the field (RFC
+/// 9773, section 5).
 async fn begin(
     account: &Account,
     names: &[Identifier],
@@ -106,7 +108,7 @@ async fn begin(
     if let Some(id) = replaces.and_then(|der| CertificateIdentifier::try_from(der).ok()) {
         match account.new_order(&NewOrder::new(names).replaces(id)).await {
             Ok(order) => return Ok(order),
-            // A limit is a limit.
+            // A rate limit is not retried.
             Err(Error::Api(problem))
                 if problem.r#type.as_deref().is_some_and(|kind| kind.ends_with("rateLimited")) =>
             {
@@ -153,9 +155,11 @@ async fn prove(
                 .map_err(|reason| OrderError::Useless { reason })?,
         }
         challenge.set_ready().await.map_err(|error| match error {
-            Error::Api(problem) if is_about_the_name(&problem) => {
-                OrderError::Unproved { name, by: called(&kind(chosen)), reason: said(&problem) }
-            }
+            Error::Api(problem) if is_about_the_name(&problem) => OrderError::Unproved {
+                name,
+                by: called(&kind(chosen)),
+                reason: explanation(&problem),
+            },
             error => error.into(),
         })?;
     }
@@ -169,7 +173,7 @@ fn kind(challenge: Challenge) -> ChallengeType {
     }
 }
 
-/// As RFC 8555 and RFC 8737 call it.
+/// Returns the challenge's name in RFC 8555 and RFC 8737.
 fn called(kind: &ChallengeType) -> String {
     match kind {
         ChallengeType::Http01 => "http-01".to_owned(),
@@ -178,7 +182,7 @@ fn called(kind: &ChallengeType) -> String {
     }
 }
 
-/// Of the errors that RFC 8555 (section 6.7) lists, those that an answer of ours has to do with.
+/// Returns whether the error, of those in RFC 8555 (section 6.7), concerns the proof of a name.
 fn is_about_the_name(problem: &Problem) -> bool {
     const ABOUT: [&str; 6] =
         ["caa", "connection", "dns", "incorrectResponse", "tls", "unauthorized"];
@@ -186,12 +190,13 @@ fn is_about_the_name(problem: &Problem) -> bool {
     ABOUT.iter().any(|about| kind.ends_with(&format!(":{about}")))
 }
 
-/// In the authority's words.
-fn said(problem: &Problem) -> String {
+/// Returns the authority's explanation.
+fn explanation(problem: &Problem) -> String {
     problem.detail.clone().unwrap_or_else(|| problem.to_string())
 }
 
-/// RFC 8737, section 3: self-signed, for this name alone, with the digest of the key authorization.
+/// Builds a challenge certificate (RFC 8737, section 3): self-signed, for this name only, with the digest of the key
+/// authorization.
 fn certificate_of(name: &str, challenge: &ChallengeHandle<'_>) -> Result<Issued, OrderError> {
     let digest = challenge.key_authorization().digest();
     let made = (|| {
@@ -204,7 +209,7 @@ fn certificate_of(name: &str, challenge: &ChallengeHandle<'_>) -> Result<Issued,
     made.map_err(|error| OrderError::Useless { reason: error.to_string() })
 }
 
-/// The first name that the authority did not believe.
+/// Returns the first name whose proof was rejected.
 async fn why(order: &mut Order) -> Option<OrderError> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -217,7 +222,7 @@ async fn why(order: &mut Order) -> Option<OrderError> {
             .challenges
             .iter()
             .find_map(|challenge| Some((&challenge.r#type, challenge.error.as_ref()?)))?;
-        let (by, reason) = (called(by), said(problem));
+        let (by, reason) = (called(by), explanation(problem));
         return Some(OrderError::Unproved {
             name: authorization.identifier().to_string(),
             by,

@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use channels::hub::{self, Address, Handover, Hub, Listen, Options, Stream, Visitor};
+use channels::hub::{self, Address, ForwardedConnection, Handover, Hub, Listen, Options, Stream};
 use channels::{
     App, AppRef, Author, ChannelName, Channels, FixedApps, Found, Limits, NoObserver, Publication,
     Rights, Secret,
@@ -52,31 +52,26 @@ fn main() -> Result<(), Box<dyn Error>> {
 struct Publisher(Channels);
 
 impl Handover for Publisher {
-    fn take(&self, visitor: Visitor) {
+    fn take(&self, forwarded: ForwardedConnection) {
         let channels = self.0.clone();
         std::thread::spawn(move || {
             // A request that cannot be answered is not part of the measurement.
-            drop(answer(&channels, visitor));
+            drop(answer(&channels, forwarded));
         });
     }
 }
 
-fn answer(channels: &Channels, visitor: Visitor) -> Result<(), Box<dyn Error>> {
-    let Stream::Tcp(mut stream) = visitor.stream else { return Ok(()) };
+fn answer(channels: &Channels, forwarded: ForwardedConnection) -> Result<(), Box<dyn Error>> {
+    let Stream::Tcp(mut stream) = forwarded.stream else { return Ok(()) };
     stream.set_nonblocking(false)?;
     let Found::App(app) = channels.apps().find(AppRef::Id("app-id")) else { return Ok(()) };
-    let mut read = visitor.read;
+    let mut read = forwarded.read;
     let mut buffer = vec![0; 65_536];
     loop {
-        let mut fields = [httparse::EMPTY_HEADER; 32];
-        let mut request = httparse::Request::new(&mut fields);
-        if let httparse::Status::Complete(head) = request.parse(&read)? {
-            let length = request
-                .headers
-                .iter()
-                .find(|field| field.name.eq_ignore_ascii_case("content-length"));
-            let length: usize =
-                length.map_or(Ok(0), |field| String::from_utf8_lossy(field.value).parse())?;
+        let mut fields = [http1::EMPTY_FIELD; 32];
+        if let Some(request) = http1::parse(&read, &mut fields)? {
+            let Some(http1::Framing::Length(length)) = request.framing() else { return Ok(()) };
+            let (head, length) = (request.length, usize::try_from(length)?);
             if read.len() >= head + length {
                 let event: serde_json::Value = serde_json::from_slice(&read[head..head + length])?;
                 let data = event["data"].to_string();

@@ -1,7 +1,7 @@
-//! How many connections a server takes, all of its clients together: one question in each protocol.
+//! Queries the maximum number of connections of a server, with one query in each protocol.
 //!
 //! Invariants
-//! - Only for who checks settings. A server that does not want to say it is asked no second time.
+//! - Only used when settings are checked. A server that does not answer is not asked again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::proof::{self, Verdict};
 use crate::server::Stream;
 use crate::{Protocol, mysql, postgres, redis};
 
-/// `None`: it does not say.
+/// Returns the maximum; `None` if the server does not state it.
 pub(crate) async fn ask(stream: &mut Stream, protocol: Protocol, limit: Duration) -> Option<u64> {
     let question = match protocol {
         Protocol::MySql => mysql::query("SELECT @@max_connections"),
@@ -29,24 +29,24 @@ pub(crate) async fn ask(stream: &mut Stream, protocol: Protocol, limit: Duration
     answered.await.then_some(value).flatten()
 }
 
-/// What is to be thought of an answer, and the value in it.
-pub(crate) type Judged<'a> = (Verdict, Option<&'a [u8]>);
+/// The verdict about a response, and the value in it.
+pub(crate) type Checked<'a> = (Verdict, Option<&'a [u8]>);
 
-/// Without a value as yet.
-pub(crate) const MORE: Judged<'_> = (Verdict::More, None);
-/// Without one at all.
-pub(crate) const DOUBT: Judged<'_> = (Verdict::Doubt, None);
+/// An incomplete response.
+pub(crate) const MORE: Checked<'_> = (Verdict::More, None);
+/// A response without a value.
+pub(crate) const DOUBT: Checked<'_> = (Verdict::Doubt, None);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Each beginning of an answer is not the whole.
-    fn check(judge: fn(&[u8]) -> Judged<'_>, whole: &[u8], expected: &[u8]) {
+    /// Asserts that no prefix of a response counts as complete.
+    fn check(check: fn(&[u8]) -> Checked<'_>, whole: &[u8], expected: &[u8]) {
         for at in 0..whole.len() {
-            assert_eq!(judge(&whole[..at]), MORE, "{at}");
+            assert_eq!(check(&whole[..at]), MORE, "{at}");
         }
-        assert_eq!(judge(whole), (Verdict::Clean, Some(expected)));
+        assert_eq!(check(whole), (Verdict::Clean, Some(expected)));
     }
 
     #[test]

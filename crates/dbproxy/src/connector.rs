@@ -1,8 +1,8 @@
-//! One connector: its socket, its clients, its sessions.
+//! One connector: its socket, clients and sessions.
 //!
 //! Invariants
-//! - Every client is a task that the connector owns; there are never more of them than sessions and a line of [`LINE`].
-//! - Nobody but our own user and the one that PHP runs as is served.
+//! - Every client is a task owned by the connector; their number is bounded by the sessions and a queue of [`LINE`].
+//! - Only the server's own user and the user that PHP runs as are served.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
@@ -17,49 +17,49 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::protocol::{Beginning, Speaker, Wish};
+use crate::protocol::{Beginning, SessionRequest, Speaker};
 use crate::relay::{Ended, relay};
 use crate::report::{Counters, add};
 use crate::server::Server;
 use crate::sessions::{Session, Sessions};
 use crate::{Options, Protocol, Refused, Report, Trust, TrustError, redis};
 
-/// Clients that may wait for a session; one more is refused at once.
+/// Maximum number of clients waiting for a session; one more is rejected at once.
 const LINE: usize = 1024;
-/// How often idle sessions are looked at.
+/// Interval of checks for idle sessions.
 const ROUND: Duration = Duration::from_secs(1);
-/// Refusals in the log: one in this time.
+/// Minimum time between two logged rejections.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Why there is no connector.
+/// Reasons why a connector cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Files of certificates cannot be used.
+    /// Certificate files cannot be used.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen at {}", path.display())]
     Socket {
-        /// Its path.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         cause: io::Error,
     },
-    /// The protocol logs in, and nobody is named.
+    /// The protocol requires a login, and no user is configured.
     #[error("no user to log in with")]
     NoLogin,
 }
 
-/// A connector that listens. Its socket goes with it.
+/// A listening connector. Its socket is removed on drop.
 #[derive(Debug)]
 pub struct Connector {
     listener: UnixListener,
     path: PathBuf,
-    /// Of the socket that we have made.
+    /// Inode of the created socket.
     inode: u64,
-    /// Who may connect beside our own user.
+    /// User that may connect besides the server's own.
     client: Option<u32>,
     shared: Arc<Shared>,
 }
@@ -71,18 +71,18 @@ struct Shared {
     speaker: Speaker,
     sessions: Sessions,
     counters: Counters,
-    /// When a refusal was logged last.
+    /// Time of the last logged rejection.
     logged: Mutex<Option<Instant>>,
-    /// It was said that sessions are not lent on.
+    /// It was logged that sessions cannot be reused.
     told: AtomicBool,
 }
 
-/// Tells what a connector does.
+/// Reports the state of a connector.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
 impl Connector {
-    /// Reads the certificates and makes the socket. The server is not asked.
+    /// Reads the certificates and creates the socket, without contacting the server.
     pub fn bind(options: &Options) -> Result<Self, BindError> {
         let shared = Arc::new(Shared::new(options)?);
         let path = options.socket.clone();
@@ -94,29 +94,29 @@ impl Connector {
         Ok(Self { listener, path, inode, client: user, shared })
     }
 
-    /// The socket's mode lets a group in: of its members it is one user's.
+    /// The socket's mode admits a group, of which only one user may connect.
     fn may_connect(&self, client: &UnixStream) -> bool {
         let Some(user) = self.client else { return true };
         let ours = rustix::process::geteuid().as_raw();
         client.peer_cred().is_ok_and(|peer| [user, ours, 0].contains(&peer.uid()))
     }
 
-    /// Logs in once, without a socket. Returns how many connections the server takes, all of its clients together, where it says so
+    /// Logs in once, without a socket. Returns the server's maximum number of connections, if it states that
     /// (`max_connections`, of Redis `maxclients`).
     pub async fn try_out(options: &Options) -> Result<Option<u64>, TryError> {
         let shared = Shared::new(options)?;
         shared.within(shared.speaker.capacity()).await.map_err(TryError::Refused)
     }
 
-    /// For status and metrics.
+    /// Returns a handle for status and metrics.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.shared))
     }
 
-    /// Serves clients until `drain` is cancelled, then those that are left, until they go.
+    /// Serves clients until `drain` is cancelled, then the remaining ones until they disconnect.
     ///
     /// # Cancel safety
-    /// Cancelling cuts all clients and sessions.
+    /// Dropping the future ends all clients and sessions.
     pub async fn serve(self, drain: CancellationToken) {
         let mut clients = JoinSet::new();
         let mut own = JoinSet::new();
@@ -159,7 +159,7 @@ impl Connector {
                     }
                     Err(error) => {
                         tracing::warn!(connector = self.shared.name, %error, "client not accepted");
-                        // Out of descriptors, most likely: do not spin.
+                        // Probably out of descriptors: pause instead of spinning.
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 },
@@ -175,25 +175,25 @@ impl Connector {
 
 impl Drop for Connector {
     fn drop(&mut self) {
-        // Another process may have put its own there.
+        // Another process may have created its own socket there.
         if std::fs::symlink_metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
             drop(std::fs::remove_file(&self.path));
         }
     }
 }
 
-/// Why a try-out failed.
+/// Reasons why a try-out failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TryError {
-    /// It could not begin.
+    /// It could not start.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// There is no session to be had.
+    /// No session could be opened.
     #[error(transparent)]
     Refused(Refused),
 }
 
-/// Listens where nobody living does; under its own name the socket appears when its mode is right.
+/// Listens at a path that no running process uses. The socket gets its name only when its mode is set.
 fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
@@ -254,8 +254,8 @@ impl Shared {
         if let Err(refused) = self.prepare().await {
             return self.refuse(client, &refused, false).await;
         }
-        let wish = match timeout(self.connect, self.speaker.hear(&mut client)).await {
-            Ok(Ok(Beginning::Wish(wish))) => wish,
+        let request = match timeout(self.connect, self.speaker.read_request(&mut client)).await {
+            Ok(Ok(Beginning::SessionRequest(request))) => request,
             Ok(Ok(Beginning::Cancel(request))) => {
                 let cancelled = self.within(self.speaker.cancel(&request)).await;
                 if let Err(refused) = cancelled {
@@ -263,18 +263,18 @@ impl Shared {
                 }
                 return;
             }
-            // It went, was silent for too long, or said something else.
+            // It disconnected, was silent for too long, or sent something else.
             _ => return,
         };
         let place = match self.sessions.place().await {
             Ok(place) => place,
             Err(refused) => return self.refuse(client, &refused, true).await,
         };
-        let mut session = match self.session(&wish).await {
+        let mut session = match self.session(&request).await {
             Ok(session) => session,
             Err(refused) => return self.refuse(client, &refused, true).await,
         };
-        let (mut packets, mut tail) = wish.followed();
+        let (mut packets, mut tail) = request.followed();
         let mut relogin = self.speaker.relogin();
         let ended = match client.write_all(&session.welcome).await {
             Ok(()) => {
@@ -288,7 +288,7 @@ impl Shared {
             && !session.begins
             && packets.is_whole()
             && relogin.is_none_or(|relogin| relogin.is_whole())
-            && self.speaker.reset(&mut session, &wish, tail).await;
+            && self.speaker.reset(&mut session, &request, tail).await;
         let over = if is_new { self.sessions.leave(session) } else { Some(session) };
         if let Some(session) = over {
             if ended == Ended::Client && !is_new {
@@ -299,14 +299,14 @@ impl Shared {
         drop(place);
     }
 
-    /// One that another has left, or a new one.
-    async fn session(&self, wish: &Wish) -> Result<Session, Refused> {
-        if let Some(session) = self.sessions.left(&wish.key()).await {
+    /// Returns a session left by another client, or a new one.
+    async fn session(&self, request: &SessionRequest) -> Result<Session, Refused> {
+        if let Some(session) = self.sessions.left(&request.key()).await {
             add(&self.counters.reused);
             return Ok(session);
         }
         self.sessions.make_room().await;
-        let session = self.within(self.speaker.open(wish)).await?;
+        let session = self.within(self.speaker.open(request)).await?;
         add(&self.counters.opened);
         if session.begins && !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -317,7 +317,7 @@ impl Shared {
         Ok(session)
     }
 
-    /// What has to be known before a client is greeted costs a session, once.
+    /// Opens a session once, if greeting clients requires information from the server.
     async fn prepare(&self) -> Result<(), Refused> {
         if self.speaker.is_prepared().await {
             return Ok(());
@@ -327,7 +327,7 @@ impl Shared {
         self.within(self.speaker.prepare()).await
     }
 
-    /// Says at the start what would be wrong for the first client.
+    /// Logs problems at the start that the first client would have.
     async fn try_out(&self) -> Result<(), Refused> {
         let _place = self.sessions.place().await?;
         self.sessions.make_room().await;
@@ -344,7 +344,7 @@ impl Shared {
         })
     }
 
-    /// Tells a client why it gets no session. `greeted`: it has been heard.
+    /// Tells a client why it gets no session. `greeted` says that its request has been read.
     async fn refuse(&self, mut client: UnixStream, refused: &Refused, greeted: bool) {
         add(&self.counters.refused);
         self.log(refused);
@@ -352,7 +352,7 @@ impl Shared {
         if self.speaker.protocol == Protocol::Redis {
             return redis::refuse(&mut client, &error, self.connect).await;
         }
-        // It may have gone meanwhile.
+        // It may have disconnected.
         drop(client.write_all(&error).await);
         drop(client.shutdown().await);
     }
@@ -367,7 +367,7 @@ impl Shared {
 }
 
 impl Watch {
-    /// How it is now.
+    /// Returns the current state.
     pub fn report(&self) -> Report {
         let Shared { name, speaker, sessions, counters, .. } = &*self.0;
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);

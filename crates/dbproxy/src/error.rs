@@ -1,9 +1,9 @@
-//! Why a client gets no session.
+//! Reasons why a client gets no session.
 
 use std::io;
 use std::time::Duration;
 
-/// What the client is told, in its protocol's words. No password and no byte of a login is in it.
+/// The error for the client, in its protocol. It contains no password and no byte of a login.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -17,42 +17,42 @@ pub enum Refused {
         /// How long the client has waited.
         waited: Duration,
     },
-    /// Nobody answers there.
+    /// The server is unreachable.
     #[error("cannot connect to {address}: {cause}")]
     Unreachable {
         /// Host and port.
         address: String,
-        /// Why.
+        /// The error.
         cause: io::Error,
     },
-    /// The server has a certificate that does not convince, or does not like ours, or knows no TLS.
+    /// The server's certificate is not trusted, or it rejects ours, or does not support TLS.
     #[error("no encrypted connection to {address}: {why}")]
     Tls {
         /// Host and port.
         address: String,
-        /// In words.
+        /// Explanation.
         why: String,
     },
-    /// The server does not let us in. Its own answer, whole: a client of this protocol understands it.
+    /// The server rejects the login. Its whole response is kept, because a client of this protocol understands it.
     #[error("the server refuses the login: {message}")]
     Login {
-        /// What the server says.
+        /// The server's message.
         message: String,
         /// The packet.
         answer: Vec<u8>,
     },
-    /// The server wants a login that we do not know.
+    /// The server requires an unsupported login method.
     #[error("{0}")]
     Unsupported(String),
-    /// What the server or the client says is not the protocol.
+    /// The server or the client violated the protocol.
     #[error("{address} does not speak the protocol: {what}")]
     Protocol {
         /// Host and port.
         address: String,
-        /// What was wrong.
+        /// The violation.
         what: &'static str,
     },
-    /// The password's file cannot be read.
+    /// The password file cannot be read.
     #[error("cannot read the password's file: {0}")]
     Password(io::Error),
 }

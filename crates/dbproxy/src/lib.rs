@@ -1,12 +1,14 @@
-//! The connector: PHP speaks a database's plain protocol to a unix socket, and the connector speaks TLS to the server.
+//! The database proxy: PHP uses a database's plain protocol on a unix socket (a connector), and the proxy uses TLS to
+//! the server.
 //!
 //! Invariants
-//! - A server session has one client at a time, and passes to the next one only after it has proved that it is as new: the answers to a
-//!   reset, whole, with a number at their end that nobody could know.
-//! - There are never more sessions than the limit; who finds none free waits in line, for so long and no longer, and is then refused in the
-//!   protocol's own words.
-//! - Nothing goes to a server whose certificate does not convince, and no password into an error, a log or a `Debug`.
-//! - Knows nothing of PHP, workers and configuration files.
+//! - A server session has one client at a time. It passes to the next one only after a proof that it is reset: the
+//!   complete responses to a reset, ending with a random number.
+//! - There are never more sessions than the limit. A client without a free one waits for a limited time, and is then
+//!   rejected with an error of its protocol.
+//! - Nothing is sent to a server whose certificate is not trusted, and no password is in an error, a log or a
+//!   `Debug`.
+//! - The crate does not depend on PHP, workers or configuration files.
 
 mod capacity;
 mod connector;

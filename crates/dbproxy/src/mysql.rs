@@ -1,7 +1,9 @@
-//! `MySQL` and `MariaDB`: clients are greeted as the server would, and log in without a password, because only our own user may connect;
-//! the connector logs in at the server with what the client can do, and `COM_RESET_CONNECTION` makes the session new.
+//! `MySQL` and `MariaDB`. Clients get the server's greeting and log in without a password, because only trusted users
+//! may connect. The connector logs in at the server with the client's capabilities, and `COM_RESET_CONNECTION` resets
+//! the session.
 //!
-//! <https://dev.mysql.com/doc/dev/mysql-server/latest/PAGE_PROTOCOL.html>, <https://mariadb.com/kb/en/clientserver-protocol/>
+//! <https://dev.mysql.com/doc/dev/mysql-server/latest/PAGE_PROTOCOL.html>,
+//! <https://mariadb.com/kb/en/clientserver-protocol/>
 
 mod login;
 mod scramble;
@@ -23,11 +25,11 @@ pub(crate) use self::wire::{Greeting as Facts, Hello};
 /// `COM_QUIT`.
 pub(crate) const GOODBYE: &[u8] = &[1, 0, 0, 0, 1];
 
-/// What a client has that is logged in: the answer comes with this number.
+/// Sequence number of the response to a login.
 const AFTER_LOGIN: u8 = 2;
 
-/// Greets a client and reads what it can do; `None`: it has gone, or does not speak the protocol.
-pub(crate) async fn hear(
+/// Greets a client and reads its capabilities; `None` if it disconnected or violated the protocol.
+pub(crate) async fn read_request(
     client: &mut UnixStream,
     facts: &Greeting,
     login: &Login,
@@ -37,18 +39,19 @@ pub(crate) async fn hear(
     Ok(Hello::parse(&content, login))
 }
 
-/// What the client hears when it has a session.
+/// Returns the client's response when it has a session.
 pub(crate) fn welcome(ok: &[u8]) -> Vec<u8> {
     wire::packet(AFTER_LOGIN, ok)
 }
 
-/// One question.
+/// Returns a query.
 pub(crate) fn query(sql: &str) -> Vec<u8> {
     wire::packet(0, &[b"\x03", sql.as_bytes()].concat())
 }
 
-/// The value of an answer with one row of one column, for a session that says its ends in short ([`Hello::of_nobody`]).
-pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
+/// Returns the value of a response with one row of one column, for a session with short result ends
+/// ([`Hello::for_probe`]).
+pub(crate) fn only_value(answer: &[u8]) -> capacity::Checked<'_> {
     let packets: Vec<_> = Packets::new(answer).map(|(_, content)| content).collect();
     match packets.as_slice() {
         [[1], _definition, [_length, value @ ..], _end] => (Verdict::Clean, Some(value)),
@@ -57,16 +60,17 @@ pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
     }
 }
 
-/// Of the answer to [`identify`].
+/// Number of columns in the response to [`identify`].
 const COLUMNS: u8 = 6;
 
-/// What an administrator has servers say to each client that logs in, without SUPER, and `COM_RESET_CONNECTION` does not say again. Whether it
-/// brings character sets back is compared with all else.
+/// Query part that detects an `init_connect` statement, which servers run at each login without SUPER and
+/// `COM_RESET_CONNECTION` does not run again. Whether a reset restores character sets is compared with everything
+/// else.
 const BEGINS: &str = ", @@init_connect NOT REGEXP _utf8mb4'^ *(set +names +.?[[:alnum:]_]+.?( +collate +.?[[:alnum:]_]+.?)?)? *;? *$'";
 
-/// What is asked of a new session and of one that should be as new, of the first with `more` columns. `COM_RESET_CONNECTION` leaves what `SET ROLE`
-/// made of who it acts as (seen on `MariaDB` 10.11). Each server knows by the versions in these comments whether it has roles; for all others they
-/// are comments.
+/// Returns the query that identifies a session, for a new one with the columns `more`. `COM_RESET_CONNECTION` keeps
+/// the role set by `SET ROLE` (observed on `MariaDB` 10.11). The version comments select the servers that have roles;
+/// for all others they are comments.
 fn identify(nonce: &str, more: &str) -> Vec<u8> {
     let sql = format!(
         "\x03SELECT '{nonce}', @@character_set_client, @@character_set_results, @@collation_connection, database(), \
@@ -75,17 +79,17 @@ fn identify(nonce: &str, more: &str) -> Vec<u8> {
     wire::packet(0, sql.as_bytes())
 }
 
-/// What a new session says of itself.
+/// Identity of a new session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// What it says after each reset, too; without the nonce.
+    /// The row that a reset session must return, without the nonce.
     pub row: Vec<u8>,
-    /// The server has said something of its own (`init_connect`), which no reset says again.
+    /// The server runs an `init_connect` statement that no reset repeats.
     pub begins: bool,
 }
 
 impl Identity {
-    /// Of the answer to [`BEGINS`], too.
+    /// Parses the row with the result of [`BEGINS`].
     fn of(mut row: Vec<u8>) -> Self {
         let begins = row.ends_with(b"\x011");
         let last = if row.last() == Some(&0xfb) { 1 } else { 2 };
@@ -94,7 +98,7 @@ impl Identity {
     }
 }
 
-/// What a session says of itself; `None` where it did not.
+/// Queries the identity of a session; `None` if the server did not return it.
 pub(crate) async fn identity(
     stream: &mut Stream,
     hello: &Hello,
@@ -104,17 +108,17 @@ pub(crate) async fn identity(
     let mut identity = None;
     let said = identify(&nonce, BEGINS);
     let proved = proof::proves(stream, &said, limit, |answer| {
-        let (verdict, row) = judge(answer, 0, COLUMNS + 1, hello, &nonce);
+        let (verdict, row) = check(answer, 0, COLUMNS + 1, hello, &nonce);
         identity = row;
         verdict
     });
     proved.await.then_some(identity).flatten().map(Identity::of)
 }
 
-/// Whether the session is as new again.
+/// Resets a session; returns whether that is proved.
 pub(crate) async fn reset(stream: &mut Stream, hello: &Hello, new: &[u8], limit: Duration) -> bool {
     let nonce = proof::nonce();
-    // COM_RESET_CONNECTION; the other two keep what it keeps.
+    // COM_RESET_CONNECTION; the other two restore what it keeps.
     let mut said = wire::packet(0, &[0x1f]);
     let several = u8::from(hello.capabilities & capability::MULTI_STATEMENTS == 0);
     said.extend(wire::packet(0, &[0x1b, several, 0]));
@@ -124,15 +128,16 @@ pub(crate) async fn reset(stream: &mut Stream, hello: &Hello, new: &[u8], limit:
         commands += 1;
     }
     said.extend(identify(&nonce, ""));
-    let judge = |answer: &[u8]| match judge(answer, commands, COLUMNS, hello, &nonce) {
+    let check = |answer: &[u8]| match check(answer, commands, COLUMNS, hello, &nonce) {
         (Verdict::Clean, row) if row.as_deref() != Some(new) => Verdict::Doubt,
         (verdict, _) => verdict,
     };
-    proof::proves(stream, &said, limit, judge).await
+    proof::proves(stream, &said, limit, check).await
 }
 
-/// `commands` answers without an error, and a row that begins with the nonce; with the rest of the row.
-fn judge(
+/// Checks that `commands` are answered without an error, followed by a row that begins with the nonce; returns the
+/// rest of the row.
+fn check(
     answer: &[u8],
     commands: usize,
     columns: u8,
@@ -147,7 +152,7 @@ fn judge(
     for (_, content) in &mut packets {
         let first = content.first().copied();
         let is_good = match count {
-            // OK, or what COM_SET_OPTION ends with
+            // OK, or the end of COM_SET_OPTION
             at if at < commands => matches!(first, Some(0x00 | 0xfe)),
             at if at == commands => content == [columns],
             at if at == row_at => {
@@ -172,12 +177,13 @@ fn judge(
     }
 }
 
-/// The last that the client hears: in place of the greeting, or of the end of its login.
+/// Returns the last packet for a client: in place of the greeting, or at the end of its login.
 pub(crate) fn error(refused: &Refused, instead_of_greeting: bool) -> Vec<u8> {
     let number = if instead_of_greeting { 0 } else { AFTER_LOGIN };
     let (code, state): (u16, _) = match refused {
         Refused::Login { answer, .. } => return wire::packet(number, answer),
-        // ER_CON_COUNT_ERROR, CR_CONN_HOST_ERROR, CR_SSL_CONNECTION_ERROR, ER_ACCESS_DENIED_ERROR, CR_AUTH_PLUGIN_ERR, ER_HANDSHAKE_ERROR
+        // ER_CON_COUNT_ERROR, CR_CONN_HOST_ERROR, CR_SSL_CONNECTION_ERROR, ER_ACCESS_DENIED_ERROR,
+        // CR_AUTH_PLUGIN_ERR, ER_HANDSHAKE_ERROR
         Refused::Busy { .. } => (1040, "08004"),
         Refused::Unreachable { .. } => (2003, "HY000"),
         Refused::Tls { .. } => (2026, "HY000"),
@@ -217,30 +223,30 @@ mod tests {
         let all: Vec<&[u8]> = [&[ok, eof, ok][..], &set].concat();
         let clean = say(&all);
         for at in 0..clean.len() {
-            assert_eq!(judge(&clean[..at], 3, COLUMNS, &hello(0), nonce).0, Verdict::More, "{at}");
+            assert_eq!(check(&clean[..at], 3, COLUMNS, &hello(0), nonce).0, Verdict::More, "{at}");
         }
         assert_eq!(
-            judge(&clean, 3, COLUMNS, &hello(0), nonce),
+            check(&clean, 3, COLUMNS, &hello(0), nonce),
             (Verdict::Clean, Some(b"rest".to_vec()))
         );
         let short: Vec<&[u8]> =
             all.iter().copied().filter(|part| !std::ptr::eq(*part, eof)).collect();
         let short = [&[ok, eof, ok][..], &short[2..], &[eof]].concat();
         let deprecated = hello(capability::DEPRECATE_EOF);
-        assert_eq!(judge(&say(&short), 3, COLUMNS, &deprecated, nonce).0, Verdict::Clean);
+        assert_eq!(check(&say(&short), 3, COLUMNS, &deprecated, nonce).0, Verdict::Clean);
         assert_eq!(
-            judge(&[&say(&[ok])[..], &clean].concat(), 3, COLUMNS, &hello(0), nonce).0,
+            check(&[&say(&[ok])[..], &clean].concat(), 3, COLUMNS, &hello(0), nonce).0,
             Verdict::Doubt
         );
         assert_eq!(
-            judge(&[&clean[..], &[1]].concat(), 3, COLUMNS, &hello(0), nonce).0,
+            check(&[&clean[..], &[1]].concat(), 3, COLUMNS, &hello(0), nonce).0,
             Verdict::Doubt
         );
         assert_eq!(
-            judge(&clean, 3, COLUMNS, &hello(0), &nonce.replace('0', "1")).0,
+            check(&clean, 3, COLUMNS, &hello(0), &nonce.replace('0', "1")).0,
             Verdict::Doubt
         );
-        assert_eq!(judge(&say(&[&[0xff, 1, 0]]), 3, COLUMNS, &hello(0), nonce).0, Verdict::Doubt);
+        assert_eq!(check(&say(&[&[0xff, 1, 0]]), 3, COLUMNS, &hello(0), nonce).0, Verdict::Doubt);
     }
 
     #[test]

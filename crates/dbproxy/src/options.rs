@@ -1,14 +1,14 @@
-//! What a connector is told.
+//! Settings of a connector.
 
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is spoken.
+/// The database protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `MySQL`, `MariaDB` and what speaks as they do.
+    /// `MySQL`, `MariaDB` and compatible servers.
     MySql,
     /// `PostgreSQL`.
     Postgres,
@@ -16,81 +16,81 @@ pub enum Protocol {
     Redis,
 }
 
-/// How a server has to prove who it is: libpq's `sslmode`, without the modes that go on in the clear when the server would rather not.
+/// Verification of the server: libpq's `sslmode`, without the modes that fall back to no encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
     /// `disable`: no encryption.
     Disable,
-    /// `require`: encrypted, to whomever.
+    /// `require`: encryption without verification.
     Require,
-    /// `verify-ca`: an authority that is believed has signed the certificate.
+    /// `verify-ca`: a trusted authority has signed the certificate.
     Authority,
-    /// `verify-full`: and it is the server's name that stands in it.
+    /// `verify-full`: the certificate also contains the server's name.
     Full,
 }
 
-/// One connector.
+/// Settings of one connector.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// For logs and messages.
+    /// Name for logs and messages.
     pub name: String,
-    /// Where PHP connects. Only our own user may, and the client's.
+    /// Path of the socket for PHP. Only the server's own user and the client's may connect.
     pub socket: PathBuf,
-    /// The user that PHP runs as, where that is not ours: its number, and that of a group of its own and ours. Others of the group are turned
-    /// away.
+    /// The user that PHP runs as, if it is another one: its id, and that of a group shared with the server. Other
+    /// members of the group are rejected.
     pub client: Option<(u32, u32)>,
-    /// What is spoken, both ways.
+    /// Protocol on both sides.
     pub protocol: Protocol,
-    /// The server's name or address; it stands in the certificate, too.
+    /// Name or address of the server, which is also the name in the certificate.
     pub host: String,
-    /// The server's port.
+    /// Port of the server.
     pub port: u16,
-    /// How the server proves who it is.
+    /// How the server's certificate is verified.
     pub verify: Verify,
-    /// The authorities that are believed, a PEM file. Unused without verification.
+    /// PEM file of trusted authorities. Unused without verification.
     pub authorities: Option<PathBuf>,
-    /// Our own certificate and its key, PEM files.
+    /// Client certificate and its key, PEM files.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Who logs in. Of Redis there may be nobody: then clients say `AUTH` themselves.
+    /// Login at the server. It may be missing for Redis: then clients send `AUTH` themselves.
     pub login: Option<Login>,
-    /// Sessions at the server, used and idle.
+    /// Maximum number of sessions at the server, used and idle.
     pub sessions: NonZeroUsize,
-    /// How long a client waits for one.
+    /// How long a client waits for a session.
     pub wait: Duration,
-    /// How long connecting, encrypting and logging in may take together.
+    /// How long connecting, TLS and logging in may take together.
     pub connect: Duration,
-    /// How long the server may take to prove that a session is as new.
+    /// How long the server may take to prove a reset.
     pub reset: Duration,
-    /// How long a session stays that nobody uses.
+    /// How long an unused session stays open.
     pub idle: Duration,
-    /// How long a session is used; `None`: without end.
+    /// Maximum age of a session; `None` for no limit.
     pub age: Option<Duration>,
 }
 
-/// Who logs in.
+/// A login at the server.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// The server's user; of Redis it may be empty, for the one that every server has.
+    /// User at the server; for Redis it may be empty, which means the default user.
     pub user: String,
-    /// The user's password.
+    /// Password of the user.
     pub password: Password,
-    /// Where clients go that name no database.
+    /// Database of clients that name none.
     pub database: Option<String>,
 }
 
-/// Where a password is.
+/// The source of a password.
 #[derive(Clone, Debug)]
 pub enum Password {
-    /// There is none.
+    /// No password.
     None,
-    /// Here.
+    /// A given password.
     Given(Secret),
-    /// In a file, that is read again for each login: one that was changed is there when the server wants it.
+    /// A file that is read for each login, so that a changed password takes effect.
     File(PathBuf),
 }
 
 impl Password {
-    /// Reads it; a line's end at its end does not belong to it.
+    /// Reads the password; a line end at its end is removed.
     pub(crate) fn read(&self) -> std::io::Result<Secret> {
         match self {
             Self::None => Ok(Secret::new("")),
@@ -105,12 +105,12 @@ fn read(path: &Path) -> std::io::Result<Secret> {
     Ok(Secret::new(text.trim_end_matches(['\n', '\r'])))
 }
 
-/// A text that is not shown.
+/// A text that is never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a text.
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
     }

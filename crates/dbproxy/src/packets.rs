@@ -1,9 +1,9 @@
-//! Where packets begin and end in what a client sends, so that its goodbye is kept from the server, whose session stays.
+//! Finds packet boundaries in a client's data, to keep its closing command from the server, whose session stays open.
 
-/// How a protocol packs what its clients send, once they are logged in.
+/// The packet format of logged-in clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// Not here: there is no goodbye, and where its commands end `redis::Relogin` knows.
+    /// Not tracked here: there is no closing command, and `redis::Relogin` tracks command boundaries.
     None,
     /// A length of three bytes, a number, and as many bytes.
     MySql,
@@ -11,33 +11,36 @@ pub(crate) enum Packing {
     Postgres,
 }
 
-/// Follows one client.
+/// Tracks one client.
 #[derive(Debug)]
 pub(crate) struct Packets {
     packing: Packing,
     header: [u8; 5],
-    /// Bytes of `header` that are known.
+    /// Number of known bytes of `header`.
     known: usize,
-    /// Bytes of the packet that have not come.
+    /// Number of bytes missing from the packet.
     missing: u64,
-    /// A command was sent after which nobody else can have the session: it is another user's, has prepared a transaction, or was profiled.
+    /// A command was sent that makes the session unusable for others: it changed the user, prepared a transaction, or
+    /// was profiled.
     spoilt: bool,
-    /// What is sent is a statement: where its words are looked at.
+    /// The packet is a statement, whose words are checked.
     statement: Option<Statement>,
 }
 
-/// Looks in SQL for what no reset takes back, however it is written: for words, one behind the other, with anything in between. Behind
-/// `COM_RESET_CONNECTION` a session of `MariaDB` that has said `XA PREPARE` can use no table of `InnoDB` any more, and its locks stay for ever; one
-/// in which a `SET` said `profiling` shows its last statements to whoever asks. Behind `DISCARD ALL` a session of `PostgreSQL` keeps its replication origin.
+/// Searches SQL for statements that no reset undoes, in any notation: for words in sequence, with anything in
+/// between. After
+/// `COM_RESET_CONNECTION` a session of `MariaDB` that has executed `XA PREPARE` can use no `InnoDB` table any more,
+/// and its locks stay forever; after a `SET` of `profiling` it shows its last statements to others. After `DISCARD
+/// ALL` a session of `PostgreSQL` keeps its replication origin.
 #[derive(Debug)]
 struct Statement {
     packing: Packing,
-    /// The word that is being read, in capitals and without digits in front: those of `/*!50000XA` are the comment's.
+    /// The word being read, in capitals and without leading digits: those of `/*!50000XA` belong to the comment.
     word: [u8; 36],
     length: usize,
-    /// `XA` was there.
+    /// `XA` was found.
     xa: bool,
-    /// `SET` was there, wherever: in a literal or in a block it may be a statement, too.
+    /// `SET` was found anywhere: in a literal or in a block it may be a statement too.
     sets: bool,
 }
 
@@ -46,7 +49,7 @@ impl Statement {
         Self { packing, word: [0; 36], length: 0, xa: false, sets: false }
     }
 
-    /// Whether `bytes` make it one.
+    /// Returns whether the statement with `bytes` is one that no reset undoes.
     fn stays(&mut self, bytes: &[u8]) -> bool {
         let mut stays = false;
         for byte in bytes {
@@ -88,7 +91,8 @@ impl Packets {
         Self { packing, header: [0; 5], known: 0, missing: 0, spoilt: false, statement: None }
     }
 
-    /// Follows `bytes`: how many of them go on to the server. The rest, if any, is a goodbye, and the last thing there is.
+    /// Tracks `bytes`; returns how many of them are for the server. The rest, if any, is the closing command and the
+    /// end of the data.
     pub(crate) fn follow(&mut self, bytes: &[u8]) -> usize {
         if self.packing == Packing::None {
             return bytes.len();
@@ -108,7 +112,7 @@ impl Packets {
             self.header[self.known] = bytes[at];
             self.known += 1;
             at += 1;
-            // Of MySQL's the first byte of the content is looked at, too; a packet may be empty.
+            // For MySQL the first content byte is checked too; a packet may be empty.
             let empty =
                 self.packing == Packing::MySql && self.known == 4 && self.header[..3] == [0; 3];
             if self.known < 5 && !empty {
@@ -127,7 +131,7 @@ impl Packets {
                         self.statement = is_statement.then(|| Statement::new(self.packing));
                         self.spoilt |= first == COM_CHANGE_USER;
                     } else {
-                        // The rest of one that is longer than a packet, or no statement at all.
+                        // The rest of a statement longer than a packet, or no statement at all.
                         self.look_at(&[first]);
                     }
                     if number == 0 && first == COM_QUIT && length == 1 && whole {
@@ -155,13 +159,13 @@ impl Packets {
         }
     }
 
-    /// Nothing is half sent, and the session is one that another can have.
+    /// Returns whether no packet is incomplete, and the session can be reused.
     pub(crate) fn is_whole(&self) -> bool {
         self.known == 0 && self.missing == 0 && !self.spoilt
     }
 }
 
-/// The last bytes of what a server sent.
+/// The last bytes received from a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tail([u8; 6]);
 
@@ -216,7 +220,7 @@ mod tests {
         let mut packets = Packets::new(Packing::MySql);
         let sent = [&[6, 0, 0, 0, 3][..], QUIT].concat();
         assert_eq!(packets.follow(&sent), sent.len());
-        // data of a file that the server has asked for: the number is not 0
+        // data of a file that the server has requested: the number is not 0
         assert_eq!(packets.follow(&[1, 0, 0, 3, COM_QUIT]), 5);
         assert_eq!(packets.follow(&[0, 0, 0, 4]), 4);
         assert!(packets.is_whole());
@@ -265,7 +269,7 @@ mod tests {
         assert!(!packets.is_whole());
     }
 
-    /// A command of `MySQL` in one packet, or cut into several as if they were as long as packets get.
+    /// Returns a command of `MySQL` in one packet, or split into several as if they had the maximum length.
     fn command(kind: u8, text: &str, cut: usize) -> Vec<u8> {
         let content = [&[kind][..], text.as_bytes()].concat();
         let pieces = content.chunks(cut).enumerate();
@@ -333,7 +337,7 @@ mod tests {
     }
 
     proptest! {
-        /// Cut anywhere, packets are followed alike, and nothing but a goodbye is kept back.
+        /// However they are split, packets are tracked the same way, and only a closing command is held back.
         #[test]
         fn cuts_change_nothing(texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8), cut in any::<prop::sample::Index>()) {
             for packing in [Packing::MySql, Packing::Postgres] {

@@ -1,7 +1,8 @@
-//! `PostgreSQL`: a client's startup message is said again to the server, as the connector's user; `DISCARD ALL` makes the session new.
+//! `PostgreSQL`: the client's startup message is forwarded to the server with the connector's user; `DISCARD ALL`
+//! resets the session.
 //!
-//! That message belongs to what a session is lent by: its parameters (`client_encoding`, `options`) are what `DISCARD ALL` goes back to. The page
-//! of the protocol: <https://www.postgresql.org/docs/current/protocol-message-formats.html>.
+//! The message is part of a session's key: its parameters (`client_encoding`, `options`) are the defaults that
+//! `DISCARD ALL` restores. Protocol: <https://www.postgresql.org/docs/current/protocol-message-formats.html>.
 
 mod login;
 mod scram;
@@ -19,12 +20,12 @@ use crate::{Login, Refused, capacity};
 
 pub(crate) use self::login::open;
 
-/// After this the server waits for a command, outside a transaction.
+/// The end of the server's data when it waits for a command outside a transaction.
 pub(crate) const AT_REST: [u8; 6] = *b"Z\0\0\0\x05I";
 /// `Terminate`.
 pub(crate) const GOODBYE: &[u8] = b"X\0\0\0\x04";
 
-/// As in the server: `MAX_STARTUP_PACKET_LENGTH`, src/include/libpq/pqcomm.h.
+/// Maximum size of a startup packet, as in the server: `MAX_STARTUP_PACKET_LENGTH`, src/include/libpq/pqcomm.h.
 const STARTUP_LIMIT: usize = 10_000;
 /// 3.0
 const VERSION: u32 = 3 << 16;
@@ -32,19 +33,22 @@ const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
 
-/// What a client begins with.
+/// The first request of a client.
 #[derive(Debug)]
 pub(crate) enum Beginning {
-    /// It wants a session; the startup message for the server.
+    /// It requests a session; the startup message for the server.
     Session(Vec<u8>),
-    /// It wants a query of another session to end; the message for the server.
+    /// It cancels a query of another session; the message for the server.
     Cancel(Vec<u8>),
-    /// It has gone, or does not speak the protocol.
+    /// It disconnected or violated the protocol.
     Nothing,
 }
 
-/// Reads what a client begins with. Encryption is declined: the socket needs none.
-pub(crate) async fn hear(client: &mut UnixStream, login: &Login) -> std::io::Result<Beginning> {
+/// Reads the client's first request. Encryption is declined, because a unix socket needs none.
+pub(crate) async fn read_request(
+    client: &mut UnixStream,
+    login: &Login,
+) -> std::io::Result<Beginning> {
     loop {
         let length = client.read_u32().await? as usize;
         if !(8..=STARTUP_LIMIT).contains(&length) {
@@ -68,15 +72,15 @@ pub(crate) async fn hear(client: &mut UnixStream, login: &Login) -> std::io::Res
     }
 }
 
-/// One question.
+/// Returns a query.
 pub(crate) fn query(sql: &str) -> Vec<u8> {
     let mut said = Vec::new();
     wire::query(&mut said, sql);
     said
 }
 
-/// The value of an answer with one row of one column.
-pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
+/// Returns the value of a response with one row of one column.
+pub(crate) fn only_value(answer: &[u8]) -> capacity::Checked<'_> {
     let mut value = None;
     for (letter, content) in &mut Messages::new(answer) {
         match letter {
@@ -90,24 +94,24 @@ pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
     capacity::MORE
 }
 
-/// What a client says that wants nothing in particular.
-pub(crate) fn startup_of_nobody(login: &Login) -> Vec<u8> {
+/// Returns a startup message without special parameters.
+pub(crate) fn probe_startup(login: &Login) -> Vec<u8> {
     wire::startup(VERSION, b"", login).expect("nothing that is said is wrong")
 }
 
-/// Asks the server to end what another session does.
+/// Asks the server to cancel another session's query.
 pub(crate) async fn cancel(server: &Server, request: &[u8]) -> Result<(), Refused> {
     let mut stream = login::encrypted(server).await?;
     let said = async {
         stream.write_all(request).await?;
         stream.shutdown().await?;
-        // The server hangs up when it has done it.
+        // The server closes the connection when it has done so.
         stream.read(&mut [0]).await
     };
     said.await.map(drop).map_err(|error| server.lost(error))
 }
 
-/// Whether the session is as new again. `tail`: the last that the server said.
+/// Resets a session; returns whether that is proved. `tail` is the end of the server's data.
 pub(crate) async fn reset(stream: &mut Stream, tail: [u8; 6], limit: Duration) -> bool {
     let Some(rollback) = ends_transaction(tail) else { return false };
     let nonce = proof::nonce();
@@ -116,14 +120,15 @@ pub(crate) async fn reset(stream: &mut Stream, tail: [u8; 6], limit: Duration) -
         wire::query(&mut said, "ROLLBACK");
     }
     wire::query(&mut said, "DISCARD ALL");
-    // DISCARD ALL leaves what setseed() made of random(): it is seeded anew, with what nobody can know.
+    // DISCARD ALL keeps the state of random() set by setseed(), so it is seeded with a random value.
     let seed: String = nonce.bytes().take(16).map(|c| char::from(b'0' + c % 10)).collect();
     wire::query(&mut said, &format!("SELECT pg_catalog.setseed('0.{seed}'), '{nonce}'"));
-    proof::proves(stream, &said, limit, |answer| judge(answer, rollback, nonce.as_bytes())).await
+    proof::proves(stream, &said, limit, |answer| check(answer, rollback, nonce.as_bytes())).await
 }
 
-/// Whether there is a transaction to end; nothing where the server has not said that it waits for a command. Outside a transaction
-/// `ROLLBACK` would be a line in its log.
+/// Returns whether there is a transaction to end; `None` if the server is not waiting for a command. Outside a
+/// transaction
+/// `ROLLBACK` would log a warning at the server.
 fn ends_transaction(tail: [u8; 6]) -> Option<bool> {
     match tail {
         AT_REST => Some(false),
@@ -132,7 +137,7 @@ fn ends_transaction(tail: [u8; 6]) -> Option<bool> {
     }
 }
 
-fn judge(answer: &[u8], rollback: bool, nonce: &[u8]) -> Verdict {
+fn check(answer: &[u8], rollback: bool, nonce: &[u8]) -> Verdict {
     let mut done: Vec<&[u8]> = Vec::new();
     let mut ready = 0;
     let mut row = false;
@@ -147,7 +152,7 @@ fn judge(answer: &[u8], rollback: bool, nonce: &[u8]) -> Verdict {
             b'C' => done.push(content),
             b'D' if content.ends_with(nonce) && done.len() + 1 == expected.len() => row = true,
             b'Z' if content == b"I" && done.len() == ready + 1 => ready += 1,
-            // Notices, settings that are what they were, notifications from before, the row's description.
+            // Notices, unchanged settings, earlier notifications, the row description.
             b'N' | b'S' | b'A' | b'T' => {}
             _ => return Verdict::Doubt,
         }
@@ -162,7 +167,7 @@ fn judge(answer: &[u8], rollback: bool, nonce: &[u8]) -> Verdict {
     }
 }
 
-/// The last that the client hears.
+/// Returns the last message for a client.
 pub(crate) fn error(refused: &Refused) -> Vec<u8> {
     let state = match refused {
         Refused::Login { answer, .. } => return answer.clone(),
@@ -205,19 +210,19 @@ mod tests {
     fn a_proof_is_whole_and_alone() {
         let clean = say(CLEAN);
         for at in 0..clean.len() {
-            assert_eq!(judge(&clean[..at], false, b"abcd"), Verdict::More, "{at}");
+            assert_eq!(check(&clean[..at], false, b"abcd"), Verdict::More, "{at}");
         }
-        assert_eq!(judge(&clean, false, b"abcd"), Verdict::Clean);
+        assert_eq!(check(&clean, false, b"abcd"), Verdict::Clean);
         let before = say(&[(b'C', b"UPDATE 1\0"), (b'Z', b"I")]);
-        assert_eq!(judge(&[&before[..], &clean].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(judge(&[&clean[..], &before].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(judge(&[&clean[..], b"Z"].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(judge(&clean, false, b"dcba"), Verdict::Doubt);
-        assert_eq!(judge(&clean, true, b"abcd"), Verdict::Doubt, "no ROLLBACK in it");
+        assert_eq!(check(&[&before[..], &clean].concat(), false, b"abcd"), Verdict::Doubt);
+        assert_eq!(check(&[&clean[..], &before].concat(), false, b"abcd"), Verdict::Doubt);
+        assert_eq!(check(&[&clean[..], b"Z"].concat(), false, b"abcd"), Verdict::Doubt);
+        assert_eq!(check(&clean, false, b"dcba"), Verdict::Doubt);
+        assert_eq!(check(&clean, true, b"abcd"), Verdict::Doubt, "no ROLLBACK in it");
         let rolled = say(&[(b'C', b"ROLLBACK\0"), (b'Z', b"I")]);
-        assert_eq!(judge(&[&rolled[..], &clean].concat(), true, b"abcd"), Verdict::Clean);
+        assert_eq!(check(&[&rolled[..], &clean].concat(), true, b"abcd"), Verdict::Clean);
         let failed = say(&[(b'E', b"SERROR\0\0"), (b'Z', b"I")]);
-        assert_eq!(judge(&failed, false, b"abcd"), Verdict::Doubt);
+        assert_eq!(check(&failed, false, b"abcd"), Verdict::Doubt);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The three protocols as one: what a connector asks of them.
+//! A common interface to the three protocols.
 
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
@@ -9,9 +9,9 @@ use crate::server::{Server, Stream};
 use crate::sessions::Session;
 use crate::{Login, Options, Protocol, Refused, capacity, mysql, postgres, redis};
 
-/// What a client wants, once it has been heard.
+/// The session that a client requests.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum SessionRequest {
     /// A session of Redis.
     Redis,
     /// A session of `PostgreSQL`, with its startup message.
@@ -20,30 +20,30 @@ pub(crate) enum Wish {
     MySql(mysql::Hello),
 }
 
-/// What a client begins with.
+/// The first request of a client.
 #[derive(Debug)]
 pub(crate) enum Beginning {
-    /// It wants a session.
-    Wish(Wish),
-    /// It wants another's query to end.
+    /// It requests a session.
+    SessionRequest(SessionRequest),
+    /// It cancels another session's query.
     Cancel(Vec<u8>),
-    /// It has gone, or does not speak the protocol.
+    /// It disconnected or violated the protocol.
     Nothing,
 }
 
-/// The protocol of a connector with all it needs.
+/// The protocol of a connector with its state.
 #[derive(Debug)]
 pub(crate) struct Speaker {
     pub protocol: Protocol,
     pub server: Server,
     pub login: Option<Login>,
-    /// `MySQL` speaks first: with what the server said of itself the last time.
+    /// The server's last greeting, because in `MySQL` the server sends first.
     facts: Mutex<Option<mysql::Facts>>,
     reset: std::time::Duration,
 }
 
-impl Wish {
-    /// What is the same in all clients that may have one another's sessions.
+impl SessionRequest {
+    /// Returns the session key: clients with the same key may share sessions.
     pub(crate) fn key(&self) -> Vec<u8> {
         match self {
             Self::Redis => Vec::new(),
@@ -52,7 +52,7 @@ impl Wish {
         }
     }
 
-    /// How its packets are followed.
+    /// Returns the trackers of both directions.
     pub(crate) fn followed(&self) -> (Packets, Tail) {
         let packing = match self {
             Self::Redis => Packing::None,
@@ -78,7 +78,7 @@ impl Speaker {
         self.login.as_ref().expect("checked when it was bound: this protocol logs in")
     }
 
-    /// What of a client's bytes is more than passed on.
+    /// Returns the filter of a client's data, if one is needed.
     pub(crate) fn relogin(&self) -> Option<redis::Relogin> {
         if self.protocol != Protocol::Redis {
             return None;
@@ -93,7 +93,7 @@ impl Speaker {
         }))
     }
 
-    /// What has to be known before a client can be greeted.
+    /// Obtains what is needed before a client can be greeted.
     pub(crate) async fn prepare(&self) -> Result<(), Refused> {
         if self.protocol == Protocol::MySql {
             let mut facts = self.facts.lock().await;
@@ -104,80 +104,86 @@ impl Speaker {
         Ok(())
     }
 
-    /// Logs in and leaves again.
+    /// Logs in and disconnects.
     pub(crate) async fn try_out(&self) -> Result<(), Refused> {
-        let wish = match self.protocol {
+        let request = match self.protocol {
             Protocol::MySql => return self.prepare().await,
-            Protocol::Redis => Wish::Redis,
-            Protocol::Postgres => Wish::Postgres(postgres::startup_of_nobody(self.login())),
+            Protocol::Redis => SessionRequest::Redis,
+            Protocol::Postgres => SessionRequest::Postgres(postgres::probe_startup(self.login())),
         };
-        self.open(&wish).await?.close().await;
+        self.open(&request).await?.close().await;
         Ok(())
     }
 
-    /// Logs in and asks how many connections the server takes, all of its clients together; `None`: it does not say.
+    /// Logs in and queries the server's maximum number of connections; `None` if it does not state that.
     pub(crate) async fn capacity(&self) -> Result<Option<u64>, Refused> {
-        let wish = match self.protocol {
-            Protocol::MySql => Wish::MySql(mysql::Hello::of_nobody(self.login())),
-            Protocol::Redis => Wish::Redis,
-            Protocol::Postgres => Wish::Postgres(postgres::startup_of_nobody(self.login())),
+        let request = match self.protocol {
+            Protocol::MySql => SessionRequest::MySql(mysql::Hello::for_probe(self.login())),
+            Protocol::Redis => SessionRequest::Redis,
+            Protocol::Postgres => SessionRequest::Postgres(postgres::probe_startup(self.login())),
         };
-        let mut session = self.open(&wish).await?;
+        let mut session = self.open(&request).await?;
         let capacity = capacity::ask(&mut session.stream, self.protocol, self.reset).await;
         session.close().await;
         Ok(capacity)
     }
 
-    /// Whether clients can be greeted without asking the server anything.
+    /// Returns whether clients can be greeted without contacting the server.
     pub(crate) async fn is_prepared(&self) -> bool {
         self.protocol != Protocol::MySql || self.facts.lock().await.is_some()
     }
 
-    /// Reads what the client wants.
-    pub(crate) async fn hear(&self, client: &mut UnixStream) -> std::io::Result<Beginning> {
+    /// Reads the client's request.
+    pub(crate) async fn read_request(&self, client: &mut UnixStream) -> std::io::Result<Beginning> {
         match self.protocol {
-            Protocol::Redis => Ok(Beginning::Wish(Wish::Redis)),
-            Protocol::Postgres => Ok(match postgres::hear(client, self.login()).await? {
-                postgres::Beginning::Session(startup) => Beginning::Wish(Wish::Postgres(startup)),
+            Protocol::Redis => Ok(Beginning::SessionRequest(SessionRequest::Redis)),
+            Protocol::Postgres => Ok(match postgres::read_request(client, self.login()).await? {
+                postgres::Beginning::Session(startup) => {
+                    Beginning::SessionRequest(SessionRequest::Postgres(startup))
+                }
                 postgres::Beginning::Cancel(request) => Beginning::Cancel(request),
                 postgres::Beginning::Nothing => Beginning::Nothing,
             }),
             Protocol::MySql => {
                 let facts = self.facts.lock().await.clone();
                 let facts = facts.expect("prepared before clients are heard");
-                let hello = mysql::hear(client, &facts, self.login()).await?;
-                Ok(hello.map_or(Beginning::Nothing, |hello| Beginning::Wish(Wish::MySql(hello))))
+                let hello = mysql::read_request(client, &facts, self.login()).await?;
+                Ok(hello.map_or(Beginning::Nothing, |hello| {
+                    Beginning::SessionRequest(SessionRequest::MySql(hello))
+                }))
             }
         }
     }
 
-    /// Has the server end what another session does.
+    /// Asks the server to cancel another session's query.
     pub(crate) async fn cancel(&self, request: &[u8]) -> Result<(), Refused> {
         postgres::cancel(&self.server, request).await
     }
 
-    /// A new session.
-    pub(crate) async fn open(&self, wish: &Wish) -> Result<Session, Refused> {
+    /// Opens a new session.
+    pub(crate) async fn open(&self, request: &SessionRequest) -> Result<Session, Refused> {
         let session = |stream: Stream| Session {
             stream,
-            key: wish.key(),
+            key: request.key(),
             welcome: Vec::new(),
             identity: Vec::new(),
             begins: false,
             goodbye: b"",
             opened: Instant::now(),
         };
-        match wish {
-            Wish::Redis => Ok(session(redis::open(&self.server, self.login.as_ref()).await?)),
-            Wish::Postgres(startup) => {
+        match request {
+            SessionRequest::Redis => {
+                Ok(session(redis::open(&self.server, self.login.as_ref()).await?))
+            }
+            SessionRequest::Postgres(startup) => {
                 let (stream, welcome) = postgres::open(&self.server, self.login(), startup).await?;
                 Ok(Session { welcome, goodbye: postgres::GOODBYE, ..session(stream) })
             }
-            Wish::MySql(hello) => {
+            SessionRequest::MySql(hello) => {
                 let opened = mysql::open(&self.server, self.login(), hello).await?;
                 let mysql::Opened { mut stream, greeting, ok } = opened;
                 let fits = hello.capabilities & !greeting.capabilities == 0;
-                // A server that was replaced by another: the next client is greeted as that one does.
+                // The server may have been replaced: the next client gets the new greeting.
                 *self.facts.lock().await = Some(greeting);
                 if !fits {
                     return Err(Refused::Unsupported(
@@ -194,20 +200,27 @@ impl Speaker {
         }
     }
 
-    /// Whether a session that a client has left is as new again.
-    pub(crate) async fn reset(&self, session: &mut Session, wish: &Wish, tail: Tail) -> bool {
-        match wish {
-            Wish::Redis => redis::reset(&mut session.stream, self.login.as_ref(), self.reset).await,
-            Wish::Postgres(_) => {
+    /// Resets a session that a client has left; returns whether that is proved.
+    pub(crate) async fn reset(
+        &self,
+        session: &mut Session,
+        request: &SessionRequest,
+        tail: Tail,
+    ) -> bool {
+        match request {
+            SessionRequest::Redis => {
+                redis::reset(&mut session.stream, self.login.as_ref(), self.reset).await
+            }
+            SessionRequest::Postgres(_) => {
                 postgres::reset(&mut session.stream, tail.bytes(), self.reset).await
             }
-            Wish::MySql(hello) => {
+            SessionRequest::MySql(hello) => {
                 mysql::reset(&mut session.stream, hello, &session.identity, self.reset).await
             }
         }
     }
 
-    /// What a client hears that gets no session. `greeted`: it has been heard.
+    /// Returns the error for a client without a session. `greeted` says that its request has been read.
     pub(crate) fn error(&self, refused: &Refused, greeted: bool) -> Vec<u8> {
         match self.protocol {
             Protocol::Redis => redis::error(refused),

@@ -1,7 +1,8 @@
-//! Redis and Valkey: `RESET` (6.2 and newer) makes a session new, and forgets the login with all else: it is said again.
+//! Redis and Valkey: `RESET` (6.2 and newer) resets a session including its login, which is then repeated.
 //!
-//! A client's own `RESET` forgets the connector's login, too: see [`relogin`]. Where the connector has no password its clients say `AUTH` themselves, as without it. Their sessions cannot be lent on where the server asks for
-//! one: after `RESET` it answers nothing any more. <https://redis.io/docs/latest/commands/reset/>
+//! A client's own `RESET` drops the connector's login too: see [`relogin`]. Without a configured password clients
+//! send `AUTH` themselves. Their sessions cannot be reused if the server requires a login, because after `RESET` it
+//! answers nothing else. <https://redis.io/docs/latest/commands/reset/>
 
 mod relogin;
 
@@ -18,13 +19,13 @@ use crate::{Login, Refused, capacity};
 
 pub(crate) use self::relogin::{LoginLost, Relogin};
 
-/// More than that is no answer to a login.
+/// Maximum size of a login response.
 const LIMIT: usize = 1024;
 
-/// A session, logged in if there is somebody to log in.
+/// Opens a session, logged in if a login is configured.
 pub(crate) async fn open(server: &Server, login: Option<&Login>) -> Result<Stream, Refused> {
     let mut stream = server.encrypt(server.connect().await?).await?;
-    // That the server does not like our certificate is only heard of when it answers something.
+    // A server that rejects our certificate reports that only with its first response.
     let said = match login {
         Some(login) => auth(login)?,
         None => command(&["PING"]),
@@ -43,7 +44,7 @@ pub(crate) async fn open(server: &Server, login: Option<&Login>) -> Result<Strea
     let answer = answer.await.map_err(|error| server.lost(error))?;
     match (login, answer.as_slice()) {
         (Some(_), b"+OK\r\n") | (None, b"+PONG\r\n") => Ok(stream),
-        // Clients log in.
+        // Clients log in themselves.
         (None, refusal) if refusal.starts_with(b"-NOAUTH") => Ok(stream),
         (_, refusal) if refusal.starts_with(b"-") => {
             let text = String::from_utf8_lossy(&refusal[1..]);
@@ -53,7 +54,7 @@ pub(crate) async fn open(server: &Server, login: Option<&Login>) -> Result<Strea
     }
 }
 
-/// Whether a session is as new again.
+/// Resets a session; returns whether that is proved.
 pub(crate) async fn reset(stream: &mut Stream, login: Option<&Login>, limit: Duration) -> bool {
     let nonce = proof::nonce();
     let mut commands = command(&["RESET"]);
@@ -65,10 +66,10 @@ pub(crate) async fn reset(stream: &mut Stream, login: Option<&Login>, limit: Dur
     }
     commands.extend(command(&["ECHO", &nonce]));
     expected.extend(format!("${}\r\n{nonce}\r\n", nonce.len()).bytes());
-    proof::proves(stream, &commands, limit, |answer| judge(answer, &expected)).await
+    proof::proves(stream, &commands, limit, |answer| check(answer, &expected)).await
 }
 
-/// The command that logs in.
+/// Returns the login command.
 pub(crate) fn auth(login: &Login) -> Result<Vec<u8>, Refused> {
     let password = login.password.read().map_err(Refused::Password)?;
     Ok(match login.user.as_str() {
@@ -77,7 +78,7 @@ pub(crate) fn auth(login: &Login) -> Result<Vec<u8>, Refused> {
     })
 }
 
-/// A command's bytes.
+/// Returns a command's bytes.
 pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len());
     for word in words {
@@ -86,8 +87,8 @@ pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// The second of two strings.
-pub(crate) fn second_value(answer: &[u8]) -> capacity::Judged<'_> {
+/// Returns the second of two strings.
+pub(crate) fn second_value(answer: &[u8]) -> capacity::Checked<'_> {
     let mut lines =
         answer.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     match lines.next() {
@@ -98,7 +99,7 @@ pub(crate) fn second_value(answer: &[u8]) -> capacity::Judged<'_> {
     lines.nth(3).map_or(capacity::MORE, |line| (Verdict::Clean, line.strip_suffix(b"\r\n")))
 }
 
-fn judge(answer: &[u8], expected: &[u8]) -> Verdict {
+fn check(answer: &[u8], expected: &[u8]) -> Verdict {
     if answer == expected {
         Verdict::Clean
     } else if expected.starts_with(answer) {
@@ -108,7 +109,7 @@ fn judge(answer: &[u8], expected: &[u8]) -> Verdict {
     }
 }
 
-/// An error that answers a command. Not `-ERR`: phpredis takes that for the command's own failure and goes on.
+/// Returns an error response. It is not `-ERR`, which phpredis treats as the command's own failure and continues.
 pub(crate) fn error(refused: &Refused) -> Vec<u8> {
     if let Refused::Login { answer, .. } = refused {
         return answer.clone();
@@ -117,7 +118,8 @@ pub(crate) fn error(refused: &Refused) -> Vec<u8> {
     format!("-UNAVAILABLE connector: {text}\r\n").into_bytes()
 }
 
-/// Answers what a client says with an error, for so long at most. One that found its connection closed would only connect again.
+/// Answers a client's commands with an error, for a limited time. A client whose connection is closed would only
+/// reconnect.
 pub(crate) async fn refuse(client: &mut UnixStream, error: &[u8], limit: Duration) {
     let conversation = async {
         let mut said = [0; 4096];
@@ -127,7 +129,7 @@ pub(crate) async fn refuse(client: &mut UnixStream, error: &[u8], limit: Duratio
             }
         }
     };
-    // The client has had its answer, or has asked nothing.
+    // The client has received its response, or sent no command.
     drop(timeout(limit, conversation).await);
 }
 
@@ -138,15 +140,15 @@ mod tests {
     #[test]
     fn only_the_whole_answer_and_nothing_before_it_is_a_proof() {
         let expected = b"+RESET\r\n$2\r\nab\r\n";
-        assert_eq!(judge(b"", expected), Verdict::More);
-        assert_eq!(judge(b"+RESET\r\n$2", expected), Verdict::More);
-        assert_eq!(judge(expected, expected), Verdict::Clean);
+        assert_eq!(check(b"", expected), Verdict::More);
+        assert_eq!(check(b"+RESET\r\n$2", expected), Verdict::More);
+        assert_eq!(check(expected, expected), Verdict::Clean);
         for wrong in [
             &b"+OK\r\n+RESET\r\n$2\r\nab\r\n"[..],
             b"-ERR unknown",
             b"+RESET\r\n$2\r\nab\r\n+OK\r\n",
         ] {
-            assert_eq!(judge(wrong, expected), Verdict::Doubt);
+            assert_eq!(check(wrong, expected), Verdict::Doubt);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Bytes between a client and its session, both ways at once, until one of them is gone.
+//! Relays bytes between a client and its session in both directions, until one of them is gone.
 
 use std::borrow::Cow;
 use std::future::pending;
@@ -10,22 +10,22 @@ use crate::packets::{Packets, Tail};
 use crate::redis::{LoginLost, Relogin};
 use crate::server::Stream;
 
-/// At most this much of each direction is in memory.
+/// Buffer size of each direction.
 const BUFFER: usize = 16 * 1024;
 
-/// Who has ended it.
+/// Which side ended the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The client has said goodbye, or is gone.
+    /// The client has sent its closing command, or is gone.
     Client,
-    /// The server has hung up.
+    /// The server has closed the connection.
     Server,
 }
 
-/// Moves bytes; where there is a `relogin`, through it. What the client has not read when it goes is lost with it.
+/// Relays bytes, through `relogin` if there is one. Data that the client has not read when it disconnects are lost.
 ///
 /// # Cancel safety
-/// Not cancel safe: bytes that were read and not yet written are lost, so the session is nobody's any more.
+/// Not cancel safe: bytes that were read and not yet written are lost, so the session cannot be reused.
 pub(crate) async fn relay(
     client: &mut UnixStream,
     session: &mut Stream,
@@ -53,11 +53,12 @@ pub(crate) async fn relay(
                 to_server.flush().await
             };
             if written.await.is_err() {
-                // What the server has said before it hung up is still on its way to the client.
+                // What the server has sent before closing is still on its way to the client.
                 return pending().await;
             }
             if onwards < bytes.len() {
-                // Servers hang up at a goodbye. The client's end may come much later: programs that PHP starts have its sockets, too.
+                // Servers close after the closing command. The client's socket may stay open much longer, because
+                // programs started by PHP inherit it.
                 return Ended::Client;
             }
         }
@@ -69,7 +70,7 @@ pub(crate) async fn relay(
             let bytes = match &mut relogin_down {
                 Some((down, due)) => match down.follow(&buffer[..count], due) {
                     Ok(bytes) => bytes,
-                    // Who is not logged in has no session any more.
+                    // A session without a login cannot be used.
                     Err(LoginLost) => return Ended::Server,
                 },
                 None => Cow::Borrowed(&buffer[..count]),

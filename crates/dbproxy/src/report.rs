@@ -1,8 +1,8 @@
-//! What a connector has done.
+//! The state of a connector.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counted since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub clients: AtomicU64,
@@ -16,29 +16,29 @@ pub(crate) fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How a connector is.
+/// The state of a connector.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Its name.
+    /// Name of the connector.
     pub name: String,
-    /// Its protocol's scheme.
+    /// Scheme of its protocol.
     pub server: String,
-    /// Sessions that clients use.
+    /// Sessions used by clients.
     pub used: usize,
-    /// Sessions that wait for clients.
+    /// Idle sessions.
     pub idle: usize,
-    /// How many there may be.
+    /// Maximum number of sessions.
     pub limit: usize,
-    /// Clients that wait for a session.
+    /// Clients waiting for a session.
     pub waiting: usize,
-    /// Clients so far.
+    /// Clients since the start.
     pub clients: u64,
     /// Sessions opened: connections, handshakes and logins.
     pub opened: u64,
-    /// Clients that got a session which another had left.
+    /// Clients that got a session left by another.
     pub reused: u64,
-    /// Sessions that could not be proved to be as new.
+    /// Sessions whose reset could not be proved.
     pub dropped: u64,
-    /// Clients that got none.
+    /// Clients without a session.
     pub refused: u64,
 }

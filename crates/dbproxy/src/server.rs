@@ -1,4 +1,4 @@
-//! The way to the server: TCP, and TLS over it.
+//! Connects to the server: TCP, and TLS over it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::{Refused, Verify};
 /// A connection to the server, encrypted or not.
 pub(crate) type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// How long a connection is silent before the kernel asks whether the other end is there.
+/// Idle time after which the kernel probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long what was sent may stay without a word that it has arrived. Long: a server that waits for a lock may take nothing meanwhile.
+/// How long sent data may stay unacknowledged. It is long, because a server that waits for a lock may not read.
 const SILENCE: Duration = Duration::from_mins(2);
 
-/// Where the server is, and how it proves that it is the one.
+/// Address of the server and its verification.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub host: String,
@@ -31,7 +31,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Host and port, for messages.
+    /// Returns host and port, for messages.
     pub(crate) fn address(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -40,14 +40,14 @@ impl Server {
         }
     }
 
-    /// A TCP connection, as yet in the clear.
+    /// Opens a TCP connection without encryption.
     pub(crate) async fn connect(&self) -> Result<TcpStream, Refused> {
         let unreachable = |cause| Refused::Unreachable { address: self.address(), cause };
         let stream =
             TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
-        // Only a help: sessions are asked before they are lent, too.
+        // Best effort: sessions are also probed before they are reused.
         let socket = SockRef::from(&stream);
         let kept_alive = socket.set_tcp_keepalive(&keepalive);
         if let Err(error) = kept_alive.and_then(|()| socket.set_tcp_user_timeout(Some(SILENCE))) {
@@ -56,7 +56,7 @@ impl Server {
         Ok(stream)
     }
 
-    /// Encrypts it, where that is wished.
+    /// Encrypts the connection, if configured.
     pub(crate) async fn encrypt(&self, stream: TcpStream) -> Result<Stream, Refused> {
         let Some(config) = self.trust.config() else { return Ok(Either::Left(stream)) };
         let refused = |why| Refused::Tls { address: self.address(), why };
@@ -69,19 +69,19 @@ impl Server {
         Ok(Either::Right(Box::new(stream)))
     }
 
-    /// The server speaks no TLS.
+    /// Returns the error for a server without TLS.
     pub(crate) fn no_tls(&self) -> Refused {
         Refused::Tls { address: self.address(), why: "the server offers none".to_owned() }
     }
 
-    /// What it said is not the protocol.
+    /// Returns the error for a protocol violation.
     pub(crate) fn strange(&self, what: &'static str) -> Refused {
         Refused::Protocol { address: self.address(), what }
     }
 
-    /// It hung up, or did not answer.
+    /// Returns the error for a closed connection or a missing response.
     pub(crate) fn lost(&self, cause: std::io::Error) -> Refused {
-        // In TLS 1.3 a refused certificate of ours is only heard of after the handshake.
+        // In TLS 1.3 a rejected client certificate is reported only after the handshake.
         let tls =
             cause.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>);
         if tls {

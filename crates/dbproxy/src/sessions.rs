@@ -1,9 +1,9 @@
-//! The sessions at one server: how many there may be, who has one, who waits, and which wait for somebody.
+//! The sessions at one server: the limit, the used and idle ones, and the waiting clients.
 //!
 //! Invariants
-//! - Used and idle ones together are never more than the limit. One that is being ended is one of them until the server has hung up, or has had
-//!   [`GOODBYE`] for it: whoever ends it has a place meanwhile.
-//! - Clients that wait are served in the order in which they came.
+//! - Used and idle sessions together never exceed the limit. A closing session counts until the server has closed, or
+//!   [`GOODBYE`] has passed: the task that closes it holds a place in the meantime.
+//! - Waiting clients are served in order of arrival.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,50 +17,50 @@ use tokio::time::Instant;
 use crate::Refused;
 use crate::server::Stream;
 
-/// How long a goodbye may take, with the server's own.
+/// Time limit for closing a connection, including the server's side.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Ends a connection in order, and waits until the server has done so, too: until then it counts there.
+/// Closes a connection properly, and waits until the server has closed too, because it counts there until then.
 pub(crate) async fn hang_up(mut stream: Stream, goodbye: &[u8]) {
     let goodbye = async {
         stream.write_all(goodbye).await?;
         stream.shutdown().await?;
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
-    // The server may be gone: then there is nobody to say it to.
+    // The server may be gone already.
     drop(tokio::time::timeout(GOODBYE, goodbye).await);
 }
 
-/// A session that somebody is logged in to.
+/// A logged-in session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub stream: Stream,
-    /// What is equal in all clients that may have it: user, database, what they said when they connected.
+    /// Key of the session: equal for all clients that may share it (user, database, connection parameters).
     pub key: Vec<u8>,
-    /// What the server said at the login, and clients are to hear.
+    /// The server's login messages for clients.
     pub welcome: Vec<u8>,
-    /// What the session says of itself when it is new.
+    /// Identity of the session when it is new.
     pub identity: Vec<u8>,
-    /// With something that the server says to each client, and no reset says again: nobody else can have it.
+    /// The server runs something at each login that no reset repeats, so the session cannot be reused.
     pub begins: bool,
-    /// What the protocol says before it hangs up.
+    /// The closing command of the protocol.
     pub goodbye: &'static [u8],
     pub opened: Instant,
 }
 
 impl Session {
-    /// Ends it in order.
+    /// Closes it properly.
     pub(crate) async fn close(self) {
         hang_up(self.stream, self.goodbye).await;
     }
 
-    /// Nothing has come from the server since it was left: neither an end nor words of its own.
+    /// Returns whether the server has sent nothing since the session was left, neither an end nor data.
     fn is_quiet(&mut self) -> bool {
         self.stream.read(&mut [0]).now_or_never().is_none()
     }
 }
 
-/// The right to a session.
+/// The right to use a session.
 #[derive(Debug)]
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
@@ -72,7 +72,7 @@ struct Idle {
     since: Instant,
 }
 
-/// All of them.
+/// All sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     limit: usize,
@@ -84,7 +84,7 @@ pub(crate) struct Sessions {
     waiting: AtomicUsize,
 }
 
-/// Counts somebody for as long as it lives.
+/// Counts a waiting client while it lives.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -113,7 +113,7 @@ impl Sessions {
         }
     }
 
-    /// Waits until there may be one more client with a session.
+    /// Waits until another client may have a session.
     pub(crate) async fn place(&self) -> Result<Place, Refused> {
         let _waiting = Waiting::new(&self.waiting);
         let permit = tokio::time::timeout(self.wait, Arc::clone(&self.places).acquire_owned());
@@ -127,7 +127,8 @@ impl Sessions {
         Refused::Busy { sessions: self.limit, waited: self.wait }
     }
 
-    /// A session that another has left, for whoever has a place. The last one left comes first: it is the likeliest to be alive.
+    /// Returns a session that another client has left, for the owner of a place. The one left last comes first,
+    /// because it is most likely alive.
     pub(crate) async fn left(&self, key: &[u8]) -> Option<Session> {
         loop {
             let mut session = {
@@ -142,7 +143,8 @@ impl Sessions {
         }
     }
 
-    /// Ends as many idle ones as one more would be too many. Whoever calls has a place, and opens one.
+    /// Closes idle sessions so that a new one does not exceed the limit. The caller holds a place, and opens a
+    /// session.
     pub(crate) async fn make_room(&self) {
         loop {
             let oldest = {
@@ -156,7 +158,8 @@ impl Sessions {
         }
     }
 
-    /// Keeps a session for the next client. Before the place is given up, or that client would open another.
+    /// Keeps a session for the next client. Must be called before the place is released; otherwise that client would
+    /// open another.
     pub(crate) fn leave(&self, session: Session) -> Option<Session> {
         if self.is_old(&session) {
             return Some(session);
@@ -165,8 +168,8 @@ impl Sessions {
         None
     }
 
-    /// Takes out those that nobody has wanted for too long, each with a place until it is closed. Where clients have all the places they stay: who
-    /// needs room ends them.
+    /// Removes sessions that were idle for too long, each with a place until it is closed. If clients hold all places
+    /// the sessions stay; a client that needs room closes them.
     pub(crate) fn stale(&self) -> Vec<(Place, Session)> {
         let mut idle = self.idle();
         let mut ended = Vec::new();
@@ -185,27 +188,27 @@ impl Sessions {
         ended
     }
 
-    /// Takes out all that are idle, when no client comes any more.
+    /// Removes all idle sessions, when no further client arrives.
     pub(crate) fn all(&self) -> Vec<Session> {
         self.idle().drain(..).map(|idle| idle.session).collect()
     }
 
-    /// How many there may be.
+    /// Returns the maximum number of sessions.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Sessions that clients have.
+    /// Returns the number of used sessions.
     pub(crate) fn used(&self) -> usize {
         self.limit - self.places.available_permits()
     }
 
-    /// Sessions that nobody has.
+    /// Returns the number of idle sessions.
     pub(crate) fn unused(&self) -> usize {
         self.idle().len()
     }
 
-    /// Clients in line.
+    /// Returns the number of waiting clients.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -238,7 +241,7 @@ mod tests {
         let begins = false;
         let session = Session { stream, key, welcome, identity, begins, goodbye: b"bye", opened };
         assert!(sessions.leave(session).is_none());
-        // It is used at once, or ended by whoever has the place.
+        // It is used at once, or closed by the owner of the place.
         let place = sessions.place().await.unwrap();
         assert!(sessions.stale().is_empty());
         drop(place);

@@ -1,4 +1,4 @@
-//! TLS towards servers: whom to believe, and what to say when one does not convince.
+//! TLS to servers: trust, and explanations of failures.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use crate::Verify;
 
-/// Why the files of a connector cannot be used.
+/// Reasons why the files of a connector cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A file cannot be read.
@@ -24,34 +24,34 @@ pub enum TrustError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         cause: std::io::Error,
     },
-    /// A file holds something else.
+    /// A file has other content.
     #[error("{} holds no {what} in PEM form", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
     },
-    /// The system's authorities were not found, and none were named.
+    /// The system's authorities were not found, and none were configured.
     #[error("no file with authorities")]
     NoAuthorities,
-    /// The certificate and its key do not fit.
+    /// The certificate and its key do not match.
     #[error("{} cannot be used with {}: {why}", certificate.display(), key.display())]
     Mismatch {
         /// The certificate.
         certificate: PathBuf,
         /// The key.
         key: PathBuf,
-        /// In rustls's words.
+        /// The error of rustls.
         why: String,
     },
 }
 
-/// Whom to believe and who we are, from files that are read again when they have changed.
+/// Trusted authorities and our own certificate, from files that are read again when they have changed.
 #[derive(Debug)]
 pub struct Trust {
     verify: Verify,
@@ -84,7 +84,7 @@ impl Trust {
         Ok(trust)
     }
 
-    /// The configuration; `None` where nothing is encrypted. Files that cannot be used any more change nothing.
+    /// Returns the configuration; `None` without encryption. Files that have become invalid change nothing.
     pub(crate) fn config(&self) -> Option<Arc<ClientConfig>> {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = self.changed();
@@ -157,7 +157,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TrustError> {
     std::fs::read(path).map_err(|cause| TrustError::Unreadable { path: path.to_owned(), cause })
 }
 
-/// What is not a certificate, or none that rustls takes, is left out, as OpenSSL does.
+/// Reads the trusted authorities. Invalid or unsupported certificates are skipped, as OpenSSL does.
 fn roots(path: &Path) -> Result<Arc<RootCertStore>, TrustError> {
     let mut roots = RootCertStore::empty();
     let pem = read(path)?;
@@ -168,7 +168,8 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>, TrustError> {
     Ok(Arc::new(roots))
 }
 
-/// Verifies as much as is wished. The signatures of the handshake always are: without them anybody could show any certificate.
+/// Verifies what is configured. The signatures of the handshake are always verified: without them any peer could
+/// present any certificate.
 #[derive(Debug)]
 struct Verifier {
     chain: Option<Arc<WebPkiServerVerifier>>,
@@ -189,7 +190,7 @@ impl ServerCertVerifier for Verifier {
         let verified =
             chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // The chain is judged before the name.
+            // The chain is checked before the name.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.names => Ok(ServerCertVerified::assertion()),
@@ -220,7 +221,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// A failed handshake in words that say what to look at.
+/// Explains a failed handshake and what to check.
 pub(crate) fn explain(error: &std::io::Error, host: &str) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
@@ -236,7 +237,7 @@ pub(crate) fn explain(error: &std::io::Error, host: &str) -> String {
                 "the server's certificate is not valid yet".to_owned()
             }
             CertificateError::UnknownIssuer => {
-                "nobody who is believed has signed the server's certificate".to_owned()
+                "no trusted authority has signed the server's certificate".to_owned()
             }
             other => format!("the server's certificate is not good: {other}"),
         },

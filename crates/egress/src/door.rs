@@ -7,7 +7,6 @@ mod files;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
-mod head;
 mod http;
 mod prepare;
 mod refusal;

@@ -1,6 +1,6 @@
 //! One call at a time on an HTTP/1.1 connection.
 //!
-//! What goes over it is decided in `outgoing`, `head` and `body`, which know bytes alone; here bytes are moved. The connection is driven by
+//! The crate `http1` reads and writes the messages; here bytes are moved. The connection is driven by
 //! whoever makes the call and by whoever reads its answer: no task, no hop. Between calls nobody drives it; [`Http1::probe`] looks
 //! whether it was closed.
 //!
@@ -11,11 +11,6 @@
 
 mod answer;
 mod between;
-mod body;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod checks;
-mod head;
-mod outgoing;
 
 use std::io;
 use std::pin::Pin;
@@ -23,10 +18,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use ::http1::WriteBuffer;
+use ::http1::{
+    BadChunk, BadHead, Decoder, Encoder, HeadLimits, Piece, ResponseHead, ResponseReader,
+};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
+use hyper::ext::ReasonPhrase;
 use tokio::io::AsyncWrite;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -43,16 +43,13 @@ use crate::{CallError, Interim, Key, Reason, Secured};
 
 pub(crate) use answer::Http1Body;
 use between::{kept_for, unasked};
-use body::{Body, Piece};
-use head::Head;
-pub(crate) use head::length;
-use outgoing::Outgoing;
-pub(crate) use outgoing::{Framing, put_fields};
 
 /// So much is read at once; as long as that is filled, twice as much the next time.
 const ROOM: usize = 8 << 10;
 /// At most.
 const MOST_ROOM: usize = 256 << 10;
+/// What a head may have: as libcurl (lib/http.h, `MAX_HTTP_RESP_HEADER_COUNT`). As many bytes may come before the answer's head.
+const HEAD: HeadLimits = HeadLimits { bytes: 400 << 10, fields: 5000 };
 /// Within this time after an answer the kernel is not asked about a connection, where the call could be made again anyway.
 const FRESH: Duration = Duration::from_micros(100);
 
@@ -63,14 +60,15 @@ pub(crate) struct Http1 {
     /// What came and was not taken yet.
     input: BytesMut,
     room: usize,
-    outgoing: Outgoing,
+    outgoing: WriteBuffer,
     /// Something may be held back below us (TLS).
     unflushed: bool,
     /// What is still to be sent; `None`: all of it stands in `outgoing`.
     upload: Option<Upload>,
-    framing: Framing,
-    /// The answer's.
-    body: Body,
+    /// The request's body.
+    encoder: Encoder,
+    /// The answer's body.
+    body: Decoder,
     /// In this call.
     sent: u64,
     received: u64,
@@ -113,7 +111,7 @@ pub(crate) struct Begun {
 /// Why no head came.
 enum Lost {
     /// It is none.
-    Malformed(head::Malformed),
+    Malformed(BadHead),
     /// The connection has ended.
     End,
     Io(io::Error),
@@ -126,11 +124,11 @@ impl Http1 {
             stream: connected.stream,
             input: BytesMut::new(),
             room: ROOM,
-            outgoing: Outgoing::default(),
+            outgoing: WriteBuffer::default(),
             unflushed: false,
             upload: None,
-            framing: Framing::None,
-            body: Body::Over,
+            encoder: Encoder::None,
+            body: Decoder::over(),
             sent: 0,
             received: 0,
             keeps: true,
@@ -195,7 +193,7 @@ impl Http1 {
     /// Its origin has it again.
     pub(crate) fn come_home(&mut self, now: Instant) -> Option<Arc<Origin>> {
         self.used = now;
-        self.outgoing.rest();
+        self.outgoing.shrink();
         if self.input.capacity() > ROOM {
             self.input = BytesMut::new();
         }
@@ -238,11 +236,11 @@ impl Http1 {
 
     /// Nothing is under way, and it is kept.
     fn ready(&self) -> bool {
-        self.keeps && self.body.over() && self.all_sent() && self.input.is_empty()
+        self.keeps && self.body.is_over() && self.all_sent() && self.input.is_empty()
     }
 
     fn all_sent(&self) -> bool {
-        self.upload.is_none() && self.outgoing.empty() && !self.unflushed
+        self.upload.is_none() && self.outgoing.is_empty() && !self.unflushed
     }
 
     /// Takes the head of a request, which [`Http1::exchange`] sends. Refused, nothing was taken.
@@ -253,7 +251,7 @@ impl Http1 {
         upload: &Upload,
     ) -> Result<(), CallError> {
         let put = request.put_http1(key, upload, self.persist, self.outgoing.buffer());
-        self.framing = put.inspect_err(|_refused| self.outgoing.clear())?;
+        self.encoder = put.inspect_err(|_refused| self.outgoing.clear())?;
         self.keeps &= !request.signs_in();
         Ok(())
     }
@@ -272,15 +270,15 @@ impl Http1 {
         self.calls += 1;
         self.answered = false;
         (self.sent, self.received) = (0, 0);
-        self.upload = (!self.framing.nothing()).then_some(upload);
+        self.upload = (!self.encoder.is_empty()).then_some(upload);
 
-        let (mut seen, mut heads) = (0, 0_u32);
+        let (mut reader, mut heads) = (ResponseReader::new(HEAD), 0_u32);
         let head = std::future::poll_fn(|cx| {
             loop {
                 if let Poll::Ready(Err(error)) = self.poll_send(cx) {
                     return Poll::Ready(Err(error));
                 }
-                let head = match ready!(self.poll_head(cx, &mut seen)) {
+                let head = match ready!(self.poll_head(cx, &mut reader)) {
                     Ok(head) => head,
                     Err(lost) => return Poll::Ready(Err(self.without_head(lost, heads))),
                 };
@@ -319,7 +317,7 @@ impl Http1 {
 
     fn answered(
         mut self: Box<Self>,
-        head: Head,
+        head: ResponseHead,
         method: &Method,
         watch: Option<&Arc<Watch>>,
     ) -> Result<Begun, Broken> {
@@ -334,14 +332,14 @@ impl Http1 {
             return weird("The answer has both Transfer-Encoding and Content-Length");
         }
         self.body = match head.framing(method) {
-            Ok(framing) => Body::new(framing),
+            Ok(framing) => Decoder::new(framing),
             Err(why) => return weird(&format!("Weird server reply: {why}")),
         };
         self.answered = true;
-        self.keeps &= head.keeps;
+        self.keeps &= head.keep_alive;
         self.persist = head.version == Version::HTTP_10;
         self.kept_for = kept_for(&head.headers);
-        self.announced = head.announced || self.kept_for.is_some();
+        self.announced = head.announces_keep_alive || self.kept_for.is_some();
         let under_way = watch.is_some_and(|watch| {
             watch.answered(head.status);
             watch.under_way()
@@ -351,7 +349,7 @@ impl Http1 {
         *response.status_mut() = head.status;
         *response.version_mut() = head.version;
         *response.headers_mut() = head.headers;
-        if let Some(reason) = head.reason {
+        if let Some(reason) = head.reason.and_then(|reason| ReasonPhrase::try_from(reason).ok()) {
             response.extensions_mut().insert(reason);
         }
         Ok(Begun { response, written: head.written })
@@ -366,7 +364,7 @@ impl Http1 {
             }
             _ if babble => CallError::no_http(),
             // Nothing but empty lines.
-            Lost::Malformed(head::Malformed::NoAnswer) if heads == 0 => CallError::no_http(),
+            Lost::Malformed(BadHead::NoAnswer) if heads == 0 => CallError::no_http(),
             Lost::Malformed(why) => CallError::weird(format!("Weird server reply: {why}")),
             _ if self.received > 0 => CallError::failed(
                 Reason::Reset,
@@ -381,7 +379,7 @@ impl Http1 {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         loop {
             let asks = self.poll_upload(cx)?;
-            if self.outgoing.empty() {
+            if self.outgoing.is_empty() {
                 if self.unflushed {
                     ready!(Pin::new(&mut self.stream).poll_flush(cx))
                         .map_err(|error| CallError::broken(&error))?;
@@ -415,14 +413,14 @@ impl Http1 {
     /// Takes from the body what there is room for. True: there is more to come.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, CallError> {
         while let Some(upload) = &mut self.upload {
-            if !self.outgoing.takes() {
+            if !self.outgoing.has_room() {
                 return Ok(true);
             }
             let over = match Pin::new(upload).poll_frame(cx) {
                 Poll::Pending => return Ok(true),
-                Poll::Ready(Some(Ok(frame))) => self.framing.put(frame, &mut self.outgoing),
+                Poll::Ready(Some(Ok(frame))) => self.encoder.put(frame, &mut self.outgoing),
                 Poll::Ready(Some(Err(_))) => return Err(CallError::abandoned()),
-                Poll::Ready(None) => self.framing.finish(None, &mut self.outgoing).map(|()| true),
+                Poll::Ready(None) => self.encoder.finish(None, &mut self.outgoing).map(|()| true),
             };
             if over.map_err(|_short| CallError::abandoned())? {
                 self.upload = None;
@@ -431,15 +429,19 @@ impl Http1 {
         Ok(false)
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>, seen: &mut usize) -> Poll<Result<Head, Lost>> {
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut ResponseReader,
+    ) -> Poll<Result<ResponseHead, Lost>> {
         loop {
             // Interim answers and empty lines: without an end to them the call would have none.
             let before = self.received.saturating_sub(self.input.len() as u64);
-            if before > head::LARGEST as u64 {
-                return Poll::Ready(Err(Lost::Malformed(head::Malformed::NoAnswer)));
+            if before > HEAD.bytes as u64 {
+                return Poll::Ready(Err(Lost::Malformed(BadHead::NoAnswer)));
             }
             if !self.input.is_empty() {
-                match head::take(&mut self.input, seen) {
+                match reader.read(&mut self.input) {
                     Ok(Some(head)) => return Poll::Ready(Ok(head)),
                     Ok(None) => {}
                     Err(why) => return Poll::Ready(Err(Lost::Malformed(why))),
@@ -476,7 +478,7 @@ impl Http1 {
             match self.body.take(&mut self.input) {
                 Ok(Piece::More) => {}
                 Ok(piece) => return Poll::Ready(Ok(piece)),
-                Err(body::Malformed) => return Poll::Ready(Err(Cut::Malformed)),
+                Err(BadChunk) => return Poll::Ready(Err(Cut::Malformed)),
             }
             match ready!(self.poll_more(cx)) {
                 Ok(0) if self.body.end() => return Poll::Ready(Ok(Piece::End)),
@@ -509,7 +511,7 @@ impl Drop for Http1 {
         let Some(home) = self.home.take() else { return };
         home.lost();
         // What stands behind a whole answer would have been the next call's.
-        let behind = self.answered && self.keeps && self.body.over() && !self.input.is_empty();
+        let behind = self.answered && self.keeps && self.body.is_over() && !self.input.is_empty();
         if behind && unasked(&self.input) == Condition::Unasked {
             home.unasked();
         }

@@ -18,7 +18,6 @@ mod engine;
 mod origin;
 mod repeat;
 mod request;
-mod spelling;
 mod upload;
 
 mod http1;
@@ -49,7 +48,6 @@ mod peer;
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::door::fuzzing::{head, wishes};
-    pub use crate::http1::checks::{answer, chunks};
 }
 
 pub use call::{

@@ -73,10 +73,9 @@ async fn head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Vec<u8>> {
 }
 
 fn status(head: &[u8]) -> Option<u16> {
-    let line = head.split(|byte| *byte == b'\n').next()?;
-    let line = std::str::from_utf8(line).ok()?;
-    let rest = line.strip_prefix("HTTP/1.")?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+    let line = head.split(|byte| *byte == b'\n').next()?.strip_prefix(b"HTTP/1.")?;
+    let status = line.get(1..)?;
+    Some(::http1::parse_status(status)?.0.as_u16())
 }
 
 fn broken(error: &io::Error) -> CallError {

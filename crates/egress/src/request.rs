@@ -1,5 +1,7 @@
 //! A request in the form that each version of HTTP needs.
 
+use ::http1::{Encoder, content_length, put_spelled};
+use bytes::Bytes;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
@@ -8,10 +10,12 @@ use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body;
 
-use crate::http1::{self, Framing, put_fields};
-use crate::spelling::Spelled;
 use crate::upload::Upload;
 use crate::{CallBody, CallError, Key, Scheme, proxy};
+
+/// The head of a request as its caller wrote it: an extension of the request. Its field names are spelled the same on the way out.
+#[derive(Clone, Debug)]
+pub(crate) struct Spelled(pub(crate) Bytes);
 
 /// Whether a request authenticates its connection, not only itself (RFC 4559, 6; MS-NTHT): the next request on it would have the same user.
 pub(crate) fn signs_in(fields: &HeaderMap) -> bool {
@@ -85,7 +89,7 @@ impl Head {
         body: &Upload,
         persist: bool,
         out: &mut Vec<u8>,
-    ) -> Result<Framing, CallError> {
+    ) -> Result<Encoder, CallError> {
         let framing = self.framing(body)?;
         let proxied =
             key.proxy.as_ref().filter(|proxy| proxy.kind.http() && key.scheme == Scheme::Http);
@@ -111,19 +115,19 @@ impl Head {
         let basic = proxied.and_then(proxy::basic);
         let written = spelled.map(|spelled| &*spelled.0);
         match basic {
-            None => put_fields(out, &self.headers, written),
+            None => put_spelled(out, &self.headers, written),
             Some(basic) => {
                 let mut headers = self.headers.clone();
                 headers.insert(PROXY_AUTHORIZATION, field(&basic)?);
-                put_fields(out, &headers, written);
+                put_spelled(out, &headers, written);
             }
         }
         match &framing {
-            Framing::Length(length) if !self.headers.contains_key(CONTENT_LENGTH) => {
+            Encoder::Length(length) if !self.headers.contains_key(CONTENT_LENGTH) => {
                 out.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
             }
-            Framing::Chunked(_) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-            Framing::None | Framing::Length(_) => {}
+            Encoder::Chunked(_) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Encoder::None | Encoder::Length(_) => {}
         }
         if persist && !self.headers.contains_key(CONNECTION) {
             out.extend_from_slice(b"Connection: keep-alive\r\n");
@@ -132,19 +136,19 @@ impl Head {
         Ok(framing)
     }
 
-    fn framing(&self, body: &Upload) -> Result<Framing, CallError> {
+    fn framing(&self, body: &Upload) -> Result<Encoder, CallError> {
         if body.is_end_stream() {
-            return Ok(Framing::None);
+            return Ok(Encoder::None);
         }
         if self.headers.contains_key(CONTENT_LENGTH) {
-            let length = http1::length(&self.headers);
+            let length = content_length(&self.headers);
             let length =
                 length.ok_or_else(|| CallError::unsupported("Content-Length is no number"))?;
-            return Ok(Framing::Length(length));
+            return Ok(Encoder::Length(length));
         }
         Ok(match body.size_hint().exact() {
-            Some(length) => Framing::Length(length),
-            None => Framing::Chunked(self.headers.get_all(TRAILER).iter().cloned().collect()),
+            Some(length) => Encoder::Length(length),
+            None => Encoder::Chunked(self.headers.get_all(TRAILER).iter().cloned().collect()),
         })
     }
 
@@ -218,7 +222,7 @@ mod tests {
     fn written(head: &Head, key: &Key) -> String {
         let mut out = Vec::new();
         let framing = head.put_http1(key, &Upload::Empty, false, &mut out).expect("a request");
-        assert_eq!(framing, Framing::None);
+        assert_eq!(framing, Encoder::None);
         String::from_utf8(out).expect("ASCII")
     }
 

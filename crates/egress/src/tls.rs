@@ -316,11 +316,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// The hash of the cipher suite that every TLS 1.3 peer must have (RFC 8446, 9.1).
-fn sha256(bytes: &[u8]) -> rustls::crypto::hash::Output {
-    let suite = ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
-    let suite = suite.tls13().expect("its name says so");
-    suite.common.hash_provider.hash(bytes)
+fn sha256(bytes: &[u8]) -> ::ring::digest::Digest {
+    ::ring::digest::digest(&::ring::digest::SHA256, bytes)
 }
 
 /// The error of a failed handshake, as libcurl with OpenSSL reports it.

@@ -25,6 +25,7 @@ use traces::Context;
 
 use crate::answer_body::Account;
 use crate::options::{AccessLog, AccessLogFormat, AccessLogTarget};
+use crate::protocol::Protocol;
 
 /// Maximum number of entries waiting for the writer.
 const QUEUE: usize = 8192;
@@ -170,14 +171,14 @@ fn opened_anew(path: &Path) -> Option<File> {
     let place = path.display();
     match opened(path) {
         Ok(file) => {
-            tracing::info!(path = %place, "access log opened anew");
+            tracing::info!(path = %place, "access log reopened");
             Some(file)
         }
         Err(error) => {
             tracing::warn!(
                 path = %place, %error,
                 hint = "let the server's user create it, or create it for him; then send USR1 once more",
-                "access log not opened anew: its lines still go to the file that was renamed"
+                "cannot reopen the access log: lines still go to the renamed file"
             );
             None
         }
@@ -262,11 +263,7 @@ impl Record {
     }
 
     fn version(&self) -> &'static str {
-        match self.version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            _ => "1.1",
-        }
+        Protocol::of(self.version).number()
     }
 
     fn json(&self, out: &mut String) {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, StatusCode, header};
+use http1::{put_field, put_status_line};
 use pool::HintSender;
 
 /// Maximum number of waiting bytes; further hints are dropped.
@@ -129,18 +130,9 @@ pub(crate) fn belongs_in_hint(name: &HeaderName) -> bool {
 }
 
 fn write_head(out: &mut BytesMut, status: StatusCode, headers: &HeaderMap) {
-    out.put_slice(b"HTTP/1.1 ");
-    out.put_slice(status.as_str().as_bytes());
-    out.put_u8(b' ');
-    out.put_slice(status.canonical_reason().unwrap_or("Information").as_bytes());
-    out.put_slice(b"\r\n");
-    for (name, value) in headers {
-        if belongs_in_hint(name) {
-            out.put_slice(name.as_str().as_bytes());
-            out.put_slice(b": ");
-            out.put_slice(value.as_bytes());
-            out.put_slice(b"\r\n");
-        }
+    put_status_line(out, status.as_str(), status.canonical_reason().unwrap_or("Information"));
+    for (name, value) in headers.iter().filter(|(name, _)| belongs_in_hint(name)) {
+        put_field(out, name, value);
     }
     out.put_slice(b"\r\n");
 }

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use crate::conditional::{Condition, Part, Validators, evaluate, part};
 use crate::encoding::{Accepted, Coding};
 use crate::options::Options;
-use crate::reader::Judge;
+use crate::read_permission::AccessCheck;
 
 /// Number of bytes read and sent at once.
 const CHUNK: usize = 64 << 10;
@@ -35,7 +35,7 @@ const CHUNK: usize = 64 << 10;
 pub(crate) struct FileOptions {
     precompressed: bool,
     cache_control: Option<HeaderValue>,
-    judge: Option<Judge>,
+    access_check: Option<AccessCheck>,
 }
 
 impl FileOptions {
@@ -47,7 +47,10 @@ impl FileOptions {
                 .as_deref()
                 .map(HeaderValue::try_from)
                 .transpose()?,
-            judge: Judge::new(options.reader.as_ref(), &options.document_root),
+            access_check: AccessCheck::new(
+                options.read_permission.as_ref(),
+                &options.document_root,
+            ),
         })
     }
 }
@@ -71,7 +74,7 @@ struct Opened {
     validators: Validators,
 }
 
-fn open(path: &Path, coding: &str, judge: Option<&Judge>) -> Result<Opened, Refused> {
+fn open(path: &Path, coding: &str, access_check: Option<&AccessCheck>) -> Result<Opened, Refused> {
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or(0);
     let file =
         std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
@@ -86,7 +89,7 @@ fn open(path: &Path, coding: &str, judge: Option<&Judge>) -> Result<Opened, Refu
     if !metadata.is_file() {
         return Err(Refused::Missing);
     }
-    if judge.is_some_and(|judge| !judge.allows(&file, &metadata)) {
+    if access_check.is_some_and(|access_check| !access_check.allows(&file, &metadata)) {
         return Err(Refused::Forbidden);
     }
     let modified = metadata.modified().map_err(Refused::Failed)?;
@@ -114,7 +117,9 @@ pub(crate) fn answer(
         let accepted = Accepted::read(request);
         let ranked = accepted.ranked([Coding::Brotli, Coding::Zstd, Coding::Gzip]);
         for coding in ranked {
-            if let Ok(opened) = open(&beside(path, coding), coding.name(), options.judge.as_ref()) {
+            if let Ok(opened) =
+                open(&beside(path, coding), coding.name(), options.access_check.as_ref())
+            {
                 chosen = Some((opened, coding));
                 break;
             }
@@ -126,7 +131,7 @@ pub(crate) fn answer(
     }
     let (opened, coding) = match chosen {
         Some((opened, coding)) => (opened, Some(coding)),
-        None => (open(path, "", options.judge.as_ref())?, None),
+        None => (open(path, "", options.access_check.as_ref())?, None),
     };
     let mut response = send(opened, method, request);
     let headers = response.headers_mut();
@@ -151,7 +156,7 @@ pub(crate) fn answer_for_application(
     request: &HeaderMap,
     options: &FileOptions,
 ) -> Result<Response<FileBody>, Refused> {
-    let mut response = send(open(path, "", options.judge.as_ref())?, method, request);
+    let mut response = send(open(path, "", options.access_check.as_ref())?, method, request);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type(path));
     Ok(response)
 }

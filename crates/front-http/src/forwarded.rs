@@ -74,7 +74,7 @@ impl Cidr {
 
 /// The information from trusted proxies about a request; `None` for what they do not state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ForwardedInfo {
     /// The client's address; port 0 if it is not stated.
     pub(crate) client: Option<SocketAddr>,
     /// Whether the client used TLS.
@@ -134,31 +134,31 @@ pub(crate) fn take(
     headers: &mut HeaderMap,
     believed: TrustedHeaders,
     trusted: &[Cidr],
-) -> Result<Told, Contradiction> {
+) -> Result<ForwardedInfo, Contradiction> {
     if !trusted_headers::any(headers) {
-        return Ok(Told::default());
+        return Ok(ForwardedInfo::default());
     }
-    let told = if believed.has(TrustedHeader::Forwarded) {
-        let told = read_forwarded(headers, trusted)?;
-        told.agrees_with(&read_x_forwarded(headers, TrustedHeaders::X_FORWARDED, trusted))?;
-        told
+    let forwarded = if believed.has(TrustedHeader::Forwarded) {
+        let forwarded = read_forwarded(headers, trusted)?;
+        forwarded.agrees_with(&read_x_forwarded(headers, TrustedHeaders::X_FORWARDED, trusted))?;
+        forwarded
     } else {
-        let told = read_x_forwarded(headers, believed, trusted);
+        let forwarded = read_x_forwarded(headers, believed, trusted);
         if headers.contains_key(FORWARDED)
             && let Ok(forwarded) = read_forwarded(headers, trusted)
         {
-            told.agrees_with(&forwarded)?;
+            forwarded.agrees_with(&forwarded)?;
         }
-        told
+        forwarded
     };
     trusted_headers::drop_others(headers, believed);
-    Ok(told)
+    Ok(forwarded)
 }
 
-impl Told {
+impl ForwardedInfo {
     /// Compares the families. Ports are ignored, because few proxies write the client's.
     fn agrees_with(&self, other: &Self) -> Result<(), Contradiction> {
-        let ip = |told: &Self| told.client.map(|client| client.ip().to_canonical());
+        let ip = |forwarded: &Self| forwarded.client.map(|client| client.ip().to_canonical());
         let of_for = ip(self).zip(ip(other)).is_none_or(|(one, other)| one == other);
         let of_proto = self.secure.zip(other.secure).is_none_or(|(one, other)| one == other);
         let hosts = self.host.as_deref().zip(other.host.as_deref());
@@ -176,15 +176,15 @@ fn is_trusted(address: IpAddr, trusted: &[Cidr]) -> bool {
     trusted.iter().any(|network| network.contains(address))
 }
 
-fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Result<Told, Contradiction> {
-    let mut told = Told::default();
+fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Result<ForwardedInfo, Contradiction> {
+    let mut forwarded = ForwardedInfo::default();
     let values = values(headers, FORWARDED.as_str());
     if values.iter().any(|value| has_open_quote(value)) {
         return Err(Contradiction::OpenQuote);
     }
     let elements: Vec<&str> = values.iter().flat_map(|value| split_quoted(value, b',')).collect();
     for element in elements.into_iter().rev() {
-        let mut next = Told::default();
+        let mut next = ForwardedInfo::default();
         let mut node = None;
         for pair in split_quoted(element, b';') {
             let Some((name, value)) = pair.split_once('=') else { continue };
@@ -197,14 +197,14 @@ fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Result<Told, Contrad
             }
         }
         // An element describes the request as received by the proxy that wrote it, and that proxy is trusted.
-        next.client = told.client;
+        next.client = forwarded.client;
         let client = node.as_deref().and_then(parse_node);
         if let Some(client) = client {
             next.client = Some(client);
         }
-        told = Told {
-            secure: next.secure.or(told.secure),
-            host: next.host.or(told.host),
+        forwarded = ForwardedInfo {
+            secure: next.secure.or(forwarded.secure),
+            host: next.host.or(forwarded.host),
             client: next.client,
             port: None,
         };
@@ -212,11 +212,15 @@ fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Result<Told, Contrad
             break;
         }
     }
-    Ok(told)
+    Ok(forwarded)
 }
 
 /// Reads the trusted fields of `X-Forwarded-*`.
-fn read_x_forwarded(headers: &HeaderMap, believed: TrustedHeaders, trusted: &[Cidr]) -> Told {
+fn read_x_forwarded(
+    headers: &HeaderMap,
+    believed: TrustedHeaders,
+    trusted: &[Cidr],
+) -> ForwardedInfo {
     let values = |header: TrustedHeader| {
         if believed.has(header) { values(headers, header.name()) } else { Vec::new() }
     };
@@ -240,7 +244,7 @@ fn read_x_forwarded(headers: &HeaderMap, believed: TrustedHeaders, trusted: &[Ci
         let index = list.len().checked_sub(1 + steps.min(list.len().saturating_sub(1)))?;
         Some(list.swap_remove(index).to_owned())
     };
-    Told {
+    ForwardedInfo {
         client,
         secure: at(TrustedHeader::XForwardedProto).and_then(|proto| secure(&proto)),
         host: at(TrustedHeader::XForwardedHost),
@@ -369,7 +373,7 @@ mod tests {
     }
 
     /// Reads the pairs with the family that is present as the trusted one.
-    fn told(pairs: &[(&'static str, &str)], trusted: &[&str]) -> Told {
+    fn forwarded(pairs: &[(&'static str, &str)], trusted: &[&str]) -> ForwardedInfo {
         let family = if pairs.iter().any(|(name, _)| *name == "forwarded") {
             believing(&["forwarded"])
         } else {
@@ -381,12 +385,12 @@ mod tests {
     fn taken(
         pairs: &[(&'static str, &str)],
         believed: &[&str],
-    ) -> (Result<Told, Contradiction>, Vec<String>) {
+    ) -> (Result<ForwardedInfo, Contradiction>, Vec<String>) {
         let mut headers = fields(pairs);
-        let told = take(&mut headers, believing(believed), &networks(&["10.0.0.0/8"]));
+        let forwarded = take(&mut headers, believing(believed), &networks(&["10.0.0.0/8"]));
         let mut left: Vec<String> = headers.keys().map(ToString::to_string).collect();
         left.sort();
-        (told, left)
+        (forwarded, left)
     }
 
     const DEFAULT: &[&str] = &["x-forwarded-for", "x-forwarded-proto"];
@@ -401,21 +405,24 @@ mod tests {
             ("forwarded", "host=other.example"),
             ("x-request-id", "1"),
         ];
-        let (told, left) = taken(&all, DEFAULT);
+        let (forwarded, left) = taken(&all, DEFAULT);
         let client = Some("203.0.113.7:0".parse().unwrap());
-        assert_eq!(told, Ok(Told { client, secure: Some(true), host: None, port: None }));
+        assert_eq!(
+            forwarded,
+            Ok(ForwardedInfo { client, secure: Some(true), host: None, port: None })
+        );
         assert_eq!(left, ["x-forwarded-for", "x-forwarded-proto", "x-request-id"]);
-        let (told, left) = taken(&all, &["forwarded"]);
-        assert_eq!(told, Err(Contradiction::Families("Host")));
+        let (forwarded, left) = taken(&all, &["forwarded"]);
+        assert_eq!(forwarded, Err(Contradiction::Families("Host")));
         assert_eq!(left.len(), 6, "nothing is removed of a request that is refused");
-        let (told, left) = taken(&all[..5], &[]);
-        assert_eq!((told, left), (Ok(Told::default()), Vec::new()));
+        let (forwarded, left) = taken(&all[..5], &[]);
+        assert_eq!((forwarded, left), (Ok(ForwardedInfo::default()), Vec::new()));
         // An ignored list of addresses does not determine the length of other lists either.
-        let (told, _) = taken(
+        let (forwarded, _) = taken(
             &[("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "https, http")],
             &["x-forwarded-proto"],
         );
-        assert_eq!(told.unwrap().secure, Some(false));
+        assert_eq!(forwarded.unwrap().secure, Some(false));
     }
 
     #[test]
@@ -439,11 +446,11 @@ mod tests {
             ("host=b.example", None, Some("Host")),
         ] {
             let families = |found: Option<&'static str>| found.map(Contradiction::Families);
-            let (told, left) = taken(&pairs(forwarded), DEFAULT);
-            assert_eq!(told.err(), families(of_x), "{forwarded}");
+            let (info, left) = taken(&pairs(forwarded), DEFAULT);
+            assert_eq!(info.err(), families(of_x), "{forwarded}");
             assert_eq!(left.contains(&"forwarded".to_owned()), of_x.is_some(), "{forwarded}");
-            let (told, _) = taken(&pairs(forwarded), &["forwarded"]);
-            assert_eq!(told.err(), families(of_forwarded), "{forwarded}");
+            let (info, _) = taken(&pairs(forwarded), &["forwarded"]);
+            assert_eq!(info.err(), families(of_forwarded), "{forwarded}");
         }
     }
 
@@ -451,18 +458,22 @@ mod tests {
     fn a_client_cannot_hide_what_a_proxy_adds_behind_its_words() {
         for words in ["\u{e9}", "\u{ff}\u{80}", "unknown", "[", ","] {
             let value = format!("{words}, 203.0.113.7");
-            let (told, _) = taken(&[("x-forwarded-for", &value)], DEFAULT);
-            assert_eq!(told.unwrap().client, Some("203.0.113.7:0".parse().unwrap()), "{value}");
+            let (forwarded, _) = taken(&[("x-forwarded-for", &value)], DEFAULT);
+            assert_eq!(
+                forwarded.unwrap().client,
+                Some("203.0.113.7:0".parse().unwrap()),
+                "{value}"
+            );
         }
         for words in ["for=10.0.0.9;x=\"", "for=\"", "for=10.0.0.9;x=\"\\"] {
             for added in ["for=203.0.113.7", "for=\"[2001:db8::7]:80\";proto=http"] {
                 let value = format!("{words}, {added}");
-                let (told, _) = taken(&[("forwarded", &value)], &["forwarded"]);
-                assert_eq!(told, Err(Contradiction::OpenQuote), "{value}");
+                let (forwarded, _) = taken(&[("forwarded", &value)], &["forwarded"]);
+                assert_eq!(forwarded, Err(Contradiction::OpenQuote), "{value}");
             }
         }
         // A fault in an ignored field has no effect.
-        assert_eq!(taken(&[("forwarded", "for=\"")], DEFAULT).0, Ok(Told::default()));
+        assert_eq!(taken(&[("forwarded", "for=\"")], DEFAULT).0, Ok(ForwardedInfo::default()));
     }
 
     #[test]
@@ -482,7 +493,7 @@ mod tests {
     #[test]
     fn the_walk_stops_at_the_first_address_that_is_not_trusted() {
         let spoofed =
-            told(&[("x-forwarded-for", "1.1.1.1, 203.0.113.7, 10.0.0.2")], &["10.0.0.0/8"]);
+            forwarded(&[("x-forwarded-for", "1.1.1.1, 203.0.113.7, 10.0.0.2")], &["10.0.0.0/8"]);
         assert_eq!(spoofed.client, Some("203.0.113.7:0".parse().unwrap()));
         let headers = [
             ("forwarded", "for=1.1.1.1;proto=https"),
@@ -491,21 +502,21 @@ mod tests {
                 "for=\"[2001:db8::7]:4711\";host=shop.example;proto=http, for=10.0.0.2;proto=https",
             ),
         ];
-        let told = told(&headers, &["10.0.0.0/8"]);
-        assert_eq!(told.client, Some("[2001:db8::7]:4711".parse().unwrap()));
-        assert_eq!(told.secure, Some(false));
-        assert_eq!(told.host.as_deref(), Some("shop.example"));
+        let forwarded = forwarded(&headers, &["10.0.0.0/8"]);
+        assert_eq!(forwarded.client, Some("[2001:db8::7]:4711".parse().unwrap()));
+        assert_eq!(forwarded.secure, Some(false));
+        assert_eq!(forwarded.host.as_deref(), Some("shop.example"));
     }
 
     #[test]
     fn a_chain_of_trusted_proxies_alone_gives_its_first_address() {
-        let told = told(&[("x-forwarded-for", "10.0.0.9, 10.0.0.2")], &["10.0.0.0/8"]);
-        assert_eq!(told.client, Some("10.0.0.9:0".parse().unwrap()));
+        let forwarded = forwarded(&[("x-forwarded-for", "10.0.0.9, 10.0.0.2")], &["10.0.0.0/8"]);
+        assert_eq!(forwarded.client, Some("10.0.0.9:0".parse().unwrap()));
     }
 
     #[test]
     fn x_forwarded_proto_host_and_port_are_read() {
-        let told = told(
+        let forwarded = forwarded(
             &[
                 ("x-forwarded-for", "203.0.113.7"),
                 ("x-forwarded-proto", "https"),
@@ -514,17 +525,17 @@ mod tests {
             ],
             &[],
         );
-        assert_eq!(told.secure, Some(true));
-        assert_eq!(told.host.as_deref(), Some("shop.example:8443"));
-        assert_eq!(told.port, Some(8443));
+        assert_eq!(forwarded.secure, Some(true));
+        assert_eq!(forwarded.host.as_deref(), Some("shop.example:8443"));
+        assert_eq!(forwarded.port, Some(8443));
     }
 
     #[test]
     fn an_obfuscated_client_ends_the_walk_without_an_address() {
-        assert_eq!(told(&[("forwarded", "for=_hidden")], &[]).client, None);
-        assert_eq!(told(&[("forwarded", "for=unknown;proto=https")], &[]).secure, Some(true));
-        let told = told(&[("forwarded", "for=\"192.0.2.1:_x\"")], &[]);
-        assert_eq!(told.client, Some("192.0.2.1:0".parse().unwrap()));
+        assert_eq!(forwarded(&[("forwarded", "for=_hidden")], &[]).client, None);
+        assert_eq!(forwarded(&[("forwarded", "for=unknown;proto=https")], &[]).secure, Some(true));
+        let forwarded = forwarded(&[("forwarded", "for=\"192.0.2.1:_x\"")], &[]);
+        assert_eq!(forwarded.client, Some("192.0.2.1:0".parse().unwrap()));
     }
 
     proptest! {
@@ -533,14 +544,14 @@ mod tests {
             let headers = [("forwarded", value.as_str())];
             let all = networks(&["0.0.0.0/0", "::/0"]);
             let _told = take(&mut fields(&headers), believing(&["forwarded"]), &all);
-            let _told = told(&[("x-forwarded-for", x.as_str()), ("x-forwarded-proto", value.as_str())], &["0.0.0.0/0"]);
+            let _told = forwarded(&[("x-forwarded-for", x.as_str()), ("x-forwarded-proto", value.as_str())], &["0.0.0.0/0"]);
         }
 
         #[test]
         fn an_untrusted_neighbour_is_the_client_whatever_it_claims(claim in "[0-9., :a-f\\[\\]]{0,60}") {
             let value = format!("{claim}, 203.0.113.7");
-            let told = told(&[("x-forwarded-for", value.as_str())], &["10.0.0.0/8"]);
-            prop_assert_eq!(told.client, Some("203.0.113.7:0".parse().unwrap()));
+            let forwarded = forwarded(&[("x-forwarded-for", value.as_str())], &["10.0.0.0/8"]);
+            prop_assert_eq!(forwarded.client, Some("203.0.113.7:0".parse().unwrap()));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use channels::hub::Visitor;
+use channels::hub::ForwardedConnection;
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 use http::request::Parts;
@@ -23,21 +23,21 @@ use crate::application::Application;
 use crate::buffered_body::AnswerBuffers;
 use crate::claims::Unclaimed;
 use crate::connections::Connections;
-use crate::forwarded::{Cidr, Told};
+use crate::forwarded::{Cidr, ForwardedInfo};
 use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
 use crate::options::{Buffers, Options};
 use crate::pace::PaceLimits;
-use crate::realtime::{Realtime, Visitors};
+use crate::realtime::{ForwardedConnections, Realtime};
 use crate::release::{Current, Release, Switch};
 use crate::request_buffering::RequestBuffering;
 use crate::request_id::RequestIds;
 use crate::spool::{self, Spools};
 use crate::stalled::StalledAnswers;
+use crate::timed_io::Patience;
 use crate::tls::Certificates;
 use crate::traffic::Traffic;
 use crate::trusted_headers::TrustedHeaders;
-use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
 /// How long the access log may take for its queue after the last request, when the patience is over.
@@ -153,11 +153,11 @@ impl<A> Shared<A> {
     pub(crate) fn choose(
         &self,
         current: &Current<A>,
-        told: &Told,
+        forwarded: &ForwardedInfo,
         parts: &Parts,
     ) -> Result<usize, Unclaimed> {
-        let told = self.route_by_forwarded_host.then_some(told);
-        current.release.choose(told, parts)
+        let forwarded = self.route_by_forwarded_host.then_some(forwarded);
+        current.release.choose(forwarded, parts)
     }
 }
 
@@ -165,7 +165,7 @@ impl<A> Shared<A> {
 pub struct Front<A> {
     shared: Arc<Shared<A>>,
     listeners: Vec<Listener>,
-    visitors: Option<mpsc::Receiver<Visitor>>,
+    forwarded_connections: Option<mpsc::Receiver<ForwardedConnection>>,
     access_log: Option<AccessLogFile>,
     log_writer: Option<JoinHandle<()>>,
     patience: Duration,
@@ -190,7 +190,7 @@ impl<A: Application> Front<A> {
         mut given: Vec<Given>,
         application: A,
     ) -> Result<Self, BindError> {
-        if options.listen.is_empty() && !options.visitors {
+        if options.listen.is_empty() && !options.forwarded_connections {
             return Err(BindError::NoAddress);
         }
         let release = Release::new(&options)?;
@@ -283,7 +283,7 @@ impl<A: Application> Front<A> {
         Ok(Self {
             shared: Arc::new(shared),
             listeners,
-            visitors: None,
+            forwarded_connections: None,
             access_log,
             log_writer,
             patience: options.patience,
@@ -297,16 +297,17 @@ impl<A: Application> Front<A> {
 
     /// Sets the handler of realtime requests. Must be called before serving.
     pub fn realtime(&mut self, realtime: Arc<dyn Realtime>) {
-        let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it is served");
+        let shared =
+            Arc::get_mut(&mut self.shared).expect("the state is not shared before serving");
         shared.realtime = Some(realtime);
     }
 
     /// Returns the sender through which a hub hands over connections that are no WebSockets. Must be called before
     /// serving.
-    pub fn visitors(&mut self) -> Visitors {
-        let (visitors, receiver) = Visitors::new();
-        self.visitors = Some(receiver);
-        visitors
+    pub fn forwarded_connections(&mut self) -> ForwardedConnections {
+        let (forwarded_connections, receiver) = ForwardedConnections::new();
+        self.forwarded_connections = Some(receiver);
+        forwarded_connections
     }
 
     /// Returns the handle of the access log's file, if it is a file; valid while the front serves.
@@ -344,15 +345,19 @@ impl<A: Application> Front<A> {
     /// in progress, including the lines of the access log. After the configured patience it drops what is left.
     /// Dropping the future drops everything at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { shared, listeners, visitors, log_writer, patience, .. } = self;
+        let Self { shared, listeners, forwarded_connections, log_writer, patience, .. } = self;
         let (end, drain) = (CancellationToken::new(), CancellationToken::new());
         let mut accepting = JoinSet::new();
         for listener in listeners {
             let front = Arc::clone(&shared);
             accepting.spawn(listener.accept(front, end.clone(), drain.clone()));
         }
-        if let Some(visitors) = visitors {
-            accepting.spawn(listener::receive(visitors, Arc::clone(&shared), drain.clone()));
+        if let Some(forwarded_connections) = forwarded_connections {
+            accepting.spawn(listener::receive(
+                forwarded_connections,
+                Arc::clone(&shared),
+                drain.clone(),
+            ));
         }
         shutdown.await;
         let deadline = Instant::now() + patience;
@@ -376,7 +381,9 @@ impl<A: Application> Front<A> {
                 Ok(Ok(())) => {}
                 Ok(Err(_panicked)) => tracing::error!("access log writer failed"),
                 Err(_late) => {
-                    tracing::warn!("the access log lacks its last lines: nobody takes them");
+                    tracing::warn!(
+                        "the access log lost its last lines: its target accepts no more"
+                    );
                 }
             }
         }

@@ -25,7 +25,7 @@ use crate::phase::PhaseCell;
 use crate::realtime::IntoStream;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
-use crate::wire::Wire;
+use crate::timed_io::TimedIo;
 
 /// The minimum buffer size of hyper.
 const MIN_BUFFER: usize = 8192;
@@ -61,13 +61,13 @@ pub(crate) async fn serve<
 >(
     front: &Arc<Shared<A>>,
     connection: Connection,
-    wire: Wire<S>,
+    timed_io: TimedIo<S>,
     phase: Arc<PhaseCell>,
     drain: CancellationToken,
 ) {
     let hints = Arc::new(HintQueue::default());
     let sender = hints.sender();
-    let wire = wire.with_hints(Arc::clone(&hints));
+    let timed_io = timed_io.with_hints(Arc::clone(&hints));
     let connection = Arc::new(connection);
     let grants = Arc::clone(&connection);
     let sent = Sent::default();
@@ -96,7 +96,7 @@ pub(crate) async fn serve<
             }
         })
     };
-    let mut served = front.http1.serve_connection(TokioIo::new(wire), service);
+    let mut served = front.http1.serve_connection(TokioIo::new(timed_io), service);
     let outcome = tokio::select! {
         biased;
         outcome = sent.filling(&mut served) => outcome,

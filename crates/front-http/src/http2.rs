@@ -36,7 +36,7 @@ use crate::options::Options;
 use crate::phase::PhaseCell;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
-use crate::wire::Wire;
+use crate::timed_io::TimedIo;
 
 /// Credit for the request body of one stream: what a client may send ahead of PHP's reading.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -70,11 +70,11 @@ pub(crate) fn builder(options: &Options) -> Builder {
 pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     front: &Arc<Shared<A>>,
     connection: Connection,
-    wire: Wire<S>,
+    timed_io: TimedIo<S>,
     phase: Arc<PhaseCell>,
     drain: CancellationToken,
 ) {
-    let handshake = front.http2.handshake::<_, Bytes>(wire);
+    let handshake = front.http2.handshake::<_, Bytes>(timed_io);
     let mut h2 = match tokio::time::timeout(front.patience.header, handshake).await {
         Ok(Ok(h2)) => h2,
         Ok(Err(error)) => {

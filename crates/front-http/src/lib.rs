@@ -35,8 +35,9 @@ mod metrics;
 mod options;
 mod pace;
 mod phase;
+mod protocol;
 mod proxy_protocol;
-mod reader;
+mod read_permission;
 mod realtime;
 mod release;
 mod request_body;
@@ -49,11 +50,11 @@ mod sendfile;
 mod site;
 mod spool;
 mod stalled;
+mod timed_io;
 mod tls;
 mod trace;
 mod traffic;
 mod trusted_headers;
-mod wire;
 
 pub use access_log::AccessLogFile;
 pub use application::Application;
@@ -67,8 +68,8 @@ pub use options::{
     AccessLog, AccessLogFormat, AccessLogTarget, Address, Buffers, Listen, Options, Routing,
     SendfileRoot, TlsFiles,
 };
-pub use reader::Reader;
-pub use realtime::{Answering, Realtime, Visitors};
+pub use read_permission::ReadPermission;
+pub use realtime::{Answering, ForwardedConnections, Realtime};
 pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use request_buffering::RequestBuffering;

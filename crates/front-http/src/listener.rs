@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use channels::hub::{Stream, Visitor};
+use channels::hub::{ForwardedConnection, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
@@ -35,8 +35,8 @@ use crate::options::{Address, Listen};
 use crate::phase::PhaseCell;
 use crate::realtime::IntoStream;
 use crate::respond::Connection;
+use crate::timed_io::TimedIo;
 use crate::tls::{self, Certificates};
-use crate::wire::Wire;
 use crate::{http1, http2, proxy_protocol};
 
 /// Pause after a failed accept: long enough not to spin, short enough not to be noticed.
@@ -61,14 +61,14 @@ pub enum Bound {
     Tcp {
         /// The address.
         address: SocketAddr,
-        /// Whether the listener uses TLS.
+        /// The listener uses TLS.
         tls: bool,
     },
     /// A unix socket.
     Unix {
         /// Path of the socket.
         path: PathBuf,
-        /// Whether the listener uses TLS.
+        /// The listener uses TLS.
         tls: bool,
     },
 }
@@ -385,19 +385,19 @@ impl Listener {
 
 /// Serves the sockets that the hub hands over, until `drain`; then waits for them to end.
 pub(crate) async fn receive<A: Application>(
-    mut visitors: mpsc::Receiver<Visitor>,
+    mut forwarded_connections: mpsc::Receiver<ForwardedConnection>,
     front: Arc<Shared<A>>,
     drain: CancellationToken,
 ) {
     let mut connections = JoinSet::new();
     loop {
-        let visitor = tokio::select! {
+        let forwarded = tokio::select! {
             biased;
             () = drain.cancelled() => break,
             Some(_) = connections.join_next() => continue,
-            visitor = visitors.recv() => visitor,
+            forwarded = forwarded_connections.recv() => forwarded,
         };
-        let Some(Visitor { stream, read, secure }) = visitor else { break };
+        let Some(ForwardedConnection { stream, read, secure }) = forwarded else { break };
         // The limit applies to all connections. This socket is open already, so it only waits until idle ones are
         // closed.
         let slot = front.connections.slot(|| true);
@@ -638,9 +638,9 @@ async fn speak_http1<
     drain: CancellationToken,
 ) {
     let phase = Arc::clone(&open.phase);
-    let wire = wire(front, stream, peeked, &phase);
+    let timed_io = timed_io(front, stream, peeked, &phase);
     let connection = connection(ends, tls, Some(Arc::clone(&phase)));
-    http1::serve(front, connection, wire, phase, drain).await;
+    http1::serve(front, connection, timed_io, phase, drain).await;
 }
 
 async fn speak_http2<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
@@ -654,12 +654,17 @@ async fn speak_http2<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 
 ) {
     let phase = Arc::clone(&open.phase);
     // HTTP/2 has its own time-outs.
-    let wire = wire(front, stream, peeked, &phase).untimed();
-    http2::serve(front, connection(ends, tls, None), wire, phase, drain).await;
+    let timed_io = timed_io(front, stream, peeked, &phase).untimed();
+    http2::serve(front, connection(ends, tls, None), timed_io, phase, drain).await;
 }
 
-fn wire<A, S>(front: &Shared<A>, stream: S, peeked: Bytes, phase: &Arc<PhaseCell>) -> Wire<S> {
-    Wire::new(stream, peeked, Arc::clone(phase), front.patience, Arc::clone(&front.metrics))
+fn timed_io<A, S>(
+    front: &Shared<A>,
+    stream: S,
+    peeked: Bytes,
+    phase: &Arc<PhaseCell>,
+) -> TimedIo<S> {
+    TimedIo::new(stream, peeked, Arc::clone(phase), front.patience, Arc::clone(&front.metrics))
 }
 
 fn connection(ends: Ends, tls: bool, phase: Option<Arc<PhaseCell>>) -> Connection {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use traces::Tracer;
 
 use crate::forwarded::Cidr;
-use crate::reader::Reader;
+use crate::read_permission::ReadPermission;
 use crate::request_buffering::RequestBuffering;
 use crate::tls::Certificates;
 use crate::trusted_headers::TrustedHeaders;
@@ -17,10 +17,10 @@ use crate::trusted_headers::TrustedHeaders;
 /// Settings for listening, routing, limits and logs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Addresses to listen on; at least one, unless `visitors` is set.
+    /// Addresses to listen on; at least one, unless `forwarded_connections` is set.
     pub listen: Vec<Listen>,
-    /// Accepts sockets handed over by a hub as well ([`crate::Front::visitors`]).
-    pub visitors: bool,
+    /// Accepts sockets handed over by a hub as well ([`crate::Front::forwarded_connections`]).
+    pub forwarded_connections: bool,
     /// Certificates of the listeners with `tls`, and answers to certificate authorities' challenges.
     pub tls: Option<Certificates>,
     /// Port to which listeners with `redirect` send clients; `None` for that of the first listener with TLS.
@@ -28,10 +28,10 @@ pub struct Options {
     /// `Strict-Transport-Security` (RFC 6797) of responses over TLS, unless the application sends one.
     pub hsts: Option<String>,
     /// Absolute path of the directory whose files are served: `DOCUMENT_ROOT`. Symbolic links in it are followed, as
-    /// nginx does. Any user that may write there therefore decides what is published, as far as `reader` may read it.
+    /// nginx does. Any user that may write there therefore decides what is published, as far as `read_permission` may read it.
     pub document_root: PathBuf,
     /// A user that must be able to read a file for it to be sent; `None` requires only the server's own permission.
-    pub reader: Option<Reader>,
+    pub read_permission: Option<ReadPermission>,
     /// Selects the PHP script for paths without a file.
     pub routing: Routing,
     /// Serves existing files that are not PHP. If off, all requests go to PHP.
@@ -133,7 +133,7 @@ pub struct Buffers {
 pub struct Listen {
     /// The address.
     pub address: Address,
-    /// Whether the listener uses TLS.
+    /// The listener uses TLS.
     pub tls: bool,
     /// Redirects every request to https, unless a trusted proxy states that the client used TLS. Requires another
     /// listener with `tls`.
@@ -254,12 +254,12 @@ impl Options {
     pub fn new(document_root: impl Into<PathBuf>) -> Self {
         Self {
             listen: vec![Listen::plain(Address::Tcp("127.0.0.1:8080".to_owned()))],
-            visitors: false,
+            forwarded_connections: false,
             tls: None,
             https_port: None,
             hsts: None,
             document_root: document_root.into(),
-            reader: None,
+            read_permission: None,
             routing: Routing::Files { front_controller: Some("/index.php".to_owned()) },
             static_files: true,
             cache_control: None,

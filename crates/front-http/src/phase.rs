@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a connection is waiting for.
+/// The event that a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The first byte of its first request.

@@ -12,13 +12,13 @@ const MAX_LINE: usize = 107;
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Source and destination as the balancer saw them; `None` for the balancer's own connections (health checks).
-pub(crate) type Told = Option<(SocketAddr, SocketAddr)>;
+pub(crate) type ProxiedAddresses = Option<(SocketAddr, SocketAddr)>;
 
 /// Reads the header from `stream`; the bytes after it stay in `buffer`.
 pub(crate) async fn read<S: AsyncRead + Unpin>(
     stream: &mut S,
     buffer: &mut BytesMut,
-) -> io::Result<Told> {
+) -> io::Result<ProxiedAddresses> {
     loop {
         match parse(buffer) {
             Ok(Some((told, length))) => {
@@ -35,7 +35,7 @@ pub(crate) async fn read<S: AsyncRead + Unpin>(
 }
 
 /// Parses the header and returns it with its length; `Ok(None)` while more bytes are needed.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Told, usize)>, &'static str> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(ProxiedAddresses, usize)>, &'static str> {
     let known = bytes.len().min(SIGNATURE.len());
     if bytes.get(..known) == SIGNATURE.get(..known) && !bytes.is_empty() {
         return parse_binary(bytes);
@@ -69,7 +69,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Told, usize)>, &'static str>
     Ok(Some((told, end + 1)))
 }
 
-fn parse_binary(bytes: &[u8]) -> Result<Option<(Told, usize)>, &'static str> {
+fn parse_binary(bytes: &[u8]) -> Result<Option<(ProxiedAddresses, usize)>, &'static str> {
     let Some(head) = bytes.first_chunk::<16>() else { return Ok(None) };
     let [.., command, family, high, low] = *head;
     if command >> 4 != 2 {

@@ -15,12 +15,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use channels::hub::{Adopted, AdoptedStream, Handover, Stream, Visitor};
+use channels::hub::{Adopted, AdoptedStream, ForwardedConnection, Handover, Stream};
 use channels::websocket::{BadUpgrade, Upgrade};
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Response, StatusCode, Version};
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
+use http1::{HeadLimits, ResponseReader};
 use rustls::ServerConnection;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpStream, UnixStream};
@@ -30,10 +31,11 @@ use tokio_util::io::poll_read_buf;
 
 use crate::answers::Page;
 use crate::listener::Replay;
+use crate::protocol::Protocol;
 use crate::request_body::{BodyError, RequestBody};
 
 /// Maximum number of sockets from the hub that wait to be served; further ones are dropped.
-const VISITORS: usize = 1024;
+const FORWARDED_CONNECTIONS: usize = 1024;
 
 /// A future response.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Response<Bytes>> + Send + 'a>>;
@@ -82,7 +84,7 @@ pub(crate) fn upgrade(
     secure: bool,
 ) -> Option<Result<(Response<Bytes>, Granted), Page>> {
     if !parts.uri.path().starts_with("/app/")
-        || parts.version != Version::HTTP_11
+        || Protocol::of(parts.version) != Protocol::Http11
         || parts.method != http::Method::GET
     {
         return None;
@@ -201,22 +203,19 @@ pub(crate) async fn event_stream(
         site: text("sec-fetch-site"),
         last_event_id: text("last-event-id"),
         // This end of the pair, and the client's connection unless others share it.
-        beside: if parts.version == Version::HTTP_2 { 1 } else { 2 },
+        beside: if Protocol::of(parts.version).multiplexed() { 1 } else { 2 },
         secure,
     });
     let mut read = BytesMut::new();
+    let mut reader = ResponseReader::new(HeadLimits { bytes: STREAM_HEAD, fields: 16 });
     loop {
-        let mut fields = [httparse::EMPTY_HEADER; 16];
-        let mut head = httparse::Response::new(&mut fields);
-        if let Ok(httparse::Status::Complete(length)) = head.parse(&read) {
-            let mut response = Response::builder().status(head.code.unwrap_or(502));
-            for field in head.headers.iter() {
-                response = response.header(field.name, field.value);
-            }
-            drop(read.split_to(length));
-            return response.body(EventStream { read, socket }).map_err(io::Error::other);
+        if let Some(head) = reader.read(&mut read).map_err(io::Error::other)? {
+            let mut response = Response::new(EventStream { read, socket });
+            *response.status_mut() = head.status;
+            *response.headers_mut() = head.headers;
+            return Ok(response);
         }
-        if read.len() > STREAM_HEAD || socket.read_buf(&mut read).await? == 0 {
+        if socket.read_buf(&mut read).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
@@ -268,18 +267,18 @@ impl<S: IntoStream> IntoStream for TlsStream<Replay<S>> {
 
 /// Receives the sockets that a hub hands over because their request is not for a WebSocket.
 #[derive(Clone, Debug)]
-pub struct Visitors(mpsc::Sender<Visitor>);
+pub struct ForwardedConnections(mpsc::Sender<ForwardedConnection>);
 
-impl Visitors {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Visitor>) {
-        let (sender, receiver) = mpsc::channel(VISITORS);
+impl ForwardedConnections {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<ForwardedConnection>) {
+        let (sender, receiver) = mpsc::channel(FORWARDED_CONNECTIONS);
         (Self(sender), receiver)
     }
 }
 
-impl Handover for Visitors {
-    fn take(&self, visitor: Visitor) {
-        if self.0.try_send(visitor).is_err() {
+impl Handover for ForwardedConnections {
+    fn take(&self, forwarded: ForwardedConnection) {
+        if self.0.try_send(forwarded).is_err() {
             tracing::debug!("socket dropped: too many wait for an answer");
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 
 use crate::claims::{Claim, Claims, Unclaimed};
 use crate::files::FileOptions;
-use crate::forwarded::Told;
+use crate::forwarded::ForwardedInfo;
 use crate::front::BindError;
 use crate::options::Options;
 use crate::request_head;
@@ -84,14 +84,14 @@ impl Release {
         })
     }
 
-    /// Returns the number of a request's application. `told` is given if a trusted proxy's host counts.
+    /// Returns the number of a request's application. `forwarded` is given if a trusted proxy's host counts.
     pub(crate) fn choose(
         &self,
-        told: Option<&Told>,
+        forwarded: Option<&ForwardedInfo>,
         parts: &http::request::Parts,
     ) -> Result<usize, Unclaimed> {
         let Some(claims) = &self.claims else { return Ok(0) };
-        let host = request_head::host_of(told, &parts.headers).unwrap_or_default();
+        let host = request_head::host_of(forwarded, &parts.headers).unwrap_or_default();
         // An invalid path is rejected before claims are compared.
         let path = route::clean(parts.uri.path()).map_err(|_refused| Unclaimed::Path)?;
         claims.choose(host, path.as_bytes())

@@ -49,7 +49,7 @@ enum Source {
     Received(Spool, u64),
 }
 
-/// What has arrived of a body at the first poll.
+/// The part of a body that has arrived at the first poll.
 #[derive(Debug)]
 pub(crate) enum Arrived {
     /// The complete body, which the body returns again.
@@ -186,17 +186,25 @@ impl RequestBody {
         }
     }
 
-    /// Limits the body. Returns the verdict, which is not needed for bodies that are empty or complete.
-    pub(crate) fn limit(&mut self, limit: u64, pace: PaceLimits) -> Option<Verdict> {
+    /// Limits the body, or rejects it if its announced length is above the limit. The verdict tells how reading the body has ended; a
+    /// body that is empty, or was received before, needs none.
+    pub(crate) fn limit(
+        &mut self,
+        limit: u64,
+        pace: PaceLimits,
+    ) -> Result<Option<Verdict>, BodyError> {
         if matches!(self.source, Source::Empty | Source::Whole(_) | Source::Received(..)) {
-            return None;
+            return Ok(None);
+        }
+        if self.size_hint().lower() > limit {
+            return Err(BodyError::TooLarge { limit });
         }
         self.left = limit;
         self.limit = limit;
         self.pace = Pace::new(pace);
         let verdict = Verdict::default();
         self.verdict = Some(verdict.clone());
-        Some(verdict)
+        Ok(Some(verdict))
     }
 
     /// Takes what is available without waiting, at the first poll.

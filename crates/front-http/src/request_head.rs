@@ -6,11 +6,12 @@ use std::str::FromStr;
 use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use crate::answers::Page;
-use crate::forwarded::Told;
+use crate::forwarded::ForwardedInfo;
 use crate::front::Limits;
+use crate::protocol::Protocol;
 
 /// Methods that any resource may support, for `Allow`.
 const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
@@ -41,17 +42,18 @@ pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> 
     if let Some(refused) = refused_coding(&parts.headers) {
         return Err(refused);
     }
+    let protocol = Protocol::of(parts.version);
     // An absolute-form target does not replace a Host field that is missing, repeated or invalid (RFC 9112, section
     // 3.2).
     let mut hosts = parts.headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_valid_host(host.as_bytes()) => {}
-        (None, None) if parts.version < Version::HTTP_11 => {}
-        (None, None) if parts.version == Version::HTTP_2 && parts.uri.authority().is_some() => {}
+        (None, None) if !protocol.demands_host() => {}
+        (None, None) if protocol.has_pseudo_headers() && parts.uri.authority().is_some() => {}
         (None, None) => return Err(bad_request("The request names no host.")),
         _ => return Err(bad_request("The request's Host field is not valid.")),
     }
-    adopt_authority(parts)?;
+    adopt_authority(parts, protocol)?;
     if parts.uri.path() == "*" {
         let about_server = parts.method == Method::OPTIONS;
         return Err(if about_server {
@@ -60,7 +62,7 @@ pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> 
             bad_request("The request's target is not valid.")
         });
     }
-    if parts.version == Version::HTTP_2 {
+    if protocol.multiplexed() {
         join_cookies(parts);
         // hyper has already counted the fields of HTTP/1.1.
         if parts.headers.len() > limits.max_headers {
@@ -103,7 +105,7 @@ fn refused_coding(headers: &HeaderMap) -> Option<Stop> {
 
 /// Replaces the Host field by the host of an absolute-form target or of `:authority` (RFC 9112, section 3.2.2). A
 /// target in origin form has none. Authority form is for CONNECT only (section 3.2.3).
-fn adopt_authority(parts: &mut Parts) -> Result<(), Stop> {
+fn adopt_authority(parts: &mut Parts, protocol: Protocol) -> Result<(), Stop> {
     let Some(authority) = parts.uri.authority() else { return Ok(()) };
     let text = authority.as_str();
     if text.contains('@') {
@@ -115,7 +117,7 @@ fn adopt_authority(parts: &mut Parts) -> Result<(), Stop> {
         return Err(bad_request("The request's target is not valid."));
     }
     let same = parts.headers.get(HOST).is_some_and(|host| host.as_bytes() == text.as_bytes());
-    if !same || parts.version < Version::HTTP_2 {
+    if !same || !protocol.has_pseudo_headers() {
         let value = HeaderValue::from_str(text)
             .map_err(|_invalid| bad_request("The request's target is not valid."))?;
         parts.headers.insert(HOST, value);
@@ -157,11 +159,14 @@ fn join_cookies(parts: &mut Parts) {
     }
 }
 
-/// Returns the requested host without a port: that of `told` if given, otherwise the Host field's.
-pub(crate) fn host_of<'r>(told: Option<&'r Told>, headers: &'r HeaderMap) -> Option<&'r str> {
-    let told = told.and_then(|told| told.host.as_deref());
-    let told = told.filter(|host| is_valid_host(host.as_bytes()));
-    let host = told.or_else(|| headers.get(HOST)?.to_str().ok());
+/// Returns the requested host without a port: that of `forwarded` if given, otherwise the Host field's.
+pub(crate) fn host_of<'r>(
+    forwarded: Option<&'r ForwardedInfo>,
+    headers: &'r HeaderMap,
+) -> Option<&'r str> {
+    let forwarded = forwarded.and_then(|forwarded| forwarded.host.as_deref());
+    let forwarded = forwarded.filter(|host| is_valid_host(host.as_bytes()));
+    let host = forwarded.or_else(|| headers.get(HOST)?.to_str().ok());
     host.map(|host| split_host(host).0)
 }
 
@@ -188,6 +193,8 @@ pub(crate) fn name_of(address: IpAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::Version;
+
     use super::*;
     use crate::pace::PaceLimits;
 

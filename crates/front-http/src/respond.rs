@@ -1,4 +1,4 @@
-//! Turns a request into a response: checks, routing, the application, and the response fields of HTTP.
+//! Turns a request into a response: checks, routing, the application. `send` has what HTTP requires of a response.
 //!
 //! Invariants
 //! - Every request gets exactly one response.
@@ -6,17 +6,16 @@
 //! - A request without a body, routed to PHP, accesses the disk at most once and starts no task and no timer.
 
 mod receive;
+mod send;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Uri, Version};
-use http_body::Body;
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
 use pool::{DispatchError, HintSender, RequestContext, RequestId, Scheme, Script};
 use tokio::time::Instant;
 use traces::Carried;
@@ -25,24 +24,22 @@ use tracing::Instrument;
 use crate::answer_body::{Account, AnswerBody, Source};
 use crate::answers::Page;
 use crate::application::Application;
-use crate::buffered_body::BufferedBody;
 use crate::claims::Unclaimed;
-use crate::compress::{self, Encoder};
-use crate::date;
-use crate::files::{self, FileBody, FileOptions, Refused};
-use crate::forwarded::{self, Told};
+use crate::files::{self, FileBody, Refused};
+use crate::forwarded::{self, ForwardedInfo};
 use crate::front::Shared;
 use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
-use crate::release::{Current, Part};
+use crate::release::Current;
 use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
-use crate::site::Site;
 use crate::trace;
 use crate::trusted_headers::TrustedHeader;
+
+use self::send::{About, Kept, drop_hop_by_hop, finish};
 
 /// State shared by all requests of a connection.
 #[derive(Debug)]
@@ -112,20 +109,20 @@ pub(crate) async fn respond<A: Application>(
     let mut stop = request_head::normalise(&mut parts, &front.limits).err();
 
     let believed = front.trusted_headers;
-    let told = if connection.trusted {
+    let forwarded = if connection.trusted {
         forwarded::take(&mut parts.headers, believed, &front.trusted).unwrap_or_else(|error| {
             let refused = error.refuse(connection.peer);
             stop.get_or_insert(refused);
-            Told::default()
+            ForwardedInfo::default()
         })
     } else {
-        Told::default()
+        ForwardedInfo::default()
     };
     let names = connection.trusted && believed.has(TrustedHeader::XRequestId);
     let id = if names { request_id::given(&parts.headers) } else { None };
     let id = id.unwrap_or_else(|| front.ids.next());
-    let remote = told.client.unwrap_or(connection.peer);
-    let secure = told.secure.unwrap_or(connection.tls);
+    let remote = forwarded.client.unwrap_or(connection.peer);
+    let secure = forwarded.secure.unwrap_or(connection.tls);
 
     let trace = front.tracer.as_ref().map(|tracer| {
         let about = trace::About { connection, remote, secure, id: &id };
@@ -170,7 +167,7 @@ pub(crate) async fn respond<A: Application>(
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
             let current = front.switch.current();
-            let chosen = front.choose(&current, &told, &parts);
+            let chosen = front.choose(&current, &forwarded, &parts);
             if let Ok(number) = chosen {
                 account.of(current.release.part(number).name.as_ref());
             }
@@ -179,12 +176,12 @@ pub(crate) async fn respond<A: Application>(
                 current,
                 chosen,
                 connection,
-                told,
+                forwarded,
                 remote,
                 id: &id,
                 trace: carried,
             };
-            match exchange.for_authorities(&parts).or_else(|| exchange.elsewhere(&parts)) {
+            match exchange.for_authorities(&parts).or_else(|| exchange.redirect_to_https(&parts)) {
                 Some(answer) => answer,
                 None => exchange.route(parts, body, hints).instrument(span).await,
             }
@@ -208,6 +205,9 @@ fn gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
+/// A request's body with its limits, and how reading it has ended.
+type Limited = (RequestBody, Option<Verdict>);
+
 /// One request in progress.
 struct Exchange<'x, A> {
     front: &'x Shared<A>,
@@ -216,7 +216,7 @@ struct Exchange<'x, A> {
     /// The application in the release.
     chosen: Result<usize, Unclaimed>,
     connection: &'x Connection,
-    told: Told,
+    forwarded: ForwardedInfo,
     remote: SocketAddr,
     id: &'x RequestId,
     /// Trace context for the application.
@@ -234,11 +234,11 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// Redirects to https, on a listener that does not answer in the clear.
-    fn elsewhere(&self, parts: &Parts) -> Option<Answer<A::Body>> {
-        if !self.connection.redirect || self.told.secure.unwrap_or(self.connection.tls) {
+    fn redirect_to_https(&self, parts: &Parts) -> Option<Answer<A::Body>> {
+        if !self.connection.redirect || self.forwarded.secure.unwrap_or(self.connection.tls) {
             return None;
         }
-        let (host, _port) = match (&self.told.host, parts.headers.get(header::HOST)) {
+        let (host, _port) = match (&self.forwarded.host, parts.headers.get(header::HOST)) {
             (Some(host), _) => request_head::split_host(host),
             (None, Some(host)) => request_head::split_host(host.to_str().unwrap_or_default()),
             (None, None) => ("", None),
@@ -264,12 +264,12 @@ impl<A: Application> Exchange<'_, A> {
     async fn route(
         self,
         parts: Parts,
-        body: RequestBody,
+        mut body: RequestBody,
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
         let path = parts.uri.path();
         if let Some(realtime) = &self.front.realtime {
-            let secure = self.told.secure.unwrap_or(self.connection.tls);
+            let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
             match realtime::upgrade(realtime, &parts, secure) {
                 Some(Ok((response, granted))) => {
                     *self.connection.grant.lock().expect("no holder panics") = Some(granted);
@@ -298,7 +298,14 @@ impl<A: Application> Exchange<'_, A> {
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 drop(clean);
-                if !body.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
+                let limits = &self.front.limits;
+                let body = match body.limit(limits.max_body, limits.pace) {
+                    Ok(verdict) => (body, verdict),
+                    Err(error) => {
+                        return self.page(Page::body_failed(error.status()), &parts.headers);
+                    }
+                };
+                if !body.0.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
                     return self.receive(number, script, parts, body, hints).await;
                 }
                 self.dispatch(number, script, parts, body, hints).await
@@ -347,12 +354,9 @@ impl<A: Application> Exchange<'_, A> {
         parts: &Parts,
         mut body: RequestBody,
     ) -> Answer<A::Body> {
-        let limit = realtime.body_limit();
-        if body.size_hint().lower() > limit {
-            return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
+        if let Err(error) = body.limit(realtime.body_limit(), self.front.limits.pace) {
+            return self.page(Page::body_failed(error.status()), &parts.headers);
         }
-        // The verdict is not needed, because reading the body returns its error.
-        drop(body.limit(limit, self.front.limits.pace));
         match realtime::call(realtime, parts, body).await {
             Ok(response) => Answer::whole(response),
             Err(error) => self.page(Page::body_failed(error.status()), &parts.headers),
@@ -401,14 +405,9 @@ impl<A: Application> Exchange<'_, A> {
         number: usize,
         script: Script,
         parts: Parts,
-        mut body: RequestBody,
+        (body, verdict): Limited,
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
-        let limits = &self.front.limits;
-        if body.size_hint().lower() > limits.max_body {
-            return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
-        }
-        let verdict = body.limit(limits.max_body, limits.pace);
         let traced = self.trace.is_some();
         let client = self.client(&parts.headers);
         // Values needed after the request has moved to the application; they are cheap to keep, because they share
@@ -439,95 +438,17 @@ impl<A: Application> Exchange<'_, A> {
                     verdict.as_ref().and_then(Verdict::failure)
                 {
                     let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
-                    return self.page(page, &kept.wishes());
+                    return self.page(page, &kept.accept_fields());
                 }
                 self.answered(response, part, &kept).await
             }
             Err(error) => {
                 let page = self.failed(&error, verdict);
-                let mut answer = self.page(page, &kept.wishes());
+                let mut answer = self.page(page, &kept.accept_fields());
                 if traced {
-                    answer.head.extensions.insert(trace::Why(error.to_string()));
+                    answer.head.extensions.insert(trace::FailureReason(error.to_string()));
                 }
                 answer
-            }
-        }
-    }
-
-    /// Processes PHP's response.
-    async fn answered(
-        &self,
-        response: Response<A::Body>,
-        part: &Part,
-        kept: &Kept,
-    ) -> Answer<A::Body> {
-        let (mut head, body) = response.into_parts();
-        drop_hop_by_hop(&mut head.headers);
-        let size = body.size_hint().exact();
-        settle_length(&mut head, size.filter(|_size| kept.method != Method::HEAD));
-        if let Some(conditions) = &kept.conditions
-            && let Some(path) = part.sendfile.take(&mut head.headers)
-            && !is_bodyless(head.status)
-        {
-            drain(body).await;
-            return self.send_file(path, head, conditions, (kept, &part.files));
-        }
-        if kept.method == Method::HEAD || is_bodyless(head.status) {
-            // The body is read to its end, so that PHP does not see a disconnected client.
-            drain(body).await;
-            return Answer { head, source: Source::Empty };
-        }
-        let body = BufferedBody::new(body, &self.front.buffers, self.site());
-        if self.front.compression
-            && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
-        {
-            return Answer { head, source: Source::Encoded(Some(body), Encoder::new(coding)) };
-        }
-        Answer { head, source: Source::Application(body) }
-    }
-
-    /// Returns the client's address, unless it is a trusted proxy that named none.
-    fn site(&self) -> Option<Site> {
-        let known = self.told.client.is_some() || !self.connection.trusted;
-        known.then(|| Site::of(self.remote.ip()))
-    }
-
-    /// Handles `X-Sendfile` and `X-Accel-Redirect`: sends the file in place of PHP's body, with PHP's fields.
-    fn send_file(
-        &self,
-        path: Result<PathBuf, Refused>,
-        mut head: http::response::Parts,
-        conditions: &HeaderMap,
-        (kept, files): (&Kept, &FileOptions),
-    ) -> Answer<A::Body> {
-        // An error page has no ranges and no versions.
-        let none = HeaderMap::new();
-        let conditions = if head.status == StatusCode::OK { conditions } else { &none };
-        let outcome = path
-            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files))
-            .and_then(|response| self.spared(response));
-        match outcome {
-            Ok(response) => {
-                let (file_head, body) = response.into_parts();
-                head.headers.remove(header::CONTENT_LENGTH);
-                for (name, value) in &file_head.headers {
-                    let own = *name == header::CONTENT_LENGTH || *name == header::CONTENT_RANGE;
-                    if own || !head.headers.contains_key(name) {
-                        head.headers.insert(name.clone(), value.clone());
-                    }
-                }
-                if head.status == StatusCode::OK && file_head.status != StatusCode::OK {
-                    head.status = file_head.status;
-                    head.extensions.clear();
-                }
-                Answer { head, source: Source::File(body) }
-            }
-            Err(refused) => {
-                tracing::warn!(
-                    request.id = &*self.id.0,
-                    "application named a file that cannot be sent"
-                );
-                self.refused(refused, &kept.wishes())
             }
         }
     }
@@ -547,10 +468,10 @@ impl<A: Application> Exchange<'_, A> {
 
     fn client(&self, headers: &HeaderMap) -> Client {
         let connection = self.connection;
-        let secure = self.told.secure.unwrap_or(connection.tls);
+        let secure = self.forwarded.secure.unwrap_or(connection.tls);
         let scheme = if secure { Scheme::Https } else { Scheme::Http };
         let told_host = self
-            .told
+            .forwarded
             .host
             .as_deref()
             .filter(|host| request_head::is_valid_host(host.as_bytes()))
@@ -563,10 +484,10 @@ impl<A: Application> Exchange<'_, A> {
         };
         // Without a proxy the port is the local one; a proxy's port is the stated one, or follows from the host or
         // scheme.
-        let server_port = if self.told == Told::default() {
+        let server_port = if self.forwarded == ForwardedInfo::default() {
             connection.local.port()
         } else {
-            self.told.port.or(host_port).unwrap_or(match scheme {
+            self.forwarded.port.or(host_port).unwrap_or(match scheme {
                 Scheme::Https => 443,
                 Scheme::Http => 80,
             })
@@ -595,114 +516,8 @@ impl<A: Application> Exchange<'_, A> {
     }
 }
 
-/// What a response needs of its request once PHP has it. Values share their bytes, so keeping them costs no copy.
-struct Kept {
-    method: Method,
-    accept: Option<HeaderValue>,
-    accept_encoding: Option<HeaderValue>,
-    /// Conditions and range; kept only if PHP may name a file.
-    conditions: Option<HeaderMap>,
-}
-
-impl Kept {
-    fn of(parts: &Parts, files: bool) -> Self {
-        let headers = &parts.headers;
-        Self {
-            method: parts.method.clone(),
-            accept: headers.get(header::ACCEPT).cloned(),
-            accept_encoding: joined(headers, &header::ACCEPT_ENCODING),
-            conditions: files.then(|| {
-                let names = [
-                    header::RANGE,
-                    header::IF_RANGE,
-                    header::IF_NONE_MATCH,
-                    header::IF_MODIFIED_SINCE,
-                    header::IF_MATCH,
-                    header::IF_UNMODIFIED_SINCE,
-                ];
-                let kept = names
-                    .into_iter()
-                    .filter_map(|name| Some((name.clone(), joined(headers, &name)?)));
-                kept.collect()
-            }),
-        }
-    }
-
-    /// Returns the `Accept` fields, for a page of the front.
-    fn wishes(&self) -> HeaderMap {
-        self.accept.iter().map(|value| (header::ACCEPT, value.clone())).collect()
-    }
-}
-
-/// Joins all values of a field.
-fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    if values.next().is_none() {
-        return Some(first.clone());
-    }
-    let all: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
-}
-
 fn is_read(method: &Method) -> bool {
     *method == Method::GET || *method == Method::HEAD
-}
-
-fn is_bodyless(status: StatusCode) -> bool {
-    status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
-}
-
-fn is_length(value: &HeaderValue) -> bool {
-    let bytes = value.as_bytes();
-    !bytes.is_empty() && bytes.len() < 20 && bytes.iter().all(u8::is_ascii_digit)
-}
-
-/// Keeps one valid `Content-Length` of PHP's; `size` is that of the body, if known. Without the field, the framing
-/// marks the end of the body.
-fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
-    let mut said = head.headers.get_all(header::CONTENT_LENGTH).iter();
-    let Some(first) = said.next() else { return };
-    let several = said.next().is_some();
-    let one = !several || head.headers.get_all(header::CONTENT_LENGTH).iter().all(|v| v == first);
-    let fits = match size {
-        // A 204 has no Content-Length (RFC 9110, section 8.6); a 304 has that of the body that it does not send.
-        _ if head.status == StatusCode::NO_CONTENT => false,
-        Some(size) if head.status != StatusCode::NOT_MODIFIED => {
-            first.as_bytes() == size.to_string().as_bytes()
-        }
-        _ => is_length(first),
-    };
-    if !(one && fits) {
-        head.headers.remove(header::CONTENT_LENGTH);
-    } else if several {
-        let first = first.clone();
-        head.headers.insert(header::CONTENT_LENGTH, first);
-    }
-}
-
-async fn drain<B: Body + Unpin>(mut body: B) {
-    while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
-}
-
-/// Removes hop-by-hop fields, which the front sends itself (RFC 9110, section 7.6.1).
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    // One pass over the names instead of eight look-ups: PHP sends few fields.
-    let is_hop = |name: &HeaderName| {
-        *name == header::CONNECTION
-            || *name == header::TRANSFER_ENCODING
-            || *name == header::UPGRADE
-            || *name == header::TRAILER
-            || *name == header::TE
-            || name == "keep-alive"
-            || name == "proxy-connection"
-    };
-    if headers.keys().any(is_hop) {
-        let names: Vec<HeaderName> = headers.keys().filter(|name| is_hop(name)).cloned().collect();
-        for name in names {
-            headers.remove(name);
-        }
-    }
 }
 
 fn add_slash(parts: &Parts) -> Page {
@@ -720,66 +535,4 @@ fn add_slash(parts: &Parts) -> Page {
         Ok(location) => page.with(header::LOCATION, location),
         Err(_) => Page::not_found(),
     }
-}
-
-/// What a response needs to know about its request.
-struct About<'r> {
-    method: &'r Method,
-    version: Version,
-    /// The request has `Transfer-Encoding`.
-    chunked: bool,
-    /// The client uses TLS, to this server or to a trusted proxy.
-    secure: bool,
-    id: &'r RequestId,
-}
-
-/// Sets the fields that every response gets.
-fn finish<A: Application>(
-    front: &Shared<A>,
-    about: &About<'_>,
-    answer: Answer<A::Body>,
-    account: &mut Account,
-) -> Response<Source<A::Body>> {
-    let Answer { mut head, mut source } = answer;
-    let About { method, version, chunked, secure, id } = *about;
-    head.version = version;
-    account.status = head.status;
-    if let Some(span) = &mut account.span {
-        trace::answered(span, &mut head);
-    }
-    // HTTP/2 has no reason phrases (RFC 9113, section 8.3.2).
-    if let Some(pool::Reason(reason)) = head.extensions.remove::<pool::Reason>()
-        && version != Version::HTTP_2
-        && let Ok(reason) = hyper::ext::ReasonPhrase::try_from(reason)
-    {
-        head.extensions.insert(reason);
-    }
-    if *method == Method::HEAD && !matches!(source, Source::Empty) {
-        if let Source::Whole(bytes) = &source {
-            head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-        }
-        source = Source::Empty;
-    }
-    if front.server_header {
-        head.headers.entry(header::SERVER).or_insert(HeaderValue::from_static("Hearth"));
-    }
-    head.headers.entry(header::DATE).or_insert_with(date::now);
-    // Never over plain HTTP (RFC 6797, section 7.2).
-    if secure && let Some(hsts) = &front.hsts {
-        head.headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(hsts.clone());
-    }
-    if front.request_id_header
-        && let Ok(id) = HeaderValue::from_str(&id.0)
-    {
-        head.headers.insert(HeaderName::from_static("x-request-id"), id);
-    }
-    if version == Version::HTTP_2 {
-        head.headers.remove(header::CONNECTION);
-    } else if chunked {
-        // A request with both Transfer-Encoding and Content-Length may be a smuggling attempt. hyper keeps only the
-        // former, so the two cases cannot be distinguished here; RFC 9112 (section 6.1) requires closing the
-        // connection for it.
-        head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    Response::from_parts(head, source)
 }

@@ -8,10 +8,11 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use http::request::Parts;
-use http::{StatusCode, Version, header};
+use http::{StatusCode, header};
 use pool::RequestId;
 use traces::{Begun, Span, Tracer, method_name};
 
+use crate::protocol::Protocol;
 use crate::request_head::{name_of, split_host};
 use crate::respond::Connection;
 
@@ -27,7 +28,7 @@ pub(crate) struct About<'r> {
 
 /// The reason why PHP gave no response, stored in the extensions of the error page.
 #[derive(Clone, Debug)]
-pub(crate) struct Why(pub(crate) String);
+pub(crate) struct FailureReason(pub(crate) String);
 
 /// Starts the span.
 pub(crate) fn begin(tracer: &Tracer, parts: &mut Parts, about: &About<'_>) -> Begun {
@@ -54,14 +55,7 @@ fn describe(span: &mut Span, parts: &Parts, about: &About<'_>) {
     span.set("server.port", port.unwrap_or_else(|| local.port()));
     span.set("client.address", about.remote.ip().to_canonical().to_string());
     span.set("network.peer.address", about.connection.peer.ip().to_canonical().to_string());
-    span.set(
-        "network.protocol.version",
-        match parts.version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            _ => "1.1",
-        },
-    );
+    span.set("network.protocol.version", Protocol::of(parts.version).number());
     if let Some(agent) = parts.headers.get(header::USER_AGENT) {
         span.set("user_agent.original", String::from_utf8_lossy(agent.as_bytes()).into_owned());
     }
@@ -70,9 +64,9 @@ fn describe(span: &mut Span, parts: &Parts, about: &About<'_>) {
 
 /// Records the response head.
 pub(crate) fn answered(span: &mut Span, head: &mut http::response::Parts) {
-    let why = head.extensions.remove::<Why>();
+    let why = head.extensions.remove::<FailureReason>();
     if head.status.is_server_error() {
-        let reason = why.map(|Why(reason)| reason);
+        let reason = why.map(|FailureReason(reason)| reason);
         let reason = reason.unwrap_or_else(|| head.status.to_string());
         span.fail(head.status.as_str().to_owned(), reason);
     }

@@ -73,7 +73,7 @@ impl Report {
 }
 
 /// Divides by at least one second.
-#[expect(clippy::cast_precision_loss, reason = "nobody counts so far")]
+#[expect(clippy::cast_precision_loss, reason = "no count is that large")]
 fn rate(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds.max(1.0)
 }

@@ -17,7 +17,6 @@ pub mod emulator;
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::event::fuzzing::event;
-    pub use crate::runtime::fuzzing::answer;
 }
 
 pub use event::Shape;

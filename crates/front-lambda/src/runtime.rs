@@ -13,13 +13,13 @@ mod invocation;
 mod lane;
 mod report;
 mod trace;
-mod wire;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use http1::Response;
 use pool::{Pool, Script};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +38,7 @@ const BASE: &str = "/2018-06-01/runtime";
 pub struct Options {
     /// Host and port of the Runtime API, as in `AWS_LAMBDA_RUNTIME_API`.
     pub api: String,
-    /// What answers events.
+    /// The target of events.
     pub target: Target,
     /// Maximum number of concurrent invocations.
     pub lanes: NonZeroUsize,
@@ -166,8 +166,8 @@ async fn tell(api: &str, name: &'static str, report: &Report) -> Result<(), Fail
 }
 
 /// Returns the response, or an error if the status is one.
-fn accepted(call: &'static str, answer: wire::Answer) -> Result<wire::Answer, ApiError> {
-    let status = answer.status;
+fn accepted(call: &'static str, answer: Response) -> Result<Response, ApiError> {
+    let status = answer.head.status;
     if status.is_success() {
         return Ok(answer);
     }
@@ -192,29 +192,4 @@ fn error_head(path: &str, kind: &str, cause: &str) -> String {
         head.push_str("\r\n");
     }
     head
-}
-
-#[cfg(fuzzing)]
-pub(crate) mod fuzzing {
-    use bytes::BytesMut;
-
-    use super::wire::Answer;
-
-    /// Parses the response of a Runtime API: the result is the same however it is split.
-    pub fn answer(bytes: &[u8]) {
-        let Some((&cut, text)) = bytes.split_first() else { return };
-        let (first, second) = text.split_at(usize::from(cut).min(text.len()));
-        let whole = Answer::read(&mut BytesMut::from(text), false);
-        let mut incoming = BytesMut::from(first);
-        let pieces = match Answer::read(&mut incoming, false) {
-            Ok(None) => {
-                incoming.extend_from_slice(second);
-                Answer::read(&mut incoming, false)
-            }
-            other => other,
-        };
-        if let (Ok(Some(whole)), Ok(Some(pieces))) = (whole, pieces) {
-            assert_eq!((whole.status, whole.body), (pieces.status, pieces.body));
-        }
-    }
 }

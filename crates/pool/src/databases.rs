@@ -17,7 +17,7 @@ const EACH: usize = 608;
 /// Histogram of reset times: four buckets for each power of two of microseconds.
 const BUCKETS: usize = 80;
 /// Size of the shared counters in bytes.
-pub(crate) const BOARD: usize = CONNECTIONS + COUNT * EACH;
+pub(crate) const SHARED_COUNTERS: usize = CONNECTIONS + COUNT * EACH;
 /// Maximum number of servers listed separately.
 const SERVERS: usize = 32;
 /// Maximum number of reasons listed for each.
@@ -127,10 +127,10 @@ impl Serialize for ResetTimes {
 }
 
 impl DatabaseStatus {
-    /// Parses shared counters of [`BOARD`] bytes.
-    pub(crate) fn of_board(board: &[u8]) -> Self {
+    /// Parses shared counters of [`SHARED_COUNTERS`] bytes.
+    pub(crate) fn of_counters(counters: &[u8]) -> Self {
         let mut status = Self::default();
-        let places = board.get(CONNECTIONS..).unwrap_or_default();
+        let places = counters.get(CONNECTIONS..).unwrap_or_default();
         for place in places.chunks_exact(EACH).take(COUNT) {
             let number = |at: usize| {
                 u64::from_le_bytes(place[at..at + 8].try_into().expect("eight bytes are eight"))
@@ -224,10 +224,10 @@ mod tests {
     use super::*;
 
     /// Builds shared counters with connections as a worker writes them.
-    fn board(places: &[(u64, &str, &str, &[u64])]) -> Vec<u8> {
-        let mut board = vec![0; BOARD];
+    fn counters(places: &[(u64, &str, &str, &[u64])]) -> Vec<u8> {
+        let mut counters = vec![0; SHARED_COUNTERS];
         for (index, (state, server, why, microseconds)) in places.iter().enumerate() {
-            let place = &mut board[CONNECTIONS + index * EACH..][..EACH];
+            let place = &mut counters[CONNECTIONS + index * EACH..][..EACH];
             place[..8].copy_from_slice(&state.to_le_bytes());
             place[32..37].copy_from_slice(b"MySQL");
             place[48..48 + server.len()].copy_from_slice(server.as_bytes());
@@ -241,17 +241,19 @@ mod tests {
             let longest = microseconds.iter().max().unwrap_or(&0) * 1000;
             place[24..32].copy_from_slice(&longest.to_le_bytes());
         }
-        board
+        counters
     }
 
     #[test]
     fn workers_add_up_by_server_and_the_ended_only_leave_what_they_counted() {
         let mut past = DatabaseStatus::default();
-        let ended = board(&[(FAILED, "a", "gone", &[100, 200]), (REFUSED, "b", "encrypted", &[])]);
-        past.add_past(DatabaseStatus::of_board(&ended));
+        let ended =
+            counters(&[(FAILED, "a", "gone", &[100, 200]), (REFUSED, "b", "encrypted", &[])]);
+        past.add_past(DatabaseStatus::of_counters(&ended));
         let mut all = past.clone();
-        let now = board(&[(KEPT, "a", "", &[100, 100, 1000]), (REFUSED, "c", "compressed", &[])]);
-        all.add(&DatabaseStatus::of_board(&now));
+        let now =
+            counters(&[(KEPT, "a", "", &[100, 100, 1000]), (REFUSED, "c", "compressed", &[])]);
+        all.add(&DatabaseStatus::of_counters(&now));
         assert_eq!((all.kept, all.resets, all.retired), (1, 5, 1));
         let names: Vec<_> =
             all.servers.iter().map(|s| (&*s.connection, s.kept, s.refused, s.resets)).collect();
@@ -269,8 +271,10 @@ mod tests {
 
     #[test]
     fn a_board_of_anything_is_read_without_a_panic() {
-        for bytes in [vec![], vec![0xff; 40], vec![0xff; BOARD], vec![1; BOARD + 7]] {
-            let status = DatabaseStatus::of_board(&bytes);
+        for bytes in
+            [vec![], vec![0xff; 40], vec![0xff; SHARED_COUNTERS], vec![1; SHARED_COUNTERS + 7]]
+        {
+            let status = DatabaseStatus::of_counters(&bytes);
             assert!(status.servers.len() <= SERVERS);
         }
     }

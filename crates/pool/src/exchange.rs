@@ -140,7 +140,7 @@ impl Exchange {
                     }
                 }
                 Event::Head(head) => {
-                    self.upload.let_go_of_body();
+                    self.upload.release_body();
                     return Poll::Ready(Ok(head));
                 }
                 _ => return Poll::Ready(Err(self.out_of_turn())),
@@ -261,7 +261,7 @@ impl Drop for Exchange {
     }
 }
 
-/// What is left of an exchange whose caller is gone.
+/// The rest of an exchange whose caller is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// Waiting for END.
@@ -324,7 +324,7 @@ fn report(shared: &Arc<Shared>, info: &Arc<WorkerInfo>, gone: &Gone) -> Failure 
             shared.command(Command::Kill { slot: info.slot });
             Failure::Died { pid, how: format!("sent a malformed frame: {malformed}") }
         }
-        Gone::Closed if info.timed_out.load(Ordering::Relaxed) => Failure::TimedOut,
+        Gone::Closed if info.life.timed_out() => Failure::TimedOut,
         Gone::Closed => {
             if shared.one_shot() {
                 shared.tasks.spawn_on(
@@ -368,11 +368,11 @@ impl Upload {
     }
 
     /// Releases the buffered body, because the worker has started the request.
-    fn let_go_of_body(&mut self) {
+    fn release_body(&mut self) {
         if self.closed {
             self.source = None;
         } else if let Some(source) = &mut self.source {
-            source.let_go();
+            source.release();
         }
     }
 

@@ -21,7 +21,7 @@ mod request;
 mod slots;
 
 use std::collections::VecDeque;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,14 +46,16 @@ use crate::clock::{Clock, Elapsed};
 use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{BoxBody, BoxError, Failure};
-use crate::info::{Asked, WorkerInfo, describe_exit, how_it_ended};
+use crate::info::{CurrentRequest, WorkerInfo, describe_exit, how_it_ended};
+use crate::lifecycle::Dismissal;
+use crate::memory::MemoryStatus;
 use crate::pool::Reason;
 use crate::recent::Recent;
 use crate::slow::SlowRequest;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::supervisor::resident_bytes;
 use crate::variables::TRACEPARENT;
-use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError, trace};
+use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError, memory, trace};
 
 /// A running pool of such a model.
 #[derive(Debug)]
@@ -82,6 +84,8 @@ struct Common {
     crashes: AtomicU64,
     recycled: AtomicU64,
     timeouts: AtomicU64,
+    /// Memory of the processes at the last reading.
+    memory: Mutex<MemoryStatus>,
     /// The current or last process of each slot.
     infos: Mutex<Vec<Option<Arc<WorkerInfo>>>>,
     slow_requests: AtomicU64,
@@ -151,10 +155,10 @@ impl Worker {
 
     /// Waits until the script has ended and the process can accept the next request. `whole` says that the exchange
     /// was not dropped.
-    async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
+    async fn wait_until_ready(&mut self, whole: bool) -> Result<(), BoxError> {
         match self {
-            Self::Fpm(worker) => worker.settle(whole).await,
-            Self::Builtin(worker) => worker.settle(whole).await,
+            Self::Fpm(worker) => worker.wait_until_ready(whole).await,
+            Self::Builtin(worker) => worker.wait_until_ready(whole).await,
             Self::Cgi(worker) => {
                 worker.kill().await;
                 Ok(())
@@ -200,6 +204,7 @@ impl Foreign {
             crashes: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
+            memory: Mutex::default(),
             infos: Mutex::new((0..workers).map(|_| None).collect()),
             slow_requests: AtomicU64::new(0),
             slow: Recent::default(),
@@ -370,11 +375,17 @@ impl Foreign {
             last_retirement: None,
             databases: DatabaseStatus::default(),
             timeouts: count(&common.timeouts),
+            memory: common.memory.lock().expect("no holder panics").clone(),
             workers: infos.iter().flatten().map(|info| info.status(common.now())).collect(),
             slow_requests: count(&common.slow_requests),
             slow: common.slow.all(),
             ended: common.ended.all(),
         }
+    }
+
+    /// Implements [`crate::Pool::read_memory`].
+    pub(crate) fn read_memory(&self) {
+        self.common.read_memory();
     }
 
     /// Implements [`crate::Pool::drain`].
@@ -389,8 +400,8 @@ impl Foreign {
         common.cut.cancel();
         for mut slot in self.slots.close() {
             if let Some(info) = slot.worker.info() {
-                info.told_to_end.store(true, Ordering::Relaxed);
-                info.set_state(WorkerState::Stopping);
+                info.life.dismiss(Dismissal::Recycled);
+                info.life.set_state(WorkerState::Stopping);
             }
             // The workers of php-fpm end with it.
             if self.fpm.is_none() {
@@ -433,11 +444,11 @@ impl Common {
         self.requests.fetch_add(1, Ordering::Relaxed);
         Self::end_span(span, &slot.worker, &outcome);
         let lost = match outcome {
-            Outcome::Served(Ok(())) => self.settle(&mut slot, deadline, true).await,
-            Outcome::Left => self.settle(&mut slot, deadline, false).await,
+            Outcome::Served(Ok(())) => self.wait_until_ready(&mut slot, deadline, true).await,
+            Outcome::Left => self.wait_until_ready(&mut slot, deadline, false).await,
             Outcome::Served(Err(failure @ (Failure::RequestBody(_) | Failure::TooLarge))) => {
                 answer.fail(failure);
-                self.settle(&mut slot, deadline, false).await
+                self.wait_until_ready(&mut slot, deadline, false).await
             }
             Outcome::Served(Err(failure)) => {
                 answer.fail(self.explained(failure, &slot.worker).await);
@@ -451,7 +462,7 @@ impl Common {
             }
             Outcome::Cut => {
                 if let Some(info) = slot.worker.info() {
-                    info.told_to_end.store(true, Ordering::Relaxed);
+                    info.life.dismiss(Dismissal::Recycled);
                 }
                 slot.worker.kill().await;
                 let pid = slot.worker.info().map_or(0, |info| info.pid());
@@ -466,7 +477,7 @@ impl Common {
                 info.requests.fetch_add(1, Ordering::Relaxed);
                 self.recycle(&mut slot, &info).await;
             }
-            info.set_state(WorkerState::Idle);
+            info.life.set_state(WorkerState::Idle);
         }
         self.refill(slot).await;
     }
@@ -506,9 +517,9 @@ impl Common {
                 return Err(Failure::Died { pid: 0, how: format!("it does not start: {cause}") });
             }
             if let Some(info) = slot.worker.info() {
-                info.set_request(Asked::new(&request.parts, &request.context));
+                info.set_request(CurrentRequest::new(&request.parts, &request.context));
                 info.busy_since.store(self.now(), Ordering::Relaxed);
-                info.set_state(WorkerState::Busy);
+                info.life.set_state(WorkerState::Busy);
             }
             match slot.worker.exchange(request, answer).await {
                 Err(Failure::NotSent) if request.body.is_whole() => slot.worker.kill().await,
@@ -519,10 +530,10 @@ impl Common {
     }
 
     /// Waits until the process can accept the next request. Returns `true` if the process is lost.
-    async fn settle(&self, slot: &mut Slot, deadline: Option<u64>, whole: bool) -> bool {
+    async fn wait_until_ready(&self, slot: &mut Slot, deadline: Option<u64>, whole: bool) -> bool {
         let settled = tokio::select! {
             biased;
-            settled = slot.worker.settle(whole) => Some(settled),
+            settled = slot.worker.wait_until_ready(whole) => Some(settled),
             () = self.clock.reached(deadline) => None,
             () = self.cut.cancelled() => Some(Err("the server ends".into())),
         };
@@ -543,7 +554,7 @@ impl Common {
         if let Some(info) = slot.worker.info() {
             let ran = self.now() - info.busy_since.load(Ordering::Relaxed).min(self.now());
             let ran = Duration::from_millis(ran);
-            info.timed_out.store(true, Ordering::Relaxed);
+            info.life.dismiss(Dismissal::TimedOut);
             let request = info.current_request();
             let id = request.as_ref().map(|id| &*id.0);
             warn!(
@@ -581,7 +592,7 @@ impl Common {
             return;
         };
         info!(worker.pid = info.pid(), why, "worker is being replaced");
-        info.told_to_end.store(true, Ordering::Relaxed);
+        info.life.dismiss(Dismissal::Recycled);
         slot.worker.kill().await;
     }
 
@@ -595,7 +606,7 @@ impl Common {
         prepared.map_err(|Elapsed| format!("not ready within {limit:?}"))??;
         if let Some(info) = slot.worker.info() {
             info.booted_at.store(self.now(), Ordering::Relaxed);
-            info.set_state(WorkerState::Idle);
+            info.life.set_state(WorkerState::Idle);
             let mut infos = self.infos.lock().expect("no holder panics");
             if let Some(place) = infos.get_mut(slot.number as usize) {
                 *place = Some(Arc::clone(info));
@@ -631,10 +642,18 @@ impl Common {
         }
     }
 
+    /// Reads the memory of all processes that serve. Blocks for up to some milliseconds.
+    fn read_memory(&self) {
+        let infos = self.infos.lock().expect("no holder panics").clone();
+        let infos: Vec<_> = infos.into_iter().flatten().collect();
+        *self.memory.lock().expect("no holder panics") = memory::read_all(None, &infos);
+    }
+
     /// Checks memory and replaces processes that ended while idle, until the pool ends.
     async fn watch(self: Arc<Self>, slots: std::sync::Weak<Slots<Slot>>) {
         let mut idle = tokio::time::interval(Clock::PULSE);
         let mut memory = tokio::time::interval(Duration::from_secs(1));
+        let mut schedule = memory::Schedule::default();
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
         memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -646,6 +665,10 @@ impl Common {
                         if let Some(resident) = resident_bytes(info.pid()) {
                             info.resident.store(resident, Ordering::Relaxed);
                         }
+                    }
+                    if infos.iter().any(Option::is_some) && schedule.is_due().await {
+                        let common = Arc::clone(&self);
+                        schedule.start(move || common.read_memory());
                     }
                 }
                 _ = idle.tick() => {
@@ -686,11 +709,11 @@ impl Common {
         info.set_exit(status);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         let how = describe_exit(status);
-        if info.timed_out.load(Ordering::Relaxed) {
+        if info.life.timed_out() {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
             let reason = "its request was over the time limit";
             self.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
-        } else if info.told_to_end.load(Ordering::Relaxed) {
+        } else if info.life.is_dismissed() {
             self.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
             self.ended.push(WorkerEnd::now(pid, requests, Ending::Recycled, &how));
@@ -828,7 +851,7 @@ fn secret() -> std::io::Result<String> {
     use std::fmt::Write as _;
 
     let mut bytes = [0_u8; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom::fill(&mut bytes)?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text

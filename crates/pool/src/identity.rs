@@ -29,7 +29,7 @@ impl Identity {
     /// Makes `command` start its program as this user. The server needs `CAP_SETUID` and `CAP_SETGID` for it, and
     /// `CAP_KILL` to end what it has started.
     pub fn put_on(&self, command: &mut Command) {
-        sys::become_other(command, self);
+        sys::run_as(command, self);
     }
 
     /// Gives this group access with `mode` to one of the server's files or folders. The server must be in that group,

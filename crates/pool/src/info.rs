@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -18,18 +18,20 @@ use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
 use crate::events::Sink;
-use crate::status::{Running, WorkerState, WorkerStatus};
-use crate::worker::Board;
+use crate::lifecycle::Lifecycle;
+use crate::memory::{ProcessMemory, SnapshotMemory};
+use crate::status::{Running, WorkerStatus};
+use crate::worker::SharedCounters;
 
 /// The request of a worker, as other tasks may see it. Cheap to create, because its parts are shared.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CurrentRequest {
     pub(crate) id: RequestId,
     pub(crate) method: Method,
     pub(crate) uri: Uri,
 }
 
-impl Asked {
+impl CurrentRequest {
     pub(crate) fn new(parts: &Parts, context: &RequestContext) -> Self {
         let (method, uri) = (parts.method.clone(), parts.uri.clone());
         Self { id: context.id.clone(), method, uri }
@@ -49,10 +51,13 @@ pub(crate) struct WorkerInfo {
     pub(crate) slot: u32,
     /// Process id; 0 until the zygote has reported it.
     pub(crate) pid: AtomicU32,
-    state: AtomicU8,
+    /// What it does, why it is to end, and whether it has a successor.
+    pub(crate) life: Lifecycle,
     pub(crate) requests: AtomicU64,
     /// Resident memory in bytes at the last check.
     pub(crate) resident: AtomicU64,
+    /// PSS and private memory at the last reading.
+    memory: Mutex<Option<ProcessMemory>>,
     /// The worker is recycled after this many requests.
     pub(crate) max_requests: u64,
     /// Dispatch time of the current request in milliseconds since the pool started, plus one; 0 if there is none.
@@ -69,32 +74,20 @@ pub(crate) struct WorkerInfo {
     /// When it was killed, or was to be killed without having a process id yet, on the same clock; 0 if not yet.
     pub(crate) killed_at: AtomicU64,
     /// `busy_since` of the last request reported as slow.
-    pub(crate) told_slow: AtomicU64,
-    /// Killed because its request took too long.
-    pub(crate) timed_out: AtomicBool,
-    /// Its replacement is being booted.
-    pub(crate) replacing: AtomicBool,
-    /// The worker exits after its current request.
-    pub(crate) retire: AtomicBool,
-    /// The server ended it, so its end is not a crash.
-    pub(crate) told_to_end: AtomicBool,
-    /// It ended because there were more workers than needed, and it was idle.
-    pub(crate) surplus: AtomicBool,
-    /// A one-shot worker that has received its request.
-    pub(crate) spent: AtomicBool,
+    pub(crate) reported_slow: AtomicU64,
     /// Its request, for log lines and status.
-    request: Mutex<Option<Asked>>,
+    request: Mutex<Option<CurrentRequest>>,
     /// Reason of its replacement.
     pub(crate) replaced_for: OnceLock<&'static str>,
     /// Its last output lines, for the error if it does not boot.
     tail: Mutex<VecDeque<String>>,
     /// Last message of the worker program itself (LOG with source 2): why it retires.
-    own_word: Mutex<Option<String>>,
+    own_message: Mutex<Option<String>>,
     /// The sink of events that it publishes.
     pub(crate) sink: Sink,
     /// Tracing span of its pool, which names the application.
     pub(crate) span: Span,
-    board: OnceLock<Arc<Board>>,
+    counters: OnceLock<Arc<SharedCounters>>,
     /// A duplicate of the server's end of its socket.
     hang_up: Mutex<Option<OwnedFd>>,
     exit: OnceLock<u32>,
@@ -109,9 +102,10 @@ impl WorkerInfo {
         Self {
             slot,
             pid: AtomicU32::new(0),
-            state: AtomicU8::new(WorkerState::Booting as u8),
+            life: Lifecycle::new(),
             requests: AtomicU64::new(0),
             resident: AtomicU64::new(0),
+            memory: Mutex::new(None),
             max_requests,
             busy_since: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
@@ -119,20 +113,14 @@ impl WorkerInfo {
             ending_since: AtomicU64::new(0),
             gone_since: AtomicU64::new(0),
             killed_at: AtomicU64::new(0),
-            told_slow: AtomicU64::new(0),
-            timed_out: AtomicBool::new(false),
-            replacing: AtomicBool::new(false),
-            retire: AtomicBool::new(false),
-            told_to_end: AtomicBool::new(false),
-            surplus: AtomicBool::new(false),
-            spent: AtomicBool::new(false),
+            reported_slow: AtomicU64::new(0),
             request: Mutex::new(None),
             replaced_for: OnceLock::new(),
             tail: Mutex::new(VecDeque::new()),
-            own_word: Mutex::new(None),
+            own_message: Mutex::new(None),
             sink,
             span: Span::current(),
-            board: OnceLock::new(),
+            counters: OnceLock::new(),
             hang_up: Mutex::new(None),
             exit: OnceLock::new(),
             exited: Notify::new(),
@@ -145,26 +133,18 @@ impl WorkerInfo {
         self.pid.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn state(&self) -> WorkerState {
-        WorkerState::from_number(self.state.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_state(&self, state: WorkerState) {
-        self.state.store(state as u8, Ordering::Relaxed);
-    }
-
     /// Returns the id of the current or last request; what it printed may be read after its response.
     pub(crate) fn current_request(&self) -> Option<RequestId> {
-        self.asked().map(|asked| asked.id)
+        self.current().map(|current| current.id)
     }
 
     /// Returns the current or last request.
-    pub(crate) fn asked(&self) -> Option<Asked> {
+    pub(crate) fn current(&self) -> Option<CurrentRequest> {
         self.request.lock().expect("no holder panics").clone()
     }
 
-    pub(crate) fn set_request(&self, asked: Asked) {
-        *self.request.lock().expect("no holder panics") = Some(asked);
+    pub(crate) fn set_request(&self, current: CurrentRequest) {
+        *self.request.lock().expect("no holder panics") = Some(current);
     }
 
     /// Keeps a line for [`WorkerInfo::tail`].
@@ -183,14 +163,14 @@ impl WorkerInfo {
         tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// Keeps a line for [`WorkerInfo::own_word`].
-    pub(crate) fn remember_own_word(&self, line: &str) {
-        *self.own_word.lock().expect("no holder panics") = Some(line.to_owned());
+    /// Keeps a line for [`WorkerInfo::own_message`].
+    pub(crate) fn remember_own_message(&self, line: &str) {
+        *self.own_message.lock().expect("no holder panics") = Some(line.to_owned());
     }
 
     /// Returns the last message of the worker program itself.
-    pub(crate) fn own_word(&self) -> Option<String> {
-        self.own_word.lock().expect("no holder panics").clone()
+    pub(crate) fn own_message(&self) -> Option<String> {
+        self.own_message.lock().expect("no holder panics").clone()
     }
 
     /// Marks that its socket has been read to the end.
@@ -271,13 +251,22 @@ impl WorkerInfo {
     }
 
     /// Sets the shared counters, once, before the worker runs.
-    pub(crate) fn set_board(&self, board: Arc<Board>) {
-        self.board.get_or_init(|| board);
+    pub(crate) fn set_counters(&self, counters: Arc<SharedCounters>) {
+        self.counters.get_or_init(|| counters);
     }
 
     /// Returns its statistics about database connections.
     pub(crate) fn databases(&self) -> DatabaseStatus {
-        self.board.get().map(|board| board.databases()).unwrap_or_default()
+        self.counters.get().map(|counters| counters.databases()).unwrap_or_default()
+    }
+
+    /// Returns the snapshot that it has taken, if any.
+    pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
+        self.counters.get()?.snapshot()
+    }
+
+    pub(crate) fn set_memory(&self, memory: Option<ProcessMemory>) {
+        *self.memory.lock().expect("no holder panics") = memory;
     }
 
     /// Returns whether it has been ready.
@@ -287,23 +276,27 @@ impl WorkerInfo {
 
     /// Returns whether it ended normally to be replaced: connections that it kept were old, or are to be retried.
     pub(crate) fn has_left(&self) -> bool {
-        self.board.get().is_some_and(|board| board.is_left())
+        self.counters.get().is_some_and(|counters| counters.is_left())
     }
 
     /// Returns its status; `now` is on the clock of `busy_since`.
     pub(crate) fn status(&self, now: u64) -> WorkerStatus {
         let since = self.busy_since.load(Ordering::Relaxed);
-        let running = self.asked().filter(|_| since != 0).map(|asked| Running {
-            id: asked.id.0.to_string(),
-            method: asked.method.to_string(),
-            path: asked.path(),
+        let running = self.current().filter(|_| since != 0).map(|current| Running {
+            id: current.id.0.to_string(),
+            method: current.method.to_string(),
+            path: current.path(),
             seconds: Duration::from_millis(now.saturating_sub(since)).as_secs_f64(),
         });
+        let memory = *self.memory.lock().expect("no holder panics");
         WorkerStatus {
             application: None,
+            pss_bytes: memory.map(|memory| memory.pss_bytes),
+            private_bytes: memory.map(|memory| memory.private_bytes),
+            snapshot: self.snapshot(),
             running,
             pid: self.pid(),
-            state: self.state(),
+            state: self.life.state(),
             requests: self.requests.load(Ordering::Relaxed),
             resident_bytes: self.resident.load(Ordering::Relaxed),
         }

@@ -37,7 +37,7 @@ fn log(info: &WorkerInfo, line: &wire::Output<'_>) {
         0 => "error_log",
         1 => "hearth_log",
         _ => {
-            info.remember_own_word(message);
+            info.remember_own_message(message);
             "worker"
         }
     };
@@ -46,8 +46,8 @@ fn log(info: &WorkerInfo, line: &wire::Output<'_>) {
     let who = Writer { pid: info.pid(), request: request.as_ref(), source };
     match (line.source, line.level) {
         // `error_log()` writes everything this way.
-        (0, NOTICE) => who.says(message),
-        (_, level) => who.says_at(level, message, context.as_deref()),
+        (0, NOTICE) => who.log(message),
+        (_, level) => who.log_at(level, message, context.as_deref()),
     }
 }
 
@@ -63,12 +63,12 @@ pub(crate) struct Writer<'r> {
 
 impl Writer<'_> {
     /// Logs a line without a level.
-    pub(crate) fn says(self, line: &str) {
-        self.says_at(own_level::own_level(line).unwrap_or(NOTICE), line, None);
+    pub(crate) fn log(self, line: &str) {
+        self.log_at(own_level::own_level(line).unwrap_or(NOTICE), line, None);
     }
 
     /// Logs a line; `level` is that of syslog(3).
-    fn says_at(self, level: u8, line: &str, context: Option<&str>) {
+    fn log_at(self, level: u8, line: &str, context: Option<&str>) {
         let Self { pid, request, source } = self;
         let id = request.map(|id| &*id.0);
         match level {
@@ -117,7 +117,7 @@ pub(crate) async fn read_lines(
                 }
                 info.remember(text);
                 let request = info.current_request();
-                Writer { pid: info.pid(), request: request.as_ref(), source }.says(text);
+                Writer { pid: info.pid(), request: request.as_ref(), source }.log(text);
             }
         }
     }

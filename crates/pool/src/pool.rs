@@ -1,7 +1,7 @@
 //! The public API of the pool: start, dispatch, status, drain.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
 use crate::foreign::Foreign;
-use crate::info::{Asked, how_it_ended};
+use crate::info::{CurrentRequest, how_it_ended};
 use crate::recent::Recent;
 use crate::scaler::Scaler;
 use crate::shared::{Command, Queue, Shared};
@@ -27,7 +27,9 @@ use crate::source::Source;
 use crate::supervisor::Supervisor;
 use crate::worker::Head;
 use crate::zygote::Zygote;
-use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, trace, variables};
+use crate::{
+    DispatchError, Options, PoolStatus, ResponseBody, StartError, processor_time, trace, variables,
+};
 
 /// A running pool. Cheap to clone: all clones are the same pool.
 #[derive(Clone, Debug)]
@@ -86,6 +88,9 @@ impl Pool {
             ended: Recent::default(),
             databases: Mutex::new(DatabaseStatus::default()),
             timeouts: AtomicU64::new(0),
+            processor_time: AtomicU64::new(0),
+            zygote_pid: AtomicU32::new(zygote.pid()),
+            memory: Mutex::default(),
             infos: Mutex::new(BTreeMap::new()),
             php_version: Mutex::new(zygote.php_version.clone()),
         });
@@ -159,7 +164,7 @@ impl Pool {
             };
             let mut lease = lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?;
             drop(waits);
-            lease.info.set_request(Asked::new(&parts, &context));
+            lease.info.set_request(CurrentRequest::new(&parts, &context));
             lease.info.deadline.store(shared.clock.moment(context.deadline), Ordering::Relaxed);
             lease.outgoing.clear();
             variables::write_request(&mut lease.outgoing, &parts, &context, length)
@@ -232,11 +237,38 @@ impl Pool {
             last_retirement: shared.last_retirement.lock().expect("no holder panics").clone(),
             databases,
             timeouts: shared.timeouts.load(Ordering::Relaxed),
+            memory: shared.memory.lock().expect("no holder panics").clone(),
             workers,
             slow_requests: shared.slow_requests.load(Ordering::Relaxed),
             slow: shared.slow.all(),
             ended: shared.ended.all(),
         }
+    }
+
+    /// Reads the memory of the pool's processes now; [`Pool::status`] has the figures then.
+    pub async fn read_memory(&self) {
+        let backend = self.backend.clone();
+        let read = tokio::task::spawn_blocking(move || match backend {
+            Backend::Frames(shared) => shared.read_memory(),
+            Backend::Foreign(foreign) => foreign.read_memory(),
+        });
+        if let Err(error) = read.await {
+            tracing::debug!(%error, "memory was not read");
+        }
+    }
+
+    /// Returns the processor time that the zygote and all workers have used since the start, ended workers included. `None` if /proc does
+    /// not show it, or PHP runs in programs of its own.
+    pub fn processor_time(&self) -> Option<Duration> {
+        let Backend::Frames(shared) = &self.backend else { return None };
+        let zygote = processor_time::of_process(shared.zygote_pid.load(Ordering::Relaxed))?;
+        let infos = shared.infos.lock().expect("no holder panics");
+        // Those that have ended, or are not forked yet, are in the other sums.
+        let alive = infos.values().filter_map(|info| processor_time::of_process(info.pid()));
+        let alive: Duration = alive.sum();
+        let ended = Duration::from_micros(shared.processor_time.load(Ordering::Relaxed));
+        drop(infos);
+        Some(zygote + alive + ended)
     }
 
     /// Waits until the wanted number of workers are idle or busy. Cancel safe.
@@ -288,7 +320,7 @@ impl Pool {
         let old: Vec<_> =
             shared.infos.lock().expect("no holder panics").values().cloned().collect();
         for info in &old {
-            if !info.replacing.swap(true, Ordering::Relaxed) {
+            if info.life.order_successor() {
                 shared.command(Command::Replace { slot: info.slot, why: "renewed" });
             }
         }
@@ -299,8 +331,7 @@ impl Pool {
                 return Ok(true);
             }
             // The supervisor removes the mark when a successor has ended before it was ready.
-            if shared.now() >= deadline || left.any(|info| !info.replacing.load(Ordering::Relaxed))
-            {
+            if shared.now() >= deadline || left.any(|info| !info.life.has_successor()) {
                 let output = "a new worker did not boot: the log says why".to_owned();
                 return Err(StartError::Boot { output });
             }

@@ -23,7 +23,7 @@ use seccompiler::{
 use crate::options::Options;
 use crate::sys::landlock_version;
 
-/// What PHP is still allowed to do.
+/// The access that PHP keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
     /// Files and folders that it may read, besides the system's programs and settings, the application and what it

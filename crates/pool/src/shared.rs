@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -24,13 +24,15 @@ use crate::backlog::{Backlog, Client};
 use crate::clock::Clock;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
+use crate::lifecycle::Dismissal;
+use crate::memory::MemoryStatus;
 use crate::overload::Overload;
 use crate::recent::Recent;
 use crate::scaler::Load;
 use crate::slow::SlowRequest;
 use crate::status::{WorkerEnd, WorkerState};
 use crate::worker::{Event, Worker};
-use crate::{DispatchError, Options};
+use crate::{DispatchError, Options, memory};
 
 /// The state behind every clone of a [`crate::Pool`].
 #[derive(Debug)]
@@ -66,6 +68,12 @@ pub(crate) struct Shared {
     /// Statistics of workers that have ended.
     pub(crate) databases: Mutex<DatabaseStatus>,
     pub(crate) timeouts: AtomicU64,
+    /// Processor time of workers that have ended, in microseconds.
+    pub(crate) processor_time: AtomicU64,
+    /// The process id of the zygote that forks workers now, or did last.
+    pub(crate) zygote_pid: AtomicU32,
+    /// Memory of the processes at the last reading.
+    pub(crate) memory: Mutex<MemoryStatus>,
     /// Every worker that has not ended, by slot; the supervisor adds and removes.
     pub(crate) infos: Mutex<BTreeMap<u32, Arc<WorkerInfo>>>,
     pub(crate) php_version: Mutex<String>,
@@ -192,7 +200,7 @@ impl Lease {
     /// Marks that the worker is about to receive a request. From now on a one-shot worker has a successor.
     pub(crate) fn begin(&self) {
         if self.shared.one_shot() {
-            self.info.spent.store(true, Ordering::Relaxed);
+            self.info.life.set_spent(true);
             self.shared.wanted.notify_one();
         }
     }
@@ -201,7 +209,7 @@ impl Lease {
     pub(crate) fn discard(mut self) -> Arc<WorkerInfo> {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
         // Set before its end becomes visible: it serves nothing any more.
-        worker.info.set_state(WorkerState::Stopping);
+        worker.info.life.set_state(WorkerState::Stopping);
         worker.info.busy_since.store(0, Ordering::Relaxed);
         self.shared.leave();
         Arc::clone(&worker.info)
@@ -266,7 +274,7 @@ impl Shared {
     }
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
-        worker.info.set_state(WorkerState::Busy);
+        worker.info.life.set_state(WorkerState::Busy);
         // The last request's deadline may have passed, and this one's is not set yet.
         worker.info.deadline.store(0, Ordering::Relaxed);
         worker.info.busy_since.store(self.now(), Ordering::Relaxed);
@@ -296,7 +304,22 @@ impl Shared {
     /// Returns how many workers are idle or busy.
     pub(crate) fn ready_workers(&self) -> usize {
         let infos = self.infos.lock().expect("no holder panics");
-        infos.values().filter(|info| info.state().is_ready()).count()
+        infos.values().filter(|info| info.life.state().is_ready()).count()
+    }
+
+    /// Adds the processor time of a worker that has ended.
+    pub(crate) fn add_processor_time(&self, time: Duration) {
+        let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.processor_time.fetch_add(microseconds, Ordering::Relaxed);
+    }
+
+    /// Reads the memory of the zygote and of all workers. Blocks for up to some milliseconds.
+    pub(crate) fn read_memory(&self) {
+        let workers: Vec<_> =
+            self.infos.lock().expect("no holder panics").values().cloned().collect();
+        let zygote = self.zygote_pid.load(Ordering::Relaxed);
+        let status = memory::read_all(Some(zygote), &workers);
+        *self.memory.lock().expect("no holder panics") = status;
     }
 
     /// Returns the maximum number of workers.
@@ -325,32 +348,32 @@ impl Shared {
     fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
         let info = &worker.info;
         if !self.one_shot() || !spoken {
-            info.spent.store(false, Ordering::Relaxed);
+            info.life.set_spent(false);
             return self.release(worker, true);
         }
         info.busy_since.store(0, Ordering::Relaxed);
-        info.set_state(WorkerState::Stopping);
+        info.life.set_state(WorkerState::Stopping);
         info.ending_since.store(self.now(), Ordering::Relaxed);
-        self.hear_out(worker);
+        self.log_last_output(worker);
         self.leave();
     }
 
     /// Gives a worker to the oldest waiter, or makes it idle, or ends it if it must retire.
     pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, was_leased: bool) {
-        worker.give_back_memory();
+        worker.shrink_buffers();
         let info = &worker.info;
         info.busy_since.store(0, Ordering::Relaxed);
         let served = info.requests.load(Ordering::Relaxed);
-        if served >= info.max_requests && !info.replacing.swap(true, Ordering::Relaxed) {
+        if served >= info.max_requests && info.life.order_successor() {
             self.command(Command::Replace { slot: info.slot, why: "max_requests" });
         }
         let mut queue = self.queue.lock().expect("no holder panics");
-        if queue.closed || info.retire.load(Ordering::Relaxed) || info.exit().is_some() {
+        if queue.closed || info.life.is_succeeded() || info.exit().is_some() {
             drop(queue);
             self.end(worker);
             queue = self.queue.lock().expect("no holder panics");
         } else {
-            worker.info.set_state(WorkerState::Idle);
+            worker.info.life.set_state(WorkerState::Idle);
             let place = queue.idle.len().saturating_sub(usize::from(!worker.ready));
             queue.idle.insert(place, worker);
         }
@@ -389,7 +412,7 @@ impl Shared {
                     // The request stopped waiting at this moment; the worker has read nothing of it.
                     let worker = lease.worker.take().expect("the lease was just made");
                     worker.info.busy_since.store(0, Ordering::Relaxed);
-                    worker.info.set_state(WorkerState::Idle);
+                    worker.info.life.set_state(WorkerState::Idle);
                     queue.idle.push_back(worker);
                 }
             }
@@ -414,17 +437,17 @@ impl Shared {
 
     /// Ends a worker gracefully: it sees the end of its input, runs its shutdown functions, and exits.
     pub(crate) fn end(self: &Arc<Self>, worker: Box<Worker>) {
-        worker.info.told_to_end.store(true, Ordering::Relaxed);
-        worker.info.set_state(WorkerState::Stopping);
+        worker.info.life.dismiss(Dismissal::Recycled);
+        worker.info.life.set_state(WorkerState::Stopping);
         worker.info.ending_since.store(self.now(), Ordering::Relaxed);
         if let Err(error) = rustix::net::shutdown(&worker.stream, rustix::net::Shutdown::Write) {
             debug!(worker.pid = worker.info.pid(), %error, "worker socket was closed already");
         }
-        self.hear_out(worker);
+        self.log_last_output(worker);
     }
 
     /// Logs a worker's last output while it exits; the supervisor kills it if that takes too long.
-    fn hear_out(self: &Arc<Self>, mut worker: Box<Worker>) {
+    fn log_last_output(self: &Arc<Self>, mut worker: Box<Worker>) {
         self.tasks.spawn_on(
             async move { while let Ok(Event::Ready | Event::End { .. }) = worker.next().await {} },
             &self.runtime,
@@ -452,7 +475,7 @@ impl Shared {
         let surplus: Vec<_> = queue.idle.drain(..number).collect();
         drop(queue);
         for worker in surplus {
-            worker.info.surplus.store(true, Ordering::Relaxed);
+            worker.info.life.dismiss(Dismissal::Surplus);
             self.end(worker);
         }
         number

@@ -48,16 +48,16 @@ impl SlowRequest {
     pub(crate) fn of(info: &WorkerInfo, model: Model, now: u64, limit: Duration) -> Option<Self> {
         let since = info.busy_since.load(Ordering::Relaxed);
         let ran = Duration::from_millis(now.saturating_sub(since));
-        if since == 0 || ran < limit || info.told_slow.swap(since, Ordering::Relaxed) == since {
+        if since == 0 || ran < limit || info.reported_slow.swap(since, Ordering::Relaxed) == since {
             return None;
         }
-        let asked = info.asked()?;
+        let current = info.current()?;
         Some(Self {
             application: None,
             at: unix_seconds(),
-            id: asked.id.0.to_string(),
-            method: asked.method.to_string(),
-            path: asked.path(),
+            id: current.id.0.to_string(),
+            method: current.method.to_string(),
+            path: current.path(),
             model: model.name(),
             pid: info.pid(),
             seconds: ran.as_secs_f64(),

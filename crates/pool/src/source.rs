@@ -60,7 +60,7 @@ impl Source {
                 }
                 Some(Err(error)) => {
                     self.client = None;
-                    self.let_go();
+                    self.release();
                     return Poll::Ready(Some(Err(error)));
                 }
                 None => self.client = None,
@@ -79,7 +79,7 @@ impl Source {
     }
 
     /// Releases the kept pieces, because there will be no other attempt.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.whole = false;
         self.kept.drain(..self.given);
         self.given = 0;
@@ -105,7 +105,7 @@ impl Source {
         }
         self.length += piece.len();
         if self.length > Self::KEPT || self.kept.len() == Self::PIECES {
-            return self.let_go();
+            return self.release();
         }
         self.kept.push_back(piece.clone());
         self.given = self.kept.len();
@@ -189,7 +189,7 @@ mod tests {
         take(&mut source, 3);
         source.rewind();
         assert_eq!(take(&mut source, 1), [0]);
-        source.let_go();
+        source.release();
         assert_eq!(take(&mut source, usize::MAX), [1, 1, 2, 2, 2, 3, 3, 3, 3]);
         assert!(source.is_at_end() && !source.is_whole());
         assert!(source.kept.is_empty());

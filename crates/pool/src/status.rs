@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::databases::DatabaseStatus;
+use crate::memory::{MemoryStatus, SnapshotMemory};
 use crate::slow::SlowRequest;
 
 /// The state of a pool.
@@ -48,6 +49,8 @@ pub struct PoolStatus {
     pub databases: DatabaseStatus,
     /// Requests whose worker was killed by the time limit since the start.
     pub timeouts: u64,
+    /// Memory of the zygote and the workers, read every few seconds.
+    pub memory: MemoryStatus,
     /// The workers, oldest first.
     pub workers: Vec<WorkerStatus>,
     /// Requests that took longer than [`crate::Options::slow`] since the start.
@@ -135,6 +138,12 @@ impl PoolStatus {
         self.wanted += other.wanted;
         self.least += other.least;
         self.most += other.most;
+        // A sum that begins empty has no processes yet whose memory could be unknown.
+        if self.workers.is_empty() && self.memory == MemoryStatus::default() {
+            self.memory = other.memory;
+        } else {
+            self.memory.add(&other.memory);
+        }
         self.workers.extend(other.workers);
         self.slow.extend(other.slow);
         self.slow.sort_by(|a, b| b.at.total_cmp(&a.at));
@@ -171,12 +180,18 @@ pub struct WorkerStatus {
     pub application: Option<String>,
     /// Process id.
     pub pid: u32,
-    /// What it is doing.
+    /// Current activity.
     pub state: WorkerState,
     /// Requests it has answered.
     pub requests: u64,
     /// Resident memory in bytes at the last check.
     pub resident_bytes: u64,
+    /// Proportional set size in bytes: each page divided by the number of processes that map it. `None`: not read yet, or /proc does not show it.
+    pub pss_bytes: Option<u64>,
+    /// Bytes of pages that no other process maps; known when `pss_bytes` is.
+    pub private_bytes: Option<u64>,
+    /// The snapshot that it has taken (model `snapshot`).
+    pub snapshot: Option<SnapshotMemory>,
     /// Its current request.
     pub running: Option<Running>,
 }

@@ -25,13 +25,14 @@ use tracing::{Instrument as _, debug, error, info, warn};
 use self::zygotes::{Silent, next_of_silent};
 use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
+use crate::lifecycle::Dismissal;
 use crate::scaler::{self, Scaler};
 use crate::shared::{Command, Shared};
 use crate::slow::Traced;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
-use crate::{Model, Options, StartError, output};
+use crate::{Model, Options, StartError, memory, output};
 
 pub(crate) use self::limits::resident_bytes;
 
@@ -77,7 +78,7 @@ pub(crate) struct Supervisor {
     first: Option<oneshot::Sender<Result<(), StartError>>>,
     /// Requests whose stack was requested from the zygote.
     traced: Traced,
-    jitter: Jitter,
+    memory: memory::Schedule,
 }
 
 impl Supervisor {
@@ -126,7 +127,7 @@ impl Supervisor {
             starting: JoinSet::new(),
             first: Some(first),
             traced: Traced::default(),
-            jitter: Jitter::new(),
+            memory: memory::Schedule::default(),
         }
     }
 
@@ -153,7 +154,7 @@ impl Supervisor {
                     Command::Close { patience, done } => {
                         self.close(patience).await;
                         if done.send(()).is_err() {
-                            debug!("nobody waited for the pool's end");
+                            debug!("the caller did not wait for the pool's end");
                         }
                         return;
                     }
@@ -187,11 +188,17 @@ impl Supervisor {
                     self.tell_overload();
                     self.enforce_time_limit();
                     self.look_for_slow_requests();
-                    self.end_the_stubborn();
+                    self.kill_unresponsive();
                     self.look_at_zygotes();
                     self.fill();
                 }
-                _ = memory.tick() => self.look_at_memory(),
+                _ = memory.tick() => {
+                    self.look_at_memory();
+                    if self.was_ready && self.memory.is_due().await {
+                        let shared = Arc::clone(&self.shared);
+                        self.memory.start(move || shared.read_memory());
+                    }
+                }
             }
         }
     }
@@ -280,6 +287,7 @@ impl Supervisor {
     fn started(&mut self, zygote: Result<Zygote, StartError>) {
         match zygote {
             Ok(zygote) => {
+                self.shared.zygote_pid.store(zygote.pid(), Ordering::Relaxed);
                 self.zygote = Some(zygote);
                 self.succeed_silent();
                 self.fill();
@@ -298,8 +306,7 @@ impl Supervisor {
             return missing.min((wanted * 2).saturating_sub(self.workers.len()));
         }
         // Processes that a signal does not end (blocked on a lost disk) are not replaced without a bound.
-        let is_lost =
-            |info: &&Arc<WorkerInfo>| info.is_given_up() || info.timed_out.load(Ordering::Relaxed);
+        let is_lost = |info: &&Arc<WorkerInfo>| info.is_given_up() || info.life.timed_out();
         let lost = self.workers.values().filter(is_lost).count();
         missing.min((wanted * 2).saturating_sub(wanted - missing + lost))
     }
@@ -310,14 +317,10 @@ impl Supervisor {
     }
 
     fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
-        let goes_on = |info: &Arc<WorkerInfo>| {
-            !info.told_to_end.load(Ordering::Relaxed)
-                && !info.timed_out.load(Ordering::Relaxed)
-                && !info.is_given_up()
-        };
+        let goes_on = |info: &Arc<WorkerInfo>| !info.life.is_dismissed() && !info.is_given_up();
         let going = |info: &&Arc<WorkerInfo>| counts(info) && goes_on(info);
         if self.shared.one_shot() {
-            let fresh = |info: &&Arc<WorkerInfo>| !info.spent.load(Ordering::Relaxed);
+            let fresh = |info: &&Arc<WorkerInfo>| !info.life.is_spent();
             return self.workers.values().filter(going).filter(fresh).count();
         }
         // A successor does not count until it is ready, or the worker that it replaces ends.
@@ -333,9 +336,10 @@ impl Supervisor {
     fn fork(&mut self) -> bool {
         let slot = self.next_slot;
         self.next_slot = self.next_slot.wrapping_add(1).max(1);
-        let max_requests = self.options().max_requests.map_or(u64::MAX, |max| {
-            max.get().saturating_add(self.jitter.below(max.get() / 10 + 1))
-        });
+        let max_requests = self
+            .options()
+            .max_requests
+            .map_or(u64::MAX, |max| max.get().saturating_add(fastrand::u64(0..=max.get() / 10)));
         let Some(zygote) = &mut self.zygote else { return false };
         match zygote.spawn(slot) {
             Ok(ends) => {
@@ -345,10 +349,10 @@ impl Supervisor {
                 self.workers.insert(slot, Arc::clone(&info));
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
                 self.shared.tasks.spawn(lines.in_current_span());
-                let board = Arc::new(ends.board);
-                info.set_board(Arc::clone(&board));
+                let counters = Arc::new(ends.counters);
+                info.set_counters(Arc::clone(&counters));
                 info.set_hang_up(ends.hang_up);
-                let worker = Box::new(Worker::new(info, ends.frames, board));
+                let worker = Box::new(Worker::new(info, ends.frames, counters));
                 self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker).in_current_span());
                 true
             }
@@ -375,7 +379,7 @@ impl Supervisor {
             }
             Event::Failed { slot, errno } => {
                 self.forget(slot);
-                self.succeeds_nobody(slot);
+                self.successor_lost(slot);
                 let cause = std::io::Error::from_raw_os_error(errno.cast_signed());
                 error!(error = %cause, "worker could not be forked");
                 self.pause();
@@ -385,7 +389,8 @@ impl Supervisor {
                     self.tell_slow(slow);
                 }
             }
-            Event::Exited { pid, status } => {
+            Event::Exited { pid, status, processor_time } => {
+                self.shared.add_processor_time(processor_time);
                 let slot =
                     self.workers.values().find(|info| info.pid() == pid).map(|info| info.slot);
                 if let Some(slot) = slot {
@@ -403,20 +408,19 @@ impl Supervisor {
     /// Handles the end of a worker.
     fn exited(&mut self, slot: u32, status: u32) {
         let Some(info) = self.forget(slot) else { return };
-        let told_to_end = info.told_to_end.load(Ordering::Relaxed);
-        let spent = info.spent.load(Ordering::Relaxed);
+        let (dismissal, spent) = (info.life.dismissal(), info.life.is_spent());
         info.set_exit(status);
         info.hang_up();
         self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
-        self.succeeds_nobody(slot);
+        self.successor_lost(slot);
         let how = describe_exit(status);
-        if info.timed_out.load(Ordering::Relaxed) {
+        if dismissal == Dismissal::TimedOut {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
             let reason = "its request was over the time limit";
             self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
-        } else if spent && (status == 0 || told_to_end) {
+        } else if spent && (status == 0 || dismissal != Dismissal::None) {
             debug!(worker.pid = pid, how, "one-shot worker has ended");
         } else if status == Self::RETIRED && info.has_left() && self.is_grown(&info) {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
@@ -427,15 +431,18 @@ impl Supervisor {
             let heard = async move {
                 // The number of its answered requests and the reason of its retirement may still be in the socket.
                 if shared.clock.timeout(Self::HEARING, info.read_out()).await.is_err() {
-                    debug!(worker.pid = pid, "somebody holds the socket of a retired worker");
+                    debug!(
+                        worker.pid = pid,
+                        "another process holds the socket of a retired worker"
+                    );
                 }
                 shared.command(Command::Retired { info });
             };
             self.shared.tasks.spawn(heard.in_current_span());
-        } else if info.surplus.load(Ordering::Relaxed) {
+        } else if dismissal == Dismissal::Surplus {
             self.shared.shrunk.fetch_add(1, Ordering::Relaxed);
             debug!(worker.pid = pid, requests, how, "worker ended: it was not needed");
-        } else if told_to_end {
+        } else if dismissal == Dismissal::Recycled {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
             let why = info.replaced_for.get().copied().unwrap_or("told to end");
@@ -463,7 +470,7 @@ impl Supervisor {
     /// Handles a worker that could not be restored and has ended. This is no crash, unless none reaches a response.
     fn retired(&mut self, info: &WorkerInfo) {
         let requests = info.requests.load(Ordering::Relaxed);
-        let reason = info.own_word().unwrap_or_else(|| "it did not say".to_owned());
+        let reason = info.own_message().unwrap_or_else(|| "it did not say".to_owned());
         info!(worker.pid = info.pid(), requests, reason, "worker retired");
         let end = WorkerEnd::now(info.pid(), requests, Ending::Retired, &reason);
         self.shared.ended.push(end);
@@ -509,13 +516,12 @@ impl Supervisor {
         if let Some(first) = self.first.take()
             && first.send(Ok(())).is_err()
         {
-            debug!("nobody waited for the first worker");
+            debug!("the caller did not wait for the first worker");
         }
         if let Some(replaced) = self.successors.remove(&slot)
             && let Some(old) = self.workers.get(&replaced)
         {
-            old.retire.store(true, Ordering::Relaxed);
-            old.told_to_end.store(true, Ordering::Relaxed);
+            old.life.succeed();
             self.shared.remove_idle(replaced);
         }
     }
@@ -529,12 +535,12 @@ impl Supervisor {
         let retired = self.options().model == Model::Snapshot && info.exit() == Some(Self::RETIRED);
         if let Some(first) = self.first.take() {
             let error = if retired {
-                StartError::NoSnapshot { why: info.own_word().unwrap_or(output) }
+                StartError::NoSnapshot { why: info.own_message().unwrap_or(output) }
             } else {
                 StartError::Boot { output }
             };
             if first.send(Err(error)).is_err() {
-                debug!("nobody waited for the first worker");
+                debug!("the caller did not wait for the first worker");
             }
         } else if !retired {
             error!(worker.pid = info.pid(), why, "worker did not boot");
@@ -554,16 +560,16 @@ impl Supervisor {
         let successor = self.next_slot;
         self.successors.insert(successor, slot);
         if !self.fork() {
-            self.succeeds_nobody(successor);
+            self.successor_lost(successor);
         }
     }
 
     /// Handles the loss of a successor: the worker that it was to replace may get another.
-    fn succeeds_nobody(&mut self, successor: u32) {
+    fn successor_lost(&mut self, successor: u32) {
         if let Some(replaced) = self.successors.remove(&successor)
             && let Some(old) = self.workers.get(&replaced)
         {
-            old.replacing.store(false, Ordering::Relaxed);
+            old.life.lose_successor();
         }
     }
 
@@ -585,7 +591,7 @@ impl Supervisor {
                     Err(_gone) => break,
                 },
                 _ = tick.tick() => {
-                    self.end_the_stubborn();
+                    self.kill_unresponsive();
                     if self.is_zygote_silent() {
                         break;
                     }
@@ -653,7 +659,7 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
     match result {
         Ok(()) => {
             worker.ready = true;
-            worker.info.set_state(WorkerState::Idle);
+            worker.info.life.set_state(WorkerState::Idle);
             shared.release(worker, false);
             shared.command(Command::Booted { slot });
         }
@@ -672,27 +678,4 @@ pub(crate) fn must_see(options: &Options, pid: u32) -> Result<(), StartError> {
         return Ok(());
     }
     Err(StartError::Hidden { pid })
-}
-
-/// Spreads recycling with a small xorshift generator, seeded by the address-space layout and the process id. It need
-/// not be secure.
-#[derive(Debug)]
-struct Jitter {
-    state: u64,
-}
-
-impl Jitter {
-    fn new() -> Self {
-        let place = 0_u8;
-        let seed = (&raw const place).addr() as u64;
-        Self { state: (seed ^ (u64::from(std::process::id()) << 32)) | 1 }
-    }
-
-    /// Returns a number from 0 to `bound - 1`.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state % bound.max(1)
-    }
 }

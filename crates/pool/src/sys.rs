@@ -23,7 +23,7 @@ use crate::identity::Identity;
 use crate::sandbox::Confinement;
 
 /// Starts the program of `command` with `descriptor` as number 3, as docs/internals/frames.md requires.
-pub(crate) fn give_descriptor_3(command: &mut Command, descriptor: OwnedFd) {
+pub(crate) fn pass_descriptor_3(command: &mut Command, descriptor: OwnedFd) {
     let hook = move || {
         let raw = descriptor.as_raw_fd();
         if raw == 3 {
@@ -50,7 +50,7 @@ pub(crate) const PIPE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::WGRP
 /// Starts the program of `command` as another user, without any privilege. Must be called before [`end_with_thread`],
 /// whose signal the kernel resets when a process changes its user (`commit_creds()`, kernel/cred.c), and before
 /// [`confine`].
-pub(crate) fn become_other(command: &mut std::process::Command, identity: &Identity) {
+pub(crate) fn run_as(command: &mut std::process::Command, identity: &Identity) {
     let groups: Vec<Gid> = identity.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let (user, group) = (Uid::from_raw(identity.user), Gid::from_raw(identity.group));
     let hook = move || {

@@ -44,7 +44,7 @@ pub(crate) fn runs(
 /// Records that PHP has responded.
 pub(crate) fn answered(span: &mut Span, worker: &WorkerInfo) {
     let since = worker.busy_since.load(Ordering::Relaxed);
-    if since != 0 && worker.told_slow.load(Ordering::Relaxed) == since {
+    if since != 0 && worker.reported_slow.load(Ordering::Relaxed) == since {
         span.set("hearth.slow", true);
     }
 }

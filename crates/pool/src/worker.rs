@@ -12,6 +12,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -22,8 +23,9 @@ use tokio_util::io::poll_read_buf;
 use tracing::debug;
 use wire::{FromWorker, Malformed, Sender};
 
-use crate::databases::{BOARD, DatabaseStatus};
+use crate::databases::{DatabaseStatus, SHARED_COUNTERS};
 use crate::info::WorkerInfo;
+use crate::memory::SnapshotMemory;
 use crate::{events, output};
 
 const READ_AHEAD: usize = 16 * 1024;
@@ -40,7 +42,7 @@ pub(crate) enum Event {
     Body(Bytes),
     End { ready: bool, busy: bool },
     Spawned { slot: u32, pid: u32 },
-    Exited { pid: u32, status: u32 },
+    Exited { pid: u32, status: u32, processor_time: Duration },
     Failed { slot: u32, errno: u32 },
     Stack { pid: u32, stack: String, why: String },
 }
@@ -106,7 +108,10 @@ impl FrameReader {
                 FromWorker::Body(_) => Event::Body(payload),
                 FromWorker::End { ready, busy, peak_memory: _ } => Event::End { ready, busy },
                 FromWorker::Spawned { slot, pid } => Event::Spawned { slot, pid },
-                FromWorker::Exited { pid, status } => Event::Exited { pid, status },
+                FromWorker::Exited { pid, status, processor_time } => {
+                    let processor_time = Duration::from_micros(processor_time);
+                    Event::Exited { pid, status, processor_time }
+                }
                 FromWorker::Failed { slot, errno } => Event::Failed { slot, errno },
                 FromWorker::Stack { pid, stack, why } => {
                     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -192,28 +197,37 @@ fn nameless_file() -> io::Result<OwnedFd> {
 /// The shared counters of a worker: its requests and its database connections (docs/internals/frames.md, "The
 /// board").
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct SharedCounters {
     pub(crate) file: OwnedFd,
 }
 
-impl Board {
+impl SharedCounters {
     pub(crate) fn new() -> io::Result<Self> {
         let file = match rustix::fs::memfd_create("hearth-board", MemfdFlags::CLOEXEC) {
             // A sandbox may block the call. `snapshot` cannot run without it; the other models can.
             Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => nameless_file()?,
             file => file?,
         };
-        rustix::fs::ftruncate(&file, BOARD as u64)?;
+        rustix::fs::ftruncate(&file, SHARED_COUNTERS as u64)?;
         Ok(Self { file })
     }
 
     /// Returns the worker's statistics about kept connections.
     pub(crate) fn databases(&self) -> DatabaseStatus {
-        let mut bytes = vec![0; BOARD];
+        let mut bytes = vec![0; SHARED_COUNTERS];
         match rustix::io::pread(&self.file, &mut bytes, 0) {
-            Ok(BOARD) => DatabaseStatus::of_board(&bytes),
+            Ok(SHARED_COUNTERS) => DatabaseStatus::of_counters(&bytes),
             _ => DatabaseStatus::default(),
         }
+    }
+
+    /// Returns the snapshot that the worker has taken, if any.
+    pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
+        let mut words = [0; 16];
+        let read = rustix::io::pread(&self.file, &mut words, 16);
+        let word = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("8 bytes"));
+        let (bytes, shared_bytes) = (word(0), word(8));
+        (matches!(read, Ok(16)) && bytes > 0).then_some(SnapshotMemory { bytes, shared_bytes })
     }
 
     /// Returns whether it ended by itself and normally.
@@ -239,7 +253,7 @@ pub(crate) struct Worker {
     pub(crate) info: Arc<WorkerInfo>,
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
-    board: Arc<Board>,
+    counters: Arc<SharedCounters>,
     /// Number of REQUEST frames of which at least one byte was written.
     pub(crate) sent: u64,
     /// It reads the next request at once; otherwise it cleans up first.
@@ -249,12 +263,16 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(info: Arc<WorkerInfo>, stream: UnixStream, board: Arc<Board>) -> Self {
+    pub(crate) fn new(
+        info: Arc<WorkerInfo>,
+        stream: UnixStream,
+        counters: Arc<SharedCounters>,
+    ) -> Self {
         Self {
             info,
             stream,
             reader: FrameReader::new(Sender::Worker),
-            board,
+            counters,
             sent: 0,
             ready: false,
             outgoing: Vec::new(),
@@ -263,11 +281,11 @@ impl Worker {
 
     /// Returns whether it has started the last request written to it. Used when it has gone.
     pub(crate) fn has_taken_the_last(&self) -> bool {
-        self.board.taken() >= self.sent
+        self.counters.taken() >= self.sent
     }
 
     /// Frees buffer memory that an unusually large request needed.
-    pub(crate) fn give_back_memory(&mut self) {
+    pub(crate) fn shrink_buffers(&mut self) {
         const KEPT: usize = 64 * 1024;
         if self.outgoing.capacity() > KEPT {
             self.outgoing = Vec::new();

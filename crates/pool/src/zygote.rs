@@ -34,7 +34,7 @@ use crate::info::WorkerInfo;
 use crate::options::Options;
 use crate::sandbox::Confinement;
 use crate::supervisor::must_see;
-use crate::worker::{Board, Event, FrameReader, Gone};
+use crate::worker::{Event, FrameReader, Gone, SharedCounters};
 use crate::{RequestContext, StartError, output, sys, variables};
 
 /// A running zygote.
@@ -73,7 +73,7 @@ pub(crate) struct Ends {
     pub(crate) hang_up: OwnedFd,
     pub(crate) stdout: tokio::net::unix::pipe::Receiver,
     pub(crate) stderr: tokio::net::unix::pipe::Receiver,
-    pub(crate) board: Board,
+    pub(crate) counters: SharedCounters,
 }
 
 impl Zygote {
@@ -100,7 +100,7 @@ impl Zygote {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         options.environment(&mut command);
-        sys::give_descriptor_3(&mut command, OwnedFd::from(theirs));
+        sys::pass_descriptor_3(&mut command, OwnedFd::from(theirs));
         if let Some(identity) = &options.identity {
             identity.put_on(command.as_std_mut());
         }
@@ -147,7 +147,7 @@ impl Zygote {
             Ok(Ok(Event::Hello { version, .. })) => Err(StartError::Zygote {
                 program,
                 output: format!(
-                    "it speaks version {version} of the frames, this server version {}: build both anew",
+                    "it uses version {version} of the frames, this server version {}: rebuild both",
                     wire::VERSION
                 ),
             }),
@@ -274,18 +274,18 @@ impl Zygote {
         }
         let mut frame = Vec::new();
         wire::send::spawn(&mut frame, slot);
-        let board = Board::new()?;
+        let counters = SharedCounters::new()?;
         let hang_up = ours.try_clone()?;
         let descriptors =
-            [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd(), board.file.as_fd()];
+            [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd(), counters.file.as_fd()];
         self.send(&frame, &descriptors)?;
-        self.asked(Owed::Spawn(slot));
+        self.current(Owed::Spawn(slot));
         Ok(Ends {
             frames: UnixStream::from_std(ours.into())?,
             hang_up,
             stdout: receiver(stdout)?,
             stderr: receiver(stderr)?,
-            board,
+            counters,
         })
     }
 
@@ -301,7 +301,7 @@ impl Zygote {
         let mut frame = Vec::new();
         wire::send::trace(&mut frame, pid);
         self.send(&frame, &[])?;
-        self.asked(Owed::Trace(pid));
+        self.current(Owed::Trace(pid));
         Ok(())
     }
 
@@ -314,7 +314,7 @@ impl Zygote {
         }
     }
 
-    fn asked(&mut self, owed: Owed) {
+    fn current(&mut self, owed: Owed) {
         if self.owed.is_empty() {
             self.heard_at = self.clock.now();
         }
@@ -453,11 +453,11 @@ mod tests {
         const FRAMES: u32 = 3_000;
         const LIMIT: Duration = Duration::from_mins(1);
         let mut zygote = Zygote::start(&options(), zygote_clock()).await.unwrap();
-        let (mut asked, mut answered, mut refused) = (0, 0, 0);
+        let (mut current, mut answered, mut refused) = (0, 0, 0);
         let talking = async {
             while answered < FRAMES {
-                while asked < FRAMES {
-                    let frame = asked + 1;
+                while current < FRAMES {
+                    let frame = current + 1;
                     // A worker whose socket is closed exits by itself.
                     let sent = if frame % 50 == 0 {
                         zygote.spawn(frame).map(drop)
@@ -465,7 +465,7 @@ mod tests {
                         zygote.trace(frame)
                     };
                     match sent {
-                        Ok(()) => asked = frame,
+                        Ok(()) => current = frame,
                         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                             refused += 1;
                             break;

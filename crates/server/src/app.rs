@@ -4,6 +4,7 @@ pub(crate) mod composer;
 pub(crate) mod detect;
 pub(crate) mod fallback;
 pub(crate) mod function;
+pub(crate) mod measure;
 pub(crate) mod php;
 pub(crate) mod plan;
 pub(crate) mod release;

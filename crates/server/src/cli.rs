@@ -53,6 +53,8 @@ pub(crate) enum Invocation {
         target: Target,
         /// `--lambda`.
         lambda: bool,
+        /// `--boot`.
+        boots: bool,
         /// `--json`.
         json: bool,
     },
@@ -88,8 +90,6 @@ pub(crate) enum Invocation {
     Invoke(Invoke),
     /// `hearth php ARGS...`.
     Php(Vec<OsString>),
-    /// `hearth bench NAME`.
-    Bench(String),
     /// `--help` and `--version`: this text, on stdout.
     Print(StyledStr),
 }
@@ -116,8 +116,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         }
         "check" => {
             let json = matches.get_flag("json");
-            let lambda = matches.get_flag("lambda");
-            Invocation::Check { target: target(&mut matches, of_application), lambda, json }
+            let (lambda, boots) = (matches.get_flag("lambda"), matches.get_flag("boot"));
+            let target = target(&mut matches, of_application);
+            Invocation::Check { target, lambda, boots, json }
         }
         "lambda" => match matches.remove_subcommand() {
             Some((_invoke, mut matches)) => Invocation::Invoke(Invoke {
@@ -157,7 +158,6 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         "php" => Invocation::Php(
             matches.remove_many("arguments").map(Iterator::collect).unwrap_or_default(),
         ),
-        "bench" => Invocation::Bench(matches.remove_one("name").expect("clap insists on a name")),
         other => unreachable!("clap knows no command {other}"),
     })
 }

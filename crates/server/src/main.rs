@@ -69,8 +69,8 @@ fn run() -> Result<ExitCode, Failure> {
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
-        Invocation::Check { target, lambda, json } => {
-            let report = check::check(&target, lambda, &environment)?;
+        Invocation::Check { target, lambda, boots, json } => {
+            let report = check::check(&target, (lambda, boots), &environment)?;
             let text = if json { report.json() } else { report.text(environment.colour_stdout()) };
             print_to(&mut std::io::stdout(), &text);
             Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -99,10 +99,6 @@ fn run() -> Result<ExitCode, Failure> {
             let settings = config::load(&environment.current_dir, None, Vec::new(), &environment)?;
             Err(php::become_cli(&settings, &environment, &arguments))
         }
-        Invocation::Bench(name) => Err(Failure::failed(
-            format!("`{name}` is measured from the source tree, with its peers beside it"),
-            format!("run `make bench NAME={name}` in a checkout of Hearth"),
-        )),
         Invocation::Print(text) => {
             let text = if environment.colour_stdout() {
                 text.ansi().to_string()

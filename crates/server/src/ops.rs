@@ -3,6 +3,8 @@ pub(crate) mod console;
 pub(crate) mod control;
 pub(crate) mod dashboard;
 pub(crate) mod fallback;
+pub(crate) mod fallback_cost;
+pub(crate) mod footprint;
 pub(crate) mod format;
 pub(crate) mod lifecycle;
 pub(crate) mod log;

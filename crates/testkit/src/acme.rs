@@ -252,19 +252,19 @@ impl Shared {
             let Some((method, path, body)) = request(&mut stream)? else { return Ok(()) };
             let Some(reply) = self.answer(&method, &path, &body) else { return Ok(()) };
             let nonce = self.nonce();
-            let mut text = format!(
-                "HTTP/1.1 {} \r\nContent-Length: {}\r\nReplay-Nonce: {nonce}\r\nConnection: close\r\n",
-                reply.status,
-                reply.body.len()
-            );
+            let mut answer = Vec::new();
+            http1::put_status_line(&mut answer, &reply.status.to_string(), "");
+            http1::put_field(&mut answer, "Content-Length", reply.body.len().to_string());
+            http1::put_field(&mut answer, "Replay-Nonce", nonce);
+            http1::put_field(&mut answer, "Connection", "close");
             for (name, value) in &reply.fields {
-                text.extend([name, ": ", value, "\r\n"]);
+                http1::put_field(&mut answer, name, value);
             }
-            text.push_str("\r\n");
+            answer.extend_from_slice(b"\r\n");
             if method != "HEAD" {
-                text.push_str(&reply.body);
+                answer.extend_from_slice(reply.body.as_bytes());
             }
-            stream.write_all(text.as_bytes())?;
+            stream.write_all(&answer)?;
             stream.conn.send_close_notify();
             stream.flush()
         })();
@@ -568,19 +568,16 @@ fn problem(kind: &str, status: u16, detail: &str) -> Reply {
 
 /// Method, path and body; None when nothing came.
 fn request(stream: &mut impl std::io::Read) -> std::io::Result<Option<(String, String, String)>> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4096];
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| {
-                let (name, value) = line.split_once(':')?;
-                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
-            });
-            if body.len() >= length.unwrap_or(0) {
-                let mut words = head.split_whitespace();
-                let mut word = || words.next().unwrap_or_default().to_owned();
-                return Ok(Some((word(), word(), body.to_owned())));
+        let mut fields = [http1::EMPTY_FIELD; 64];
+        let head = http1::parse(&bytes, &mut fields).map_err(std::io::Error::other)?;
+        if let Some(head) = head {
+            let body = bytes.get(head.length..).unwrap_or_default();
+            let Some(http1::Framing::Length(length)) = head.framing() else { return Ok(None) };
+            if body.len() as u64 >= length {
+                let body = String::from_utf8_lossy(body).into_owned();
+                return Ok(Some((head.method.to_owned(), head.target.to_owned(), body)));
             }
         }
         match stream.read(&mut buffer)? {
@@ -599,18 +596,18 @@ fn connect(port: u16) -> Result<TcpStream, String> {
 
 fn by_http(port: u16, name: &str, token: &str, expected: &str) -> Result<(), String> {
     let mut socket = connect(port)?;
-    let mut answer = String::new();
-    write!(
-        socket,
-        "GET /.well-known/acme-challenge/{token} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"
-    )
-    .and_then(|()| socket.read_to_string(&mut answer))
-    .map_err(|error| error.to_string())?;
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.trim()).unwrap_or_default();
-    if answer.starts_with("HTTP/1.1 200") && body == expected {
+    let path = format!("/.well-known/acme-challenge/{token}");
+    let head = crate::http1::head("GET", &path, &[("Host", name), ("Connection", "close")], 0);
+    let mut answer = Vec::new();
+    (socket.write_all(head.as_bytes()))
+        .and_then(|()| socket.read_to_end(&mut answer))
+        .map_err(|error| error.to_string())?;
+    let answer = http1::parse_response(&answer).ok_or("no answer")?;
+    let body = String::from_utf8_lossy(&answer.body).trim().to_owned();
+    if answer.head.status == 200 && body == expected {
         return Ok(());
     }
-    Err(format!("wrong answer: {}", answer.lines().next().unwrap_or_default()))
+    Err(format!("wrong answer: {}", answer.head.status))
 }
 
 /// RFC 8737, section 3.

@@ -4,11 +4,23 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use bytes::BytesMut;
+use http::Method;
+use http1::{
+    Decoder, Framing, HeadLimits, Piece, ResponseHead, ResponseReader, lenient_field, put_field,
+    put_request_line,
+};
+
+/// Limits for the head of an answer.
+const HEAD: HeadLimits = HeadLimits { bytes: 4 << 20, fields: 5000 };
+
 /// One connection.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    received: Vec<u8>,
+    received: BytesMut,
+    /// The body whose chunks are read one by one.
+    chunks: Decoder,
 }
 
 /// An answer, its field names and order as they came.
@@ -60,7 +72,7 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         stream.set_write_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Self { stream, received: Vec::new() })
+        Ok(Self { stream, received: BytesMut::new(), chunks: Decoder::over() })
     }
 
     /// Sends bytes as they are.
@@ -89,9 +101,9 @@ impl Client {
     /// The final answer to a request that was sent; answers of 1xx before it are skipped.
     pub fn answer_to(&mut self, method: &str) -> Result<Answer> {
         loop {
-            let mut answer = self.head()?;
+            let (mut answer, head) = self.read_head()?;
             if answer.status >= 200 {
-                self.body(&mut answer, method)?;
+                answer.body = self.body(&head, method)?;
                 return Ok(answer);
             }
         }
@@ -99,62 +111,65 @@ impl Client {
 
     /// The head of the next answer, an interim one included.
     pub fn head(&mut self) -> Result<Answer> {
-        let end = loop {
-            if let Some(at) = self.received.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at;
+        Ok(self.read_head()?.0)
+    }
+
+    fn read_head(&mut self) -> Result<(Answer, ResponseHead)> {
+        let mut reader = ResponseReader::new(HEAD);
+        let head = loop {
+            if let Some(head) = reader.read(&mut self.received).map_err(Error::other)? {
+                break head;
             }
             self.more()?;
         };
-        let head: Vec<u8> = self.received.drain(..end + 4).take(end).collect();
-        let head = String::from_utf8(head).map_err(Error::other)?;
-        let mut lines = head.split("\r\n");
+        let text = String::from_utf8(head.written.to_vec()).map_err(Error::other)?;
+        let text = text.strip_suffix("\r\n\r\n").ok_or_else(|| Error::other("a bare LF"))?;
+        let mut lines = text.split("\r\n");
         let status_line = lines.next().unwrap_or_default().to_owned();
-        let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or_else(|| Error::other(format!("no status in {status_line:?}")))?;
         let fields = lines.map(|line| {
-            let (name, value) = line.split_once(':').unwrap_or((line, ""));
-            (name.to_owned(), value.trim().to_owned())
+            let (name, value) = lenient_field(line.as_bytes()).unwrap_or((line.as_bytes(), b""));
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (text(name), text(value))
         });
-        Ok(Answer { status, fields: fields.collect(), status_line, body: Vec::new() })
+        let (status, fields) = (head.status.as_u16(), fields.collect());
+        self.chunks = Decoder::new(Framing::Chunked);
+        Ok((Answer { status, fields, status_line, body: Vec::new() }, head))
     }
 
-    fn body(&mut self, answer: &mut Answer, method: &str) -> Result<()> {
-        if method == "HEAD" || matches!(answer.status, 204 | 304) {
-            return Ok(());
-        }
-        if answer.field("transfer-encoding") == Some("chunked") {
-            while let Some(chunk) = self.chunk()? {
-                answer.body.extend(chunk);
+    fn body(&mut self, head: &ResponseHead, method: &str) -> Result<Vec<u8>> {
+        let method = if method == "HEAD" { Method::HEAD } else { Method::GET };
+        let mut decoder = Decoder::new(head.framing(&method).map_err(Error::other)?);
+        let mut body = Vec::new();
+        loop {
+            match decoder.take(&mut self.received).map_err(Error::other)? {
+                Piece::Data(data) => body.extend_from_slice(&data),
+                Piece::Trailers(_) | Piece::End => return Ok(body),
+                Piece::More => {
+                    let more = self.more();
+                    if more.is_err() && !decoder.end() {
+                        more?;
+                    }
+                }
             }
-        } else if let Some(length) = answer.field("content-length") {
-            let length: usize = length.parse().map_err(Error::other)?;
-            while self.received.len() < length {
-                self.more()?;
-            }
-            answer.body = self.received.drain(..length).collect();
-        } else {
-            while self.more().is_ok() {}
-            answer.body = std::mem::take(&mut self.received);
         }
-        Ok(())
     }
 
     /// The next chunk of a chunked body; `None` after the last.
     pub fn chunk(&mut self) -> Result<Option<Vec<u8>>> {
-        let end = loop {
-            if let Some(at) = self.received.windows(2).position(|two| two == b"\r\n") {
-                break at;
+        let mut chunk = Vec::new();
+        loop {
+            if self.received.is_empty() {
+                self.more()?;
             }
-            self.more()?;
-        };
-        let line = String::from_utf8_lossy(&self.received[..end]).into_owned();
-        let length = usize::from_str_radix(&line, 16).map_err(Error::other)?;
-        let whole = end + 2 + length + 2;
-        while self.received.len() < whole {
-            self.more()?;
+            // Byte by byte: the decoder would go on with the next chunk.
+            let mut byte = self.received.split_to(1);
+            match self.chunks.take(&mut byte).map_err(Error::other)? {
+                Piece::Data(data) => chunk.extend_from_slice(&data),
+                Piece::Trailers(_) | Piece::End => return Ok(None),
+                Piece::More if self.chunks.is_between_chunks() => return Ok(Some(chunk)),
+                Piece::More => {}
+            }
         }
-        let chunk: Vec<u8> = self.received.drain(..whole).skip(end + 2).take(length).collect();
-        Ok((length > 0).then_some(chunk))
     }
 
     /// Waits for more bytes.
@@ -199,21 +214,17 @@ impl Client {
 
 /// A request head. `length`: of the body; 0 sends no `Content-Length`. `Host` comes from `fields`, else it is `example.org`.
 pub fn head(method: &str, target: &str, fields: &[(&str, &str)], length: usize) -> String {
-    let mut head = format!("{method} {target} HTTP/1.1\r\n");
+    let mut head = Vec::new();
+    put_request_line(&mut head, method, target, http::Version::HTTP_11);
     if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-        head.push_str("Host: example.org\r\n");
+        put_field(&mut head, "Host", "example.org");
     }
     for (name, value) in fields {
-        head.push_str(name);
-        head.push_str(": ");
-        head.push_str(value);
-        head.push_str("\r\n");
+        put_field(&mut head, name, value);
     }
     if length > 0 {
-        head.push_str("Content-Length: ");
-        head.push_str(&length.to_string());
-        head.push_str("\r\n");
+        put_field(&mut head, "Content-Length", length.to_string());
     }
-    head.push_str("\r\n");
-    head
+    head.extend_from_slice(b"\r\n");
+    String::from_utf8(head).expect("it is made of text")
 }

@@ -2,12 +2,15 @@
 //! closes or stalls when it is told to.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::BytesMut;
+use http::HeaderValue;
+use http1::{Decoder, EMPTY_FIELD, Field, Piece, put_field, put_status_line, strict_end};
 
 /// What it does with a call in place of what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,8 +233,9 @@ impl Drop for RuntimeApi {
 }
 
 struct Head {
-    line: String,
+    path: String,
     fields: BTreeMap<String, String>,
+    body: Decoder,
 }
 
 impl Shared {
@@ -260,10 +264,9 @@ impl Shared {
 
     fn converse(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let mut reader = BufReader::new(stream);
-        while let Some(head) = read_head(&mut reader)? {
-            let path = head.line.split(' ').nth(1).unwrap_or_default();
-            let path = path.to_owned();
+        let mut reader = Reader { stream, received: BytesMut::new() };
+        while let Some(head) = reader.head()? {
+            let path = &*head.path;
             if path == "/2018-06-01/runtime/invocation/next" {
                 if !self.next(stream)? {
                     return Ok(());
@@ -276,7 +279,7 @@ impl Shared {
                 respond(stream, 200, &[], b"")?;
             } else if path == "/2020-01-01/extension/register" {
                 let mut posted = Posted::default();
-                read_body(&mut reader, &head, &mut |piece| posted.body.extend_from_slice(piece))?;
+                reader.body(head.body, &mut |piece| posted.body.extend_from_slice(piece))?;
                 let text = String::from_utf8_lossy(&posted.body).into_owned();
                 self.lock().extensions.push(text);
                 let identifier = ("Lambda-Extension-Identifier".to_owned(), "ext-1".to_owned());
@@ -291,7 +294,7 @@ impl Shared {
                     &[],
                     br#"{"eventType":"SHUTDOWN","shutdownReason":"SPINDOWN"}"#,
                 )?;
-            } else if !self.post(stream, &mut reader, &head, &path)? {
+            } else if !self.post(stream, &mut reader, head)? {
                 return Ok(());
             }
         }
@@ -326,14 +329,8 @@ impl Shared {
         Ok(true)
     }
 
-    fn post(
-        &self,
-        stream: &TcpStream,
-        reader: &mut impl BufRead,
-        head: &Head,
-        path: &str,
-    ) -> io::Result<bool> {
-        let rest = path.strip_prefix("/2018-06-01/runtime/").unwrap_or(path);
+    fn post(&self, stream: &TcpStream, reader: &mut Reader<'_>, head: Head) -> io::Result<bool> {
+        let rest = head.path.strip_prefix("/2018-06-01/runtime/").unwrap_or(&head.path);
         let (id, call) =
             match rest.strip_prefix("invocation/").and_then(|rest| rest.split_once('/')) {
                 Some((id, call)) => (id.to_owned(), call.to_owned()),
@@ -346,7 +343,7 @@ impl Shared {
         }
         let index = {
             let mut state = self.lock();
-            let posted = Posted { call, fields: head.fields.clone(), ..Posted::default() };
+            let posted = Posted { call, fields: head.fields, ..Posted::default() };
             state.posted.push((id.clone(), posted));
             state.posted.len() - 1
         };
@@ -359,7 +356,7 @@ impl Shared {
             }
             act => act,
         };
-        let trailers = read_body(reader, head, &mut |piece| {
+        let trailers = reader.body(head.body, &mut |piece| {
             self.lock().posted[index].1.body.extend_from_slice(piece);
             self.changed.notify_all();
         })?;
@@ -400,50 +397,70 @@ fn is_gone(stream: &TcpStream) -> bool {
     stream.set_nonblocking(false).is_err() || gone
 }
 
-fn read_head(reader: &mut impl BufRead) -> io::Result<Option<Head>> {
-    let mut line = String::new();
-    if reader.read_line(&mut line)? == 0 {
-        return Ok(None);
-    }
-    Ok(Some(Head { line: line.trim_end().to_owned(), fields: read_fields(reader)? }))
+/// A connection as the Runtime API reads it.
+struct Reader<'s> {
+    stream: &'s TcpStream,
+    received: BytesMut,
 }
 
-fn read_fields(reader: &mut impl BufRead) -> io::Result<BTreeMap<String, String>> {
-    let mut fields = BTreeMap::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        let Some((name, value)) = line.trim_end().split_once(':') else { return Ok(fields) };
-        fields.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+impl Reader<'_> {
+    /// The next head; `None` when the client has closed before one.
+    fn head(&mut self) -> io::Result<Option<Head>> {
+        loop {
+            if let Some(end) = strict_end(&self.received, 0).map_err(io::Error::other)? {
+                let head = self.received.split_to(end);
+                let mut fields = [EMPTY_FIELD; 100];
+                let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+                let parsed = http1::parse(&head, &mut fields).map_err(io::Error::other)?;
+                let parsed = parsed.ok_or_else(malformed)?;
+                let body = Decoder::new(parsed.framing().ok_or_else(malformed)?);
+                let field = |field: &Field<'_>| {
+                    let value = String::from_utf8_lossy(field.value).into_owned();
+                    (field.name.to_ascii_lowercase(), value)
+                };
+                let path = parsed.target.to_owned();
+                return Ok(Some(Head {
+                    path,
+                    fields: parsed.fields.iter().map(field).collect(),
+                    body,
+                }));
+            }
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
     }
-}
 
-/// Reads a body bit by bit; returns its trailers.
-fn read_body(
-    reader: &mut impl BufRead,
-    head: &Head,
-    take: &mut dyn FnMut(&[u8]),
-) -> io::Result<BTreeMap<String, String>> {
-    if head.fields.get("transfer-encoding").is_none_or(|coding| coding != "chunked") {
-        let length = head.fields.get("content-length").and_then(|text| text.parse().ok());
-        let mut body = vec![0; length.unwrap_or(0)];
-        reader.read_exact(&mut body)?;
-        take(&body);
-        return Ok(BTreeMap::new());
+    /// Reads a body piece by piece; returns its trailers.
+    fn body(
+        &mut self,
+        mut body: Decoder,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<BTreeMap<String, String>> {
+        loop {
+            match body.take(&mut self.received).map_err(io::Error::other)? {
+                Piece::Data(data) => take(&data),
+                Piece::End => return Ok(BTreeMap::new()),
+                Piece::Trailers(trailers) => {
+                    let text = |value: &HeaderValue| {
+                        String::from_utf8_lossy(value.as_bytes()).into_owned()
+                    };
+                    let trailers = trailers.iter();
+                    return Ok(trailers
+                        .map(|(name, value)| (name.to_string(), text(value)))
+                        .collect());
+                }
+                Piece::More if self.more()? => {}
+                Piece::More => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
     }
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let size = usize::from_str_radix(line.trim_end(), 16);
-        let size = size.map_err(|_invalid| io::Error::from(io::ErrorKind::InvalidData))?;
-        if size == 0 {
-            return read_fields(reader);
-        }
-        let mut chunk = vec![0; size + 2];
-        reader.read_exact(&mut chunk)?;
-        take(&chunk[..size]);
+
+    fn more(&mut self) -> io::Result<bool> {
+        let mut buffer = [0; 8 << 10];
+        let length = self.stream.read(&mut buffer)?;
+        self.received.extend_from_slice(&buffer[..length]);
+        Ok(length > 0)
     }
 }
 
@@ -453,10 +470,13 @@ fn respond(
     fields: &[(String, String)],
     body: &[u8],
 ) -> io::Result<()> {
-    let mut head = format!("HTTP/1.1 {status} As told\r\nContent-Length: {}\r\n", body.len());
+    let mut answer = Vec::new();
+    put_status_line(&mut answer, &status.to_string(), "As told");
+    put_field(&mut answer, "Content-Length", body.len().to_string());
     for (name, value) in fields {
-        write!(head, "{name}: {value}\r\n").expect("a String takes all");
+        put_field(&mut answer, name, value);
     }
-    head.push_str("\r\n");
-    stream.write_all(&[head.as_bytes(), body].concat())
+    answer.extend_from_slice(b"\r\n");
+    answer.extend_from_slice(body);
+    stream.write_all(&answer)
 }

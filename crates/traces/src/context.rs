@@ -1,31 +1,31 @@
-//! What a span is known by elsewhere: `traceparent` (W3C Trace Context, 2.2) and X-Ray's header.
+//! The context of a span for other processes: `traceparent` (W3C Trace Context, 2.2) and X-Ray's header.
 //!
 //! Invariants
-//! - What is not exactly as the specification has it is no context; nothing is guessed of it.
+//! - A value that does not match the specification exactly is no context; nothing is guessed.
 
 use http::header::HeaderMap;
 
-/// The length of a `traceparent` of version 00, in bytes.
+/// Length of a `traceparent` of version 00 in bytes.
 pub const TRACEPARENT_LENGTH: usize = 55;
 /// The flag that the caller may have recorded the trace.
 const SAMPLED: u8 = 1;
 
-/// Names a trace. Never all zeros.
+/// Id of a trace; never all zeros.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct TraceId(pub [u8; 16]);
 
-/// Names a span within its trace. Never all zeros.
+/// Id of a span within its trace; never all zeros.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SpanId(pub [u8; 8]);
 
-/// A span as others know it.
+/// The context of a span.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Context {
-    /// Its trace.
+    /// Id of the trace.
     pub trace: TraceId,
-    /// Itself.
+    /// Id of the span.
     pub span: SpanId,
-    /// `trace-flags`.
+    /// Value of `trace-flags`.
     pub flags: u8,
 }
 
@@ -34,7 +34,7 @@ pub struct Context {
 pub struct Traceparent([u8; TRACEPARENT_LENGTH]);
 
 impl Traceparent {
-    /// ASCII.
+    /// Returns the text in ASCII.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -53,12 +53,12 @@ impl std::fmt::Display for SpanId {
 }
 
 impl Context {
-    /// Its spans are recorded.
+    /// Returns whether its spans are recorded.
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// Reads a `traceparent`. Of a later version than 00 what 00 has is read (W3C Trace Context, 3.2.2).
+    /// Parses a `traceparent`. Of a later version the parts of 00 are read (W3C Trace Context, 3.2.2).
     pub fn read(text: &[u8]) -> Option<Self> {
         let (text, rest) = text.split_at_checked(TRACEPARENT_LENGTH)?;
         let [version] = hex(&text[..2])?;
@@ -72,14 +72,14 @@ impl Context {
         valid.then_some(Self { trace, span, flags: flags & SAMPLED })
     }
 
-    /// The one of a head; two are none.
+    /// Returns the context of a request head; `None` if there are two.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all("traceparent").iter();
         let first = Self::read(values.next()?.as_bytes())?;
         values.next().is_none().then_some(first)
     }
 
-    /// As it is written.
+    /// Formats it as `traceparent`.
     pub fn traceparent(&self) -> Traceparent {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         put_hex(&mut text[3..35], &self.trace.0);
@@ -88,8 +88,9 @@ impl Context {
         Traceparent(text)
     }
 
-    /// Reads `Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1` (X-Ray's tracing header; AWS X-Ray developer guide,
-    /// "Tracing header"): the trace, and the parent where one is named. Without `Sampled=1` it is not sampled.
+    /// Parses X-Ray's tracing header, such as
+    /// `Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1` (AWS X-Ray developer guide,
+    /// "Tracing header"). Returns the trace, and the parent if there is one. Without `Sampled=1` it is not sampled.
     pub fn read_xray(text: &str) -> Option<(TraceId, Option<Self>)> {
         let value = |name: &str| {
             let fields = text.split(';').map(str::trim);
@@ -114,7 +115,7 @@ impl Context {
     }
 }
 
-/// So many bytes of lower-case hexadecimal digits, and nothing else.
+/// Parses exactly `N` bytes of lower-case hexadecimal.
 fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -1,11 +1,11 @@
-//! Traces as OpenTelemetry has them: who is whose parent, which spans are kept, what waits to be sent, and how it is written.
-//! docs/guide/traces.md is for people; the W3C's Trace Context (level 1) and OTLP 1 are what others hold us to.
+//! OpenTelemetry traces: parents, sampling, the queue, and the export format. docs/guide/traces.md is for users; the
+//! specifications are the W3C's Trace Context (level 1) and OTLP 1.
 //!
-//! Knows nothing of sockets, of who answers a request or makes a call, and of settings.
+//! The crate does not depend on sockets, servers, clients or settings.
 //!
 //! Invariants
 //! - A span that is not sampled costs its ids: nothing is allocated for it.
-//! - Whoever ends a span never waits: where the queue is full the span is dropped and counted.
+//! - Ending a span never waits: if the queue is full, the span is dropped and counted.
 
 mod context;
 mod otlp;
@@ -19,7 +19,7 @@ pub use sampler::{OutOfRange, Sampler};
 pub use span::{Finished, Kind, Span, Value, method_name};
 pub use tracer::{Begun, Carried, Counts, Tracer};
 
-/// OTLP's messages, for whoever reads what [`encode`] writes.
+/// OTLP's messages, to parse what [`encode`] writes.
 pub mod messages {
     pub use crate::otlp::messages::*;
 }

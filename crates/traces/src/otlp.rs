@@ -1,7 +1,7 @@
-//! Spans as OTLP 1 writes them: `opentelemetry/proto/collector/trace/v1/trace_service.proto` and what it includes.
+//! Encodes spans as OTLP 1: `opentelemetry/proto/collector/trace/v1/trace_service.proto` and its imports.
 //!
-//! The messages are written down here because the ecosystem's crate with them brings a whole SDK and gRPC along. A test compares them with
-//! what the reference implementation writes.
+//! The messages are defined here because the ecosystem's crate for them includes a whole SDK and gRPC. A test
+//! compares them with the output of the reference implementation.
 
 use std::time::SystemTime;
 
@@ -80,7 +80,7 @@ pub(crate) mod messages {
     pub struct Status {
         #[prost(string, tag = "2")]
         pub message: String,
-        /// 2: an error.
+        /// Status code; 2 is an error.
         #[prost(int32, tag = "3")]
         pub code: i32,
     }
@@ -129,19 +129,19 @@ use messages::{
     KeyValue, ResourceMessage, ResourceSpans, ScopeSpans, SpanMessage, Status,
 };
 
-/// What the attributes' names mean is written there.
+/// URL of the schema that defines the attributes.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 /// `STATUS_CODE_ERROR`.
 const ERROR: i32 = 2;
 
-/// Who it is that all spans are of.
+/// The resource of all spans.
 #[derive(Clone, Debug, Default)]
 pub struct Resource {
-    /// `service.name` and so on.
+    /// Attributes: `service.name` and others.
     pub attributes: Vec<(String, String)>,
 }
 
-/// The body of a request to a collector.
+/// Returns the body of a request to a collector.
 pub fn encode(resource: &Resource, spans: Vec<Finished>) -> Vec<u8> {
     let attributes = resource.attributes.iter();
     let attributes =
@@ -161,7 +161,7 @@ pub fn encode(resource: &Resource, spans: Vec<Finished>) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-/// How many spans a collector says it has not taken, and why, in its answer to what it took (`partial_success`).
+/// Returns how many spans a collector rejected, and why, from its response (`partial_success`).
 pub fn rejected(answer: &[u8]) -> Option<(u64, String)> {
     let partial = ExportTraceServiceResponse::decode(answer).ok()?.partial_success?;
     let number = u64::try_from(partial.rejected_spans).unwrap_or(0);

@@ -1,23 +1,25 @@
-//! Which traces are kept: OpenTelemetry's `ParentBased` and `TraceIdRatioBased` (its specification, "Trace SDK", "Built-in samplers").
+//! Sampling: OpenTelemetry's `ParentBased` and `TraceIdRatioBased` (its specification, "Trace SDK", "Built-in
+//! samplers").
 
 use crate::{Context, TraceId};
 
 /// Decides for each span that begins here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
-    /// Below this, of what the last eight bytes of a trace's id say without their highest bit.
+    /// Upper bound of a sampled trace id's last eight bytes, without their highest bit.
     bound: u64,
-    /// Where somebody else has begun the trace, it is as they decided.
+    /// Traces that another process has begun follow its decision.
     follows: bool,
 }
 
-/// A share that is none.
+/// The error for an invalid share.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{0} is no share: 0 to 1")]
 pub struct OutOfRange(pub f64);
 
 impl Sampler {
-    /// `share`: of traces, 0 to 1. `follows`: where somebody else has begun the trace, it is as they decided.
+    /// `share` is the share of traces, 0 to 1. With `follows`, traces that another process has begun follow its
+    /// decision.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -31,7 +33,7 @@ impl Sampler {
         Ok(Self { bound: (share * (1_u64 << 63) as f64) as u64, follows })
     }
 
-    /// Whether the spans of a trace are recorded. `parent`: what somebody else has begun.
+    /// Returns whether the spans of a trace are recorded; `parent` is the context of another process.
     pub(crate) fn samples(self, trace: TraceId, parent: Option<&Context>) -> bool {
         if let Some(parent) = parent.filter(|_| self.follows) {
             return parent.is_sampled();

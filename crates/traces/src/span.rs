@@ -8,18 +8,19 @@ use tokio::time::Instant;
 
 use crate::{Carried, Context, SpanId, Tracer};
 
-/// What a span stands for (`SpanKind` of OTLP).
+/// The kind of a span (`SpanKind` of OTLP).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// Something inside.
+    /// An internal operation.
     Internal = 1,
-    /// An answer to somebody.
+    /// Handling of a request.
     Server = 2,
-    /// A call of somebody.
+    /// An outgoing request.
     Client = 3,
 }
 
-/// The name of an HTTP method as the conventions want it (Semantic Conventions, "HTTP request method"): few, whatever clients send.
+/// Returns the name of an HTTP method for attributes (Semantic Conventions, "HTTP request method"); `None` for
+/// unknown methods, to keep their number small.
 pub fn method_name(method: &Method) -> Option<&'static str> {
     Some(match *method {
         Method::GET => "GET",
@@ -38,11 +39,11 @@ pub fn method_name(method: &Method) -> Option<&'static str> {
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Text.
+    /// A text.
     Text(Cow<'static, str>),
-    /// A number.
+    /// An integer.
     Number(i64),
-    /// Yes or no.
+    /// A boolean.
     Truth(bool),
 }
 
@@ -85,27 +86,27 @@ impl From<u64> for Value {
 /// A span that has ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Itself.
+    /// Context of the span.
     pub context: Context,
-    /// Its parent, if it has one.
+    /// Parent, if it has one.
     pub parent: Option<SpanId>,
-    /// `tracestate`, as it came.
+    /// `tracestate` as received.
     pub state: Option<HeaderValue>,
-    /// Its name.
+    /// Name.
     pub name: Cow<'static, str>,
-    /// What it stands for.
+    /// Kind.
     pub kind: Kind,
-    /// When it began.
+    /// Start time.
     pub began: SystemTime,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// What is known of it.
+    /// Attributes.
     pub attributes: Vec<(&'static str, Value)>,
-    /// Why it failed, if it did.
+    /// Error message, if it failed.
     pub error: Option<Cow<'static, str>>,
 }
 
-/// A span that is recorded and has not ended. It ends when it is dropped.
+/// A recorded span that has not ended. It ends on drop.
 #[derive(Debug)]
 pub struct Span(Box<Recorded>);
 
@@ -113,13 +114,13 @@ pub struct Span(Box<Recorded>);
 struct Recorded {
     tracer: Tracer,
     since: Instant,
-    /// `None` once it has been given up.
+    /// `None` once it was discarded.
     finished: Option<Finished>,
 }
 
-/// Of a text as many bytes as are kept: clients choose some of them, and spans wait in memory.
+/// Maximum length of a text in bytes: clients choose some of them, and spans wait in memory.
 const LONGEST: usize = 1024;
-/// A longer `tracestate` is left out.
+/// A longer `tracestate` is dropped.
 const LONGEST_STATE: usize = 512;
 
 fn shorten(text: &mut Cow<'static, str>) {
@@ -157,12 +158,12 @@ impl Span {
         self.0.finished.as_mut().expect("it is there until the span is dropped")
     }
 
-    /// As others know it.
+    /// Returns its context.
     pub fn context(&self) -> Context {
         self.0.finished.as_ref().expect("it is there until the span is dropped").context
     }
 
-    /// For those who begin spans below it.
+    /// Returns the parent for spans below it.
     pub fn carried(&self) -> Carried {
         Carried::sampled(self.0.tracer.clone(), self.context())
     }
@@ -185,15 +186,16 @@ impl Span {
         }
     }
 
-    /// Its `tracestate`.
+    /// Sets its `tracestate`.
     pub fn set_state(&mut self, state: Option<HeaderValue>) {
-        // A copy: the field's own bytes would keep the whole head in memory. (W3C Trace Context, 3.3.1.5, on its length)
+        // Copied, because the field's own bytes would keep the whole head in memory. (W3C Trace Context, 3.3.1.5,
+        // limits its length.)
         let short = state.filter(|state| state.len() <= LONGEST_STATE);
         self.finished().state =
             short.and_then(|state| HeaderValue::from_bytes(state.as_bytes()).ok());
     }
 
-    /// It failed. `kind`: a word for it that does not vary, for `error.type`; `reason`: for people. The first one stands.
+    /// Marks it as failed. `kind` is a constant word for `error.type`; `reason` is for people. The first call counts.
     pub fn fail(&mut self, kind: impl Into<Value>, reason: impl Into<Cow<'static, str>>) {
         if self.finished().error.is_none() {
             self.set("error.type", kind);
@@ -203,7 +205,7 @@ impl Span {
         }
     }
 
-    /// It is as if it had never begun.
+    /// Discards the span.
     pub fn forget(mut self) {
         self.0.finished = None;
     }

@@ -1,8 +1,8 @@
-//! Where spans begin, and the queue where they wait for whoever sends them.
+//! The tracer: creates spans, and queues them for the exporter.
 //!
 //! Invariants
-//! - The queue holds [`QUEUE`] spans: one more is dropped and counted, and nobody waits.
-//! - Ids are those of nobody else: a keyed hash of a number that counts, and of a salt for processes that are copies of each other.
+//! - The queue holds [`QUEUE`] spans: one more is dropped and counted, and no caller waits.
+//! - Ids are unique: a keyed hash of a counter, and of a salt for processes that are copies of each other.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -16,12 +16,12 @@ use tokio::sync::{Notify, watch};
 use crate::span::Finished;
 use crate::{Context, Kind, Sampler, Span, SpanId, TraceId};
 
-/// Spans that wait to be sent.
+/// Maximum number of waiting spans.
 const QUEUE: usize = 8192;
-/// So many are worth sending at once.
+/// Number of spans sent at once.
 const BATCH: usize = 512;
 
-/// Begins spans. A clone is another handle of the same tracer.
+/// Creates spans. A clone is another handle of the same tracer.
 #[derive(Clone, Debug)]
 pub struct Tracer(Arc<Inner>);
 
@@ -32,7 +32,7 @@ struct Inner {
     salt: AtomicU64,
     count: AtomicU64,
     queue: Mutex<Queue>,
-    /// There is a batch, or somebody waits for what is there.
+    /// There is a batch, or a flush was requested.
     wanted: Notify,
     settled: watch::Sender<Settled>,
     dropped: AtomicU64,
@@ -43,46 +43,46 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Queue {
     spans: Vec<Finished>,
-    /// All that were ever put in.
+    /// Number of spans ever queued.
     pushed: u64,
-    /// Somebody waits for what is there.
+    /// A flush was requested.
     flush: bool,
 }
 
-/// For who waits.
+/// State for waiting flushes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settled {
-    /// How many spans of those that were ever queued have been sent, or given up.
+    /// Number of queued spans that were sent or dropped.
     number: u64,
-    /// Nothing is taken at the moment: there is nothing to wait for.
+    /// The collector accepts nothing at the moment, so there is nothing to wait for.
     failing: bool,
 }
 
-/// What became of spans.
+/// Counters of spans.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
-    /// A collector has them.
+    /// Spans sent to a collector.
     pub sent: u64,
-    /// The queue was full.
+    /// Spans dropped because the queue was full.
     pub dropped: u64,
-    /// No collector took them.
+    /// Spans that no collector accepted.
     pub lost: u64,
 }
 
-/// A span that has begun: what others are told, and what is recorded of it, if anything.
+/// A span that has begun: its context, and its record if it is sampled.
 #[derive(Debug)]
 pub struct Begun {
-    /// What others are told.
+    /// Context for other processes.
     pub context: Context,
-    /// Recorded.
+    /// The recorded span.
     pub span: Option<Span>,
 }
 
-/// A span that spans elsewhere are children of. Cheap to clone.
+/// A parent for spans of other modules. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Carried {
     context: Context,
-    /// Where it is sampled.
+    /// The tracer, if it is sampled.
     tracer: Option<Tracer>,
 }
 
@@ -91,7 +91,7 @@ impl Carried {
         Self { context, tracer: Some(tracer) }
     }
 
-    /// As others know it.
+    /// Returns its context.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -106,7 +106,7 @@ impl Carried {
 }
 
 impl Begun {
-    /// For those who begin spans below it.
+    /// Returns the parent for spans below it.
     pub fn carried(&self) -> Carried {
         match &self.span {
             Some(span) => span.carried(),
@@ -116,7 +116,7 @@ impl Begun {
 }
 
 impl Tracer {
-    /// `salt`: random; see [`Tracer::reseed`].
+    /// Creates a tracer; `salt` is random, see [`Tracer::reseed`].
     pub fn new(sampler: Sampler, salt: u64) -> Self {
         Self(Arc::new(Inner {
             sampler,
@@ -132,7 +132,7 @@ impl Tracer {
         }))
     }
 
-    /// After this process was copied, with all that is in its memory: ids go on as the copies' do not.
+    /// Sets a new salt after this process was copied with its memory, so that ids differ from those of other copies.
     pub fn reseed(&self, salt: u64) {
         self.0.salt.store(salt, Relaxed);
     }
@@ -157,7 +157,7 @@ impl Tracer {
         TraceId(id.to_be_bytes())
     }
 
-    /// Begins a span whose parent is elsewhere, or nowhere.
+    /// Begins a span with a remote parent, or without one.
     pub fn begin(
         &self,
         parent: Option<Context>,
@@ -168,7 +168,7 @@ impl Tracer {
         self.begin_in(trace, parent, kind, name)
     }
 
-    /// The same within a trace that has a name already.
+    /// Begins a span within a trace whose id is given.
     pub fn begin_in(
         &self,
         trace: TraceId,
@@ -183,8 +183,8 @@ impl Tracer {
         Begun { context, span }
     }
 
-    /// Begins the span of a request that has come, below what its head names. Where that is nothing the head's `tracestate` goes
-    /// (W3C Trace Context, 3.3.1.2).
+    /// Begins the span of a received request, below the parent in its head. Without a valid parent the head's
+    /// `tracestate` is dropped (W3C Trace Context, 3.3.1.2).
     pub fn begin_server(
         &self,
         headers: &mut HeaderMap,
@@ -216,7 +216,7 @@ impl Tracer {
         }
     }
 
-    /// Waits until there is a batch, or somebody waits for what there is. Cancel safe.
+    /// Waits until there is a batch, or a flush was requested. Cancel safe.
     pub async fn wanted(&self) {
         loop {
             let wanted = self.0.wanted.notified();
@@ -230,7 +230,7 @@ impl Tracer {
         }
     }
 
-    /// The oldest, as many as are sent at once. Whoever takes them [settles](Tracer::settle) them.
+    /// Removes the oldest spans, as many as are sent at once. The caller must [settle](Tracer::settle) them.
     pub fn take(&self) -> Vec<Finished> {
         let mut queue = self.0.queue.lock().expect("no holder panics");
         if queue.spans.len() <= BATCH {
@@ -240,20 +240,20 @@ impl Tracer {
         queue.spans.drain(..BATCH).collect()
     }
 
-    /// So many of those that were taken have been sent, or are given up.
+    /// Reports that this many of the removed spans were sent, or dropped.
     pub fn settle(&self, number: usize, sent: bool) {
         let counter = if sent { &self.0.sent } else { &self.0.lost };
         counter.fetch_add(number as u64, Relaxed);
         self.0.settled.send_modify(|settled| settled.number += number as u64);
     }
 
-    /// Whether nothing is taken at the moment.
+    /// Sets whether the collector accepts nothing at the moment.
     pub fn set_failing(&self, failing: bool) {
         self.0.settled.send_modify(|settled| settled.failing = failing);
     }
 
-    /// Waits until all spans that have ended by now were sent or given up, for as long as `patience` lasts, and not at all while nothing
-    /// is taken. Cancel safe.
+    /// Waits until all spans that have ended by now were sent or dropped, for `patience` at most, and not at all
+    /// while the collector is failing. Cancel safe.
     pub async fn flush(&self, patience: Duration) {
         let target = {
             let mut queue = self.0.queue.lock().expect("no holder panics");
@@ -262,26 +262,26 @@ impl Tracer {
         };
         self.0.wanted.notify_one();
         let mut settled = self.0.settled.subscribe();
-        // It never errs: we hold the sender.
+        // It cannot fail, because we hold the sender.
         let done = settled.wait_for(|settled| settled.failing || settled.number >= target);
         if tokio::time::timeout(patience, done).await.is_err() {
-            // The next one does not wait for as long again.
+            // The next flush does not wait as long again.
             self.set_failing(true);
         }
     }
 
-    /// Spans that wait.
+    /// Returns the number of waiting spans.
     pub fn waiting(&self) -> usize {
         self.0.queue.lock().expect("no holder panics").spans.len()
     }
 
-    /// Spans that wait or are being sent.
+    /// Returns the number of spans that wait or are being sent.
     pub fn unsettled(&self) -> u64 {
         let pushed = self.0.queue.lock().expect("no holder panics").pushed;
         pushed.saturating_sub(self.0.settled.borrow().number)
     }
 
-    /// What became of the others.
+    /// Returns the counters of the others.
     pub fn counts(&self) -> Counts {
         Counts {
             sent: self.0.sent.load(Relaxed),

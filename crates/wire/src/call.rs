@@ -1,13 +1,13 @@
-//! Frames between a caller and the egress broker's frame door (docs/internals/egress.md, "The frame door").
+//! Frames between a caller and the egress broker's frame listener (docs/internals/egress.md, "The frame door").
 
 use crate::decode::{NOT_ZERO, Reader};
 use crate::encode::{begin, finish, header};
 use crate::{Header, Kind, MAX_BODY, Malformed, TooLarge};
 
-/// What a caller's connection begins with: no HTTP begins with NUL. The last byte is the version.
+/// First bytes of a caller's connection: no HTTP request begins with NUL. The last byte is the version.
 pub const OPENING: [u8; 8] = *b"\0hearth\x01";
 
-/// What a caller sent.
+/// A frame from a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromCaller<'a> {
     /// The first frame.
@@ -15,30 +15,30 @@ pub enum FromCaller<'a> {
         /// The content of `egress.token`.
         token: &'a [u8],
     },
-    /// A call begins.
+    /// Starts a call.
     Call {
-        /// What the caller wants of it, a dictionary of RFC 8941; may be empty.
+        /// Options of the call, a dictionary of RFC 8941; may be empty.
         control: &'a [u8],
         /// A head of HTTP/1.1.
         head: &'a [u8],
-        /// How its body comes.
+        /// How its body is sent.
         body: CallBody,
     },
-    /// A piece of its body.
+    /// A piece of the body.
     Body {
         /// The piece.
         data: &'a [u8],
         /// No more follows.
         last: bool,
     },
-    /// The call is given up.
+    /// Cancels the call.
     Abort,
 }
 
-/// How the body of a call comes.
+/// How the body of a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallBody {
-    /// There is none.
+    /// There is no body.
     None,
     /// In one BODY frame, at once.
     Whole,
@@ -47,7 +47,7 @@ pub enum CallBody {
 }
 
 impl CallBody {
-    /// The flags of its CALL.
+    /// Returns the flags of its CALL.
     pub const fn flags(self) -> u8 {
         match self {
             Self::None => Kind::LAST,
@@ -83,62 +83,62 @@ impl<'a> FromCaller<'a> {
     }
 }
 
-/// What the broker sent.
+/// A frame from the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromBroker<'a> {
-    /// The body is to come.
+    /// Requests the body.
     Want,
-    /// The head of an interim answer.
+    /// The head of an interim response.
     Interim(&'a [u8]),
-    /// The head of the answer.
+    /// The head of the response.
     Answer(AnswerHead<'a>),
-    /// A piece of its body.
+    /// A piece of the response body.
     Body(&'a [u8]),
-    /// Field lines behind the body.
+    /// Field lines after the body.
     Trailers(&'a [u8]),
-    /// The answer is complete.
+    /// The response is complete.
     End,
-    /// Nothing has gone out.
+    /// The call was declined; nothing was sent.
     Declined(NoAnswer<'a>),
-    /// The call is lost.
+    /// The call was lost.
     Failed(NoAnswer<'a>),
 }
 
-/// An answer's head and how the call went.
+/// A response's head and the timing of the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerHead<'a> {
-    /// Microseconds from the call's begin until the name was resolved, 0: it was there.
+    /// Microseconds from the call's begin until the name was resolved; 0 if it was already.
     pub resolved: u32,
-    /// Until the connection was there.
+    /// Microseconds until the connection was established.
     pub connected: u32,
-    /// Until TLS was there.
+    /// Microseconds until TLS was established.
     pub secured: u32,
-    /// Until the head came.
+    /// Microseconds until the head arrived.
     pub first_byte: u32,
     /// HTTP version times ten.
     pub protocol: u8,
     /// The connection had carried a call before.
     pub reused: bool,
-    /// The origin's port.
+    /// Port of the origin.
     pub port: u16,
-    /// The origin's address as text, or empty.
+    /// Address of the origin as text, or empty.
     pub address: &'a [u8],
     /// Status line, field lines, empty line.
     pub head: &'a [u8],
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoAnswer<'a> {
-    /// The number of curl's error, 0: none fits.
+    /// Number of curl's error; 0 if none fits.
     pub errno: u8,
-    /// The port that was tried, or 0.
+    /// Port that was tried, or 0.
     pub port: u16,
-    /// The word of docs/internals/egress.md.
+    /// Reason word of docs/internals/egress.md.
     pub reason: &'a [u8],
-    /// The address that was tried as text, or empty.
+    /// Address that was tried as text, or empty.
     pub address: &'a [u8],
-    /// For people.
+    /// Message for people.
     pub message: &'a [u8],
 }
 
@@ -198,14 +198,14 @@ fn no_answer(mut read: Reader<'_>) -> Result<NoAnswer<'_>, Malformed> {
     Ok(NoAnswer { errno, port, reason, address, message: read.rest })
 }
 
-/// The token.
+/// Writes the token.
 pub fn open(buffer: &mut Vec<u8>, token: &[u8]) {
     let start = begin(buffer);
     buffer.extend_from_slice(token);
     finish(buffer, start, Kind::Open, 0);
 }
 
-/// A call's head.
+/// Writes a call's head.
 pub fn call(
     buffer: &mut Vec<u8>,
     control: &[u8],
@@ -227,17 +227,17 @@ pub fn call(
     Ok(())
 }
 
-/// The body is to come.
+/// Writes the request for a body.
 pub fn want(buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&header(0, Kind::Want, 0));
 }
 
-/// A head of an interim answer. A larger one than fits is left out: it is only a hint.
+/// Writes a head of an interim response. One that does not fit is dropped, because it is optional.
 pub fn interim(buffer: &mut Vec<u8>, head: &[u8]) {
     text(buffer, Kind::Interim, head);
 }
 
-/// Field lines. Larger ones than fit are left out.
+/// Writes field lines. Lines that do not fit are dropped.
 pub fn trailers(buffer: &mut Vec<u8>, fields: &[u8]) {
     text(buffer, Kind::Trailers, fields);
 }
@@ -249,7 +249,7 @@ fn text(buffer: &mut Vec<u8>, kind: Kind, text: &[u8]) {
     }
 }
 
-/// The head of the answer.
+/// Writes the head of the response.
 pub fn answer_head(buffer: &mut Vec<u8>, answer: &AnswerHead<'_>) -> Result<(), TooLarge> {
     let bytes = 24 + answer.address.len() + answer.head.len();
     let too_large = TooLarge { bytes, pairs: 0 };
@@ -271,12 +271,12 @@ pub fn answer_head(buffer: &mut Vec<u8>, answer: &AnswerHead<'_>) -> Result<(), 
     Ok(())
 }
 
-/// The answer is complete.
+/// Writes the end of the response.
 pub fn done(buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&header(0, Kind::Done, 0));
 }
 
-/// There is no answer: DECLINED, or FAILED where `lost`. Texts are cut to what fits.
+/// Writes DECLINED, or FAILED if `lost`. Texts are truncated to fit.
 pub fn no_answer_at_all(buffer: &mut Vec<u8>, lost: bool, why: &NoAnswer<'_>) {
     let cut = |text: &'_ [u8]| u16::try_from(text.len().min(MAX_BODY / 4)).unwrap_or(0);
     let (reason, address) = (cut(why.reason), cut(why.address));

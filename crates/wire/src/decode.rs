@@ -1,15 +1,15 @@
-//! Bytes to frames, without copying: what is decoded borrows the payload.
+//! Decodes frames without copying: decoded values borrow the payload.
 
 use crate::{HEADER_LEN, Kind, RequestHead, ResponseHead, Sender};
 
-/// Why bytes are not a frame that this sender may send. The receiver gives the peer up.
+/// Reasons why bytes are not a valid frame of this sender. The receiver closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// No such type, or not from this sender.
+    /// The type is unknown, or not allowed for this sender.
     #[error("unexpected frame type {0:#04x}")]
     Type(u8),
-    /// A flag that the type does not define.
+    /// The type does not define this flag.
     #[error("unknown flags {flags:#04x} in frame type {kind:?}")]
     Flags {
         /// The type.
@@ -20,41 +20,41 @@ pub enum Malformed {
     /// The reserved bytes are not zero.
     #[error("reserved bytes are not zero")]
     Reserved,
-    /// More payload than the type may carry.
+    /// The payload exceeds the type's maximum.
     #[error("{length} bytes of payload in frame type {kind:?}")]
     Length {
         /// The type.
         kind: Kind,
-        /// The payload's length in bytes.
+        /// Length of the payload in bytes.
         length: usize,
     },
     /// More name/value pairs than [`crate::MAX_PAIRS`].
     #[error("{0} pairs in one head")]
     Pairs(u16),
-    /// The payload ends before what it announces, goes on after it, or holds what it must not.
+    /// The payload is truncated, too long, or contains invalid values.
     #[error("{0}")]
     Payload(&'static str),
 }
 
-/// What the eight bytes before a payload say.
+/// The eight bytes before a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub length: usize,
-    /// What the payload is.
+    /// Type of the frame.
     pub kind: Kind,
-    /// The type's flags.
+    /// Flags of the type.
     pub flags: u8,
 }
 
 impl Header {
-    /// Bytes of the whole frame.
+    /// Returns the length of the whole frame in bytes.
     pub const fn frame_len(&self) -> usize {
         HEADER_LEN + self.length
     }
 }
 
-/// The header at the start of `bytes`, or `None` when fewer than [`HEADER_LEN`] bytes are there.
+/// Decodes the header at the start of `bytes`; `None` if fewer than [`HEADER_LEN`] bytes are available.
 pub fn peek(bytes: &[u8], sender: Sender) -> Result<Option<Header>, Malformed> {
     let Some(&[l0, l1, l2, l3, number, flags, r0, r1]) = bytes.first_chunk::<HEADER_LEN>() else {
         return Ok(None);
@@ -75,7 +75,7 @@ pub fn peek(bytes: &[u8], sender: Sender) -> Result<Option<Header>, Malformed> {
     Ok(Some(Header { length, kind, flags }))
 }
 
-/// A text block: UTF-8 is not promised, PHP's messages are bytes.
+/// A text block. It need not be UTF-8, because PHP's messages are bytes.
 pub type Text<'a> = &'a [u8];
 
 /// A log line of a worker or zygote.
@@ -83,7 +83,7 @@ pub type Text<'a> = &'a [u8];
 pub struct Output<'a> {
     /// Syslog level, 0 (emergency) to 7 (debug).
     pub level: u8,
-    /// 0 PHP's error log, 1 `hearth_log()`, 2 the worker itself.
+    /// Source: 0 for PHP's error log, 1 for `hearth_log()`, 2 for the worker itself.
     pub source: u8,
     /// The message.
     pub message: Text<'a>,
@@ -91,20 +91,20 @@ pub struct Output<'a> {
     pub context: Text<'a>,
 }
 
-/// An event that PHP publishes. The texts are bytes: whoever takes them says what they have to be.
+/// An event that PHP publishes. The texts are bytes; the receiver validates them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication<'a> {
-    /// The event's name, never empty.
+    /// Name of the event, never empty.
     pub event: Text<'a>,
-    /// The socket that is not to get it, or empty.
+    /// Id of the socket that does not receive it, or empty.
     pub except: Text<'a>,
-    /// Its data.
+    /// Data of the event.
     pub data: Text<'a>,
-    /// To which channels: at least one.
+    /// Names of the channels: at least one.
     pub channels: Channels<'a>,
 }
 
-/// Names of channels, checked when their frame was decoded.
+/// Channel names, validated when their frame was decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channels<'a> {
     rest: &'a [u8],
@@ -112,7 +112,7 @@ pub struct Channels<'a> {
 }
 
 impl Channels<'_> {
-    /// Walks all names once, so that iterating later cannot fail.
+    /// Iterates over all names once, so that iterating later cannot fail.
     fn check(self) -> Result<Self, Malformed> {
         if usize::from(self.left) > crate::MAX_PAIRS {
             return Err(Malformed::Pairs(self.left));
@@ -144,10 +144,10 @@ impl<'a> Iterator for Channels<'a> {
     }
 }
 
-/// What a worker or a zygote sent.
+/// A frame from a worker or zygote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromWorker<'a> {
-    /// The process is up.
+    /// The process has started.
     Hello {
         /// [`crate::VERSION`] of the process.
         version: u16,
@@ -156,21 +156,21 @@ pub enum FromWorker<'a> {
         /// PHP's version, e.g. `8.2.35`.
         php_version: Text<'a>,
     },
-    /// Waits for a request.
+    /// The worker waits for a request.
     Ready,
-    /// A 1xx answer.
+    /// A 1xx response.
     Inform(ResponseHead<'a>),
-    /// The head of the answer.
+    /// The head of the response.
     Head(ResponseHead<'a>),
-    /// A piece of the answer's body.
+    /// A piece of the response body.
     Body(&'a [u8]),
-    /// The answer is complete.
+    /// The response is complete.
     End {
-        /// Reads the next request at once; else after some clean-up.
+        /// The worker reads the next request at once; otherwise after some clean-up.
         ready: bool,
-        /// PHP code still runs.
+        /// PHP code is still running.
         busy: bool,
-        /// Peak of PHP's memory, bytes.
+        /// Peak of PHP's memory in bytes.
         peak_memory: u64,
     },
     /// A log line.
@@ -181,15 +181,17 @@ pub enum FromWorker<'a> {
     Spawned {
         /// The slot of SPAWN.
         slot: u32,
-        /// The worker's process id.
+        /// Process id of the worker.
         pid: u32,
     },
     /// A worker has ended.
     Exited {
-        /// The worker's process id.
+        /// Process id of the worker.
         pid: u32,
-        /// As `waitpid` gives it.
+        /// Status as returned by `waitpid`.
         status: u32,
+        /// Processor time of the process and of the children that it has waited for, in microseconds (`wait4(2)`).
+        processor_time: u64,
     },
     /// The zygote could not fork.
     Failed {
@@ -198,21 +200,21 @@ pub enum FromWorker<'a> {
         /// The system's error number.
         errno: u32,
     },
-    /// Where a worker's PHP code was.
+    /// The PHP stack of a worker.
     Stack {
-        /// The worker's process id.
+        /// Process id of the worker.
         pid: u32,
-        /// A line for each function under way, the innermost first; empty when nothing is known.
+        /// One line per function, the innermost first; empty if unknown.
         stack: &'a [u8],
-        /// Why nothing is known, or not all.
+        /// Why the stack is missing or incomplete.
         why: &'a [u8],
     },
 }
 
-/// What the server sent to a worker.
+/// A frame from the server to a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromServer<'a> {
-    /// A request's head; `last`: no body follows.
+    /// A request's head.
     Request {
         /// The head.
         head: RequestHead<'a>,
@@ -230,24 +232,24 @@ pub enum FromServer<'a> {
     Abort,
 }
 
-/// What the server sent to a zygote.
+/// A frame from the server to a zygote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToZygote {
-    /// Fork a worker.
+    /// Forks a worker.
     Spawn {
-        /// Names the worker until SPAWNED tells its process id.
+        /// Identifies the worker until SPAWNED reports its process id.
         slot: u32,
     },
-    /// Signal a worker.
+    /// Signals a worker.
     Kill {
-        /// The worker's process id.
+        /// Process id of the worker.
         pid: u32,
         /// The signal.
         signal: u32,
     },
-    /// Look where a worker's PHP code is.
+    /// Requests a worker's PHP stack.
     Trace {
-        /// The worker's process id.
+        /// Process id of the worker.
         pid: u32,
     },
 }
@@ -306,7 +308,9 @@ impl<'a> FromWorker<'a> {
                 return Ok(Self::Publish(Publication { event, except, data, channels }));
             }
             Kind::Spawned => Self::Spawned { slot: read.u32()?, pid: read.u32()? },
-            Kind::Exited => Self::Exited { pid: read.u32()?, status: read.u32()? },
+            Kind::Exited => {
+                Self::Exited { pid: read.u32()?, status: read.u32()?, processor_time: read.u64()? }
+            }
             Kind::Failed => Self::Failed { slot: read.u32()?, errno: read.u32()? },
             Kind::Stack => Self::Stack { pid: read.u32()?, stack: read.text()?, why: read.text()? },
             _ => return Err(Malformed::Type(header.kind as u8)),
@@ -350,7 +354,7 @@ impl ToZygote {
     }
 }
 
-/// The name/value pairs of a head, checked when the head was decoded.
+/// The name/value pairs of a head, validated when the head was decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pairs<'a> {
     pub(crate) rest: &'a [u8],
@@ -360,7 +364,7 @@ pub struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Walks all pairs once, so that iterating later cannot fail.
+    /// Iterates over all pairs once, so that iterating later cannot fail.
     pub(crate) fn check(self) -> Result<Self, Malformed> {
         if usize::from(self.left) > crate::MAX_PAIRS {
             return Err(Malformed::Pairs(self.left));
@@ -404,7 +408,7 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// Takes numbers and strings off the front of a payload.
+/// Reads numbers and strings from the front of a payload.
 pub(crate) struct Reader<'a> {
     pub(crate) rest: &'a [u8],
 }

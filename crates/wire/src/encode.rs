@@ -1,24 +1,24 @@
-//! Frames to bytes, appended to a buffer that the caller owns and reuses.
+//! Encodes frames, appended to a buffer that the caller owns and reuses.
 
 use crate::{HEADER_LEN, Kind, MAX_BODY};
 
-/// What does not fit a frame; nothing was written.
+/// The error for content that does not fit a frame; nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes in {pairs} pairs do not fit a frame")]
 pub struct TooLarge {
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub bytes: usize,
     /// Number of pairs.
     pub pairs: usize,
 }
 
-/// The header of a request BODY frame, for a vectored write with data of `len` bytes, at most [`MAX_BODY`].
+/// Returns the header of a request BODY frame, for a vectored write with data of `len` bytes, at most [`MAX_BODY`].
 pub fn body_header(len: usize, last: bool) -> [u8; HEADER_LEN] {
     debug_assert!(len <= MAX_BODY, "the caller cuts a body into pieces of at most MAX_BODY");
     header(len, Kind::Body, if last { Kind::LAST } else { 0 })
 }
 
-/// A piece of a request's body, cut into as many frames as it needs.
+/// Writes a piece of a request's body, split into as many frames as it needs.
 pub fn body(buffer: &mut Vec<u8>, data: &[u8], last: bool) {
     if data.is_empty() {
         buffer.extend_from_slice(&body_header(0, last));
@@ -30,31 +30,31 @@ pub fn body(buffer: &mut Vec<u8>, data: &[u8], last: bool) {
     }
 }
 
-/// The client is gone.
+/// Writes ABORT: the client is gone.
 pub fn abort(buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&header(0, Kind::Abort, 0));
 }
 
-/// Fork a worker. The four descriptors travel beside it.
+/// Writes SPAWN. The four descriptors are sent with it.
 pub fn spawn(buffer: &mut Vec<u8>, slot: u32) {
     let start = begin(buffer);
     buffer.extend_from_slice(&slot.to_le_bytes());
     finish(buffer, start, Kind::Spawn, 0);
 }
 
-/// Signal a worker.
+/// Writes KILL: signals a worker.
 pub fn kill(buffer: &mut Vec<u8>, pid: u32, signal: u32) {
     two(buffer, Kind::Kill, pid, signal);
 }
 
-/// Look where a worker's PHP code is.
+/// Writes TRACE: requests a worker's PHP stack.
 pub fn trace(buffer: &mut Vec<u8>, pid: u32) {
     let start = begin(buffer);
     buffer.extend_from_slice(&pid.to_le_bytes());
     finish(buffer, start, Kind::Trace, 0);
 }
 
-/// The process is up; `version` is [`crate::VERSION`] for everybody but tests.
+/// Writes HELLO; `version` is [`crate::VERSION`] except in tests.
 pub fn hello(buffer: &mut Vec<u8>, version: u16, pid: u32, php_version: &str) {
     let start = begin(buffer);
     buffer.extend_from_slice(&version.to_le_bytes());
@@ -64,12 +64,12 @@ pub fn hello(buffer: &mut Vec<u8>, version: u16, pid: u32, php_version: &str) {
     finish(buffer, start, Kind::Hello, 0);
 }
 
-/// The worker waits for a request.
+/// Writes READY.
 pub fn ready(buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&header(0, Kind::Ready, 0));
 }
 
-/// A piece of the answer's body, cut into as many frames as it needs; none when `data` is empty.
+/// Writes a piece of the response body, split into as many frames as it needs; none if `data` is empty.
 pub fn response_body(buffer: &mut Vec<u8>, data: &[u8]) {
     for piece in data.chunks(MAX_BODY) {
         buffer.extend_from_slice(&header(piece.len(), Kind::ResponseBody, 0));
@@ -77,14 +77,14 @@ pub fn response_body(buffer: &mut Vec<u8>, data: &[u8]) {
     }
 }
 
-/// The answer is complete; `flags` is 0, [`Kind::END_READY`] or [`Kind::END_BUSY`].
+/// Writes END; `flags` is 0, [`Kind::END_READY`] or [`Kind::END_BUSY`].
 pub fn end(buffer: &mut Vec<u8>, flags: u8, peak_memory: u64) {
     let start = begin(buffer);
     buffer.extend_from_slice(&peak_memory.to_le_bytes());
     finish(buffer, start, Kind::End, flags);
 }
 
-/// A log line; a message that does not fit is cut.
+/// Writes a log line; a message that does not fit is truncated.
 pub fn log(buffer: &mut Vec<u8>, level: u8, source: u8, message: &[u8], context: &[u8]) {
     let start = begin(buffer);
     buffer.extend_from_slice(&[level, source, 0, 0]);
@@ -94,7 +94,7 @@ pub fn log(buffer: &mut Vec<u8>, level: u8, source: u8, message: &[u8], context:
     finish(buffer, start, Kind::Log, 0);
 }
 
-/// An event for clients of realtime channels; refused when it does not fit a frame.
+/// Writes an event for clients of realtime channels; an error if it does not fit a frame.
 pub fn publish<'a>(
     buffer: &mut Vec<u8>,
     event: &[u8],
@@ -119,22 +119,26 @@ pub fn publish<'a>(
     Ok(())
 }
 
-/// A worker was forked.
+/// Writes SPAWNED.
 pub fn spawned(buffer: &mut Vec<u8>, slot: u32, pid: u32) {
     two(buffer, Kind::Spawned, slot, pid);
 }
 
-/// A worker has ended.
-pub fn exited(buffer: &mut Vec<u8>, pid: u32, status: u32) {
-    two(buffer, Kind::Exited, pid, status);
+/// Writes EXITED; `processor_time` in microseconds.
+pub fn exited(buffer: &mut Vec<u8>, pid: u32, status: u32, processor_time: u64) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&pid.to_le_bytes());
+    buffer.extend_from_slice(&status.to_le_bytes());
+    buffer.extend_from_slice(&processor_time.to_le_bytes());
+    finish(buffer, start, Kind::Exited, 0);
 }
 
-/// A worker could not be forked.
+/// Writes FAILED.
 pub fn failed(buffer: &mut Vec<u8>, slot: u32, errno: u32) {
     two(buffer, Kind::Failed, slot, errno);
 }
 
-/// Where a worker's PHP code was, or why nobody knows; both far below a frame's limit.
+/// Writes a worker's PHP stack, or why it is missing; both are far below a frame's limit.
 pub fn stack(buffer: &mut Vec<u8>, pid: u32, stack: &[u8], why: &[u8]) {
     let start = begin(buffer);
     buffer.extend_from_slice(&pid.to_le_bytes());
@@ -161,14 +165,14 @@ pub(crate) fn header(len: usize, kind: Kind, flags: u8) -> [u8; HEADER_LEN] {
     [l0, l1, l2, l3, kind as u8, flags, 0, 0]
 }
 
-/// Leaves room for a header; returns where.
+/// Reserves room for a header; returns its offset.
 pub(crate) fn begin(buffer: &mut Vec<u8>) -> usize {
     let start = buffer.len();
     buffer.extend_from_slice(&[0; HEADER_LEN]);
     start
 }
 
-/// Fills in the header that [`begin`] left room for.
+/// Fills in the header that [`begin`] reserved.
 pub(crate) fn finish(buffer: &mut [u8], start: usize, kind: Kind, flags: u8) {
     let payload = buffer.len() - start - HEADER_LEN;
     if let Some(place) = buffer.get_mut(start..start + HEADER_LEN) {

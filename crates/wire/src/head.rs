@@ -1,4 +1,4 @@
-//! Heads of requests and answers: the only frames with a structure worth a writer of its own.
+//! Heads of requests and responses, the only frames with separate writer types.
 
 use crate::decode::{NOT_ZERO, Reader};
 use crate::encode::{begin, finish};
@@ -9,14 +9,14 @@ use crate::{Kind, MAX_PAIRS, MAX_PAYLOAD, Malformed, Pairs, TooLarge};
 pub struct RequestHead<'a> {
     /// The client's HTTP version times ten: 10, 11, 20 or 30.
     pub protocol: u8,
-    /// Bytes of the body, or [`crate::NO_LENGTH`].
+    /// Length of the body in bytes, or [`crate::NO_LENGTH`].
     pub content_length: u64,
     /// The CGI variables.
     pub pairs: Pairs<'a>,
 }
 
 impl<'a> RequestHead<'a> {
-    /// Decodes the payload of REQUEST and checks all of it.
+    /// Decodes and validates the payload of REQUEST.
     pub fn decode(payload: &'a [u8]) -> Result<Self, Malformed> {
         let mut read = Reader { rest: payload };
         let protocol = read.u8()?;
@@ -33,19 +33,19 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// An answer's head as the server receives it.
+/// A response's head as the server receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead<'a> {
-    /// 100 to 999.
+    /// Status code, 100 to 999.
     pub status: u16,
     /// The reason phrase; empty for the standard one.
     pub reason: &'a [u8],
-    /// The header fields, in order, duplicates kept.
+    /// The header fields in order, including duplicates.
     pub pairs: Pairs<'a>,
 }
 
 impl<'a> ResponseHead<'a> {
-    /// Decodes the payload of HEAD or INFORM and checks all of it.
+    /// Decodes and validates the payload of HEAD or INFORM.
     pub fn decode(payload: &'a [u8]) -> Result<Self, Malformed> {
         let mut read = Reader { rest: payload };
         let status = read.u16()?;
@@ -63,19 +63,20 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
-/// Writes a REQUEST frame pair by pair. Until [`RequestWriter::finish`] has returned `Ok` the buffer holds no frame.
+/// Writes a REQUEST frame pair by pair. The buffer contains no valid frame until [`RequestWriter::finish`] has
+/// returned `Ok`.
 #[derive(Debug)]
 pub struct RequestWriter<'b> {
     buffer: &'b mut Vec<u8>,
     start: usize,
     pairs: usize,
-    /// A length did not fit its field: there will be no frame.
+    /// A length did not fit its field, so there will be no frame.
     overlong: bool,
 }
 
 impl<'b> RequestWriter<'b> {
-    /// Starts a frame at the end of `buffer`. `protocol` is the HTTP version times ten; `content_length` the body's bytes or
-    /// [`crate::NO_LENGTH`].
+    /// Starts a frame at the end of `buffer`. `protocol` is the HTTP version times ten; `content_length` the body's
+    /// length in bytes or [`crate::NO_LENGTH`].
     pub fn new(buffer: &'b mut Vec<u8>, protocol: u8, content_length: u64) -> Self {
         let start = begin(buffer);
         buffer.extend_from_slice(&[protocol, 0, 0, 0]);
@@ -83,12 +84,12 @@ impl<'b> RequestWriter<'b> {
         Self { buffer, start, pairs: 0, overlong: false }
     }
 
-    /// Adds a variable. What holds a NUL cannot be a CGI variable and is cut there, as C would read it.
+    /// Adds a variable. A value with a NUL cannot be a CGI variable and is truncated there, as C would read it.
     pub fn pair(&mut self, name: &[u8], value: &[u8]) {
         self.pair_from(name, value.len(), |out| out.extend_from_slice(value));
     }
 
-    /// Adds a variable whose value of exactly `len` bytes is written by `value` straight into the frame.
+    /// Adds a variable whose value of exactly `len` bytes is written by `value` directly into the frame.
     pub fn pair_from(&mut self, name: &[u8], len: usize, value: impl FnOnce(&mut Vec<u8>)) {
         self.pairs += 1;
         let (Ok(name_len), Ok(value_len)) = (u16::try_from(name.len()), u32::try_from(len)) else {
@@ -106,7 +107,8 @@ impl<'b> RequestWriter<'b> {
         self.buffer.push(0);
     }
 
-    /// Ends the frame; `last`: no body follows. On an error the buffer is as it was before [`RequestWriter::new`].
+    /// Ends the frame; `last` says that no body follows. On an error the buffer is as it was before
+    /// [`RequestWriter::new`].
     pub fn finish(self, last: bool) -> Result<(), TooLarge> {
         if self.overlong {
             self.buffer.truncate(self.start);
@@ -128,7 +130,7 @@ pub struct ResponseWriter<'b> {
 }
 
 impl<'b> ResponseWriter<'b> {
-    /// Starts a frame at the end of `buffer`: INFORM for a status below 200, else HEAD.
+    /// Starts a frame at the end of `buffer`: INFORM for a status below 200, otherwise HEAD.
     pub fn new(buffer: &'b mut Vec<u8>, status: u16, reason: &str) -> Self {
         let start = begin(buffer);
         buffer.extend_from_slice(&status.to_le_bytes());

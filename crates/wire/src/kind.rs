@@ -1,4 +1,4 @@
-//! Which frames exist, who may send them, and which flags they know.
+//! The types of frames, their senders and their flags.
 
 /// Type of a frame, with its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,17 +10,17 @@ pub enum Kind {
     Body = 0x02,
     /// The client is gone, to a worker.
     Abort = 0x03,
-    /// A process is up.
+    /// A process has started.
     Hello = 0x10,
     /// The worker waits for a request.
     Ready = 0x11,
-    /// A 1xx answer.
+    /// A 1xx response.
     Inform = 0x12,
-    /// The head of the answer.
+    /// The head of the response.
     Head = 0x13,
-    /// A piece of the answer's body.
+    /// A piece of the response body.
     ResponseBody = 0x14,
-    /// The answer is complete.
+    /// The response is complete.
     End = 0x15,
     /// A log line.
     Log = 0x16,
@@ -30,7 +30,7 @@ pub enum Kind {
     Spawn = 0x21,
     /// Signal a worker, to the zygote.
     Kill = 0x22,
-    /// Look where a worker's PHP code is, to the zygote.
+    /// Request a worker's PHP stack, to the zygote.
     Trace = 0x23,
     /// A worker was forked.
     Spawned = 0x31,
@@ -38,7 +38,7 @@ pub enum Kind {
     Exited = 0x32,
     /// A worker could not be forked.
     Failed = 0x33,
-    /// Where a worker's PHP code was.
+    /// A worker's PHP stack.
     Stack = 0x34,
     /// A caller's token, to the broker.
     Open = 0x41,
@@ -46,21 +46,21 @@ pub enum Kind {
     Call = 0x42,
     /// The broker asks for the body of a call.
     Want = 0x51,
-    /// A 1xx answer to a call.
+    /// A 1xx response to a call.
     Interim = 0x52,
-    /// The head of the answer to a call.
+    /// The head of the response to a call.
     Answer = 0x53,
-    /// Fields behind its body.
+    /// Trailer fields after its body.
     Trailers = 0x54,
-    /// It is complete (END in docs/internals/egress.md).
+    /// The response is complete (END in docs/internals/egress.md).
     Done = 0x55,
-    /// Nothing of the call has gone out.
+    /// Nothing of the call was sent.
     Declined = 0x56,
-    /// The call is lost (FAILED there).
+    /// The call is lost (FAILED in docs/internals/egress.md).
     Lost = 0x57,
 }
 
-/// Who speaks on a socket.
+/// The sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// The server, to a worker.
@@ -71,7 +71,7 @@ pub enum Sender {
     ServerToZygote,
     /// A zygote.
     Zygote,
-    /// A process that has calls made, to the egress broker.
+    /// A process that sends calls to the egress broker.
     Caller,
     /// The egress broker, to a caller.
     Broker,
@@ -84,10 +84,10 @@ impl Kind {
     pub const WHOLE: u8 = 2;
     /// Flag of END: the worker reads the next request at once.
     pub const END_READY: u8 = 1;
-    /// Flag of END: PHP code still runs.
+    /// Flag of END: PHP code is still running.
     pub const END_BUSY: u8 = 2;
 
-    /// The type with this number, or `None`.
+    /// Returns the type with this number, or `None`.
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             0x01 => Self::Request,
@@ -121,7 +121,7 @@ impl Kind {
         })
     }
 
-    /// Whether `sender` may send this type at all.
+    /// Returns whether `sender` may send this type at all.
     pub const fn may_come_from(self, sender: Sender) -> bool {
         match sender {
             Sender::ServerToWorker => matches!(self, Self::Request | Self::Body | Self::Abort),
@@ -156,7 +156,7 @@ impl Kind {
         }
     }
 
-    /// Whether this combination of flags means something.
+    /// Returns whether this combination of flags is defined.
     pub const fn knows_flags(self, flags: u8) -> bool {
         match self {
             Self::Request | Self::Body => flags <= Self::LAST,
@@ -166,7 +166,7 @@ impl Kind {
         }
     }
 
-    /// The largest payload of this type, in bytes.
+    /// Returns the maximum payload of this type in bytes.
     pub const fn max_payload(self) -> usize {
         match self {
             Self::Body | Self::ResponseBody => crate::MAX_BODY,

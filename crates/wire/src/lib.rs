@@ -1,9 +1,10 @@
-//! Frames between the server and its PHP processes: encode, decode, limits. The specification is docs/internals/frames.md.
+//! Frames between the server and its PHP processes: encoding, decoding, limits. The specification is
+//! docs/internals/frames.md.
 //!
 //! Invariants
-//! - Pure bytes: no I/O, no clock, no runtime, no allocation on decode.
-//! - What arrives is data: every malformed input is a [`Malformed`], never a panic.
-//! - What is sent keeps the limits: an encoder refuses with [`TooLarge`] and leaves its buffer as it was.
+//! - Pure bytes: no I/O, no clock, no runtime, no allocation when decoding.
+//! - Input is data: every malformed input is a [`Malformed`], never a panic.
+//! - Output keeps the limits: an encoder returns [`TooLarge`] and leaves its buffer unchanged.
 
 mod call;
 mod decode;
@@ -24,7 +25,7 @@ pub use limits::{
     HEADER_LEN, MAX_BODY, MAX_CALL, MAX_PAIRS, MAX_PAYLOAD, MAX_TOKEN, NO_LENGTH, VERSION,
 };
 
-/// Encoders, by who sends the frame.
+/// Encoders, by sender.
 pub mod send {
     pub use crate::call::{
         answer_head, call, done, interim, no_answer_at_all, open, trailers, want,

@@ -1,18 +1,18 @@
-//! The numbers of docs/internals/frames.md. `native/wire/frames.h` holds the same.
+//! The limits of docs/internals/frames.md. `native/wire/frames.h` has the same.
 
-/// Version that HELLO names. A worker of another version is not used.
-pub const VERSION: u16 = 3;
-/// Bytes before every payload.
+/// Version in HELLO. A worker of another version is not used.
+pub const VERSION: u16 = 4;
+/// Length of a frame header in bytes.
 pub const HEADER_LEN: usize = 8;
-/// Bytes of payload in any frame.
+/// Maximum payload of any frame in bytes.
 pub const MAX_PAYLOAD: usize = 1_048_576;
-/// Bytes of payload in a BODY frame, either way.
+/// Maximum payload of a BODY frame in bytes, in both directions.
 pub const MAX_BODY: usize = 65_536;
-/// Name/value pairs in a REQUEST, HEAD or INFORM; channels in a PUBLISH.
+/// Maximum number of name/value pairs in a REQUEST, HEAD or INFORM, and of channels in a PUBLISH.
 pub const MAX_PAIRS: usize = 1_024;
-/// Content length of a request whose body's length is not known.
+/// Content length of a request whose body's length is unknown.
 pub const NO_LENGTH: u64 = u64::MAX;
-/// Bytes of payload in a CALL.
+/// Maximum payload of a CALL in bytes.
 pub const MAX_CALL: usize = 131_072;
-/// Bytes of payload in an OPEN.
+/// Maximum payload of an OPEN in bytes.
 pub const MAX_TOKEN: usize = 1_024;

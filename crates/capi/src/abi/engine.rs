@@ -22,7 +22,7 @@ pub unsafe extern "C" fn hearth_engine_new(engine: *mut *mut Engine) -> c_int {
     status(|| {
         place(engine)?;
         let new = Arc::into_raw(Arc::new(Engine::new()?)).cast_mut();
-        // SAFETY: the caller's promise.
+        // SAFETY: `engine` is NULL or valid for a write (hearth.h).
         unsafe { put(engine, new) }
     })
 }
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn hearth_engine_new(engine: *mut *mut Engine) -> c_int {
 /// `engine`: NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_engine_start(engine: *mut Engine) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `engine` is NULL or a live handle (hearth.h).
     status(|| unsafe { handle(engine) }?.start())
 }
 
@@ -44,12 +44,12 @@ pub unsafe extern "C" fn hearth_engine_stop(
     forced: *mut c_int,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `engine` is NULL or a live handle (hearth.h).
         let was_forced = unsafe { handle(engine) }?.stop(Duration::from_millis(timeout_ms))?;
         if forced.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `forced` is NULL or valid for a write (hearth.h).
         unsafe { put(forced, c_int::from(was_forced)) }
     })
 }
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn hearth_engine_stop(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_engine_free(engine: *mut Engine) {
     if !engine.is_null() {
-        // SAFETY: the caller's promise: it is the count that the handle stands for.
+        // SAFETY: `engine` is a live handle, and this is the count that it stands for (hearth.h).
         let engine = unsafe { Arc::from_raw(engine.cast_const()) };
         value((), || engine.free());
         value((), || drop(engine));
@@ -70,7 +70,7 @@ fn set_all(engine: *mut Engine, group: Group, data: *const c_char, size: usize) 
     status(|| {
         // SAFETY: the promise of the functions below.
         let text = unsafe { text(data, size) }?;
-        // SAFETY: the same.
+        // SAFETY: `engine` is NULL or a live handle (hearth.h).
         unsafe { handle(engine) }?.set(|settings| settings.set_all(group, text, true))
     })
 }
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn hearth_engine_set_number(
     option: c_int,
     value: i64,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `engine` is NULL or a live handle (hearth.h).
     status(|| unsafe { handle(engine) }?.set(|settings| settings.set_number(option, value, true)))
 }
 
@@ -130,9 +130,9 @@ pub unsafe extern "C" fn hearth_engine_set_text(
     size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
         let text = unsafe { text(data, size) }?;
-        // SAFETY: the same.
+        // SAFETY: `engine` is NULL or a live handle (hearth.h).
         unsafe { handle(engine) }?.set(|settings| settings.set_text(option, text, true))
     })
 }
@@ -142,10 +142,10 @@ pub unsafe extern "C" fn hearth_engine_set_text(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_engine_jar(engine: *mut Engine, jar: *mut *mut Jar) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `engine` is NULL or a live handle (hearth.h).
         let shared = unsafe { handle(engine) }?.jar()?;
         place(jar)?;
-        // SAFETY: the same.
+        // SAFETY: `jar` is NULL or valid for a write (hearth.h).
         unsafe { put(jar, Arc::into_raw(shared).cast_mut()) }
     })
 }
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn hearth_engine_set_executor(
     user: *mut c_void,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `engine` is NULL or a live handle (hearth.h).
         let engine = unsafe { handle(engine) }?;
         engine.set_executor(|| execute.map(|execute| Executor::new(execute, release, User(user))))
     })
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn hearth_engine_statistics(
     statistics: *mut Statistics,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `engine` is NULL or a live handle (hearth.h).
         let engine = unsafe { handle(engine) }?;
         let numbers = engine.numbers()?;
         let connections = engine.connections()?;
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn hearth_engine_statistics(
             handshakes_saved: connections.handshakes_saved,
             ..Statistics::default()
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: `statistics` is NULL or valid for a write (hearth.h).
         unsafe { put_sized(statistics, filled, |filled, size| filled.size = size) }
     })
 }
@@ -245,7 +245,7 @@ pub(super) unsafe fn put_sized<T: Copy>(
     if output.is_null() {
         return Err(Refused::invalid("there is no place for the result: it is NULL"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `output` begins with its size (hearth.h).
     let size = unsafe { output.cast::<usize>().read() };
     if size < size_of::<usize>() {
         return Err(Refused::invalid("the structure's size is not set"));
@@ -269,9 +269,9 @@ pub unsafe extern "C" fn hearth_engine_get(
     user: *mut c_void,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `engine` is NULL or a live handle (hearth.h).
         let engine = unsafe { handle(engine) }?;
-        // SAFETY: the same.
+        // SAFETY: `url` has its size, or ends with NUL (hearth.h).
         let target = Target::parse(unsafe { bytes(url, size) }?)?;
         let settings = engine.settings()?;
         let spec = Spec::new(settings, Some(target));

@@ -12,7 +12,7 @@ use crate::cookies::Jar;
 pub unsafe extern "C" fn hearth_jar_new(jar: *mut *mut Jar) -> c_int {
     status(|| {
         place(jar)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `jar` is NULL or valid for a write (hearth.h).
         unsafe { put(jar, Arc::into_raw(Arc::<Jar>::default()).cast_mut()) }
     })
 }
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn hearth_jar_new(jar: *mut *mut Jar) -> c_int {
 /// `jar`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_jar_free(jar: *mut Jar) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `jar` is NULL or a live handle (hearth.h).
     unsafe { free(jar.cast_const()) }
 }
 
@@ -36,11 +36,11 @@ pub unsafe extern "C" fn hearth_jar_add(
     size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `jar` is NULL or a live handle (hearth.h).
         let jar = unsafe { handle(jar) }?;
-        // SAFETY: the same.
+        // SAFETY: `url` has its size, or ends with NUL (hearth.h).
         let url = unsafe { text(url, url_size) }?;
-        // SAFETY: the same.
+        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
         jar.add(url, unsafe { text(data, size) }?)
     })
 }
@@ -55,12 +55,12 @@ pub unsafe extern "C" fn hearth_jar_cookies(
     cookies: *mut *mut c_char,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `jar` is NULL or a live handle (hearth.h).
         let jar = unsafe { handle(jar) }?;
         place(cookies)?;
-        // SAFETY: the same.
+        // SAFETY: `url` has its size, or ends with NUL (hearth.h).
         let found = jar.cookies(unsafe { text(url, url_size) }?);
-        // SAFETY: the same.
+        // SAFETY: `cookies` is NULL or valid for a write (hearth.h).
         unsafe { put(cookies, owned_text(found.unwrap_or_default())?) }
     })
 }
@@ -74,10 +74,10 @@ pub unsafe extern "C" fn hearth_jar_save(
     text: *mut *mut c_char,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `jar` is NULL or a live handle (hearth.h).
         let saved = unsafe { handle(jar) }?.save(session_too != 0)?;
         place(text)?;
-        // SAFETY: the same.
+        // SAFETY: `text` is NULL or valid for a write (hearth.h).
         unsafe { put(text, owned_text(saved)?) }
     })
 }
@@ -87,9 +87,9 @@ pub unsafe extern "C" fn hearth_jar_save(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_jar_load(jar: *mut Jar, data: *const c_char, size: usize) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `jar` is NULL or a live handle (hearth.h).
         let jar = unsafe { handle(jar) }?;
-        // SAFETY: the same.
+        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
         jar.load(unsafe { text(data, size) }?)
     })
 }
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn hearth_jar_load(jar: *mut Jar, data: *const c_char, siz
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_jar_clear(jar: *mut Jar) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `jar` is NULL or a live handle (hearth.h).
         unsafe { handle(jar) }?.clear();
         Ok(())
     })

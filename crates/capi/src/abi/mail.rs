@@ -29,7 +29,7 @@ impl From<Flaw> for Refused {
 /// `engine`: NULL or a handle; `mail`: NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_new(engine: *mut Engine, mail: *mut *mut Mail) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_new(engine, mail) }
 }
 
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn hearth_mail_new(engine: *mut Engine, mail: *mut *mut Ma
 /// `mail`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_free(mail: *mut Mail) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_free(mail) }
 }
 
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn hearth_mail_free(mail: *mut Mail) {
 /// `mail`: NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_reset(mail: *mut Mail) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_reset(mail) }
 }
 
@@ -58,9 +58,9 @@ pub unsafe extern "C" fn hearth_mail_set_target(
     size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `mail` is NULL or a live handle (hearth.h).
         let mail = unsafe { handle(mail) }?;
-        // SAFETY: the same.
+        // SAFETY: `url` has its size, or ends with NUL (hearth.h).
         let target = Target::parse_mail(unsafe { bytes(url, size) }?)?;
         mail.change(|spec| {
             spec.target = Some(target);
@@ -82,9 +82,9 @@ unsafe fn write(
     write: impl FnOnce(&mut Draft, &str) -> Result<(), Flaw>,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `mail` is NULL or a live handle (hearth.h).
         let mail = unsafe { handle(mail) }?;
-        // SAFETY: the same.
+        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
         let text = unsafe { text(data, size) }?;
         mail.write(|draft| write(draft, text).map_err(Refused::from))
     })
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn hearth_mail_set_from(
         draft.from = Some(Address::parse(text)?);
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { write(mail, address, size, set) }
 }
 
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn hearth_mail_set_sender(
         };
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { write(mail, address, size, set) }
 }
 
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn hearth_mail_add_recipient(
         draft.recipients.push(Recipient { kind, address });
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { write(mail, address, size, add) }
 }
 
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn hearth_mail_set_subject(
     subject: *const c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { write(mail, subject, size, Draft::set_subject) }
 }
 
@@ -176,11 +176,11 @@ pub unsafe extern "C" fn hearth_mail_add_header(
     value_size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `mail` is NULL or a live handle (hearth.h).
         let mail = unsafe { handle(mail) }?;
-        // SAFETY: the same.
+        // SAFETY: `name` has its size, or ends with NUL (hearth.h).
         let name = unsafe { text(name, name_size) }?;
-        // SAFETY: the same.
+        // SAFETY: `value` has its size, or ends with NUL (hearth.h).
         let value = unsafe { text(value, value_size) }?;
         mail.write(|draft| draft.add_field(name, value).map_err(Refused::from))
     })
@@ -209,15 +209,15 @@ pub struct CPart {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_add_part(mail: *mut Mail, part: *const CPart) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `mail` is NULL or a live handle (hearth.h).
         let mail = unsafe { handle(mail) }?;
-        // SAFETY: the same: the size comes first.
+        // SAFETY: the size comes first in a part, which is NULL or valid (hearth.h).
         let size = unsafe { part.cast::<usize>().as_ref() };
         if size.is_none_or(|size| *size < size_of::<CPart>()) {
             return Err(Refused::invalid("the part is NULL, or its size is not set"));
         }
-        // SAFETY: the same.
-        let part = unsafe { handle(part) }?;
+        // SAFETY: `part` is as long as its first field says, which was checked (hearth.h).
+        let part = unsafe { part.as_ref() }.ok_or_else(|| Refused::invalid("the part is NULL"))?;
         let place = match part.place {
             1 => Place::Body,
             2 => Place::Related,
@@ -226,15 +226,15 @@ pub unsafe extern "C" fn hearth_mail_add_part(mail: *mut Mail, part: *const CPar
             other => return Err(Refused::invalid(format!("{other} is no place of a part"))),
         };
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        // SAFETY: the same.
+        // SAFETY: texts of a part have their size, or end with NUL (hearth.h).
         let mut name = given(unsafe { text(part.name, part.name_size) }?);
-        // SAFETY: the same.
+        // SAFETY: texts of a part have their size, or end with NUL (hearth.h).
         let id = given(unsafe { text(part.id, part.id_size) }?);
-        // SAFETY: the same.
+        // SAFETY: texts of a part have their size, or end with NUL (hearth.h).
         let content_type = given(unsafe { text(part.content_type, part.content_type_size) }?);
-        // SAFETY: the same.
+        // SAFETY: texts of a part have their size, or end with NUL (hearth.h).
         let path = unsafe { bytes(part.path, part.path_size) }?;
-        // SAFETY: the same.
+        // SAFETY: texts of a part have their size, or end with NUL (hearth.h).
         let data = unsafe { bytes(part.data, part.data_size) }?;
         if path.contains(&0) || !(path.is_empty() || data.is_empty()) {
             return Err(Refused::invalid("a part has data or a path, and no NUL in the path"));
@@ -266,9 +266,9 @@ pub unsafe extern "C" fn hearth_mail_set_raw(
     size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `mail` is NULL or a live handle (hearth.h).
         let mail = unsafe { handle(mail) }?;
-        // SAFETY: the same.
+        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
         let raw = bytes::Bytes::copy_from_slice(unsafe { bytes(data, size) }?);
         mail.write(|draft| {
             draft.set_raw(raw);
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn hearth_mail_set_options(
     text: *const c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_set_options(mail, text, size) }
 }
 
@@ -297,7 +297,7 @@ pub unsafe extern "C" fn hearth_mail_set_authentication(
     text: *const c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_set_authentication(mail, text, size) }
 }
 
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn hearth_mail_set_certificates(
     text: *const c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_set_certificates(mail, text, size) }
 }
 
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn hearth_mail_set_number(
     option: c_int,
     value: i64,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_set_number(mail, option, value) }
 }
 
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn hearth_mail_set_text(
     text: *const c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_set_text(mail, option, text, size) }
 }
 
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn hearth_mail_start(
     callback: Option<MailCall>,
     user: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_start(mail, callback, user) }
 }
 
@@ -354,7 +354,7 @@ pub unsafe extern "C" fn hearth_mail_start(
 /// `mail`: NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_abort(mail: *mut Mail) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_abort(mail) }
 }
 
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn hearth_mail_abort(mail: *mut Mail) -> c_int {
 /// `mail`: NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_wait(mail: *mut Mail, timeout_ms: u64) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_wait(mail, timeout_ms) }
 }
 
@@ -373,7 +373,7 @@ pub unsafe extern "C" fn hearth_mail_perform(
     mail: *mut Mail,
     response: *mut *mut Response,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_perform(mail, response) }
 }
 
@@ -381,6 +381,6 @@ pub unsafe extern "C" fn hearth_mail_perform(
 /// `mail`: NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_running(mail: *const Mail) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on, and that function asks for the same.
     unsafe { super::request::hearth_request_running(mail) }
 }

@@ -36,9 +36,9 @@ pub unsafe extern "C" fn hearth_request_new(
 ) -> c_int {
     status(|| {
         place(request)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `engine` is NULL or a live handle (hearth.h).
         let new = Request::new(unsafe { shared(engine.cast_const()) }?)?;
-        // SAFETY: the same.
+        // SAFETY: `request` is NULL or valid for a write (hearth.h).
         unsafe { put(request, Arc::into_raw(Arc::new(new)).cast_mut()) }
     })
 }
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn hearth_request_new(
 /// `request`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_free(request: *mut Request) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `request` is NULL or a live handle (hearth.h).
     unsafe { free(request.cast_const()) }
 }
 
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn hearth_request_free(request: *mut Request) {
 /// `request`: NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_reset(request: *mut Request) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `request` is NULL or a live handle (hearth.h).
     status(|| unsafe { handle(request) }?.reset())
 }
 
@@ -70,15 +70,15 @@ pub unsafe extern "C" fn hearth_request_set_target(
     url_size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
-        // SAFETY: the same.
+        // SAFETY: `method` has its size, or ends with NUL (hearth.h).
         let method = Method::from_bytes(unsafe { bytes(method, method_size) }?)
             .map_err(|_not| Refused::invalid("the method is no token"))?;
         if method == Method::CONNECT {
             return Err(Refused::unsupported("CONNECT is a tunnel, not a request"));
         }
-        // SAFETY: the same.
+        // SAFETY: `url` has its size, or ends with NUL (hearth.h).
         let target = Target::parse(unsafe { bytes(url, url_size) }?)?;
         request.change(|spec| {
             spec.method = method;
@@ -99,11 +99,11 @@ pub unsafe extern "C" fn hearth_request_add_query(
     value_size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
-        // SAFETY: the same.
+        // SAFETY: `name` has its size, or ends with NUL (hearth.h).
         let name = unsafe { bytes(name, name_size) }?;
-        // SAFETY: the same.
+        // SAFETY: `value` has its size, or ends with NUL (hearth.h).
         let value = unsafe { bytes(value, value_size) }?;
         request.change(|spec| match &mut spec.target {
             Some(target) => target.add_query(name, value),
@@ -137,10 +137,10 @@ unsafe fn field(
     content: *const c_char,
     size: usize,
 ) -> Result<(HeaderName, HeaderValue), Refused> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `name` has its size, or ends with NUL (hearth.h).
     let name = HeaderName::from_bytes(unsafe { bytes(name, name_size) }?)
         .map_err(|_not| Refused::invalid("the name of a field is no token"))?;
-    // SAFETY: the same.
+    // SAFETY: `content` has its size, or ends with NUL (hearth.h).
     let content = HeaderValue::from_bytes(unsafe { bytes(content, size) }?).map_err(|_not| {
         Refused::invalid(format!("the value of {name} holds control characters"))
     })?;
@@ -169,9 +169,9 @@ pub unsafe extern "C" fn hearth_request_add_header(
     value_size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
-        // SAFETY: the same.
+        // SAFETY: the handle and the texts are as `# Safety` above demands.
         let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
         request.extend(|extras| append(&mut extras.headers, name, value))
     })
@@ -186,9 +186,9 @@ pub unsafe extern "C" fn hearth_request_remove_header(
     name_size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
-        // SAFETY: the same.
+        // SAFETY: `name` has its size, or ends with NUL (hearth.h).
         let name = HeaderName::from_bytes(unsafe { bytes(name, name_size) }?)
             .map_err(|_not| Refused::invalid("the name of a field is no token"))?;
         request.extend(|extras| {
@@ -212,9 +212,9 @@ pub unsafe extern "C" fn hearth_request_add_trailer(
     value_size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
-        // SAFETY: the same.
+        // SAFETY: the handle and the texts are as `# Safety` above demands.
         let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
         request.extend(|extras| append(&mut extras.trailers, name, value))
     })
@@ -224,7 +224,7 @@ fn set_all(request: *mut Request, group: Group, data: *const c_char, size: usize
     status(|| {
         // SAFETY: the promise of the functions below.
         let text = unsafe { text(data, size) }?;
-        // SAFETY: the same.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         unsafe { handle(request) }?.set(|settings| settings.set_all(group, text, false))
     })
 }
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn hearth_request_set_number(
     value: i64,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
         match (option, value) {
             // What the C++ headers say for each request: its settings stay the engine's.
@@ -291,9 +291,9 @@ pub unsafe extern "C" fn hearth_request_set_text(
     size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
         let text = unsafe { text(data, size) }?;
-        // SAFETY: the same.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         unsafe { handle(request) }?.set(|settings| settings.set_text(option, text, false))
     })
 }
@@ -303,12 +303,12 @@ pub unsafe extern "C" fn hearth_request_set_text(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_set_jar(request: *mut Request, jar: *mut Jar) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
         let jar = if jar.is_null() {
             None
         } else {
-            // SAFETY: the same.
+            // SAFETY: `jar` is NULL or a live handle (hearth.h).
             Some(unsafe { shared(jar.cast_const()) }?)
         };
         request.extend(|extras| {
@@ -327,9 +327,9 @@ pub unsafe extern "C" fn hearth_request_set_body(
     size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
-        // SAFETY: the same.
+        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
         let body = bytes::Bytes::copy_from_slice(unsafe { bytes(data, size) }?);
         request.set_body(|| Payload::Bytes(body))
     })
@@ -346,13 +346,13 @@ pub unsafe extern "C" fn hearth_request_give_body(
     user: *mut c_void,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
         let size = unsafe { bytes(data, size) }?.len();
-        // SAFETY: the same.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
         // Made where nothing refuses any more: what was refused stays the caller's.
         request.set_body(|| {
-            // SAFETY: the same.
+            // SAFETY: `data` has `size` bytes until `release` is called (hearth.h).
             let body = unsafe { Given::new(data, size, release, User(user)) };
             Payload::Bytes(bytes::Bytes::from_owner(body))
         })
@@ -370,9 +370,9 @@ pub unsafe extern "C" fn hearth_request_set_body_file(
     use std::os::unix::ffi::OsStrExt as _;
 
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
-        // SAFETY: the same.
+        // SAFETY: `path` has its size, or ends with NUL (hearth.h).
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(unsafe { bytes(path, size) }?));
         let facts = std::fs::metadata(&path).map_err(|error| {
             Refused::system(format!("{} cannot be read: {error}", path.display()))
@@ -395,7 +395,7 @@ pub unsafe extern "C" fn hearth_request_set_body_source(
     user: *mut c_void,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
         let call = source.ok_or_else(|| Refused::invalid("the source is NULL"))?;
         let length = Some(length).filter(|length| *length != u64::MAX);
@@ -408,7 +408,7 @@ pub unsafe extern "C" fn hearth_request_set_body_source(
 /// `request`: NULL or a handle.
 unsafe fn extend(request: *mut Request, change: impl FnOnce(&mut Extras)) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         unsafe { handle(request) }?.extend(|extras| {
             change(extras);
             Ok(())
@@ -425,7 +425,7 @@ pub unsafe extern "C" fn hearth_request_on_head(
     user: *mut c_void,
 ) -> c_int {
     let callback = callback.map(|callback| Head(callback, User(user)));
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { extend(request, |extras| extras.head = callback) }
 }
 
@@ -438,7 +438,7 @@ pub unsafe extern "C" fn hearth_request_on_interim(
     user: *mut c_void,
 ) -> c_int {
     let callback = callback.map(|callback| Head(callback, User(user)));
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { extend(request, |extras| extras.interim = callback) }
 }
 
@@ -451,7 +451,7 @@ pub unsafe extern "C" fn hearth_request_on_body(
     user: *mut c_void,
 ) -> c_int {
     let callback = callback.map(|callback| Body(callback, User(user)));
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { extend(request, |extras| extras.sink = callback) }
 }
 
@@ -464,7 +464,7 @@ pub unsafe extern "C" fn hearth_request_on_progress(
     user: *mut c_void,
 ) -> c_int {
     let callback = callback.map(|callback| Progress(callback, User(user)));
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { extend(request, |extras| extras.progress = callback) }
 }
 
@@ -479,7 +479,7 @@ pub unsafe extern "C" fn hearth_request_on_debug(
 ) -> c_int {
     let debug = |call| Debug { call, secrets: secrets != 0, user: User(user) };
     let callback = callback.map(debug);
-    // SAFETY: the caller's promise.
+    // SAFETY: the handle and the texts are as `# Safety` above demands.
     unsafe { extend(request, |extras| extras.debug = callback) }
 }
 
@@ -492,7 +492,7 @@ pub unsafe extern "C" fn hearth_request_start(
     user: *mut c_void,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { shared(request.cast_const()) }?;
         request.start(callback.map(|callback| Done(callback, User(user))), None)
     })
@@ -503,7 +503,7 @@ pub unsafe extern "C" fn hearth_request_start(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_abort(request: *mut Request) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         if let Some(in_flight) = unsafe { handle(request) }?.under_way()
             && in_flight.is_ours()
         {
@@ -518,7 +518,7 @@ pub unsafe extern "C" fn hearth_request_abort(request: *mut Request) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_resume(request: *mut Request) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         if let Some(in_flight) = unsafe { handle(request) }?.under_way()
             && in_flight.is_ours()
         {
@@ -535,7 +535,7 @@ pub unsafe extern "C" fn hearth_request_wait(request: *mut Request, timeout_ms: 
     let mut late = false;
     let result = status(|| {
         let time = Some(timeout_ms).filter(|time| *time != u64::MAX).map(Duration::from_millis);
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         late = !unsafe { handle(request) }?.wait(time)?;
         Ok(())
     });
@@ -551,14 +551,14 @@ pub unsafe extern "C" fn hearth_request_perform(
 ) -> c_int {
     status(|| {
         place(response)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { shared(request.cast_const()) }?;
         request.may_wait()?;
         let kept = Kept::default();
         request.start(None, Some(Arc::clone(&kept)))?;
         request.wait(None)?;
         let came = kept.get().cloned().ok_or_else(|| Refused::state("the engine ended"))?;
-        // SAFETY: the same.
+        // SAFETY: `response` is NULL or valid for a write (hearth.h).
         unsafe { put(response, Arc::into_raw(came).cast_mut()) }
     })
 }
@@ -567,7 +567,7 @@ pub unsafe extern "C" fn hearth_request_perform(
 /// `request`: NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_running(request: *const Request) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `request` is NULL or a live handle (hearth.h).
     let Some(request) = (unsafe { request.as_ref() }) else { return 0 };
     value(0, || c_int::from(request.is_under_way()))
 }
@@ -576,7 +576,7 @@ pub unsafe extern "C" fn hearth_request_running(request: *const Request) -> c_in
 /// `request`: NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_url(request: *const Request) -> Bytes {
-    // SAFETY: the caller's promise.
+    // SAFETY: `request` is NULL or a live handle (hearth.h).
     let Some(request) = (unsafe { request.as_ref() }) else { return Bytes::NONE };
     value(Bytes::NONE, || {
         let spec = request.spec();

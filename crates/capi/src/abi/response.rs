@@ -16,7 +16,7 @@ use crate::response::Response;
 /// # Safety
 /// NULL or a handle.
 unsafe fn of<T>(response: *const Response, nothing: T, get: impl FnOnce(&Response) -> T) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     match unsafe { response.as_ref() } {
         Some(response) => value(nothing, || get(response)),
         None => nothing,
@@ -27,7 +27,7 @@ unsafe fn of<T>(response: *const Response, nothing: T, get: impl FnOnce(&Respons
 /// NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_keep(response: *const Response) -> *mut Response {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     match unsafe { shared(response) } {
         Ok(shared) => Arc::into_raw(shared).cast_mut(),
         Err(_null) => std::ptr::null_mut(),
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn hearth_response_keep(response: *const Response) -> *mut
 /// NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_free(response: *mut Response) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { free(response.cast_const()) }
 }
 
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn hearth_response_free(response: *mut Response) {
 /// NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_status(response: *const Response) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, |response| c_int::from(response.status)) }
 }
 
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn hearth_response_status(response: *const Response) -> c_
 pub unsafe extern "C" fn hearth_response_error(response: *const Response) -> c_int {
     let error =
         |response: &Response| response.failure.as_ref().map_or(0, |failure| failure.kind as c_int);
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, error) }
 }
 
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn hearth_response_error_code(response: *const Response) -
     let code = |response: &Response| {
         response.failure.as_ref().map_or(0, |failure| c_int::from(failure.code))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, code) }
 }
 
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn hearth_response_error_message(response: *const Response
             response.failure.as_ref().map_or("", |failure| failure.message.as_str()).as_bytes(),
         )
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, message) }
 }
 
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn hearth_response_error_message(response: *const Response
 /// NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_version(response: *const Response) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, |response| c_int::from(response.version)) }
 }
 
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn hearth_response_version(response: *const Response) -> c
 /// NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_body(response: *const Response) -> Bytes {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, |response| Bytes::of(&response.body)) }
 }
 
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn hearth_response_body(response: *const Response) -> Byte
 /// NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_url(response: *const Response) -> Bytes {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, |response| Bytes::of(response.url().as_bytes())) }
 }
 
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn hearth_response_redirect_url(response: *const Response)
         Some(redirect) => Bytes::of(redirect.as_bytes()),
         None => Bytes::NONE,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, redirect) }
 }
 
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn hearth_response_address(response: *const Response) -> B
         Some(address) => Bytes::of(address.as_bytes()),
         None => Bytes::NONE,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, address) }
 }
 
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn hearth_response_address(response: *const Response) -> B
 /// NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_header_count(response: *const Response) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, |response| response.headers.len()) }
 }
 
@@ -154,7 +154,7 @@ fn field(
         unsafe { name.write(Bytes::of(found.as_bytes())) };
     }
     if !content.is_null() {
-        // SAFETY: the same.
+        // SAFETY: `content` is valid for a write: it is not NULL (hearth.h).
         unsafe { content.write(Bytes::of(text)) };
     }
     1
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn hearth_response_header_at(
     name: *mut Bytes,
     value: *mut Bytes,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, |response| field(Some(&response.headers), index, name, value)) }
 }
 
@@ -181,14 +181,14 @@ pub unsafe extern "C" fn hearth_response_header(
     name: *const c_char,
     size: usize,
 ) -> Bytes {
-    // SAFETY: the caller's promise.
+    // SAFETY: `name` has its size, or ends with NUL (hearth.h).
     let Ok(name) = (unsafe { bytes(name, size) }) else { return Bytes::NONE };
     let header = |response: &Response| {
         let name = http::HeaderName::from_bytes(name).ok();
         let found = name.and_then(|name| response.headers.get(name));
         found.map_or(Bytes::NONE, |value| Bytes::of(value.as_bytes()))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, header) }
 }
 
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn hearth_response_header(
 /// NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_trailer_count(response: *const Response) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, |response| response.trailers.as_ref().map_or(0, HeaderMap::len)) }
 }
 
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn hearth_response_trailer_at(
     name: *mut Bytes,
     value: *mut Bytes,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, |response| field(response.trailers.as_ref(), index, name, value)) }
 }
 
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn hearth_response_trailer_at(
 /// NULL or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_history_count(response: *const Response) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, |response| response.history.len()) }
 }
 
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn hearth_response_history_at(
 ) -> *const Response {
     let past =
         |response: &Response| response.history.get(index).map_or(std::ptr::null(), Arc::as_ptr);
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, std::ptr::null(), past) }
 }
 
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn hearth_response_timings(
     timings: *mut Timings,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `response` is NULL or a live handle (hearth.h).
         let of = &unsafe { handle(response) }?.timings;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let filled = Timings {
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn hearth_response_timings(
             retries: of.retries,
             reused: c_int::from(of.reused),
         };
-        // SAFETY: the same.
+        // SAFETY: `timings` is NULL or valid for a write (hearth.h).
         unsafe { put_sized(timings, filled, |filled, size| filled.size = size) }
     })
 }
@@ -293,7 +293,7 @@ pub struct Tls {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_tls(response: *const Response, tls: *mut Tls) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `response` is NULL or a live handle (hearth.h).
         let filled = match &unsafe { handle(response) }?.peer {
             None => Tls { size: 0, version: 0, cipher: Bytes::NONE, certificates: 0 },
             Some(peer) => Tls {
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn hearth_response_tls(response: *const Response, tls: *mu
                 certificates: peer.secured.chain.len(),
             },
         };
-        // SAFETY: the same.
+        // SAFETY: `tls` is NULL or valid for a write (hearth.h).
         unsafe { put_sized(tls, filled, |filled, size| filled.size = size) }
     })
 }
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn hearth_response_certificate_at(
     certificate: *mut Certificate,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `response` is NULL or a live handle (hearth.h).
         let peer = unsafe { handle(response) }?.peer.as_ref();
         let facts = peer.and_then(|peer| peer.certificates().get(index));
         let facts = facts.ok_or_else(|| Refused::invalid("there is no certificate there"))?;
@@ -349,7 +349,7 @@ pub unsafe extern "C" fn hearth_response_certificate_at(
             not_after: facts.not_after,
             pem: text(&facts.pem),
         };
-        // SAFETY: the same.
+        // SAFETY: `certificate` is NULL or valid for a write (hearth.h).
         unsafe { put_sized(certificate, filled, |filled, size| filled.size = size) }
     })
 }
@@ -371,7 +371,7 @@ pub unsafe extern "C" fn hearth_response_reply(response: *const Response) -> Byt
         let said = response.receipt.as_ref().and_then(|receipt| receipt.reply.as_ref());
         said.map_or(Bytes::NONE, |(_, whole)| Bytes::of(whole.as_bytes()))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, reply) }
 }
 
@@ -383,7 +383,7 @@ pub unsafe extern "C" fn hearth_response_enhanced(response: *const Response) -> 
         let said = response.receipt.as_ref().and_then(|receipt| receipt.reply.as_ref());
         words(said.map(|(reply, _)| reply)).0
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, enhanced) }
 }
 
@@ -395,7 +395,7 @@ pub unsafe extern "C" fn hearth_response_message_id(response: *const Response) -
         let receipt = response.receipt.as_ref();
         receipt.map_or(Bytes::NONE, |receipt| Bytes::of(receipt.message_id.as_bytes()))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, Bytes::NONE, id) }
 }
 
@@ -406,7 +406,7 @@ pub unsafe extern "C" fn hearth_response_recipient_count(response: *const Respon
     let count = |response: &Response| {
         response.receipt.as_ref().map_or(0, |receipt| receipt.recipients.len())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `response` is NULL or a live handle (hearth.h).
     unsafe { of(response, 0, count) }
 }
 
@@ -430,7 +430,7 @@ pub unsafe extern "C" fn hearth_response_recipient_at(
     recipient: *mut CRecipient,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `response` is NULL or a live handle (hearth.h).
         let receipt = unsafe { handle(response) }?.receipt.as_ref();
         let found = receipt.and_then(|receipt| receipt.recipients.get(index));
         let (address, reply) =
@@ -443,7 +443,7 @@ pub unsafe extern "C" fn hearth_response_recipient_at(
             enhanced,
             text,
         };
-        // SAFETY: the same.
+        // SAFETY: `recipient` is NULL or valid for a write (hearth.h).
         unsafe { put_sized(recipient, filled, |filled, size| filled.size = size) }
     })
 }

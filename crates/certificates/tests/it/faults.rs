@@ -1,4 +1,4 @@
-//! Authorities that fail, caches that are of no use.
+//! Tests failing authorities and unusable caches.
 
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ fn an_authority_that_fails_anywhere_is_asked_again_until_it_does_not() {
                     AcmeFault::Problem("serverInternal", 500, None),
                     AcmeFault::Problem("malformed", 400, None),
                 ] {
-                    let told = format!("{endpoint} {fault:?}");
+                    let describe = format!("{endpoint} {fault:?}");
                     let place = Place::new(AcmeSetup::default(), |_| {});
                     place.authority.fault(endpoint, fault);
                     let keeping = place.keep();
-                    eventually(&told, LIMIT, || place.shown() == 1);
+                    eventually(&describe, LIMIT, || place.shown() == 1);
                     settled(&keeping);
-                    assert!(keeping.report().failed <= 1, "{told}");
+                    assert!(keeping.report().failed <= 1, "{describe}");
                 }
             });
         }
@@ -75,12 +75,12 @@ fn an_authority_that_wants_to_be_left_alone_is() {
 #[test]
 fn a_name_that_is_not_ours_is_told_with_the_authoritys_reason() {
     let place = Place::new(AcmeSetup::default(), |_| {});
-    // Where nobody listens.
+    // No server listens there.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let right = place.http_port();
     place.authority.change(|setup| setup.http_port = free);
     let keeping = place.keep();
-    fails_with(&keeping, "shop.example is not proved to be ours (http-01): nobody listens");
+    fails_with(&keeping, "shop.example is not proved to be ours (http-01): no listener");
     assert_eq!(place.answers(), 0, "what was shown to the authority is forgotten");
     place.authority.change(|setup| setup.http_port = right);
     eventually("a certificate is shown", LIMIT, || place.shown() == 1);
@@ -177,7 +177,7 @@ fn a_certificate_that_cannot_be_kept_is_shown_until_it_can_and_is_not_ordered_ag
     let keeping = place.keep();
     eventually("a certificate is shown", LIMIT, || place.shown() == 1);
     settled(&keeping);
-    // Where it would be written first.
+    // The path of the file that is written first.
     let kept = place.kept(".pem");
     let mut new = kept.clone().into_os_string();
     new.push(format!(".{}.new", std::process::id()));
@@ -199,7 +199,7 @@ fn a_certificate_that_cannot_be_kept_is_shown_until_it_can_and_is_not_ordered_ag
 
 #[test]
 fn an_authority_whose_certificates_are_due_at_once_is_not_asked_for_one_after_the_other() {
-    // A day of their time is left, as a clock sees it that is a month ahead.
+    // A day of their validity is left, according to a clock that is a month ahead.
     const DAY: Duration = Duration::from_hours(24);
     let setup = AcmeSetup { holds: (89 * DAY, DAY), ..AcmeSetup::default() };
     let place = Place::new(setup, |options| {

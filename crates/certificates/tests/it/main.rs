@@ -1,4 +1,4 @@
-//! Certificates of an authority that verifies what it is told, and of one that fails on cue.
+//! Tests certificates of an authority that verifies proofs, and of one that fails on demand.
 #![expect(
     clippy::disallowed_types,
     reason = "the authority is in a thread of its own and runs in real time"
@@ -24,7 +24,7 @@ fn a_certificate_is_obtained_shown_and_kept_and_a_server_that_starts_again_asks_
     assert_eq!(place.authority.issued(), (1, 0));
     settled(&keeping);
     let next = keeping.report().next.unwrap();
-    // 90 days, of which one is over: two thirds of them, or three days less.
+    // 90 days, of which one is over: two thirds of them, or up to three days less.
     let days = next.duration_since(SystemTime::now()).unwrap().as_secs() / 86_400;
     assert!(days < 60, "{days}");
     drop(keeping);
@@ -35,7 +35,7 @@ fn a_certificate_is_obtained_shown_and_kept_and_a_server_that_starts_again_asks_
     eventually("the kept one is shown", LIMIT, || place.shown() == 3);
     assert!(place.is_same_certificate());
     assert_eq!(place.authority.seen().len(), asked);
-    assert_eq!(place.answers(), 0, "nothing is answered that nobody asks any more");
+    assert_eq!(place.answers(), 0, "finished challenges are not answered any more");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn several_names_are_in_one_certificate() {
 
 #[test]
 fn it_is_renewed_before_it_is_over_in_place_of_the_old_one() {
-    // Two thirds of its time are over when it comes.
+    // Two thirds of its validity are over when it is issued.
     let holds = (Duration::from_secs(80), Duration::from_secs(20));
     let place = Place::new(AcmeSetup { holds, ..AcmeSetup::default() }, |_| {});
     let _keeping = place.keep();
@@ -104,7 +104,7 @@ fn an_account_is_bound_to_one_that_the_authority_knows() {
 #[test]
 fn after_a_failure_another_challenge_is_tried() {
     let place = Place::new(AcmeSetup::default(), |options| {
-        // Nobody listens with TLS here.
+        // No server accepts TLS here.
         options.challenges = vec![Challenge::TlsAlpn, Challenge::Http];
     });
     let keeping = place.keep();

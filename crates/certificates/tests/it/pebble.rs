@@ -1,5 +1,6 @@
-//! Against pebble, the authority that Let's Encrypt tests clients with: `go install github.com/letsencrypt/pebble/v2/cmd/pebble@latest`. Where it
-//! is neither in PATH nor named by PEBBLE, the test says so and looks at nothing.
+//! Tests against pebble, Let's Encrypt's test server: `go install
+//! github.com/letsencrypt/pebble/v2/cmd/pebble@latest`. If it is neither in PATH nor named by PEBBLE, the test prints
+//! that and checks nothing.
 
 use std::path::PathBuf;
 use std::process::Command;

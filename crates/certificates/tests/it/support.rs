@@ -1,4 +1,4 @@
-//! A shop of the tests', its authority, and a folder.
+//! A test implementation of `Shop`, its authority, and a folder.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 /// Both processors may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Fast, since nobody is to be spared.
+/// Short intervals, because the test's authority has no limits.
 pub(crate) const PACE: Pace = Pace {
     retry: Duration::from_millis(50),
     longest_retry: Duration::from_millis(400),
@@ -24,7 +24,7 @@ pub(crate) const PACE: Pace = Pace {
     ask: Duration::from_millis(100),
 };
 
-/// Answers HTTP-01, and keeps what it was shown.
+/// Answers HTTP-01, and records the certificates to present.
 #[derive(Debug, Default)]
 pub(crate) struct TestShop {
     answers: Mutex<HashMap<String, String>>,
@@ -55,7 +55,7 @@ impl Shop for TestShop {
     }
 }
 
-/// All that a test needs.
+/// Everything that a test needs.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) authority: AcmeAuthority,
@@ -65,7 +65,7 @@ pub(crate) struct Place {
     port_80: Origin,
 }
 
-/// A certificate that is kept until this is dropped.
+/// A certificate that is maintained until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     acme: Acme,
@@ -92,12 +92,12 @@ impl Place {
         self.port_80.port()
     }
 
-    /// How often a certificate was shown.
+    /// Returns how often a certificate was presented.
     pub(crate) fn shown(&self) -> usize {
         self.shop.shown.lock().unwrap().len()
     }
 
-    /// The names in the one that is shown.
+    /// Returns the names of the presented certificate.
     pub(crate) fn names(&self) -> Vec<String> {
         names(&self.shop.shown.lock().unwrap().last().unwrap().chain)
     }
@@ -107,12 +107,12 @@ impl Place {
         shown.iter().all(|one| one == &shown[0])
     }
 
-    /// Challenges that are answered now.
+    /// Returns the number of challenges being answered.
     pub(crate) fn answers(&self) -> usize {
         self.shop.answers.lock().unwrap().len()
     }
 
-    /// The only file in the cache whose name ends so.
+    /// Returns the only file in the cache with this suffix.
     pub(crate) fn kept(&self, ending: &str) -> std::path::PathBuf {
         let folder =
             std::fs::read_dir(&self.options.cache).unwrap().next().unwrap().unwrap().path();
@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-/// Answers what a shop has an answer for.
+/// Starts a server that answers challenges on port 80.
 pub(crate) fn port_80() -> (Arc<TestShop>, Origin) {
     let shop = Arc::new(TestShop::default());
     let asked = Arc::clone(&shop);
@@ -190,7 +190,7 @@ impl Drop for Keeping {
     }
 }
 
-/// Waits until there is nothing to be done, and nothing to complain about.
+/// Waits until no work is due and no failure is reported.
 pub(crate) fn settled(keeping: &Keeping) {
     let end = std::time::Instant::now() + LIMIT;
     loop {

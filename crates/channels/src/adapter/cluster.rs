@@ -114,9 +114,9 @@ enum RoundProgress {
 pub struct Report {
     /// Number of other live nodes.
     pub nodes: u64,
-    /// Whether the broker is connected.
+    /// The broker is connected.
     pub connected: bool,
-    /// Whether this node is ready and the others know it. Until then it accepts no clients, because events of their
+    /// This node is ready and the others know it. Until then it accepts no clients, because events of their
     /// channels might be reported twice or not at all.
     pub ready: bool,
     /// Packets received.

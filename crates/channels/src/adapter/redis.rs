@@ -78,7 +78,7 @@ pub struct Sentinel {
     pub user: Option<String>,
     /// Password for Redis itself.
     pub password: Option<crate::Secret>,
-    /// Whether Redis itself uses TLS.
+    /// Redis itself uses TLS.
     pub tls: bool,
 }
 

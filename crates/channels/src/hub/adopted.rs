@@ -82,7 +82,7 @@ impl fmt::Debug for AdoptedStream {
 
 /// A connection accepted by the hub whose request is not for a WebSocket.
 #[derive(Debug)]
-pub struct Visitor {
+pub struct ForwardedConnection {
     /// The socket, non-blocking.
     pub stream: Stream,
     /// Bytes read so far: at least the head of the request, unless it is not HTTP/1.
@@ -95,5 +95,5 @@ pub struct Visitor {
 pub trait Handover: fmt::Debug + Send + Sync {
     /// Takes a connection over. An event loop calls it, so it never waits; a front without capacity drops the
     /// connection.
-    fn take(&self, visitor: Visitor);
+    fn take(&self, forwarded: ForwardedConnection);
 }

@@ -76,7 +76,7 @@ pub(super) struct Asking {
     pub(super) read: Vec<u8>,
 }
 
-/// What happens to a connection after its turn.
+/// The next step of a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Fate {

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use adopted::{Adopted, AdoptedStream, Handover, Stream, Visitor};
+pub use adopted::{Adopted, AdoptedStream, ForwardedConnection, Handover, Stream};
 pub use clock::now;
 pub use figures::{Figures, Reason};
 pub use options::{Address, Listen, Options, StartError};

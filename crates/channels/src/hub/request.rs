@@ -1,5 +1,7 @@
 //! Parses the request at the start of a connection to a listener of the hub.
 
+use http1::EMPTY_FIELD;
+
 use super::event_stream::{self, StreamRequest};
 use crate::websocket::{BadUpgrade, Upgrade};
 
@@ -41,22 +43,18 @@ pub(super) const TOO_LARGE: &[u8] =
 
 /// Parses the start of a connection. `deflate` allows to negotiate compression.
 pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut request = httparse::Request::new(&mut fields);
-    let length = match request.parse(bytes) {
-        Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) => return Request::Partial,
+    let mut fields = [EMPTY_FIELD; MAX_FIELDS];
+    let request = match http1::parse(bytes, &mut fields) {
+        Ok(Some(request)) => request,
+        Ok(None) => return Request::Partial,
         Err(_) => return Request::Other,
     };
-    let (Some("GET"), Some(1), Some(target)) = (request.method, request.version, request.path)
-    else {
+    if (request.method, request.minor) != ("GET", 1) {
         return Request::Other;
-    };
-    let field = |name: &str| {
-        let field = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
-        str::from_utf8(field.value).ok()
-    };
-    let fields = request.headers.iter().map(|field| (field.name, field.value));
+    }
+    let (length, target) = (request.length, request.target);
+    let field = |name: &str| request.field(name);
+    let fields = request.fields.iter().map(|field| (field.name, field.value));
     match Upgrade::read(fields, deflate) {
         Ok(Some(upgrade)) => {
             Request::WebSocket { length, upgrade, target, origin: field("origin") }

@@ -154,7 +154,7 @@ impl Transport {
         registry.deregister(self.source())
     }
 
-    /// Whether the client has acknowledged data that was sent to it within the last `window`. Unknown, hence false, for Unix sockets.
+    /// Returns whether the client has acknowledged data that was sent to it within the last `window`. Unknown, hence false, for Unix sockets.
     pub(super) fn acknowledged_within(&self, window: Duration) -> bool {
         let socket = match self {
             Self::Plain(socket) => socket,

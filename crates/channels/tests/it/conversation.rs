@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use channels::hub::{Address, Handover, Listen, Reason, Stream, Visitor};
+use channels::hub::{Address, ForwardedConnection, Handover, Listen, Reason, Stream};
 use channels::websocket::{Deflater, Inflater};
 use channels::{Answer, App, AppRef, Apps, Author, ChannelName, Found, Publication};
 use testkit::eventually;
@@ -154,11 +154,11 @@ fn invalid_requests_get_an_http_error() {
 }
 
 #[derive(Debug, Default)]
-struct Front(Mutex<Vec<Visitor>>);
+struct Front(Mutex<Vec<ForwardedConnection>>);
 
 impl Handover for Front {
-    fn take(&self, visitor: Visitor) {
-        self.0.lock().unwrap().push(visitor);
+    fn take(&self, forwarded: ForwardedConnection) {
+        self.0.lock().unwrap().push(forwarded);
     }
 }
 
@@ -174,9 +174,9 @@ fn other_requests_are_handed_to_the_other_front_with_all_bytes_read() {
     std::thread::sleep(Duration::from_millis(50));
     client.write_all(two.as_bytes()).unwrap();
     eventually("it is handed over", PATIENCE, || front.0.lock().unwrap().len() == 1);
-    let visitor = front.0.lock().unwrap().pop().unwrap();
-    assert_eq!(String::from_utf8(visitor.read).unwrap(), request);
-    let Stream::Tcp(mut stream) = visitor.stream else { panic!("it came by TCP") };
+    let forwarded = front.0.lock().unwrap().pop().unwrap();
+    assert_eq!(String::from_utf8(forwarded.read).unwrap(), request);
+    let Stream::Tcp(mut stream) = forwarded.stream else { panic!("it came by TCP") };
     stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     assert!(head(&mut client).starts_with("HTTP/1.1 204 "));
     let figures = server.hub.figures();

@@ -10,7 +10,7 @@ use crate::Verify;
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 const PONG: &[u8] = b"+PONG\r\n";
 
-/// Says `+PONG` to everything, and takes its time to hang up. Counts who is there.
+/// Answers `+PONG` to everything, and closes slowly. Counts its connections.
 async fn slow_server(mut client: TcpStream, there: Arc<AtomicUsize>, most: Arc<AtomicUsize>) {
     most.fetch_max(there.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     let mut said = [0; 256];
@@ -59,7 +59,7 @@ async fn a_place_is_free_when_the_server_has_let_go_of_its_session() {
     let mut serves = JoinSet::new();
     serves.spawn(connector.serve(drain.clone()));
     for _ in 0..5 {
-        // Gone within a command, so that its session ends.
+        // Disconnects within a command, so that its session ends.
         let mut client = UnixStream::connect(&options.socket).await.unwrap();
         client.write_all(&[PING, &PING[..4]].concat()).await.unwrap();
         let mut answer = [0; PONG.len()];

@@ -8,27 +8,28 @@ use crate::server::{Server, Stream};
 use crate::sessions::hang_up;
 use crate::{Login, Refused, Verify};
 
-/// A session with what the server said of itself and at the end of the login.
+/// A session with the server's greeting and the result of the login.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub stream: Stream,
     pub greeting: Greeting,
-    /// The content of its OK.
+    /// Content of the OK packet.
     pub ok: Vec<u8>,
 }
 
-/// What a server says of itself. That takes a whole login: one that only looks is counted against our address (`max_connect_errors`).
+/// Returns the server's greeting. This takes a whole login, because the server counts aborted ones against our
+/// address (`max_connect_errors`).
 pub(crate) async fn learn(server: &Server, login: &Login) -> Result<Greeting, Refused> {
-    let opened = open(server, login, &Hello::of_nobody(login)).await?;
-    // It has told all there is to know.
+    let opened = open(server, login, &Hello::for_probe(login)).await?;
+    // The connection is not needed any more.
     hang_up(opened.stream, super::GOODBYE).await;
     Ok(opened.greeting)
 }
 
-/// A session for a client with these abilities.
+/// Opens a session for a client with these capabilities.
 pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Result<Opened, Refused> {
     let mut clear = server.connect().await?;
-    let (_, content) = hear(server, &mut clear).await?;
+    let (_, content) = read_request(server, &mut clear).await?;
     refused(&content)?;
     let greeting = Greeting::parse(&content)
         .ok_or_else(|| server.strange("its greeting is not version 10"))?;
@@ -54,7 +55,7 @@ pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Resul
 
     let mut plugin = greeting.plugin.clone();
     let mut salt = greeting.salt.clone();
-    // What is not known by its name is switched to what is.
+    // For an unknown plugin the server switches to a known one.
     let first = scramble::answer(&plugin, password, &salt, tls).unwrap_or_default();
     let mut content = response;
     content.extend(login.user.as_bytes());
@@ -72,7 +73,7 @@ pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Resul
     say(server, &mut stream, number, &content).await?;
 
     loop {
-        let (number, content) = hear(server, &mut stream).await?;
+        let (number, content) = read_request(server, &mut stream).await?;
         refused(&content)?;
         let answer = match content.split_first() {
             Some((0x00, _)) => return Ok(Opened { stream, greeting, ok: content }),
@@ -90,7 +91,7 @@ pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Resul
                     Refused::Unsupported(format!("the server asks for a login by {name}, which the connector does not know{hint}"))
                 })?
             }
-            // AuthMoreData: of caching_sha2_password, it remembers the password (3), or does not (4)
+            // AuthMoreData of caching_sha2_password: the server has cached the password (3), or not (4)
             Some((0x01, [3])) => continue,
             Some((0x01, [4])) if tls => [password, b"\0"].concat(),
             Some((0x01, [4])) => {
@@ -108,7 +109,7 @@ fn too_long() -> Refused {
     Refused::Unsupported("the password is longer than a login can say".to_owned())
 }
 
-/// An error instead of what was expected.
+/// Returns the error if the packet is one.
 fn refused(content: &[u8]) -> Result<(), Refused> {
     if content.first() == Some(&0xff) {
         return Err(Refused::Login {
@@ -132,7 +133,7 @@ async fn say(
     said.await.map_err(|error| server.lost(error))
 }
 
-async fn hear(
+async fn read_request(
     server: &Server,
     stream: &mut (impl tokio::io::AsyncRead + Unpin),
 ) -> Result<(u8, Vec<u8>), Refused> {

@@ -1,8 +1,8 @@
-//! How passwords are said: `sql-common/client_authentication.cc`, `sql/auth/sha2_password_common.cc`.
+//! Password hashes of the login: `sql-common/client_authentication.cc`, `sql/auth/sha2_password_common.cc`.
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
-/// The answer that a plugin expects at first; `None`: nobody here knows it, or it would show the password to anybody on the way.
+/// Returns the first response that a plugin expects; `None` if it is unsupported, or would expose the password.
 pub(super) fn answer(plugin: &[u8], password: &[u8], salt: &[u8], tls: bool) -> Option<Vec<u8>> {
     match plugin {
         b"mysql_native_password" | b"caching_sha2_password" if password.is_empty() => {
@@ -49,7 +49,7 @@ mod tests {
 
     const SALT: &[u8; 20] = b"0123456789abcdefghij";
 
-    /// As servers check it: with SHA1(SHA1(password)), which they have stored, they find SHA1(password) and hash it.
+    /// Verifies as servers do: from the stored SHA1(SHA1(password)) they compute SHA1(password) and hash it.
     #[test]
     fn a_server_that_has_stored_the_hash_of_the_hash_recognises_the_answer() {
         let sha1 = |bytes: &[u8]| digest(&SHA1_FOR_LEGACY_USE_ONLY, &[bytes]);

@@ -1,10 +1,10 @@
-//! Packets, the greeting and its answer, as bytes.
+//! Encodes and parses packets, the greeting and its response.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::Login;
 
-/// Bits of what both sides can do: `include/mysql_com.h`.
+/// Capability flags: `include/mysql_com.h`.
 pub(crate) mod capability {
     pub(crate) const LONG_PASSWORD: u32 = 1;
     pub(crate) const CONNECT_WITH_DB: u32 = 1 << 3;
@@ -24,7 +24,8 @@ pub(crate) mod capability {
 }
 use capability as can;
 
-/// How both ends pack and log in is between the connector and each of them; the rest is between client and server.
+/// Capabilities of packet format and login, which are separate for each connection; all others are between client and
+/// server.
 const OURS: u32 = can::COMPRESS
     | can::SSL
     | can::ZSTD
@@ -39,7 +40,7 @@ const OURS: u32 = can::COMPRESS
     | can::VERIFY_CERTIFICATE
     | can::REMEMBER_OPTIONS;
 
-/// What we and clients agree on.
+/// Capabilities offered to clients.
 const TO_CLIENTS: u32 = can::LONG_PASSWORD
     | can::CONNECT_WITH_DB
     | can::PROTOCOL_41
@@ -48,16 +49,16 @@ const TO_CLIENTS: u32 = can::LONG_PASSWORD
     | can::CONNECT_ATTRS
     | can::PLUGIN_AUTH_LENENC;
 
-/// More than that is no login.
+/// Maximum size of a login packet.
 const LIMIT: usize = 64 * 1024;
 
-/// A packet with its number.
+/// Returns a packet with its sequence number.
 pub(super) fn packet(number: u8, content: &[u8]) -> Vec<u8> {
     let [a, b, c, ..] = u32::try_from(content.len()).expect("what we say is short").to_le_bytes();
     [&[a, b, c, number][..], content].concat()
 }
 
-/// Reads a packet; `None`: it is longer than anything of a login.
+/// Reads a packet; `None` if it is longer than any login packet.
 pub(super) async fn read(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> std::io::Result<Option<(u8, Vec<u8>)>> {
@@ -73,7 +74,7 @@ pub(super) async fn read(
     Ok(Some((number, content)))
 }
 
-/// Goes through whole packets.
+/// Iterates over complete packets.
 #[derive(Debug)]
 pub(super) struct Packets<'a>(&'a [u8]);
 
@@ -82,7 +83,7 @@ impl<'a> Packets<'a> {
         Self(bytes)
     }
 
-    /// What is no whole packet.
+    /// Returns the incomplete rest.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.0
     }
@@ -100,7 +101,7 @@ impl<'a> Iterator for Packets<'a> {
     }
 }
 
-/// Takes bytes from the front.
+/// Reads from the front of a slice.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -123,7 +124,7 @@ impl<'a> Reader<'a> {
         Some(u32::from_le_bytes(*bytes))
     }
 
-    /// Up to a NUL.
+    /// Reads up to a NUL.
     fn text(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let text = self.take(end)?;
@@ -131,7 +132,7 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    /// With its length in front, in as many bytes as that takes.
+    /// Reads a length-encoded string.
     fn counted(&mut self) -> Option<&'a [u8]> {
         let length = match self.u8()? {
             0xfc => usize::from(self.u16()?),
@@ -142,22 +143,22 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The server's greeting: what clients are told of it.
+/// The server's greeting, as far as clients need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
-    /// In words, such as `5.5.5-10.11.6-MariaDB`.
+    /// Server version, such as `5.5.5-10.11.6-MariaDB`.
     pub version: Vec<u8>,
     pub capabilities: u32,
     pub charset: u8,
     pub status: u16,
-    /// What passwords are hashed with.
+    /// Salt of the password hash.
     pub salt: Vec<u8>,
-    /// How passwords are hashed.
+    /// Authentication plugin.
     pub plugin: Vec<u8>,
 }
 
 impl Greeting {
-    /// Protocol 10; `None`: it is none.
+    /// Parses a greeting of protocol 10; `None` if it is invalid.
     pub(super) fn parse(content: &[u8]) -> Option<Self> {
         let mut reader = Reader(content);
         if reader.u8()? != 10 {
@@ -179,7 +180,7 @@ impl Greeting {
         Some(Self { version, capabilities, charset, status, salt, plugin })
     }
 
-    /// The greeting for a client, with a nonce of our own.
+    /// Returns the greeting for a client, with our own nonce.
     pub(super) fn for_clients(&self, nonce: &str) -> Vec<u8> {
         let can = (self.capabilities & !OURS) | TO_CLIENTS;
         let [a, b, c, d] = can.to_le_bytes();
@@ -199,7 +200,7 @@ impl Greeting {
     }
 }
 
-/// What a client says of itself.
+/// A client's login packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub capabilities: u32,
@@ -209,13 +210,13 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    /// What PHP's client says, more or less: for a session that only wants to know the server.
-    pub(crate) fn of_nobody(login: &Login) -> Self {
+    /// Returns a login packet similar to PHP's, for a session that only queries the server.
+    pub(crate) fn for_probe(login: &Login) -> Self {
         let database = login.database.as_deref().map(|name| name.as_bytes().to_vec());
         Self { capabilities: can::DEPRECATE_EOF, packet_limit: 1 << 30, charset: 45, database }
     }
 
-    /// `HandshakeResponse41`; `None`: it is none.
+    /// Parses `HandshakeResponse41`; `None` if it is invalid.
     pub(super) fn parse(content: &[u8], login: &Login) -> Option<Self> {
         let mut reader = Reader(content);
         let said = reader.u32()?;
@@ -240,7 +241,7 @@ impl Hello {
         Some(Self { capabilities: said & !OURS, packet_limit, charset, database })
     }
 
-    /// What is the same in all clients that may have one another's sessions.
+    /// Returns the key of the session: clients with the same key may share sessions.
     pub(crate) fn key(&self) -> Vec<u8> {
         let mut key = self.capabilities.to_le_bytes().to_vec();
         key.extend(self.packet_limit.to_le_bytes());
@@ -252,7 +253,7 @@ impl Hello {
         key
     }
 
-    /// What is said to the server before TLS, and with a login behind it once more.
+    /// Returns the packet for the server before TLS, which is repeated with the login.
     pub(super) fn for_server(&self, server: u32, tls: bool) -> Vec<u8> {
         let mut can = (self.capabilities & server)
             | (can::LONG_PASSWORD & server)
@@ -273,7 +274,7 @@ impl Hello {
     }
 }
 
-/// Code and text of an error.
+/// Returns code and text of an error packet.
 pub(super) fn message_of(error: &[u8]) -> String {
     let text = error.get(3..).unwrap_or_default();
     let text = if text.first() == Some(&b'#') { text.get(6..).unwrap_or_default() } else { text };
@@ -351,7 +352,7 @@ mod tests {
 
     #[test]
     fn another_database_is_another_key() {
-        let one = Hello::of_nobody(&login());
+        let one = Hello::for_probe(&login());
         let key = one.key();
         let other = Hello { database: None, ..one };
         assert_ne!(key, other.key());

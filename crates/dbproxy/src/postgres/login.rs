@@ -9,12 +9,12 @@ use crate::proof::hex;
 use crate::server::{Server, Stream};
 use crate::{Login, Refused, Verify};
 
-/// More than that is no answer to a login.
+/// Maximum size of a login message.
 const MESSAGE_LIMIT: usize = 64 * 1024;
 /// `SSLRequest`, 80877103.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// A connection on which nothing has been said.
+/// Opens a connection on which nothing has been sent.
 pub(super) async fn encrypted(server: &Server) -> Result<Stream, Refused> {
     let mut stream = server.connect().await?;
     if server.verify != Verify::Disable {
@@ -28,7 +28,8 @@ pub(super) async fn encrypted(server: &Server) -> Result<Stream, Refused> {
     server.encrypt(stream).await
 }
 
-/// A session, and what the client is to hear: from the end of the login to the first `ReadyForQuery`.
+/// Opens a session; returns it with the messages for the client, from the end of the login to the first
+/// `ReadyForQuery`.
 pub(crate) async fn open(
     server: &Server,
     login: &Login,
@@ -39,7 +40,7 @@ pub(crate) async fn open(
     let mut welcome = Vec::new();
     let mut scram = None;
     loop {
-        let (letter, content) = hear(server, &mut stream).await?;
+        let (letter, content) = read_request(server, &mut stream).await?;
         match letter {
             b'R' => {
                 let (kind, rest) = content
@@ -114,7 +115,7 @@ fn terminated(text: &[u8]) -> Vec<u8> {
     [text, b"\0"].concat()
 }
 
-/// `md5` and the digest of the digest of password and user, and the salt.
+/// Returns `md5` and the digest of the digest of password and user, and the salt.
 fn md5(user: &str, password: &str, salt: &[u8]) -> String {
     let inner = hex(&Md5::digest(format!("{password}{user}")));
     format!("md5{}", hex(&Md5::digest([inner.as_bytes(), salt].concat())))
@@ -128,7 +129,7 @@ async fn say(server: &Server, stream: &mut Stream, bytes: &[u8]) -> Result<(), R
     said.await.map_err(|error| server.lost(error))
 }
 
-async fn hear(server: &Server, stream: &mut Stream) -> Result<(u8, Vec<u8>), Refused> {
+async fn read_request(server: &Server, stream: &mut Stream) -> Result<(u8, Vec<u8>), Refused> {
     let heard = async {
         let letter = stream.read_u8().await?;
         let length = stream.read_u32().await? as usize;

@@ -1,6 +1,7 @@
 //! SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding.
 //!
-//! The password goes as it is: `SASLprep` changes nothing in ASCII, and where it would refuse a text, the server takes it as it is, too.
+//! The password is used unchanged: `SASLprep` changes nothing in ASCII, and if it would reject a text, the server
+//! uses the text unchanged as well.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +11,7 @@ use ring::{digest, hmac, pbkdf2};
 
 use crate::proof;
 
-/// The RFC wants 4096; a server that wants millions would have us compute for ever.
+/// Maximum iteration count. The RFC requires 4096; more than a million would block the proxy.
 const ITERATIONS: u32 = 1_000_000;
 
 /// One login.
@@ -23,7 +24,7 @@ pub(super) struct Scram {
 }
 
 impl Scram {
-    /// Begins one: with the client's first message.
+    /// Starts a login; returns the client's first message.
     pub(super) fn begin(password: &str) -> (Self, String) {
         Self::with_nonce(password, proof::nonce())
     }
@@ -34,7 +35,7 @@ impl Scram {
         (Self { password, nonce, signature: None, verified: false }, first)
     }
 
-    /// The answer to the server's challenge; `None`: it is none.
+    /// Returns the response to the server's challenge; `None` if that is invalid.
     pub(super) fn answer(&mut self, challenge: &[u8]) -> Option<String> {
         self.answer_as("n=", challenge)
     }
@@ -67,7 +68,7 @@ impl Scram {
         Some(format!("{without_proof},p={}", BASE64_STANDARD.encode(proof)))
     }
 
-    /// Whether the server has proved that it knows the password.
+    /// Returns whether the server has proved that it knows the password.
     pub(super) fn verify(&mut self, last: &[u8]) -> bool {
         let proof = std::str::from_utf8(last).ok().and_then(|last| last.strip_prefix("v="));
         let proof = proof.and_then(|proof| BASE64_STANDARD.decode(proof).ok());
@@ -87,7 +88,7 @@ impl Scram {
 mod tests {
     use super::*;
 
-    /// RFC 7677, section 3.
+    /// Compares with RFC 7677, section 3.
     #[test]
     fn the_example_of_the_rfc_comes_out() {
         let (mut scram, _) = Scram::with_nonce("pencil", "rOprNGfwEbeRWgbNEkqO".to_owned());

@@ -1,4 +1,4 @@
-//! Messages as bytes.
+//! Encodes and parses messages.
 
 use crate::Login;
 
@@ -15,10 +15,11 @@ pub(super) fn query(bytes: &mut Vec<u8>, sql: &str) {
     message(bytes, b'Q', &[sql.as_bytes(), b"\0"].concat());
 }
 
-/// The startup message for the server: what the client says of itself, as the connector's user. `None`: it cannot be read.
+/// Returns the startup message for the server: the client's parameters with the connector's user. `None` if they are
+/// invalid.
 pub(super) fn startup(version: u32, parameters: &[u8], login: &Login) -> Option<Vec<u8>> {
     let texts = parameters.strip_suffix(b"\0\0").map(|texts| texts.split(|byte| *byte == 0));
-    // A client may say nothing at all.
+    // A client may send no parameters.
     let texts: Vec<&[u8]> = texts.map(Iterator::collect).unwrap_or_default();
     if !texts.len().is_multiple_of(2) {
         return None;
@@ -40,7 +41,7 @@ pub(super) fn startup(version: u32, parameters: &[u8], login: &Login) -> Option<
     Some([&length.to_be_bytes()[..], &content].concat())
 }
 
-/// Goes through whole messages.
+/// Iterates over complete messages.
 #[derive(Debug)]
 pub(super) struct Messages<'a>(&'a [u8]);
 
@@ -49,7 +50,7 @@ impl<'a> Messages<'a> {
         Self(bytes)
     }
 
-    /// What is no whole message.
+    /// Returns the incomplete rest.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.0
     }
@@ -67,7 +68,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The field of an error that is for people: `M`.
+/// Returns the human-readable field `M` of an error.
 pub(super) fn message_of(error: &[u8]) -> String {
     let field = error.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"M"));
     String::from_utf8_lossy(field.unwrap_or(b"no reason given")).into_owned()

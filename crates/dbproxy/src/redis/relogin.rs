@@ -1,12 +1,13 @@
-//! `RESET` forgets the login, and clients of a connector that logs in know no password: behind each `RESET` of theirs the connector says its
-//! own login again, and keeps the answer to itself. Of a client that has gone it is known here whether it stopped in the midst of a command, whose
-//! rest would be whatever is said next, and whether it was owed an answer: a pop that waits would take for nobody what is pushed meanwhile.
+//! Repeats the login after a client's `RESET`, because clients of a connector with a login know no password. The
+//! connector sends its login after each `RESET` and removes the response. It also tracks whether a disconnected
+//! client stopped within a command, whose rest would be the next client's data, and whether a response was
+//! outstanding: a blocking pop would take later pushes.
 //!
 //! Invariants
-//! - Every other byte goes through as it is, in its order.
-//! - The answer that is kept back is the `+OK` behind the `+RESET` of a `RESET` that a client has sent. Another one ends the session: it would
-//!   be nobody's.
-//! - Without I/O: bytes in, bytes out.
+//! - Every other byte passes unchanged and in order.
+//! - The removed response is the `+OK` after the `+RESET` of a client's `RESET`. Any other response ends the session,
+//!   because it would be logged out.
+//! - No I/O: takes bytes, returns bytes.
 //!
 //! <https://redis.io/docs/latest/develop/reference/protocol-spec/>
 
@@ -15,16 +16,16 @@ use std::fmt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Values within values; deeper ones are not followed.
+/// Maximum nesting of values; deeper ones are not tracked.
 const DEPTH: usize = 32;
-/// Of a line as much as is looked at.
+/// Maximum number of bytes of a line that are checked.
 const LINE: usize = 32;
 
-/// The server does not let the connector in any more.
+/// The error when the server rejects the connector's login.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoginLost;
 
-/// Both ways of one client.
+/// Both directions of one client.
 #[derive(Debug)]
 pub(crate) struct Relogin {
     pub up: Upwards,
@@ -32,49 +33,50 @@ pub(crate) struct Relogin {
     pub due: Due,
 }
 
-/// What the server has not answered.
+/// Responses that the server still owes.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    /// `RESET`s that were sent.
+    /// Number of `RESET`s sent.
     resets: AtomicUsize,
-    /// Commands that were sent. Subscriptions answer more than they are asked, which counts for none: pushes are no answers. In RESP3 nothing else
-    /// answers them: who has subscribed there costs a session.
+    /// Number of commands sent. Subscriptions cause more messages than commands; these count for nothing, because
+    /// pushes are no responses. In RESP3 subscriptions get only pushes, so a client that subscribed there costs a
+    /// session.
     answers: AtomicUsize,
 }
 
-/// The command that logs in, made when the first `RESET` comes: most clients never send one, and the password may lie in a file. `None`: it
-/// cannot be read; a `RESET` leaves the session without a login then, as the client finds out.
+/// The login command, created at the first `RESET`: most clients never send one, and the password may be in a file.
+/// `None` if it cannot be read; a `RESET` then leaves the session without a login.
 type LateLogin = LazyLock<Option<Vec<u8>>, Box<dyn FnOnce() -> Option<Vec<u8>> + Send>>;
 
-/// What the client says.
+/// The client's direction.
 pub(crate) struct Upwards {
     login: LateLogin,
     values: Values,
-    /// The command that is being read has one word.
+    /// The command being read has one word.
     alone: bool,
-    /// One was sent of which `RESET` leaves something.
+    /// A command was sent whose effect `RESET` does not undo.
     stays: bool,
 }
 
 impl fmt::Debug for Upwards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // There is a password in it.
+        // The login contains a password.
         f.write_str("Upwards")
     }
 }
 
-/// What the server answers.
+/// The server's direction.
 #[derive(Debug)]
 pub(crate) struct Downwards {
     values: Values,
-    /// The value that is being read is no answer.
+    /// The value being read is a push, not a response.
     pushed: bool,
-    /// The answer to the connector's own login is next; as much of it as has come.
+    /// The received part of the response to the connector's own login, if that is next.
     own: Option<Vec<u8>>,
 }
 
 impl Relogin {
-    /// `login`: makes the command that logs in.
+    /// Creates the filter; `login` creates the login command.
     pub(crate) fn new(login: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) -> Self {
         let login: LateLogin = LazyLock::new(Box::new(login));
         Self {
@@ -84,7 +86,7 @@ impl Relogin {
         }
     }
 
-    /// Nothing is half sent or under way, as far as anybody can know.
+    /// Returns whether nothing is incomplete or outstanding, as far as that can be known.
     pub(crate) fn is_whole(&self) -> bool {
         self.up.is_whole() && self.due.answers.load(Ordering::Relaxed) == 0
     }
@@ -95,7 +97,7 @@ impl Upwards {
         self.values.is_at_rest() && !self.stays
     }
 
-    /// What of the client's bytes becomes of the server's.
+    /// Returns the client's bytes as they are sent to the server.
     pub(crate) fn follow<'a>(&mut self, bytes: &'a [u8], due: &Due) -> Cow<'a, [u8]> {
         let mut out = Cow::Borrowed(&bytes[..0]);
         let mut from = 0;
@@ -111,7 +113,7 @@ impl Upwards {
                     self.values.text.clear();
                     false
                 }
-                // In an array of one, or in a line of its own ("inline command").
+                // In an array of one, or in its own line ("inline command").
                 Step::Value => {
                     let text = &self.values.text;
                     let inline = self.values.line.trim_ascii();
@@ -142,7 +144,7 @@ impl Upwards {
 }
 
 impl Downwards {
-    /// What of the server's bytes the client is to hear.
+    /// Returns the server's bytes as they are sent to the client.
     pub(crate) fn follow<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -189,24 +191,25 @@ impl Downwards {
     }
 }
 
-/// Whether there was one.
+/// Decrements a counter; returns whether it was not zero.
 fn one_less(count: &AtomicUsize) -> bool {
     let less = |count: usize| count.checked_sub(1);
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
-/// What has been read to its end.
+/// The element that was read completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing that anybody looks at.
+    /// Nothing relevant.
     More,
-    /// The line of an outermost value that has others inside.
+    /// The line of an outermost value that contains others.
     Opened,
     /// An outermost value.
     Value,
 }
 
-/// Commands of whose kind `RESET` leaves some, in Redis 7.0. A session that debugs scripts answers any of them wrongly.
+/// Command families of which `RESET` keeps some effects, in Redis 7.0. A session that debugs scripts answers any of
+/// them wrongly.
 #[derive(Clone, Copy, Debug)]
 enum Family {
     Script,
@@ -231,30 +234,31 @@ impl Family {
     }
 }
 
-/// One direction: values of RESP2 and RESP3, commands included.
+/// The parser of one direction: values of RESP2 and RESP3, including commands.
 #[derive(Debug, Default)]
 struct Values {
-    /// Only arrays of strings and lines, as servers read what clients send: outside of an array everything but `*` begins a line.
+    /// Only arrays of strings and lines, as servers parse clients' data: outside of an array everything except `*`
+    /// begins a line.
     commands: bool,
-    /// The beginning of the line that was read last, without its end.
+    /// The beginning of the last line, without its end.
     line: Vec<u8>,
-    /// Its length.
+    /// Length of the line.
     line_len: usize,
-    /// It is complete: the next byte begins another one.
+    /// The line is complete: the next byte begins another one.
     ended: bool,
-    /// Bytes of a string that have not come, with its end.
+    /// Number of missing bytes of a string, including its end.
     skip: u64,
-    /// The string that was read last; of one that is longer than anything that is looked for, nothing.
+    /// The last string; empty if it is longer than any string of interest.
     text: Vec<u8>,
-    /// Bytes of it that have not come.
+    /// Number of its missing bytes.
     wanted: usize,
-    /// Of a command: how many words were read, the first, and whether `RESET` leaves what it does.
+    /// For a command: the number of words read, the first one, and whether `RESET` keeps its effect.
     words: usize,
     family: Option<Family>,
     stays: bool,
-    /// How many values each that is open still has.
+    /// Number of missing elements of each open value.
     open: Vec<u64>,
-    /// Nobody knows any more where values begin.
+    /// The value boundaries are unknown.
     lost: bool,
 }
 
@@ -263,7 +267,7 @@ impl Values {
         Self { commands: true, ..Self::default() }
     }
 
-    /// Between two outermost values.
+    /// Returns whether the parser is between two outermost values.
     fn is_at_rest(&self) -> bool {
         !self.lost && self.skip == 0 && self.open.is_empty() && (self.ended || self.line_len == 0)
     }
@@ -287,14 +291,14 @@ impl Values {
         self.words += 1;
     }
 
-    /// Whether `RESET` leaves what the command does that was read last.
+    /// Returns whether `RESET` keeps the effect of the last command.
     fn stays(&self) -> bool {
         let mut inline = self.line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let family = inline.next().and_then(Family::of);
         self.stays || family.zip(inline.next()).is_some_and(|(family, word)| family.stays(word))
     }
 
-    /// Takes bytes, at least one, until there is something to look at. How many.
+    /// Consumes at least one byte, until there is something to check. Returns the number of bytes.
     fn take(&mut self, bytes: &[u8]) -> (usize, Step) {
         if self.lost {
             return (bytes.len(), Step::More);
@@ -355,7 +359,7 @@ impl Values {
                 Some(count @ 1..) if self.open.len() < DEPTH => {
                     let outermost = self.open.is_empty();
                     let each = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
-                    // An attribute comes before the value that it belongs to, which is one more.
+                    // An attribute precedes the value that it belongs to, which is one more.
                     let own = u64::from(*kind == b'|');
                     let inside = count.cast_unsigned().saturating_mul(each).saturating_add(own);
                     self.open.push(inside);

@@ -30,6 +30,7 @@ use super::prepare::{Counted, Door, HEAD_TIMEOUT, final_answer};
 use super::refusal::Refusal;
 use super::trace::CallSpan;
 use super::wire::left;
+use crate::request::Spelled;
 use crate::{Answer, AnswerBody, Call, CallBody, Fate, Timing};
 
 /// So much of an answer is gathered before it is written.
@@ -160,8 +161,9 @@ impl Caller<'_> {
         if !self.authentic {
             return Err(Refusal::token());
         }
-        let head = heads::request(&asked.head, facts.fields)
+        let mut head = ::http1::to_parts(&asked.head, facts.fields)
             .ok_or_else(|| Refusal::request("the head is no request"))?;
+        head.extensions.insert(Spelled(asked.head.clone()));
         let body = self.body(&asked, &head.headers)?;
         let wishes = asked.control;
         let control = match &self.known {

@@ -6,50 +6,27 @@ use http::header::{CONNECTION, HOST, HeaderName, TE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue};
 
 use super::control::{CONTROL, Control, Token, control};
+use super::fields;
 use super::refusal::Refusal;
 use super::target::{judge, target};
-use super::{fields, head};
 
 /// As in the door.
 const FIELDS: usize = 1000;
 /// Stands for the token in inputs, so that a fuzzer comes past it.
 const PLACE: &str = "TOKEN";
 
-/// A head, arriving in two pieces; the first byte says where it is cut. What passes is what everybody else reads, too, and nothing
-/// of the hop goes on.
+/// A head that passes the checks of both listeners. It names one target, and no field of the connection goes on.
 pub fn head(bytes: &[u8]) {
-    let Some((&cut, text)) = bytes.split_first() else { return };
-    let cut = usize::from(cut).min(text.len());
-    let whole = head::end(text, 0);
-    let pieces = match head::end(&text[..cut], 0) {
-        Ok(None) => head::end(text, cut),
-        done => done,
-    };
-    assert_eq!(whole, pieces, "it depends on how it arrives");
-
-    let Ok(Some(end)) = whole else { return };
-    let Ok(facts) = head::check(&text[..end]) else { return };
-    if facts.fields > FIELDS {
+    let Some((_, text)) = bytes.split_first() else { return };
+    let Ok(Some(end)) = ::http1::strict_end(text, 0) else { return };
+    let Ok(facts) = ::http1::check(&text[..end]) else { return };
+    if facts.fields > FIELDS || judge(facts.target).is_err() {
         return;
     }
-    // What hyper reads with: it must see the same, and find nothing to answer by itself.
-    let mut read = vec![httparse::EMPTY_HEADER; FIELDS];
-    let mut request = httparse::Request::new(&mut read);
-    assert_eq!(request.parse(text), Ok(httparse::Status::Complete(end)));
-    assert_eq!((request.path, request.version), (Some(facts.target), Some(1)));
-    assert_eq!(request.headers.len(), facts.fields);
-    for field in
-        request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("content-length"))
-    {
-        let digits = str::from_utf8(field.value).expect("digits");
-        digits.parse::<i64>().expect("hyper would refuse it without our word");
-    }
-    if judge(facts.target).is_err() {
-        return;
-    }
-
+    let mut fields = vec![::http1::EMPTY_FIELD; FIELDS];
+    let request = ::http1::parse(text, &mut fields).expect("it passed").expect("it is complete");
     let mut map = HeaderMap::new();
-    for field in &*request.headers {
+    for field in request.fields {
         let name = HeaderName::from_bytes(field.name.as_bytes()).expect("a token");
         map.append(name, HeaderValue::from_bytes(field.value).expect("no control characters"));
     }
@@ -109,18 +86,13 @@ pub fn wishes(bytes: &[u8]) {
 /// Whatever a refusal repeats of what was sent, it stays one answer that says so in one field.
 fn one_answer(refusal: &Refusal) {
     let bytes = refusal.bytes();
-    let mut fields = [httparse::EMPTY_HEADER; 8];
-    let mut answer = httparse::Response::new(&mut fields);
-    let Ok(httparse::Status::Complete(end)) = answer.parse(&bytes) else {
+    let Some(answer) = ::http1::parse_response(&bytes) else {
         panic!("no answer: {}", bytes.escape_ascii());
     };
-    let told: Vec<_> =
-        answer.headers.iter().filter(|field| field.name == "hearth-declined").collect();
-    let [told] = told[..] else { panic!("{} times declined", told.len()) };
-    sfv::Parser::new(told.value).parse::<sfv::Item>().expect("a structured field");
-    let length =
-        answer.headers.iter().find(|field| field.name == "content-length").expect("a length");
-    assert_eq!(length.value, (bytes.len() - end).to_string().as_bytes());
+    let declined: Vec<_> = answer.head.headers.get_all("hearth-declined").iter().collect();
+    let [declined] = declined[..] else { panic!("{} times declined", declined.len()) };
+    sfv::Parser::new(declined.as_bytes()).parse::<sfv::Item>().expect("a structured field");
+    assert_eq!(answer.field("content-length"), Some(&*answer.body.len().to_string()));
 }
 
 #[cfg(test)]

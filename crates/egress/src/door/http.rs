@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - A call lives as long as its caller's connection: whoever leaves cancels it.
-//! - Every head is judged by `head` before hyper reads it, so hyper never answers by itself.
+//! - Every head is checked by `http1::check` before hyper reads it, so hyper never answers by itself.
 //! - Memory per caller is bounded: a head, and hyper's buffers.
 
 use std::convert::Infallible;
@@ -32,15 +32,15 @@ use traces::Tracer;
 
 use super::control::control;
 use super::declined::{Counters, DoorReport};
+use super::fields;
 use super::files::Files;
 use super::prepare::{CHEAP_FIELDS, Counted, Door, HEAD, HEAD_TIMEOUT, Shared, final_answer};
 use super::refusal::Refusal;
 use super::socket::{Socket, SocketError};
 use super::trace::CallSpan;
 use super::wire::{Outgoing, Slipped, Wire, left};
-use super::{fields, head};
 use crate::peer::Allowed;
-use crate::spelling::Spelled;
+use crate::request::Spelled;
 use crate::{Answer, Call, Engine, Timing};
 
 /// hyper's buffers for one caller, each way.
@@ -353,7 +353,7 @@ async fn read_head(stream: &mut UnixStream, bytes: &mut BytesMut) -> Result<Begi
         if bytes.first() == wire::OPENING.first() {
             return Ok(Begin::Frames);
         }
-        if let Some(end) = head::end(bytes, seen).map_err(Refusal::request)? {
+        if let Some(end) = ::http1::strict_end(bytes, seen).map_err(Refusal::request)? {
             return Ok(Begin::Http(end));
         }
         seen = bytes.len();

@@ -15,7 +15,6 @@ use super::control::{Control, Token};
 use super::declined::Counters;
 use super::fields;
 use super::files::Files;
-use super::head::{self, Facts};
 use super::http::DoorOptions;
 use super::refusal::Refusal;
 use super::shortage::Reserve;
@@ -94,11 +93,11 @@ impl Door {
         head: &'a [u8],
         uid: u32,
         counted: &Counted<'_>,
-    ) -> Result<Facts<'a>, Refusal> {
+    ) -> Result<::http1::Facts<'a>, Refusal> {
         if head.len() > HEAD {
             return Err(Refusal::request("the head is too large"));
         }
-        let facts = head::check(head).map_err(Refusal::request)?;
+        let facts = ::http1::check(head).map_err(Refusal::request)?;
         if facts.fields > FIELDS {
             return Err(Refusal::request("there are too many fields"));
         }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use ::http1::{put_all, put_status_line};
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
@@ -134,13 +135,9 @@ impl Refusal {
         let mut response = self.response();
         let length = response.body().len().into();
         response.headers_mut().insert(CONTENT_LENGTH, length);
-        let mut bytes = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
-        for (name, value) in response.headers() {
-            bytes.extend_from_slice(name.as_str().as_bytes());
-            bytes.extend_from_slice(b": ");
-            bytes.extend_from_slice(value.as_bytes());
-            bytes.extend_from_slice(b"\r\n");
-        }
+        let (mut bytes, status) = (Vec::new(), response.status());
+        put_status_line(&mut bytes, status.as_str(), status.canonical_reason().unwrap_or_default());
+        put_all(&mut bytes, response.headers());
         bytes.extend_from_slice(b"\r\n");
         bytes.extend_from_slice(response.body());
         bytes

@@ -5,7 +5,7 @@
 //! - The socket of a dead broker is replaced; that of a living one, or any other file, never is.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -180,7 +180,7 @@ fn fill(path: &Path, file: &File, group: Option<u32>) -> io::Result<Token> {
     belong(path, group)?;
     file.set_permissions(Permissions::from_mode(TOKEN_MODE))?;
     let mut random = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    getrandom::fill(&mut random)?;
     let token = Token::new(random);
     // In one write: who reads it meanwhile finds the old one or the new one.
     file.write_all_at(token.digits().as_bytes(), 0)?;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
+use ::http1::{Spelling, head_end, put_all, put_status_line};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -13,9 +14,8 @@ use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::UnixStream;
 
+use super::fields;
 use super::frame::heads;
-use super::{fields, head};
-use crate::spelling::Spelling;
 use crate::{AnswerBody, CallError};
 
 /// The most bytes of interim answers that wait; further ones are dropped. They are only hints.
@@ -59,12 +59,8 @@ impl Slipped {
             out.unsplit(heads::answer(status, headers, Some(written), false));
             return;
         }
-        out.put_slice(b"HTTP/1.1 ");
-        out.put_slice(status.as_str().as_bytes());
-        out.put_u8(b' ');
-        out.put_slice(status.canonical_reason().unwrap_or("Interim").as_bytes());
-        out.put_slice(b"\r\n");
-        put_fields(out, &fields::of_answer(headers.clone()));
+        put_status_line(out, status.as_str(), status.canonical_reason().unwrap_or("Interim"));
+        put_all(out, &fields::of_answer(headers.clone()));
         out.put_slice(b"\r\n");
     }
 
@@ -82,15 +78,6 @@ impl Slipped {
 /// Clients may be stricter than origins.
 fn has_bare_lf(head: &[u8]) -> bool {
     head.split_inclusive(|byte| *byte == b'\n').any(|line| !line.ends_with(b"\r\n"))
-}
-
-fn put_fields(out: &mut BytesMut, fields: &HeaderMap) {
-    for (name, value) in fields {
-        out.put_slice(name.as_str().as_bytes());
-        out.put_slice(b": ");
-        out.put_slice(value.as_bytes());
-        out.put_slice(b"\r\n");
-    }
 }
 
 /// The connection.
@@ -184,7 +171,7 @@ fn answer_end(bytes: &[u8]) -> Option<usize> {
     let mut begin = 0;
     loop {
         let rest = bytes.get(begin..)?;
-        let end = head::end(rest, 0).ok()??;
+        let end = head_end(rest, 0)?;
         begin += end;
         if !rest.starts_with(b"HTTP/1.1 1") {
             return Some(begin);
@@ -391,7 +378,7 @@ impl Body for Outgoing {
                 Ok(trailers) => {
                     if this.chunked {
                         let mut bytes = BytesMut::new();
-                        put_fields(&mut bytes, &fields::of_trailers(trailers));
+                        put_all(&mut bytes, &fields::of_trailers(trailers));
                         this.slipped.lock().trailers = Some(bytes.freeze());
                     }
                     Poll::Ready(None)

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use ::http1::Piece;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::sync::oneshot;
 
-use super::body::Piece;
 use super::{Cut, Http1};
 use crate::errors::code;
 use crate::{CallError, Reason};
@@ -142,10 +142,12 @@ impl Http1Body {
 
     fn is_over(&self) -> bool {
         match &self.connection {
-            Place::Here(connection) => connection.body.over(),
-            Place::Shared { shared, .. } => {
-                shared.lock().connection.as_ref().is_some_and(|connection| connection.body.over())
-            }
+            Place::Here(connection) => connection.body.is_over(),
+            Place::Shared { shared, .. } => shared
+                .lock()
+                .connection
+                .as_ref()
+                .is_some_and(|connection| connection.body.is_over()),
             Place::Gone => true,
         }
     }
@@ -256,7 +258,7 @@ fn finish(mut connection: Box<Http1>) {
     home.spawn(async move {
         let over = std::future::poll_fn(|cx| {
             let sent = connection.poll_send(cx)?;
-            while !connection.body.over() {
+            while !connection.body.is_over() {
                 match connection.poll_piece(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(_)) => {}

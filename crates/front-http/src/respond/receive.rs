@@ -8,12 +8,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
+use http::HeaderMap;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
-use http_body::Body;
 use pool::{HintSender, Script};
 
-use super::{Answer, Exchange};
+use super::{Answer, Exchange, Limited};
 use crate::answers::Page;
 use crate::application::Application;
 use crate::request_body::{Arrived, BodyError, RequestBody};
@@ -31,19 +30,13 @@ impl<A: Application> Exchange<'_, A> {
         number: usize,
         script: Script,
         parts: Parts,
-        mut body: RequestBody,
+        (mut body, verdict): Limited,
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
-        let limits = &self.front.limits;
-        if body.size_hint().lower() > limits.max_body {
-            return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
-        }
-        // The verdict is not needed, because receiving the body returns its error.
-        drop(body.limit(limits.max_body, limits.pace));
         let arrived = std::future::poll_fn(|cx| Poll::Ready(body.take_arrived(cx))).await;
         let begun = match arrived {
             Ok(Arrived::Whole) => {
-                return self.dispatch(number, script, parts, body, hints).await;
+                return self.dispatch(number, script, parts, (body, verdict), hints).await;
             }
             Ok(Arrived::Part(begun)) => begun,
             Err(error) => return self.not_received(&error, &parts.headers),
@@ -56,9 +49,9 @@ impl<A: Application> Exchange<'_, A> {
             return self.not_received(&error, &parts.headers);
         }
         if Weak::as_ptr(&routed_by) == Arc::as_ptr(&self.current) {
-            return self.dispatch(number, script, parts, body, hints).await;
+            return self.dispatch(number, script, parts, (body, verdict), hints).await;
         }
-        self.chosen = self.front.choose(&self.current, &self.told, &parts);
+        self.chosen = self.front.choose(&self.current, &self.forwarded, &parts);
         self.route_again(parts, body, hints).await
     }
 
@@ -85,7 +78,7 @@ impl<A: Application> Exchange<'_, A> {
         }
         let mut answer = self.page(Page::body_failed(error.status()), headers);
         if self.trace.is_some() {
-            answer.head.extensions.insert(trace::Why(error.to_string()));
+            answer.head.extensions.insert(trace::FailureReason(error.to_string()));
         }
         answer
     }

@@ -309,7 +309,7 @@ struct Invocation {
 
 /// The result of a waiting call.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum CallResult {
     Event { id: InvocationId, event: Event, deadline: u64, again: bool },
     Restored,
     Extension { event: ExtensionEvent, trace_id: Option<HeaderValue>, deadline: u64 },
@@ -327,7 +327,7 @@ enum Init {
 struct State {
     environment: Environment,
     last_ticket: Ticket,
-    calls: HashMap<Ticket, oneshot::Sender<Told>>,
+    calls: HashMap<Ticket, oneshot::Sender<CallResult>>,
     invocations: HashMap<InvocationId, Invocation>,
     init: Init,
     timer_idles: bool,
@@ -407,7 +407,7 @@ impl Shared {
             Effect::Deliver { ticket, id, again } => {
                 let event = state.invocations[&id].event.clone();
                 let deadline = deadline_of(state, &id, now);
-                let told = Told::Event { id: Arc::clone(&id), event, deadline, again };
+                let told = CallResult::Event { id: Arc::clone(&id), event, deadline, again };
                 if !state.tell(ticket, told) && !again {
                     state.environment.undeliver(now, &id);
                 } else if !again {
@@ -416,7 +416,7 @@ impl Shared {
                 }
             }
             Effect::Restored { ticket } => {
-                state.tell(ticket, Told::Restored);
+                state.tell(ticket, CallResult::Restored);
             }
             Effect::Tell { ticket, event } => {
                 let (trace_id, deadline) = match &event {
@@ -428,7 +428,7 @@ impl Shared {
                         (None, epoch_milliseconds(SystemTime::now() + PATIENCE))
                     }
                 };
-                state.tell(ticket, Told::Extension { event, trace_id, deadline });
+                state.tell(ticket, CallResult::Extension { event, trace_id, deadline });
             }
             Effect::Fail { id, error } => {
                 let invocation = state.invocations.get_mut(&id);
@@ -510,7 +510,7 @@ impl Shared {
     pub(super) async fn wait(
         self: &Arc<Self>,
         call: impl FnOnce(&mut Environment, Instant, Ticket) -> Result<(), Refusal>,
-    ) -> Result<Option<Told>, Refusal> {
+    ) -> Result<Option<CallResult>, Refusal> {
         let (tell, told) = oneshot::channel();
         let ticket = {
             let mut state = self.state();
@@ -625,7 +625,7 @@ impl Shared {
 
 impl State {
     /// Sends the result of a call; `false` if the call is gone.
-    fn tell(&mut self, ticket: Ticket, told: Told) -> bool {
+    fn tell(&mut self, ticket: Ticket, told: CallResult) -> bool {
         self.calls.remove(&ticket).is_some_and(|call| call.send(told).is_ok())
     }
 }
@@ -639,14 +639,14 @@ fn deadline_of(state: &State, id: &str, now: Instant) -> u64 {
 /// A waiting call, until it gets a result or is gone.
 struct Waiting {
     ticket: Ticket,
-    told: oneshot::Receiver<Told>,
+    told: oneshot::Receiver<CallResult>,
     shared: Arc<Shared>,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         // The event was sent, but the call was gone before it received it.
-        if let Ok(Told::Event { id, again: false, .. }) = self.told.try_recv() {
+        if let Ok(CallResult::Event { id, again: false, .. }) = self.told.try_recv() {
             self.shared.act(|environment, now| environment.undeliver(now, &id));
             return;
         }

@@ -141,7 +141,7 @@ pub(super) enum ExtensionEvent {
     Shutdown,
 }
 
-/// What is to be done.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Deliver this invocation to the waiting call. `again` means that it was delivered before, to a call that may

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::driver::{Body, BrokenOff, Shared, Told, answer};
+use super::driver::{Body, BrokenOff, CallResult, Shared, answer};
 use super::environment::{ExtensionEvent, Refusal};
 use super::runtime_api::{not_found, refused, told};
 
@@ -103,7 +103,9 @@ async fn register(
 async fn next(shared: &Arc<Shared>, id: &str) -> Result<Response<Body>, BrokenOff> {
     let told = shared.wait(|environment, now, ticket| environment.extension_next(now, id, ticket));
     let (event, trace_id, deadline) = match told.await {
-        Ok(Some(Told::Extension { event, trace_id, deadline })) => (event, trace_id, deadline),
+        Ok(Some(CallResult::Extension { event, trace_id, deadline })) => {
+            (event, trace_id, deadline)
+        }
         Ok(_) => return Err(BrokenOff),
         Err(refusal) => return Ok(refused(&refusal)),
     };

@@ -17,7 +17,9 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::FunctionError;
-use super::driver::{Answer, Body, BrokenOff, CHUNKS, Chunk, Chunks, Cut, Shared, Told, answer};
+use super::driver::{
+    Answer, Body, BrokenOff, CHUNKS, CallResult, Chunk, Chunks, Cut, Shared, answer,
+};
 use super::environment::{Environment, Refusal, Status};
 
 /// Prefix of all paths.
@@ -77,7 +79,7 @@ pub(super) async fn respond(
 async fn next(shared: &Arc<Shared>) -> Result<Response<Body>, BrokenOff> {
     let told = shared.wait(Environment::next).await;
     let (id, event, deadline) = match told {
-        Ok(Some(Told::Event { id, event, deadline, .. })) => (id, event, deadline),
+        Ok(Some(CallResult::Event { id, event, deadline, .. })) => (id, event, deadline),
         // The emulator shuts down: as in a sandbox, the connection just ends.
         Ok(_) => return Err(BrokenOff),
         Err(refusal) => return Ok(refused(&refusal)),
@@ -109,7 +111,7 @@ async fn restore_next(shared: &Arc<Shared>) -> Result<Response<Body>, BrokenOff>
         })
     });
     match told.await {
-        Ok(Some(Told::Restored)) => Ok(answer(StatusCode::OK, "application/json", "")),
+        Ok(Some(CallResult::Restored)) => Ok(answer(StatusCode::OK, "application/json", "")),
         Ok(_) => Err(BrokenOff),
         Err(_) if !exists => Ok(not_found()),
         Err(refusal) => Ok(refused(&refusal)),

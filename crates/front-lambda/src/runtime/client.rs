@@ -13,10 +13,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::StatusCode;
+use http1::{CollectError, Collector, HeadLimits, Response, put_chunk_size};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use super::wire::{Answer, Malformed};
 
 /// Reasons why a request to the Runtime API failed.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +35,7 @@ pub(crate) enum ApiError {
     Malformed {
         api: Arc<str>,
         #[source]
-        cause: Malformed,
+        cause: CollectError,
     },
     /// It rejected the request (4xx): the request was wrong, or came at the wrong time.
     #[error("the Runtime API refused `{call}` with {status}: {answer}")]
@@ -45,6 +44,11 @@ pub(crate) enum ApiError {
     #[error("the Runtime API failed `{call}` with {status}: {answer}")]
     Platform { call: &'static str, status: StatusCode, answer: String },
 }
+
+/// Limits for a response's head. An event has a dozen fields, of which the client context may have 3583 bytes in base64.
+const HEAD: HeadLimits = HeadLimits { bytes: 64 << 10, fields: 100 };
+/// Limit for an event in bytes. Lambda's own limit is 6 MB; the margin is for the day it rises.
+const MAX_BODY: usize = 64 << 20;
 
 /// Delays before each reconnection attempt of one request.
 const ATTEMPTS: [Duration; 4] = [
@@ -73,13 +77,16 @@ pub(crate) struct Client {
     api: Arc<str>,
     stream: Option<TcpStream>,
     incoming: BytesMut,
+    responses: Collector,
     head: Vec<u8>,
 }
 
 impl Client {
     /// Creates a client; `api` is host and port, as in `AWS_LAMBDA_RUNTIME_API`. It connects with the first request.
     pub(crate) fn new(api: Arc<str>) -> Self {
-        Self { api, stream: None, incoming: BytesMut::new(), head: Vec::with_capacity(512) }
+        let responses = Collector::new(HEAD, MAX_BODY);
+        let (incoming, head) = (BytesMut::new(), Vec::with_capacity(512));
+        Self { api, stream: None, incoming, responses, head }
     }
 
     /// Sends a request and returns the response, whatever its status. After an error the next request uses a new
@@ -87,7 +94,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped request requires [`Client::disconnect`].
-    pub(crate) async fn send(&mut self, call: Call<'_>) -> Result<Answer, ApiError> {
+    pub(crate) async fn send(&mut self, call: Call<'_>) -> Result<Response, ApiError> {
         let mut attempts = ATTEMPTS.into_iter();
         // An idle connection may be gone by now, which does not count as an attempt.
         let mut fresh = self.stream.is_none();
@@ -110,7 +117,7 @@ impl Client {
             };
             let lost = match sent {
                 Ok(answer) => {
-                    if answer.last {
+                    if !answer.head.keep_alive {
                         self.disconnect();
                     }
                     return Ok(answer);
@@ -129,6 +136,7 @@ impl Client {
     pub(crate) fn disconnect(&mut self) {
         self.stream = None;
         self.incoming.clear();
+        self.responses.reset();
     }
 
     /// Begins a request with a chunked body: `head` is as in [`Call`], with the fields for it. `patience` limits how
@@ -153,7 +161,7 @@ impl Client {
         Ok(self.stream.as_mut().expect("it was connected just now"))
     }
 
-    async fn attempt(&mut self, call: Call<'_>) -> Result<Answer, ApiError> {
+    async fn attempt(&mut self, call: Call<'_>) -> Result<Response, ApiError> {
         let mut head = std::mem::take(&mut self.head);
         head.clear();
         head.extend_from_slice(call.head.as_bytes());
@@ -173,20 +181,23 @@ impl Client {
 
     /// Reads until the response is complete. `written` is the result of writing. A server that rejects a body early
     /// closes after its response, so the response has precedence over the write error.
-    async fn read_answer(&mut self, written: io::Result<()>) -> Result<Answer, ApiError> {
+    async fn read_answer(&mut self, written: io::Result<()>) -> Result<Response, ApiError> {
         let api = Arc::clone(&self.api);
         let lost = |cause| ApiError::Lost { api: Arc::clone(&api), cause };
         let malformed = |cause| ApiError::Malformed { api: Arc::clone(&api), cause };
         loop {
-            if let Some(answer) = Answer::read(&mut self.incoming, false).map_err(malformed)? {
+            let read = self.responses.read(&mut self.incoming, false);
+            if let Some(answer) = read.map_err(malformed)? {
                 return Ok(answer);
             }
             match self.read_more().await {
                 Ok(0) => {
-                    let whole = Answer::read(&mut self.incoming, true).map_err(malformed)?;
+                    let read = self.responses.read(&mut self.incoming, true);
                     let closed =
                         || io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed");
-                    return whole.ok_or_else(|| lost(written.err().unwrap_or_else(closed)));
+                    return read
+                        .map_err(malformed)?
+                        .ok_or_else(|| lost(written.err().unwrap_or_else(closed)));
                 }
                 Ok(_) => {}
                 Err(error) => return Err(lost(written.err().unwrap_or(error))),
@@ -228,7 +239,7 @@ impl Upload<'_> {
     }
 
     /// Ends the body with these trailers, each line with its CR LF, and reads the response.
-    pub(crate) async fn end(&mut self, trailers: &str) -> Result<Answer, ApiError> {
+    pub(crate) async fn end(&mut self, trailers: &str) -> Result<Response, ApiError> {
         let end = format!("0\r\n{trailers}\r\n");
         self.timed(async |client| {
             let stream = client.connect().await?;
@@ -245,7 +256,7 @@ impl Upload<'_> {
     }
 
     /// Reads the response without ending the body: the connection is unusable afterwards.
-    pub(crate) async fn answer(&mut self) -> Result<Answer, ApiError> {
+    pub(crate) async fn answer(&mut self) -> Result<Response, ApiError> {
         let answer = self.timed(async |client| client.answer_of_upload(Ok(())).await).await;
         self.client.disconnect();
         answer
@@ -255,12 +266,15 @@ impl Upload<'_> {
         if before.is_empty() && piece.is_empty() {
             return Ok(()); // a chunk without bytes would be the end
         }
-        let size = format!("{:x}\r\n", piece.len());
-        let (size, end) = if piece.is_empty() { ("", "") } else { (&*size, "\r\n") };
+        let (mut size, mut end) = (Vec::new(), "");
+        if !piece.is_empty() {
+            put_chunk_size(&mut size, piece.len());
+            end = "\r\n";
+        }
         self.timed(async |client| {
             let api = Arc::clone(&client.api);
             let stream = client.connect().await?;
-            let mut parts = [before, size.as_bytes(), piece, end.as_bytes()].map(IoSlice::new);
+            let mut parts = [before, &size, piece, end.as_bytes()].map(IoSlice::new);
             let written = write_all(stream, &mut parts).await;
             written.map_err(|cause| ApiError::Lost { api, cause })
         })
@@ -288,9 +302,9 @@ impl Upload<'_> {
 }
 
 impl Client {
-    async fn answer_of_upload(&mut self, written: io::Result<()>) -> Result<Answer, ApiError> {
+    async fn answer_of_upload(&mut self, written: io::Result<()>) -> Result<Response, ApiError> {
         let answer = self.read_answer(written).await?;
-        if answer.last {
+        if !answer.head.keep_alive {
             self.disconnect();
         }
         Ok(answer)

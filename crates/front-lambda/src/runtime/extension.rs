@@ -45,7 +45,7 @@ async fn try_register(api: &Arc<str>) -> Result<Extension, ApiError> {
         patience: Some(Duration::from_secs(2)),
     };
     let answer = accepted(call.name, client.send(call).await?)?;
-    let identifier = answer.fields.get("lambda-extension-identifier");
+    let identifier = answer.head.headers.get("lambda-extension-identifier");
     let identifier = identifier.and_then(|value| value.to_str().ok()).unwrap_or_default();
     Ok(Extension { client, identifier: identifier.to_owned() })
 }

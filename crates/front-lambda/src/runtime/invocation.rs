@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
+use http1::Response;
 
-use super::wire::Answer;
 use crate::event::write_json;
 
 /// An event and its metadata from the Runtime API.
@@ -26,8 +26,11 @@ pub(crate) struct Invocation {
 
 impl Invocation {
     /// Creates an invocation; `None` if the response contains no valid id.
-    pub(crate) fn new(answer: Answer) -> Option<Self> {
-        let fields = answer.fields;
+    pub(crate) fn new(answer: Response) -> Option<Self> {
+        Self::of(answer.head.headers, answer.body)
+    }
+
+    pub(super) fn of(fields: HeaderMap, event: Bytes) -> Option<Self> {
         let id = text(&fields, "lambda-runtime-aws-request-id");
         let writable =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -39,7 +42,7 @@ impl Invocation {
         let deadline = deadline.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
         // Without a deadline, the longest that a function may run.
         let deadline = deadline.unwrap_or_else(|| SystemTime::now() + Duration::from_mins(15));
-        Some(Self { id, deadline, event: answer.body, fields })
+        Some(Self { id, deadline, event, fields })
     }
 
     /// Returns the ARN that was invoked; empty if it is missing.

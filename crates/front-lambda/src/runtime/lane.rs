@@ -394,7 +394,7 @@ impl Lane {
         // PHP stops when its output is not read.
         drop(body);
         match sent {
-            Ok(answer) if answer.status.is_success() => Ok(()),
+            Ok(answer) if answer.head.status.is_success() => Ok(()),
             Err(error @ (ApiError::Lost { .. } | ApiError::Malformed { .. })) => {
                 debug!(%error, "stream not taken");
                 let report = Report::of_hearth("StreamLost", error.to_string());

@@ -87,7 +87,6 @@ mod tests {
     use traces::Sampler;
 
     use super::*;
-    use crate::runtime::wire::Answer;
 
     const ROOT: &str = "5759e988bd862e3fe1be46a994272793";
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -97,9 +96,7 @@ mod tests {
         let mut fields = HeaderMap::new();
         fields.insert("lambda-runtime-aws-request-id", "id".parse().unwrap());
         fields.insert("lambda-runtime-trace-id", xray.parse().unwrap());
-        let body = bytes::Bytes::new();
-        let answer = Answer { status: StatusCode::OK, fields, body, last: false };
-        let invocation = Invocation::new(answer).unwrap();
+        let invocation = Invocation::of(fields, bytes::Bytes::new()).unwrap();
         let mut head = HeaderMap::new();
         if let Some(parent) = parent {
             head.insert("traceparent", parent.parse().unwrap());

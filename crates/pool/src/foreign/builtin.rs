@@ -11,8 +11,12 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{self, HeaderName, HeaderValue};
+use http::{StatusCode, Version};
+use http1::{parse_response, put_field, put_request_line, put_title_case};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -164,7 +168,7 @@ impl Worker {
                         if let Some(tell) = tell.take()
                             && tell.send(address).is_err()
                         {
-                            debug!("nobody waits for the server any more");
+                            debug!("the caller does not wait for the server any more");
                         }
                     }
                     None if is_access_log(line) => {}
@@ -191,11 +195,16 @@ impl Worker {
         let Some(server) = &mut self.server else { return Err("there is no server".into()) };
         let mut stream = server.connect().await?;
         let secret = &self.builtin.secret;
-        let head = format!("GET / HTTP/1.1\r\nHost: hearth\r\nHearth-Variables: {secret}\r\n\r\n");
-        stream.write_all(head.as_bytes()).await?;
+        let mut head = Vec::new();
+        put_request_line(&mut head, "GET", "/", Version::HTTP_11);
+        put_field(&mut head, "Host", "hearth");
+        put_field(&mut head, "Hearth-Variables", secret);
+        head.extend_from_slice(b"\r\n");
+        stream.write_all(&head).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
-        if !answer.starts_with(b"HTTP/1.1 204 ") && !answer.starts_with(b"HTTP/1.0 204 ") {
+        let status = parse_response(&answer).map(|answer| answer.head.status);
+        if status != Some(StatusCode::NO_CONTENT) {
             let line =
                 String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
             return Err(format!("the router answered {line:?}").into());
@@ -245,7 +254,7 @@ impl Worker {
         Err(failure)
     }
 
-    pub(super) async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
+    pub(super) async fn wait_until_ready(&mut self, whole: bool) -> Result<(), BoxError> {
         if whole {
             return Ok(());
         }
@@ -275,45 +284,33 @@ impl Worker {
         let method = parts.method.as_str();
         let method = if METHODS.contains(&method) { method } else { "PUT" };
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-        let mut head = format!("{method} {target} HTTP/1.1\r\n").into_bytes();
-        let mut field = |name: &[u8], value: &[u8]| {
-            head.extend_from_slice(name);
-            head.extend_from_slice(b": ");
-            head.extend_from_slice(value);
-            head.extend_from_slice(b"\r\n");
-        };
+        let mut head = Vec::with_capacity(4096);
+        put_request_line(&mut head, method, target, Version::HTTP_11);
         let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
         let host = parts.headers.get(header::HOST).map(HeaderValue::as_bytes).or(authority);
-        field(b"Host", host.unwrap_or_default());
+        put_field(&mut head, "Host", host.unwrap_or_default());
         let forwarded =
             |name: &&HeaderName| reaches_php(name) && !NOT_FORWARDED.contains(&name.as_str());
         for name in parts.headers.keys().filter(forwarded) {
             let separator: &[u8] = if name == header::COOKIE { b"; " } else { b", " };
             let values: Vec<&[u8]> =
                 parts.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-            field(&title_case(name.as_str()), &values.join(separator));
+            // As `getallheaders()` has names in PHP's other programs.
+            let mut spelled = Vec::with_capacity(name.as_str().len());
+            put_title_case(&mut spelled, name.as_str());
+            put_field(&mut head, &spelled, values.join(separator));
         }
         if let Some(length) = request.content_length() {
-            field(b"Content-Length", length.as_bytes());
+            put_field(&mut head, "Content-Length", length.as_bytes());
         }
         let mut variables = Variables(Vec::with_capacity(2048));
         request.write_variables(&mut variables);
         let mut private = self.builtin.secret.clone();
-        base64(&variables.0, &mut private);
-        field(b"Hearth-Variables", private.as_bytes());
+        BASE64.encode_string(&variables.0, &mut private);
+        put_field(&mut head, "Hearth-Variables", &private);
         head.extend_from_slice(b"\r\n");
         if head.len() > MAX_HEAD { Err(Failure::TooLarge) } else { Ok(head) }
     }
-}
-
-/// Formats a name as `X-Forwarded-For`, as `getallheaders()` returns it in PHP's other programs.
-fn title_case(name: &str) -> Vec<u8> {
-    let mut start = true;
-    let letter = |byte: u8| {
-        let first = std::mem::replace(&mut start, byte == b'-');
-        if first { byte.to_ascii_uppercase() } else { byte }
-    };
-    name.bytes().map(letter).collect()
 }
 
 /// Names and values, each followed by a NUL.
@@ -325,21 +322,6 @@ impl Sink for Variables {
         self.0.push(0);
         write(&mut self.0);
         self.0.push(0);
-    }
-}
-
-/// Appends base64 (RFC 4648 section 4).
-fn base64(bytes: &[u8], to: &mut String) {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    to.reserve(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            let sextet = (bits >> (18 - 6 * at) & 63) as usize;
-            let known = ALPHABET.get(sextet).copied().map_or('=', char::from);
-            to.push(if at > three.len() { '=' } else { known });
-        }
     }
 }
 
@@ -422,7 +404,7 @@ fn log(info: &WorkerInfo, line: &str) {
     };
     info.remember(text);
     let request = info.current_request();
-    Writer { pid: info.pid(), request: request.as_ref(), source: "error_log" }.says(text);
+    Writer { pid: info.pid(), request: request.as_ref(), source: "error_log" }.log(text);
 }
 
 #[cfg(test)]
@@ -453,11 +435,6 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_rfc() {
-        let encoded = |text: &str| {
-            let mut out = String::new();
-            base64(text.as_bytes(), &mut out);
-            out
-        };
         // RFC 4648 section 10
         let vectors = [
             ("", ""),
@@ -468,10 +445,8 @@ mod tests {
             ("fooba", "Zm9vYmE="),
         ];
         for (plain, expected) in vectors {
-            assert_eq!(encoded(plain), expected);
+            assert_eq!(BASE64.encode(plain), expected);
         }
-        let mut all = String::new();
-        base64(&[0xff, 0xfe, 0xfb], &mut all);
-        assert_eq!(all, "//77");
+        assert_eq!(BASE64.encode([0xff, 0xfe, 0xfb]), "//77");
     }
 }

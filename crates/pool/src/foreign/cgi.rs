@@ -183,7 +183,7 @@ impl Worker {
         };
         let (pid, id) = (self.info.pid(), request.context.id.clone());
         let lines = read_lines(stderr, move |line| {
-            Writer { pid, request: Some(&id), source: "stderr" }.says(line);
+            Writer { pid, request: Some(&id), source: "stderr" }.log(line);
         });
         let common = &self.cgi.common;
         common.tasks.spawn_on(lines, &common.runtime);

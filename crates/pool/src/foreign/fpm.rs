@@ -120,7 +120,7 @@ impl Fpm {
             let reason = tokio::select! {
                 () = self.end.cancelled() => return master.end().await,
                 () = master.process.ended() => {
-                    error!(pid, "php-fpm died, and every worker with it; starting anew");
+                    error!(pid, "php-fpm died, and every worker with it; restarting");
                     "php-fpm itself died"
                 }
                 () = self.replace.notified() => {
@@ -177,7 +177,7 @@ impl Fpm {
                 if let Some(info) = known {
                     self.common.ended(&info, status);
                 } else {
-                    debug!(worker.pid = pid, "a worker ended that had served nobody");
+                    debug!(worker.pid = pid, "a worker ended before its first request");
                 }
             }
             Line::Said { pid, text } => {
@@ -191,7 +191,7 @@ impl Fpm {
                     Some((level, text)) if !level.contains(' ') => ("error_log", text),
                     _ => ("stderr", text),
                 };
-                Writer { pid, request: request.as_ref(), source }.says(text);
+                Writer { pid, request: request.as_ref(), source }.log(text);
             }
             Line::Other { level: "WARNING", text } => warn!(target: "php_fpm", "{text}"),
             Line::Other { level: "ERROR" | "ALERT", text } => error!(target: "php_fpm", "{text}"),
@@ -293,7 +293,7 @@ fn give_socket(command: &mut Command, socket: &Path) -> std::io::Result<()> {
     let mut inherited = socket.as_os_str().to_owned();
     inherited.push("=3");
     command.env("FPM_SOCKETS", inherited);
-    sys::give_descriptor_3(command, listener.into());
+    sys::pass_descriptor_3(command, listener.into());
     Ok(())
 }
 
@@ -529,7 +529,7 @@ impl Worker {
 
     /// Waits until the child waits for the next request: `fastcgi_finish_request()` lets scripts continue after their
     /// response.
-    pub(super) async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
+    pub(super) async fn wait_until_ready(&mut self, whole: bool) -> Result<(), BoxError> {
         let Some(connection) = self.connection.as_mut().filter(|it| whole && !it.broken) else {
             // After closing, the script is aborted at its next output. After reconnecting, the child (or its
             // successor) accepts when the script has ended.
@@ -589,7 +589,7 @@ fn pid_of(page: &[u8], uri: &str) -> Option<u32> {
     for line in page.lines() {
         match line.split_once(':').map(|(name, value)| (name, value.trim())) {
             Some(("pid", number)) => pid = number.parse().ok(),
-            Some(("request URI", asked)) if asked == uri => return pid,
+            Some(("request URI", current)) if current == uri => return pid,
             _ => {}
         }
     }

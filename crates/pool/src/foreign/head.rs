@@ -6,6 +6,7 @@
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http1::{head_end, lenient_field, parse_status};
 use tracing::debug;
 
 use crate::worker::Head;
@@ -39,7 +40,7 @@ pub(crate) enum Dialect {
 pub(crate) struct HeadReader {
     dialect: Dialect,
     arrived: BytesMut,
-    /// The end of the head does not begin before this offset.
+    /// Number of bytes that were searched for the end of the head.
     searched: usize,
 }
 
@@ -51,42 +52,25 @@ impl HeadReader {
     /// Adds the next piece. Returns the complete head and the bytes after it.
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Option<(Head, Bytes)>, BadHead> {
         self.arrived.extend_from_slice(piece);
-        let Some((fields, body)) = self.find_end() else {
-            return if self.arrived.len() > MAX_HEAD { Err(BadHead::TooLarge) } else { Ok(None) };
+        let Some(end) = self.end() else {
+            self.searched = self.arrived.len();
+            return if self.searched > MAX_HEAD { Err(BadHead::TooLarge) } else { Ok(None) };
         };
-        let mut rest = std::mem::take(&mut self.arrived).freeze();
-        let head = rest.split_to(body).slice(..fields);
-        if fields > MAX_HEAD {
+        if end > MAX_HEAD {
             return Err(BadHead::TooLarge);
         }
+        let mut rest = std::mem::take(&mut self.arrived).freeze();
+        let head = rest.split_to(end);
         Ok(Some((parse(self.dialect, &head)?, rest)))
     }
 
-    /// Returns where the head's last line ends, and where the body begins.
-    fn find_end(&mut self) -> Option<(usize, usize)> {
+    /// Returns where the body begins.
+    fn end(&self) -> Option<usize> {
         match &*self.arrived {
-            // No field at all.
-            [b'\n', ..] => return Some((0, 1)),
-            [b'\r', b'\n', ..] => return Some((0, 2)),
-            _ => {}
-        }
-        let mut from = self.searched;
-        loop {
-            let rest = self.arrived.get(from..)?;
-            let Some(at) = rest.iter().position(|byte| *byte == b'\n').map(|at| from + at) else {
-                self.searched = self.arrived.len();
-                return None;
-            };
-            match self.arrived.get(at + 1..).unwrap_or_default() {
-                [b'\n', ..] => return Some((at + 1, at + 2)),
-                [b'\r', b'\n', ..] => return Some((at + 1, at + 3)),
-                // The next line may still turn out to be empty.
-                [] | [b'\r'] => {
-                    self.searched = at;
-                    return None;
-                }
-                _ => from = at + 1,
-            }
+            // A head without fields.
+            [b'\n', ..] => Some(1),
+            [b'\r', b'\n', ..] => Some(2),
+            arrived => head_end(arrived, self.searched),
         }
     }
 }
@@ -104,19 +88,18 @@ fn parse(dialect: Dialect, head: &Bytes) -> Result<Head, BadHead> {
         if at == 0
             && let Some(rest) = line.strip_prefix(b"HTTP/")
         {
-            let (_version, rest) = split(rest, b' ').ok_or(BadHead::Status)?;
-            status = Some(parse_status(rest, head)?);
+            let space = rest.iter().position(|byte| *byte == b' ').ok_or(BadHead::Status)?;
+            status = Some(status_of(rest.get(space..).unwrap_or_default(), head)?);
             continue;
         }
-        let Some((name, value)) = split(line, b':') else {
+        let Some((name, value)) = lenient_field(line) else {
             if !line.is_empty() {
                 debug!(line = %String::from_utf8_lossy(line), "line of a head left out");
             }
             continue;
         };
-        let value = value.trim_ascii();
         if name.eq_ignore_ascii_case(b"status") && dialect == Dialect::Cgi {
-            status = Some(parse_status(value, head)?);
+            status = Some(status_of(value, head)?);
             continue;
         }
         if let Some(own) =
@@ -144,16 +127,9 @@ fn parse(dialect: Dialect, head: &Bytes) -> Result<Head, BadHead> {
     Ok(Head { status, headers, reason })
 }
 
-fn split(line: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let place = line.iter().position(|byte| *byte == at)?;
-    Some((line.get(..place)?, line.get(place + 1..)?))
-}
-
 /// Parses `404 Not Found`; returns the reason only if it is not the standard one.
-fn parse_status(text: &[u8], head: &Bytes) -> Result<(StatusCode, Option<Bytes>), BadHead> {
-    let (code, reason) = split(text, b' ').unwrap_or((text, b""));
-    let status = StatusCode::from_bytes(code).map_err(|_no_status| BadHead::Status)?;
-    let reason = reason.trim_ascii();
+fn status_of(text: &[u8], head: &Bytes) -> Result<(StatusCode, Option<Bytes>), BadHead> {
+    let (status, reason) = parse_status(text).ok_or(BadHead::Status)?;
     let own = status.canonical_reason().unwrap_or_default().as_bytes();
     let other = !reason.is_empty() && reason != own;
     Ok((status, other.then(|| head.slice_ref(reason))))

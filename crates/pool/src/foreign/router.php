@@ -1,5 +1,5 @@
 <?php
-// Hearth's router for `php -S`: believes nobody but Hearth, puts the request's variables in place, and runs the script they name.
+// Hearth's router for `php -S`: trusts only Hearth, sets the request's variables, and runs the script they name.
 declare(strict_types=1);
 
 (static function (): void {

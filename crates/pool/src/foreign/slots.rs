@@ -30,7 +30,7 @@ pub(crate) struct Slots<T> {
     waiting: AtomicUsize,
     limits: Limits,
     clock: Arc<Clock>,
-    judged: Mutex<Judged>,
+    statistics: Mutex<WaitStatistics>,
     refused: AtomicU64,
     draining: AtomicBool,
 }
@@ -55,7 +55,7 @@ impl Limits {
 
 /// Statistics about waiting requests.
 #[derive(Debug)]
-struct Judged {
+struct WaitStatistics {
     overload: Overload,
     waits: Waits,
 }
@@ -76,7 +76,7 @@ impl<T> Slots<T> {
             count: u32::try_from(all.len()).unwrap_or(u32::MAX),
             idle: Mutex::new(all),
             waiting: AtomicUsize::new(0),
-            judged: Mutex::new(Judged {
+            statistics: Mutex::new(WaitStatistics {
                 overload: Overload::new(limits.target),
                 waits: Waits::default(),
             }),
@@ -96,7 +96,7 @@ impl<T> Slots<T> {
         if let Some(leased) = self.try_lease() {
             return Ok(leased);
         }
-        let room = self.judged().overload.room(self.running());
+        let room = self.statistics().overload.room(self.running());
         let room = room.unwrap_or(usize::MAX).min(self.limits.backlog);
         let Some(place) = Place::take(&self.waiting, room) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -118,12 +118,12 @@ impl<T> Slots<T> {
 
     /// Returns the statistics. The overload state is reset once no request waits, whether they were served, rejected
     /// or dropped.
-    fn judged(&self) -> MutexGuard<'_, Judged> {
-        let mut judged = self.judged.lock().expect("no holder panics");
+    fn statistics(&self) -> MutexGuard<'_, WaitStatistics> {
+        let mut statistics = self.statistics.lock().expect("no holder panics");
         if self.waiting.load(Ordering::Relaxed) == 0 {
-            judged.overload.emptied();
+            statistics.overload.emptied();
         }
-        judged
+        statistics
     }
 
     fn running(&self) -> usize {
@@ -132,14 +132,14 @@ impl<T> Slots<T> {
 
     /// Returns whether a request waiting since `since` may still be served.
     fn is_in_time(&self, since: Instant) -> bool {
-        let mut judged = self.judged.lock().expect("no holder panics");
+        let mut statistics = self.statistics.lock().expect("no holder panics");
         let (now, running) = (self.clock.instant(), self.running());
         let waited = now.saturating_duration_since(since);
-        if judged.overload.bound(running).is_some_and(|bound| waited >= bound) {
+        if statistics.overload.bound(running).is_some_and(|bound| waited >= bound) {
             return false;
         }
-        judged.waits.add(waited);
-        judged.overload.handed_out(now, waited, self.waiting.load(Ordering::Relaxed), running);
+        statistics.waits.add(waited);
+        statistics.overload.handed_out(now, waited, self.waiting.load(Ordering::Relaxed), running);
         true
     }
 
@@ -167,11 +167,11 @@ impl<T> Slots<T> {
 
     /// Returns the state of the backlog.
     pub(crate) fn line(&self) -> Line {
-        let judged = self.judged();
+        let statistics = self.statistics();
         Line {
             backlog: self.waiting.load(Ordering::Relaxed),
-            overloaded: judged.overload.is_shedding(),
-            waits: judged.waits,
+            overloaded: statistics.overload.is_shedding(),
+            waits: statistics.waits,
         }
     }
 

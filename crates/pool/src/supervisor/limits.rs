@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 use super::{NO_ZYGOTE, Supervisor};
 use crate::clock::milliseconds;
 use crate::info::WorkerInfo;
+use crate::lifecycle::Dismissal;
 use crate::slow::SlowRequest;
 
 impl Supervisor {
@@ -26,7 +27,7 @@ impl Supervisor {
 
     /// Kills workers whose connection has ended, and those that were ordered to end and do not; then those that were
     /// killed through the zygote and still run.
-    pub(super) fn end_the_stubborn(&mut self) {
+    pub(super) fn kill_unresponsive(&mut self) {
         let clock = Arc::clone(&self.shared.clock);
         let is_over = |since: u64, limit| since != 0 && clock.since(since) >= limit;
         for info in self.workers.values().cloned().collect::<Vec<_>>() {
@@ -92,7 +93,7 @@ impl Supervisor {
             .map(Arc::clone)
             .collect();
         for info in over {
-            if info.timed_out.swap(true, Ordering::Relaxed) {
+            if !info.life.dismiss(Dismissal::TimedOut) {
                 continue;
             }
             let request = info.current_request();
@@ -118,11 +119,11 @@ impl Supervisor {
             .filter_map(|info| Some((SlowRequest::of(info, model, now, limit)?, Arc::clone(info))))
             .collect();
         for (slow, info) in slow {
-            let asked = match &mut self.zygote {
+            let current = match &mut self.zygote {
                 Some(zygote) => zygote.trace(slow.pid).is_ok(),
                 None => false,
             };
-            if asked {
+            if current {
                 self.traced.wait(&info, slow);
             } else {
                 self.tell_slow(SlowRequest { why: Some(NO_ZYGOTE.to_owned()), ..slow });
@@ -143,10 +144,7 @@ impl Supervisor {
         for info in self.workers.values() {
             let Some(resident) = resident_bytes(info.pid()) else { continue };
             info.resident.store(resident, Ordering::Relaxed);
-            if resident > limit
-                && !self.shared.one_shot()
-                && !info.replacing.swap(true, Ordering::Relaxed)
-            {
+            if resident > limit && !self.shared.one_shot() && info.life.order_successor() {
                 over.push(info.slot);
             }
         }

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use tracing::{debug, error, info, warn};
 
 use super::{NO_ZYGOTE, Supervisor, resident_bytes};
+use crate::lifecycle::Dismissal;
 use crate::worker::{Event, Gone};
 use crate::zygote::Zygote;
 
@@ -109,12 +110,11 @@ impl Supervisor {
                 continue;
             }
             if self.shared.one_shot() {
-                if !info.spent.load(Ordering::Relaxed) {
-                    info.retire.store(true, Ordering::Relaxed);
-                    info.told_to_end.store(true, Ordering::Relaxed);
+                if !info.life.is_spent() {
+                    info.life.succeed();
                     self.shared.remove_idle(slot);
                 }
-            } else if !info.replacing.swap(true, Ordering::Relaxed) {
+            } else if info.life.order_successor() {
                 self.replace(slot, UNANSWERED);
             }
         }
@@ -124,7 +124,8 @@ impl Supervisor {
     pub(super) fn event_of_silent(&mut self, event: Result<Event, Gone>) {
         let Some(silent) = &mut self.silent else { return };
         match event {
-            Ok(Event::Exited { pid, status }) => {
+            Ok(Event::Exited { pid, status, processor_time }) => {
+                self.shared.add_processor_time(processor_time);
                 let of_it =
                     |slot: &&u32| self.workers.get(slot).is_some_and(|info| info.pid() == pid);
                 let slot = silent.slots.iter().find(of_it).copied();
@@ -158,7 +159,7 @@ impl Supervisor {
             // A worker that served and was gone before has crashed.
             if !info.has_booted() || info.gone_since.load(Ordering::Relaxed) == 0 {
                 info.replaced_for.get_or_init(|| UNANSWERED);
-                info.told_to_end.store(true, Ordering::Relaxed);
+                info.life.dismiss(Dismissal::Recycled);
             }
             self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
         }
@@ -166,7 +167,7 @@ impl Supervisor {
 
     /// Handles the end of the zygote: its workers end with it (`PR_SET_PDEATHSIG`), and a new one is started.
     pub(super) async fn lost_zygote(&mut self, gone: &Gone) {
-        error!(reason = ?gone, "zygote died, and every worker with it; starting anew");
+        error!(reason = ?gone, "zygote died, and every worker with it; restarting");
         if let Some(zygote) = self.zygote.take() {
             zygote.end(Duration::from_millis(200)).await;
         }

@@ -81,7 +81,7 @@ async fn a_client_that_leaves_ends_its_one_shot_worker_and_no_other() {
             let _left_or_not = leave.await;
         }
     }
-    eventually("two successors wait and nobody else lives", || idle(&pool) == 2).await;
+    eventually("two successors wait and no other worker lives", || idle(&pool) == 2).await;
     let status = pool.status();
     assert_eq!((status.workers.len(), status.crashes, status.recycled), (2, 0, 0));
     assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");

@@ -71,7 +71,7 @@ async fn far_more_requests_than_can_be_answered_are_refused_at_once_and_the_rest
     let status = pool.status();
     assert_eq!(status.refused, u64::try_from(refused).unwrap());
     assert!(count(&counts.at_once) > count(&counts.late), "{counts:?}");
-    eventually("nobody waits", || pool.status().backlog == 0).await;
+    eventually("no request waits", || pool.status().backlog == 0).await;
     assert!(!pool.status().overloaded, "with the load it is over");
     assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
 }

@@ -67,7 +67,7 @@ async fn what_has_grown_stays_as_long_as_it_is_needed_now_and_then() {
     for _ in 0..5 {
         crowd(&pool, 8, "/sleep?10").join_all().await;
     }
-    assert_eq!(pids(&pool), before, "nobody came, nobody went");
+    assert_eq!(pids(&pool), before, "no worker started or ended");
     assert_eq!((pool.status().grown, pool.status().shrunk), (3, 0));
 }
 

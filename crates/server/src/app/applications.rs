@@ -187,7 +187,10 @@ fn plan(
     plan.check_user()?;
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
         let probe = php::probe(&php.worker, php.user.as_ref(), settings);
-        if let Some(fallback) = plan.fit_to_machine(&probe) {
+        // Without a named model the cheaper one is still to be measured, and the warning follows then.
+        if let Some(fallback) = plan.fit_to_machine(&probe)
+            && settings.php.model.0.is_some()
+        {
             fallback.of_application(name).warn();
         }
     }

@@ -10,6 +10,7 @@ use crate::app::detect::Kind;
 use crate::app::php::Probe;
 use crate::app::plan::Plan;
 use crate::ops::fallback::Fallback;
+use crate::ops::fallback_cost::Costs;
 
 /// The hint for a machine on which `snapshot` cannot run.
 const HINT: &str = "let the container or sandbox allow memfd_create, and mount /proc in it";
@@ -27,6 +28,7 @@ impl Plan {
             instead: Model::Fork,
             why: format!("written pages cannot be found on this machine: {}", probe.why),
             hint: format!("{HINT}, or say that this is meant with `--model fork`"),
+            costs: None,
         };
         php.fallback = Some(fallback.clone());
         Some(fallback)
@@ -71,12 +73,31 @@ impl Plan {
             _ => return None,
         };
         debug_assert!(instead.isolates(), "isolation is never given up");
-        php.model = instead;
-        if !instead.runs_worker_script() && !self.application.kind.is_function() {
+        let fallback = Fallback { wished, instead, why, hint: hint.to_owned(), costs: None };
+        php.fallback = Some(fallback.clone());
+        self.become_model(instead);
+        Some(fallback)
+    }
+
+    /// Puts the cheaper of `fork` and `request` in the place of `snapshot`, which cannot run.
+    pub(crate) fn fit_to_costs(&mut self, costs: Costs) -> Option<Fallback> {
+        let instead = costs.cheaper();
+        let fallback = self.php.as_mut()?.fallback.as_mut()?;
+        fallback.hint =
+            fallback.hint.replace("--model fork", &format!("--model {}", instead.name()));
+        fallback.instead = instead;
+        fallback.costs = Some(costs);
+        let fallback = fallback.clone();
+        self.become_model(instead);
+        Some(fallback)
+    }
+
+    /// Changes the model. A model that runs no worker script has none.
+    pub(crate) fn become_model(&mut self, model: Model) {
+        let Some(php) = &mut self.php else { return };
+        php.model = model;
+        if !model.runs_worker_script() && !self.application.kind.is_function() {
             php.script = None;
         }
-        let fallback = Fallback { wished, instead, why, hint: hint.to_owned() };
-        php.fallback = Some(fallback.clone());
-        Some(fallback)
     }
 }

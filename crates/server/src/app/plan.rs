@@ -183,6 +183,19 @@ impl Plan {
         paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
     }
 
+    /// Returns the paths that are requested to measure costs: those of the warm-up, else the one of `php.reload_check` if it was named.
+    pub(crate) fn measured_paths(&self, settings: &Settings) -> Vec<PathAndQuery> {
+        // Each is requested several times.
+        const MOST: usize = 5;
+        let root = PathAndQuery::from_static("/");
+        let reload_check = || settings.php.reload_check.0.iter().flatten();
+        match &settings.php.warm_up.0 {
+            None => vec![root],
+            Some(Some(named)) => named.iter().take(MOST).map(|path| path.0.clone()).collect(),
+            Some(None) => reload_check().map(|path| path.0.clone()).collect(),
+        }
+    }
+
     /// Returns whether a process that is thrown away answers the warm-up: when it is unknown whether the script restores its state after a
     /// request.
     pub(crate) fn rehearses(&self, settings: &Settings) -> bool {

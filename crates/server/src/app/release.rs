@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use front_http::{Hosted, Options, Reader, Release, Routing, SendfileRoot};
+use front_http::{Hosted, Options, ReadPermission, Release, Routing, SendfileRoot};
 
 use crate::app::applications::Planned;
 use crate::app::plan::Plan;
@@ -32,7 +32,7 @@ fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
     let http = &settings.http;
     Ok(Options {
         document_root: plan.application.document_root.clone(),
-        reader: reader(plan),
+        read_permission: read_permission(plan),
         routing: routing(plan)?,
         sendfile: http
             .sendfile
@@ -48,9 +48,9 @@ fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
 }
 
 /// Returns the user whose rights limit links: they publish nothing that PHP could not read.
-fn reader(plan: &Plan) -> Option<Reader> {
+fn read_permission(plan: &Plan) -> Option<ReadPermission> {
     let identity = &plan.php.as_ref()?.user.as_ref()?.identity;
-    Some(Reader { user: identity.user, groups: identity.groups.clone() })
+    Some(ReadPermission { user: identity.user, groups: identity.groups.clone() })
 }
 
 /// Returns the routing: a worker script answers everything that is no file; otherwise scripts are files of their own.

@@ -46,7 +46,6 @@ pub(crate) fn command() -> Command {
         .subcommand(egress())
         .subcommand(tls())
         .subcommand(php())
-        .subcommand(bench())
 }
 
 fn serve() -> Command {
@@ -155,6 +154,12 @@ fn check() -> Command {
                 .long("lambda")
                 .action(ArgAction::SetTrue)
                 .help("Also look at what a cold start on AWS Lambda would spend time on"),
+        )
+        .arg(
+            Arg::new("boot")
+                .long("boot")
+                .action(ArgAction::SetTrue)
+                .help("Also boot the application, and measure how many workers fit into memory"),
         )
         .arg(
             Arg::new("json")
@@ -287,12 +292,6 @@ fn php() -> Command {
                 .value_parser(ValueParser::os_string()),
         )
         .after_help("Examples:\n  hearth php artisan migrate\n  hearth php -v")
-}
-
-fn bench() -> Command {
-    Command::new("bench")
-        .about("Show how a published table is reproduced")
-        .arg(Arg::new("name").value_name("NAME").required(true).help("The table, e.g. `models`"))
 }
 
 fn lambda() -> Command {

@@ -67,7 +67,7 @@ async fn serve_and_drain(
             .listen
             .iter()
             .map(|listen| Listen { address: address(&listen.address), secure: false });
-        Own { listen: listen.collect(), handover: Some(Arc::new(front.visitors())) }
+        Own { listen: listen.collect(), handover: Some(Arc::new(front.forwarded_connections())) }
     } else {
         Own::default()
     };

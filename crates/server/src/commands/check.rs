@@ -1,7 +1,7 @@
 //! `hearth check`: what would run, and everything that is wrong with it.
 //!
 //! Invariants
-//! - It changes nothing: no file is written, no script of the application runs; sockets are bound, and closed at the end.
+//! - It changes nothing: no file is written, no script of the application runs (but with `--boot`); sockets are bound, and closed at the end.
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod access;
@@ -11,6 +11,7 @@ mod databases;
 mod egress;
 mod lambda;
 mod machine;
+mod measured;
 mod model;
 mod paths;
 mod php;
@@ -27,7 +28,7 @@ use crate::app::detect::{self, Application};
 use crate::app::plan::Plan;
 use crate::app::target::Target;
 use crate::commands::remote::Running;
-use crate::config::{self, ConfigError, Environment, NamedApplication, Origin};
+use crate::config::{self, ConfigError, Environment, MAIN, NamedApplication, Origin};
 use crate::failure::Failure;
 use crate::system::users::PhpUser;
 use access::AccessCheck;
@@ -37,7 +38,7 @@ use report::Topic;
 /// Checks everything. `on_lambda`: also checks what a cold start on AWS Lambda would spend time on.
 pub(crate) fn check(
     target: &Target,
-    on_lambda: bool,
+    (on_lambda, boots): (bool, bool),
     environment: &Environment,
 ) -> Result<Report, Failure> {
     let mut report = Report::default();
@@ -120,16 +121,20 @@ pub(crate) fn check(
             lambda::look(&mut report, &settings, application, plan.as_ref(), info.as_ref());
         }
     }
+    let running = Running::of(target, environment);
+    if let Some(plan) = &plan {
+        measured::look(&mut report, (MAIN, plan), (&settings, environment), &running, boots);
+    }
     for named in &settings.applications {
         report.about(Some(&named.name));
         let at_path = at_path.as_ref().ok().and_then(Option::as_ref);
-        another(&mut report, named, at_path, (others_have_users, &access), environment);
+        let booted = (&running, boots);
+        another(&mut report, named, at_path, (others_have_users, &access), environment, booted);
     }
     report.about(None);
     realtime::look(&mut report, &folder, &settings, environment);
     databases::look(&mut report, &settings, plan.as_ref(), environment);
     connectors::look(&mut report, &settings, plan.as_ref());
-    let running = Running::of(target, environment);
     egress::look(&mut report, &settings, plan.as_ref(), info.as_ref(), (&access, &running));
     traces::look(&mut report, &settings, environment);
     machine::look(&mut report, &settings, environment, &access, &running);
@@ -143,6 +148,7 @@ fn another(
     at_path: Option<&Application>,
     (others_have_users, access): (bool, &AccessCheck),
     environment: &Environment,
+    (running, boots): (&Running<'_>, bool),
 ) {
     let settings = &named.settings;
     let found = match applications::found(named, at_path) {
@@ -176,6 +182,7 @@ fn another(
     application::look(report, &plan.application, info.as_ref(), read, whose);
     paths::of_application(report, settings, &plan.application.folder);
     databases::look(report, settings, Some(&plan), environment);
+    measured::look(report, (&named.name, &plan), (settings, environment), running, boots);
 }
 
 #[cfg(test)]

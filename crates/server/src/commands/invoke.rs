@@ -11,6 +11,8 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use front_lambda::emulator::{SAMPLES, sample};
+use http::{StatusCode, Version};
+use http1::{Response, parse_response, put_field, put_request_line};
 
 use crate::config::{Environment, nearest};
 use crate::failure::Failure;
@@ -54,7 +56,7 @@ pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, 
     }
     let result = String::from_utf8_lossy(&answer.body).into_owned();
     let failed = answer.field("x-amz-function-error").or_else(|| answer.field("error-type"));
-    if answer.status == 200 && failed.is_none() {
+    if answer.head.status == StatusCode::OK && failed.is_none() {
         return Ok(result + "\n");
     }
     let hint = match failed {
@@ -63,7 +65,7 @@ pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, 
     };
     let what = match failed {
         Some(_) => "the function failed".to_owned(),
-        None => format!("the function was not invoked: status {}", answer.status),
+        None => format!("the function was not invoked: status {}", answer.head.status.as_u16()),
     };
     Err(Failure::failed(format!("{what}: {}", result.trim()), hint))
 }
@@ -116,51 +118,24 @@ fn event(named_event: Option<&str>, environment: &Environment) -> Result<Vec<u8>
     }
 }
 
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    fields: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    fn field(&self, name: &str) -> Option<&str> {
-        let field = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        field.map(|(_, value)| value.as_str())
-    }
-
-    /// A whole answer in HTTP/1.0: no chunks, the body ends with the connection.
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
-        let (head, rest) = bytes.split_at(end);
-        let mut lines = std::str::from_utf8(head).ok()?.split("\r\n");
-        let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-        let fields = lines.filter_map(|line| line.split_once(':'));
-        let fields = fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
-        let fields: Vec<(String, String)> = fields.collect();
-        let answer = Self { status, fields, body: rest[4..].to_vec() };
-        let whole = answer.field("content-length").is_none_or(|length| {
-            length.parse::<usize>().is_ok_and(|length| length == answer.body.len())
-        });
-        whole.then_some(answer)
-    }
-}
-
 /// Makes one call of `Invoke` (<https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html>), without a time limit.
-fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
+fn call(to: &str, event: &[u8]) -> io::Result<Response> {
     let mut stream = TcpStream::connect(to)?;
-    let head = format!(
-        "POST /2015-03-31/functions/function/invocations HTTP/1.0\r\nHost: {to}\r\nContent-Type: application/json\r\n\
-         X-Amz-Log-Type: Tail\r\nContent-Length: {}\r\n\r\n",
-        event.len()
-    );
-    stream.write_all(head.as_bytes())?;
+    let mut head = Vec::new();
+    let path = "/2015-03-31/functions/function/invocations";
+    put_request_line(&mut head, "POST", path, Version::HTTP_10);
+    put_field(&mut head, "Host", to);
+    put_field(&mut head, "Content-Type", "application/json");
+    put_field(&mut head, "X-Amz-Log-Type", "Tail");
+    put_field(&mut head, "Content-Length", event.len().to_string());
+    head.extend_from_slice(b"\r\n");
+    stream.write_all(&head)?;
     // A server that rejects an event closes early, after its answer: the answer matters more than the failed write.
     let written = stream.write_all(event);
     let mut received = Vec::new();
     let read = stream.read_to_end(&mut received);
     drop(stream.shutdown(Shutdown::Both));
-    Answer::parse(&received).ok_or_else(|| {
+    parse_response(&received).ok_or_else(|| {
         read.err()
             .or_else(|| written.err())
             .unwrap_or_else(|| io::Error::other("the answer is no HTTP, or not whole"))
@@ -170,19 +145,6 @@ fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_answer_is_taken_whole_or_not_at_all() {
-        let answer =
-            Answer::parse(b"HTTP/1.0 200 OK\r\nX-A: b\r\ncontent-length: 2\r\n\r\n{}").unwrap();
-        assert_eq!(
-            (answer.status, answer.field("x-a"), &*answer.body),
-            (200, Some("b"), &b"{}"[..])
-        );
-        assert!(Answer::parse(b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\n{}").is_none());
-        assert!(Answer::parse(b"HTTP/1.0 200 OK\r\n").is_none());
-        assert_eq!(Answer::parse(b"HTTP/1.0 200 OK\r\n\r\nabc").unwrap().body, b"abc");
-    }
 
     #[test]
     fn samples_are_listed_printed_and_guessed() {

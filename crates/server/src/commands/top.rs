@@ -14,6 +14,8 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::Version;
+use http1::{parse_response, put_field, put_request_line};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
@@ -128,23 +130,20 @@ impl Server {
         let received = self.call().map_err(|error| {
             Failure::caused_by(format!("no server answers at {address}"), &error, hint)
         })?;
-        let split = received.windows(4).position(|four| four == b"\r\n\r\n");
-        let (head, body) = received.split_at(split.map_or(0, |at| at + 4));
-        let status = String::from_utf8_lossy(head).split(' ').nth(1).and_then(|s| s.parse().ok());
+        let answer = parse_response(&received);
+        let status = answer.as_ref().map_or(0, |answer| answer.head.status.as_u16());
+        let body = answer.map(|answer| answer.body).unwrap_or_default();
         match status {
-            Some(200) => serde_json::from_slice(body).map_err(|error| {
+            200 => serde_json::from_slice(&body).map_err(|error| {
                 let what = format!("what answers at {address} is no Hearth, or another version");
                 Failure::caused_by(what, &error, hint)
             }),
-            Some(401) => Err(Failure::failed(
+            401 => Err(Failure::failed(
                 format!("the server at {address} wants a token"),
                 "set HEARTH_ADMIN_TOKEN to its `admin.token`",
             )),
             status => Err(Failure::failed(
-                format!(
-                    "what answers at {address} is no Hearth's admin address (status {})",
-                    status.unwrap_or(0)
-                ),
+                format!("what answers at {address} is no Hearth's admin address (status {status})"),
                 hint,
             )),
         }
@@ -165,11 +164,14 @@ impl Server {
     fn converse(&self, mut stream: TcpStream) -> io::Result<Vec<u8>> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let token = self.token.as_ref().map(Token::expose);
-        let field = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
-        let field = field.unwrap_or_default();
-        let host = &self.address;
-        write!(stream, "GET /status HTTP/1.0\r\nHost: {host}\r\n{field}\r\n")?;
+        let mut head = Vec::new();
+        put_request_line(&mut head, "GET", "/status", Version::HTTP_10);
+        put_field(&mut head, "Host", &self.address);
+        if let Some(token) = &self.token {
+            put_field(&mut head, "Authorization", format!("Bearer {}", token.expose()));
+        }
+        head.extend_from_slice(b"\r\n");
+        stream.write_all(&head)?;
         let mut received = Vec::new();
         stream.take(LARGEST).read_to_end(&mut received)?;
         Ok(received)

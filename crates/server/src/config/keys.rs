@@ -313,8 +313,8 @@ settings! {
         /// before the request comes), D `fork` (the same, forked from a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`), G
         /// `request` (PHP starts and ends with the request), H `cgi` (php-cgi), S `snapshot` (booted once; memory and descriptors are
         /// restored after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony and worker scripts,
-        /// else `request`. If `snapshot` cannot run, `fork` or `request` takes its place, with a warning that gives the reason; never
-        /// `worker`.
+        /// else `request`. If `snapshot` cannot run, the cheaper of `fork` and `request` takes its place, measured at the start, with
+        /// a warning that gives the reason; never `worker`.
         model: Auto<Model> = "auto", flag "model";
         /// The worker script of the models that run one (`worker`, `prespawn`, `fork`, `snapshot`). `auto`: the application's own, else
         /// Hearth's for Laravel or Symfony.

@@ -4,9 +4,10 @@ use pool::Model;
 use serde::{Serialize, Serializer};
 
 use crate::config::hint_of_application;
+use crate::ops::fallback_cost::Costs;
 
 /// A model that runs in the place of another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Fallback {
     /// The requested model.
     #[serde(serialize_with = "name")]
@@ -18,6 +19,8 @@ pub(crate) struct Fallback {
     pub why: String,
     /// What an operator can do about it.
     pub hint: String,
+    /// What a request costs in the models that could take its place, where no setting names one. `None`: there was no choice.
+    pub costs: Option<Costs>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -34,10 +37,21 @@ impl Fallback {
 
     /// Logs the fallback as a warning.
     pub(crate) fn warn(&self) {
+        let costs = self.costs.as_ref();
+        let (fork_processor, fork_wall, fork_without) =
+            costs.map(|costs| costs.fork.fields()).unwrap_or_default();
+        let (request_processor, request_wall, request_without) =
+            costs.map(|costs| costs.request.fields()).unwrap_or_default();
         tracing::warn!(
             model = self.wished.name(),
             instead = self.instead.name(),
             why = self.why,
+            fork.processor_ms = fork_processor,
+            fork.wall_ms = fork_wall,
+            fork.not_measured = fork_without,
+            request.processor_ms = request_processor,
+            request.wall_ms = request_wall,
+            request.not_measured = request_without,
             hint = self.hint,
             "model cannot run here, another takes its place"
         );

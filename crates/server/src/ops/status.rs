@@ -8,10 +8,12 @@ pub(crate) mod tls;
 
 use std::time::Duration;
 
-use pool::{PoolStatus, WorkerState};
+use pool::{Model, PoolStatus, WorkerState};
 use serde::Serialize;
 
 use crate::ops::fallback::Fallback;
+use crate::ops::fallback_cost::Costs;
+use crate::ops::footprint::Footprint;
 use crate::ops::problems::Problem;
 use crate::ops::reloads::Reloads;
 use crate::ops::workers::{Draining, Served};
@@ -85,6 +87,12 @@ pub(crate) struct OfApplication {
     pub model: Option<&'static str>,
     /// The fallback, if it runs in another model than requested.
     pub fallback: Option<Fallback>,
+    /// The costs of `fork` and `request` in words, where they decided between the two.
+    pub costs: Option<String>,
+    /// PSS of all its processes together.
+    pub pss_bytes: Option<u64>,
+    /// Memory of each further worker, and memory that is taken once.
+    pub footprint: Option<Footprint>,
     pub php_version: String,
     /// The number of workers that the load needs now, the least and the most.
     pub wanted: usize,
@@ -111,6 +119,16 @@ impl OfApplication {
             application: served.explanation.clone(),
             model: served.model,
             fallback: served.fallback.clone(),
+            costs: served
+                .fallback
+                .as_ref()
+                .and_then(|fallback| fallback.costs.as_ref())
+                .map(Costs::text),
+            pss_bytes: pool.memory.pss_bytes,
+            footprint: Footprint::of(
+                pool,
+                served.model.and_then(Model::named).is_some_and(Model::is_one_shot),
+            ),
             php_version: pool.php_version.clone(),
             wanted: pool.wanted,
             least: pool.least,

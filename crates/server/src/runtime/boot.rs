@@ -12,6 +12,8 @@ use tracing::Instrument as _;
 
 use crate::app::applications::{Planned, Plans};
 use crate::app::boot::{DATABASES, OwnFiles, bind_broker, boot_failure, pool_options};
+use crate::app::measure;
+use crate::app::plan::{PhpPlan, Plan};
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::runtime::generation::{Booted, Generation, Running, end};
@@ -166,52 +168,87 @@ impl Means {
         running: Option<Running>,
     ) -> Result<Booted, Failure> {
         let _place = self.places_at_once.acquire().await.expect("it is never closed");
+        let runs = running.and_then(|running| running.model);
         let pool = loop {
-            let Planned { name, settings, plan, is_at_path, .. } = &mut planned;
-            let Some(php) = &plan.php else { break None };
-            let publisher = self.publisher.as_ref().filter(|_| *is_at_path);
-            let user = php.user.as_ref();
-            let connects = PhpUser::same(user, self.first.as_ref());
-            let mut options = pool::Options {
-                events: publisher.map(|publisher| {
-                    Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>
-                }),
-                ..pool_options(
-                    php,
-                    plan,
-                    settings,
-                    own_files.as_ref(),
-                    self.broker.as_ref().and_then(|broker| broker.socket_of(user)),
-                    publisher.map(|publisher| &**publisher),
-                )
-            };
+            if measure::is_due(&planned.plan, &planned.settings) {
+                self.fit_to_costs(&mut planned, own_files.as_ref(), runs).await?;
+            }
+            let Some(php) = &planned.plan.php else { break None };
+            let mut options = self.options(php, &planned.plan, &planned, own_files.as_ref());
             // As many as have turned out to be needed: it takes all requests at once.
             if let (Some(scaling), Some(running)) = (&mut options.scaling, running) {
                 scaling.start = running.workers;
             }
-            if connects {
-                options.env.extend(self.connectors.iter().cloned());
-                let mut env = options.env.iter_mut();
-                if let Some((_, told)) = env.find(|(name, _)| name == DATABASES) {
-                    told.push_str(&self.places);
-                }
-                if let Some(sandbox) = &mut options.sandbox {
-                    sandbox.own_writable.extend(self.files.iter().cloned());
-                }
-            }
-            let token = self.token.clone().filter(|_| *is_at_path);
-            options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
             match Pool::start(options).await {
                 Ok(pool) => break Some(pool),
                 Err(error) => {
-                    let runs = running.and_then(|running| running.model);
+                    let Planned { name, settings, plan, .. } = &mut planned;
                     let Some(fallback) = plan.fit_to_application(&error, runs) else {
                         return Err(boot_failure(&error, plan));
                     };
-                    fallback.of_application(name).warn();
+                    if !measure::is_due(plan, settings) {
+                        fallback.of_application(name).warn();
+                    }
                 }
             }
         };
         Ok(Booted { planned, pool, own_files })
+    }
+
+    /// Measures which of the models that could take the place of `snapshot` is cheaper, and takes that.
+    async fn fit_to_costs(
+        &self,
+        planned: &mut Planned,
+        own_files: Option<&OwnFiles>,
+        runs: Option<Model>,
+    ) -> Result<(), Failure> {
+        let options = |plan: &Plan| {
+            let php = plan.php.as_ref().expect("only what runs PHP is measured");
+            self.options(php, plan, planned, own_files)
+        };
+        let costs = measure::costs(&planned.plan, &planned.settings, runs, options).await;
+        let costs = costs.map_err(|error| boot_failure(&error, &planned.plan))?;
+        if let Some(fallback) = planned.plan.fit_to_costs(costs) {
+            fallback.of_application(&planned.name).warn();
+        }
+        Ok(())
+    }
+
+    /// Returns the pool's options of an application by `plan`, which may differ from the plan that it has.
+    fn options(
+        &self,
+        php: &PhpPlan,
+        plan: &Plan,
+        planned: &Planned,
+        own_files: Option<&OwnFiles>,
+    ) -> pool::Options {
+        let Planned { settings, is_at_path, .. } = planned;
+        let publisher = self.publisher.as_ref().filter(|_| *is_at_path);
+        let user = php.user.as_ref();
+        let mut options = pool::Options {
+            events: publisher
+                .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
+            ..pool_options(
+                php,
+                plan,
+                settings,
+                own_files,
+                self.broker.as_ref().and_then(|broker| broker.socket_of(user)),
+                publisher.map(|publisher| &**publisher),
+            )
+        };
+        if PhpUser::same(user, self.first.as_ref()) {
+            options.env.extend(self.connectors.iter().cloned());
+            let mut env = options.env.iter_mut();
+            if let Some((_, told)) = env.find(|(name, _)| name == DATABASES) {
+                told.push_str(&self.places);
+            }
+            if let Some(sandbox) = &mut options.sandbox {
+                sandbox.own_writable.extend(self.files.iter().cloned());
+            }
+        }
+        let token = self.token.clone().filter(|_| *is_at_path);
+        options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
+        options
     }
 }

@@ -79,10 +79,7 @@ enum Again {
 
 /// Draws 64 bits that no copy of this process has drawn.
 pub(crate) fn salt() -> u64 {
-    let mut bytes = [0; 8];
-    let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    assert_eq!(drawn, Ok(bytes.len()), "getrandom(2) has no error for so few bytes");
-    u64::from_ne_bytes(bytes)
+    getrandom::u64().expect("the system has random numbers")
 }
 
 /// Fails if the authorities for the collector cannot be used. Returns a text if one of OpenTelemetry's variables names them: then nothing

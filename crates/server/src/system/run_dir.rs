@@ -13,7 +13,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::UnixListener;
 
 use crate::system::users::PhpUser;
@@ -78,7 +77,7 @@ impl RunDir {
         // Commands find the server by the process id. The rest is random: another user can neither make the folder first nor take every name.
         let pid = std::process::id();
         for _ in 0..100 {
-            let path = temporary.join(format!("{SERVERS}{pid}-{:08x}", random()?));
+            let path = temporary.join(format!("{SERVERS}{pid}-{:08x}", getrandom::u32()?));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self { path, ours: true }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -156,12 +155,6 @@ pub(crate) fn only_writer(folder: &Path, user: u32) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     Ok(())
-}
-
-fn random() -> io::Result<u32> {
-    let mut bytes = [0; 4];
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(u32::from_ne_bytes(bytes))
 }
 
 /// Takes a file away that is perhaps there.

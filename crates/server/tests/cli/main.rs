@@ -102,7 +102,6 @@ fn each_misuse_exits_with_2_and_says_what_to_do_last() {
         &["serve", "--model", "request", "--model", "worker"],
         &["serve", ".", "extra"],
         &["check", "--jsno"],
-        &["bench"],
         &["serve", "--config", "missing.toml"],
         &["serve", "--log-level", "=="],
         &["serve", "--log-level", "warning"],

@@ -128,8 +128,8 @@ fn what_can_be_booted_ahead_runs_as_snapshot_unless_told_otherwise() {
 
 #[test]
 fn without_a_tracker_fork_runs_and_one_warning_says_why() {
-    for flags in [&[][..], &["--model", "snapshot"]] {
-        let folder = laravel();
+    // What has a front controller, too, and no model named is measured first (tests/it/fallback.rs).
+    for (flags, folder) in [(&[][..], worker_script()), (&["--model", "snapshot"], laravel())] {
         let mut command = serve(&folder);
         let ready = Ready::start(command.env("HEARTH_SNAPSHOT_TRACKER", "none").args(flags));
         assert_eq!(ready.model(), "fork");

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use testkit::{Origin, ProcessFacts, Reply, Turn, certificates, eventually, routes};
 
 use crate::egress::broker::{Broker, Curled};
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, admin_of, command, signal};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, admin_of, command, models, signal};
 
 #[test]
 fn a_call_through_the_door_is_answered_as_the_origin_answers_it() {
@@ -580,7 +580,7 @@ fn php_in_every_model_calls_through_the_servers_broker() {
 pub(crate) fn in_each_model_with_authority(
     script: &str,
 ) -> impl Iterator<Item = (&'static str, Site, Hearth)> {
-    MODELS.iter().map(move |model| {
+    models().into_iter().map(move |model| {
         let (site, path) = Site::of_scripts_in(model);
         site.write("public/call.php", script);
         let (authority, _) = certificates().authority.write(site.path(), "authority");
@@ -590,7 +590,7 @@ pub(crate) fn in_each_model_with_authority(
             .set("HEARTH_EGRESS_CA", authority.to_str().unwrap())
             .ini("hearth.intercept_streams", "1")
             .start();
-        (*model, site, hearth)
+        (model, site, hearth)
     })
 }
 

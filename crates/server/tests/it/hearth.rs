@@ -17,8 +17,50 @@ use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually};
 /// How long anything may take that is not a matter of time; generous, since both processors may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// The models whose answers no client can tell apart.
-pub(crate) const MODELS: &[&str] = &["request", "worker", "spawn", "prespawn", "fork", "snapshot"];
+/// The models that run in `hearth-worker`. Clients get the same answers in all of them.
+const OWN_MODELS: [&str; 6] = ["request", "worker", "spawn", "prespawn", "fork", "snapshot"];
+
+/// The models that applications get without asking, and `fpm` for those that run PHP's own programs.
+const QUICK_MODELS: &[&str] = &["request", "snapshot", "fpm"];
+
+/// The models of `hearth-worker` that this run tests.
+pub(crate) fn models() -> Vec<&'static str> {
+    of_tier(OWN_MODELS)
+}
+
+/// The models of this run, with those that run PHP's own programs.
+pub(crate) fn every_model() -> Vec<&'static str> {
+    let [a, b, c, d, e, f] = OWN_MODELS;
+    of_tier([a, b, c, d, e, f, "fpm", "builtin", "cgi"])
+}
+
+/// Those of `models` that this run tests: all of them, except where scripts/test-rust runs one tier. `TEST_TIER=quick` takes
+/// [`QUICK_MODELS`], at least one, and `TEST_TIER=rest` takes the others.
+pub(crate) fn of_tier<const N: usize>(models: [&'static str; N]) -> Vec<&'static str> {
+    let is_quick = |model: &&'static str| QUICK_MODELS.contains(model);
+    let mut quick: Vec<_> = models.into_iter().filter(is_quick).collect();
+    if quick.is_empty() {
+        quick.extend(models.first());
+    }
+    match std::env::var("TEST_TIER").as_deref() {
+        Err(_) => models.into(),
+        Ok("quick") => {
+            note_several_models();
+            quick
+        }
+        Ok("rest") => models.into_iter().filter(|model| !quick.contains(model)).collect(),
+        Ok(other) => panic!("TEST_TIER is quick or rest, not {other}"),
+    }
+}
+
+/// Adds the running test to the list of those that have models left for `TEST_TIER=rest`.
+fn note_several_models() {
+    let Some(list) = std::env::var_os("TEST_TIER_LIST") else { return };
+    let thread = std::thread::current();
+    let test = thread.name().expect("libtest names the thread after its test");
+    let mut list = fs::File::options().create(true).append(true).open(list).unwrap();
+    list.write_all(format!("{test}\n").as_bytes()).unwrap();
+}
 
 /// Its processes serve one request after the other.
 pub(crate) fn is_resident(model: &str) -> bool {
@@ -33,11 +75,11 @@ pub(crate) fn runs_worker_script(model: &str) -> bool {
 /// Every model in turn with the scripts of `tests/php` and one worker. A test that fails has printed which it was.
 #[expect(clippy::print_stdout, reason = "shown when the test fails")]
 pub(crate) fn in_each_model() -> impl Iterator<Item = (&'static str, Site, Hearth)> {
-    MODELS.iter().map(|model| {
+    models().into_iter().map(|model| {
         println!("model {model}");
         let (site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
-        (*model, site, hearth)
+        (model, site, hearth)
     })
 }
 
@@ -166,6 +208,12 @@ pub(crate) fn isolating() -> Vec<Model> {
     let tracks = probe["tracker"] != "none";
     let ours = [Model::Spawn, Model::Prespawn, Model::Fork, Model::Request, Model::Snapshot];
     ours.into_iter().filter(|model| tracks || *model != Model::Snapshot).collect()
+}
+
+/// Those of [`isolating`] that this run tests.
+pub(crate) fn each_isolating() -> Vec<Model> {
+    let tested = models();
+    isolating().into_iter().filter(|model| tested.contains(&model.name())).collect()
 }
 
 fn newest_php(folder: &Path) -> Option<String> {

@@ -13,7 +13,7 @@ use std::sync::Barrier;
 
 use serde_json::{Value, json};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, models};
 
 const SESSION: &str = "PHPSESSID";
 
@@ -147,7 +147,7 @@ fn fields_and_status_of_one_request_are_not_in_the_next() {
 
 #[test]
 fn a_session_belongs_to_its_client_alone() {
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let hearth = with_sessions(Serve::new(path).args(&["--model", model]), &site);
         let (visit, look) = ("/session.php", "/session_look.php");
@@ -176,7 +176,7 @@ fn a_session_belongs_to_its_client_alone() {
 fn many_clients_with_sessions_never_see_each_other() {
     const CLIENTS: usize = 8;
     const VISITS: u64 = 25;
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let folder = site.path().join("sessions");
         std::fs::create_dir_all(&folder).unwrap();

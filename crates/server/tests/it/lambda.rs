@@ -15,12 +15,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::{LambdaEvent, Origin, Posted, ProcessFacts, Running, RuntimeApi, eventually, routes};
 
-use crate::hearth::{LIMIT, Site, command, isolating, refusing};
+use crate::hearth::{LIMIT, Site, command, every_model, isolating, of_tier, refusing};
 
 /// All nine.
-const ALL: &[&str] =
-    &["worker", "spawn", "prespawn", "fork", "fpm", "builtin", "request", "cgi", "snapshot"];
-
 /// `hearth lambda` with a Runtime API of its own.
 #[derive(Debug)]
 pub(crate) struct Lambda {
@@ -177,7 +174,7 @@ fn every_model_answers_events_and_tells_php_of_the_invocation() {
         "worker.php",
         &format!("<?php while (hearth_handle_request(function () {{ {tells} }})) {{ }}"),
     );
-    for model in ALL {
+    for model in &every_model() {
         let lambda = Lambda::start(site.path(), &["--model", model], &[]);
         for _ in 0..3 {
             let event = LambdaEvent::new(get("/").to_string())
@@ -253,7 +250,7 @@ fn several_invocations_run_at_once_where_the_environment_says_so() {
 fn a_streamed_answer_begins_before_its_script_has_ended() {
     let script = "<?php header('Content-Type: text/plain'); header('Set-Cookie: a=1'); echo 'first'; ob_flush(); flush(); \
                   while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); } echo \" \\xff last\";";
-    for model in ["request", "fpm"] {
+    for model in of_tier(["request", "fpm"]) {
         let site = Site::empty().with_file("index.php", script);
         let lambda = Lambda::start(site.path(), &["--model", model, "--streaming", "on"], &[]);
         let id = lambda.api.push(LambdaEvent::new(get("/").to_string()));
@@ -386,7 +383,7 @@ fn a_restored_environment_has_new_processes_in_every_model() {
         "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }",
     );
     let variables = [("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start")];
-    for model in ALL {
+    for model in &every_model() {
         let lambda = Lambda::start(site.path(), &["--model", model], &variables);
         eventually("it waits to be restored", LIMIT, || lambda.api.restore_asked());
         let before = descendants(lambda.process.pid());

@@ -1,8 +1,10 @@
 //! What tells one model from another: which process answers, what is booted when, what takes a model's place.
 
 mod endurance;
+mod fallback;
 mod foreign;
 mod kernels;
+mod memory;
 mod pauses;
 mod scaling;
 mod slow;
@@ -15,7 +17,7 @@ use pool::Model;
 use serde_json::Value;
 use testkit::eventually;
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating, of_tier};
 
 const PID: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
 
@@ -40,7 +42,7 @@ fn warnings(hearth: &Hearth) -> Vec<Value> {
 fn each_request_to_a_one_shot_model_is_answered_by_a_process_that_ends_without_a_word() {
     let site = Site::empty().with_file("public/index.php", "<?php echo getmypid();");
     let site = site.with_file("worker.php", PID);
-    for model in ["spawn", "prespawn", "fork"] {
+    for model in of_tier(["spawn", "prespawn", "fork"]) {
         let hearth = Serve::new(site.served_in(model, "worker.php"))
             .args(&["--model", model])
             .workers(2)
@@ -63,7 +65,7 @@ fn a_boot_ahead_is_no_part_of_a_request() {
         "<?php $booted = microtime(true); while (hearth_handle_request(function () use ($booted) {
         echo $booted < (float) $_GET['asked'] ? 'ahead' : 'for this request'; })) { }";
     let site = Site::empty().with_file("worker.php", SCRIPT);
-    for model in ["prespawn", "fork", "snapshot"] {
+    for model in of_tier(["prespawn", "fork", "snapshot"]) {
         let hearth = serve(&site, "worker.php", model).start();
         for _ in 0..2 {
             hearth.wait_idle(1);

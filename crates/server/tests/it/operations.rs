@@ -16,11 +16,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Running, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier, php_version};
 
 #[test]
 fn everything_php_writes_becomes_a_log_line_with_the_requests_id() {
-    for model in ["request", "worker"] {
+    for model in of_tier(["request", "worker"]) {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
         hearth.get("/hello.php");
@@ -82,7 +82,7 @@ fn a_line_that_says_its_own_level_has_it_however_it_comes() {
          file_put_contents('php://stderr', \"[2026-11-22T11:40:08.000000+00:00] app.WARNING: on stderr [] []\\n\");\n\
          trigger_error('of PHP', E_USER_WARNING);",
     );
-    for model in ["request", "fpm", "cgi"] {
+    for model in of_tier(["request", "fpm", "cgi"]) {
         let hearth = Serve::new(site.path())
             .args(&["--model", model])
             .ini("log_errors", "1")

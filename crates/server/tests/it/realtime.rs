@@ -12,7 +12,7 @@ use testkit::{Running, eventually};
 use tungstenite::client::IntoClientRequest as _;
 use tungstenite::{Message, WebSocket};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, whole_line};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, models, of_tier, whole_line};
 
 const APP: &[&str] = &["--app", "1:key:secret"];
 
@@ -92,7 +92,7 @@ fn said(n: u32) -> (String, Value) {
 
 #[test]
 fn what_php_publishes_is_heard_in_every_model() {
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         site.write("public/publish.php", PUBLISH);
         let hearth = Serve::new(path).args(&["--model", model]).args(APP).workers(1).start();
@@ -180,7 +180,7 @@ fn a_warm_up_publishes_nothing() {
          while (hearth_handle_request(function () use ($warm) {\n\
          echo $warm; hearth_publish('news', 'said', ['n' => (int) isset($_SERVER['HEARTH_WARM_UP'])]); })) { }",
     );
-    for model in ["fork", "snapshot"] {
+    for model in of_tier(["fork", "snapshot"]) {
         let script = site.public().join("index.php");
         let hearth = Serve::new(script).args(&["--model", model]).args(APP).workers(1).start();
         let (mut client, _) = Client::hearing(&hearth, "news");

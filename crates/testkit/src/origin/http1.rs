@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
+use http1::{Decoder, EMPTY_FIELD, Piece, put_chunk_size, put_field, put_status_line, strict_end};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::script::{After, Body, Fields, Reply, Step, Turn, pattern};
@@ -18,27 +20,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     number: usize,
     shared: &Arc<Shared>,
 ) -> End {
-    let mut wire = Wire { stream, received: Vec::new() };
+    let mut wire = Wire { stream, received: BytesMut::new() };
     // The client has closed the connection: there is nothing to report.
     wire.serve(number, shared).await.unwrap_or(End::Close)
 }
 
 struct Wire<S> {
     stream: S,
-    received: Vec<u8>,
-}
-
-/// How a request's body is framed.
-#[derive(Clone, Copy, Debug)]
-enum Framing {
-    Length(u64),
-    Chunked,
-}
-
-/// What is left of a body.
-struct Incoming {
-    framing: Framing,
-    over: bool,
+    received: BytesMut,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
@@ -54,15 +43,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                 _ = phase.wait_for(|phase| phase.over || phase.closings != closings) => return Ok(End::Close),
             };
             let Some(head) = head else { return Ok(End::Close) };
-            let Some(seen) = parsed(&head, connection) else {
+            let Some((seen, mut body)) = parsed(&head, connection) else {
                 self.send(
                     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
                 )
                 .await?;
                 return Ok(End::Close);
             };
-            let framing = framing(&seen);
-            let over = matches!(framing, Framing::Length(0));
             let expects = seen
                 .field("expect")
                 .is_some_and(|value| value.eq_ignore_ascii_case("100-continue"));
@@ -71,8 +58,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             });
             let head_only = seen.method == "HEAD";
             let (number, turn) = shared.saw(seen);
-            let mut body = Incoming { framing, over };
-            if over {
+            if body.is_over() {
                 shared.update(number, |seen| seen.complete = true);
             }
             if dying {
@@ -86,13 +72,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                     return Ok(End::Close);
                 }
                 Turn::Reply(reply) => {
-                    if expects && !body.over && !reply.early {
+                    if expects && !body.is_over() && !reply.early {
                         self.send(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
                     }
                     let after = reply.after;
                     let close = after == After::Close || closes || reply.early;
                     self.reply(reply, &mut body, number, shared, close, head_only).await?;
-                    if !body.over {
+                    if !body.is_over() {
                         self.stream.shutdown().await?;
                         drop(tokio::time::timeout(LINGER, hold(&mut self.stream)).await);
                         return Ok(End::Close);
@@ -111,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     async fn steps(
         &mut self,
         steps: Vec<Step>,
-        body: &mut Incoming,
+        body: &mut Decoder,
         number: usize,
         shared: &Shared,
     ) -> io::Result<End> {
@@ -145,7 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     async fn reply(
         &mut self,
         reply: Reply,
-        incoming: &mut Incoming,
+        incoming: &mut Decoder,
         number: usize,
         shared: &Shared,
         close: bool,
@@ -228,7 +214,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             tokio::time::sleep(pause).await;
         }
         if chunked {
-            let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+            let mut chunk = Vec::with_capacity(bytes.len() + 20);
+            put_chunk_size(&mut chunk, bytes.len());
             chunk.extend_from_slice(bytes);
             chunk.extend_from_slice(b"\r\n");
             self.send(&chunk).await
@@ -242,11 +229,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         self.stream.flush().await
     }
 
-    /// The next head without its end; `None` when the client has closed before one.
-    async fn head(&mut self) -> io::Result<Option<Vec<u8>>> {
+    /// The next head; `None` when the client has closed before one.
+    async fn head(&mut self) -> io::Result<Option<Bytes>> {
         loop {
-            if let Some(end) = self.received.windows(4).position(|four| four == b"\r\n\r\n") {
-                return Ok(Some(self.received.drain(..end + 4).take(end).collect()));
+            if let Some(end) = strict_end(&self.received, 0).map_err(io::Error::other)? {
+                return Ok(Some(self.received.split_to(end).freeze()));
             }
             if !self.more().await? {
                 return Ok(None);
@@ -257,67 +244,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// The next piece of a body; `None` at its end.
     async fn piece(
         &mut self,
-        body: &mut Incoming,
+        body: &mut Decoder,
         number: usize,
         shared: &Shared,
-    ) -> io::Result<Option<Vec<u8>>> {
-        if body.over {
+    ) -> io::Result<Option<Bytes>> {
+        if body.is_over() {
             return Ok(None);
         }
-        let piece = match &mut body.framing {
-            Framing::Length(left) => {
-                if self.received.is_empty() && !self.more().await? {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
+        let piece = loop {
+            match body.take(&mut self.received).map_err(io::Error::other)? {
+                Piece::Data(data) => break Some(data),
+                Piece::End => break None,
+                Piece::Trailers(trailers) => {
+                    let text = |value: &http::HeaderValue| latin1(value.as_bytes());
+                    let list = trailers.iter().map(|(name, value)| (name.to_string(), text(value)));
+                    shared.update(number, |seen| seen.trailers.extend(list));
+                    break None;
                 }
-                let length = usize::try_from(*left).unwrap_or(usize::MAX).min(self.received.len());
-                *left -= length as u64;
-                body.over = *left == 0;
-                let rest = self.received.split_off(length);
-                std::mem::replace(&mut self.received, rest)
-            }
-            Framing::Chunked => {
-                let line = self.line().await?;
-                let size = line.split(';').next().unwrap_or_default().trim();
-                let size = usize::from_str_radix(size, 16).map_err(io::Error::other)?;
-                if size == 0 {
-                    body.over = true;
-                    loop {
-                        let line = self.line().await?;
-                        let Some((name, value)) = line.split_once(':') else { break };
-                        let trailer = (name.to_owned(), value.trim().to_owned());
-                        shared.update(number, |seen| seen.trailers.push(trailer));
-                    }
-                    Vec::new()
-                } else {
-                    while self.received.len() < size + 2 {
-                        if !self.more().await? {
-                            return Err(io::ErrorKind::UnexpectedEof.into());
-                        }
-                    }
-                    self.received.drain(..size + 2).take(size).collect()
-                }
+                Piece::More if self.more().await? => {}
+                Piece::More => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         };
-        shared.body(number, &piece);
-        if body.over {
+        if let Some(piece) = &piece {
+            shared.body(number, piece);
+        }
+        if body.is_over() {
             shared.update(number, |seen| seen.complete = true);
-            if piece.is_empty() {
-                return Ok(None);
-            }
         }
-        Ok(Some(piece))
-    }
-
-    async fn line(&mut self) -> io::Result<String> {
-        loop {
-            if let Some(end) = self.received.windows(2).position(|two| two == b"\r\n") {
-                let line: Vec<u8> = self.received.drain(..end + 2).take(end).collect();
-                return Ok(String::from_utf8_lossy(&line).into_owned());
-            }
-            if !self.more().await? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
+        Ok(piece)
     }
 
     async fn more(&mut self) -> io::Result<bool> {
@@ -326,24 +280,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 }
 
-fn parsed(head: &[u8], connection: usize) -> Option<Seen> {
-    // Bytes above 127 are one character each, as in no encoding.
-    let head: String = head.iter().map(|byte| char::from(*byte)).collect();
-    let mut lines = head.split("\r\n");
-    let mut start = lines.next()?.split(' ');
-    let (method, target, version) = (start.next()?, start.next()?, start.next()?);
-    if !version.starts_with("HTTP/1.") {
-        return None;
-    }
-    let fields: Fields = lines
-        .map(|line| {
-            let (name, value) = line.split_once(':')?;
-            Some((name.to_owned(), value.trim().to_owned()))
-        })
-        .collect::<Option<_>>()?;
+/// Bytes above 127 are one character each, as in no encoding.
+fn latin1(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| char::from(*byte)).collect()
+}
+
+fn parsed(head: &[u8], connection: usize) -> Option<(Seen, Decoder)> {
+    let mut fields = vec![EMPTY_FIELD; 5000];
+    let request = http1::parse(head, &mut fields).ok()??;
+    let body = Decoder::new(request.framing()?);
+    let (method, target) = (request.method, request.target);
+    let fields: Fields =
+        request.fields.iter().map(|field| (field.name.to_owned(), latin1(field.value))).collect();
     let host = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
     let authority = host.map(|(_, value)| value.clone()).unwrap_or_default();
-    Some(Seen {
+    let seen = Seen {
         number: 0,
         connection,
         method: method.into(),
@@ -355,15 +306,8 @@ fn parsed(head: &[u8], connection: usize) -> Option<Seen> {
         length: 0,
         complete: false,
         trailers: Vec::new(),
-    })
-}
-
-fn framing(seen: &Seen) -> Framing {
-    if seen.field("transfer-encoding").is_some() {
-        return Framing::Chunked;
-    }
-    let length = seen.field("content-length").and_then(|length| length.parse().ok());
-    Framing::Length(length.unwrap_or(0))
+    };
+    Some((seen, body))
 }
 
 fn head_bytes(status: u16, fields: &Fields) -> Vec<u8> {
@@ -371,17 +315,15 @@ fn head_bytes(status: u16, fields: &Fields) -> Vec<u8> {
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Status");
-    let mut head = format!("HTTP/1.1 {status} {reason}\r\n").into_bytes();
+    let mut head = Vec::new();
+    put_status_line(&mut head, &status.to_string(), reason);
     push_fields(&mut head, fields);
     head
 }
 
 fn push_fields(out: &mut Vec<u8>, fields: &Fields) {
     for (name, value) in fields {
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value.as_bytes());
-        out.extend_from_slice(b"\r\n");
+        put_field(out, name, value);
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -1,5 +1,5 @@
-//! What we write, beside what the reference implementation writes of the same (`opentelemetry-proto` for Python with Google's protobuf):
-//! vectors/request.bin.
+//! Compares the output with that of the reference implementation (`opentelemetry-proto` for Python with Google's
+//! protobuf): vectors/request.bin.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn what_is_written_is_what_the_reference_implementation_writes() {
         env!("CARGO_PKG_VERSION").clone_into(&mut scope.version);
     }
     assert_eq!(ours, expected);
-    // Nothing of it was left out in reading: unknown fields would be.
+    // Parsing dropped nothing: unknown fields would be lost.
     assert_eq!(ours.encode_to_vec(), expected.encode_to_vec());
     assert!(expected.encoded_len() >= reference.len() - 8);
 }

@@ -1,4 +1,4 @@
-//! Whatever arrives is decoded or refused, and whatever is written is read back as it was.
+//! Tests that any input is decoded or rejected, and that encoded frames decode to the same values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

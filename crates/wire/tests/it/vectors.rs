@@ -1,4 +1,4 @@
-//! Passes every vector of `vectors/frames.txt` (format: docs/internals/frames.md, "Vectors"), reading and writing.
+//! Passes every vector of `vectors/frames.txt` (format: docs/internals/frames.md, "Vectors"), decoding and encoding.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -140,7 +140,7 @@ fn pair_list(pairs: wire::Pairs<'_>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Decodes as a receiver does: header first, then the payload when it is whole.
+/// Decodes as a receiver does: the header first, then the payload when it is complete.
 fn decode(bytes: &[u8], sender: Sender) -> Result<Option<Fields>, Malformed> {
     let Some(header) = wire::peek(bytes, sender)? else { return Ok(None) };
     if bytes.len() < header.frame_len() {
@@ -274,10 +274,11 @@ fn from_worker(frame: FromWorker<'_>) -> Fields {
             ("slot", slot.to_string()),
             ("pid", pid.to_string()),
         ]),
-        FromWorker::Exited { pid, status } => fields([
+        FromWorker::Exited { pid, status, processor_time } => fields([
             ("type", "EXITED".into()),
             ("pid", pid.to_string()),
             ("wait_status", status.to_string()),
+            ("processor_time", processor_time.to_string()),
         ]),
         FromWorker::Failed { slot, errno } => fields([
             ("type", "FAILED".into()),
@@ -410,7 +411,9 @@ fn every_good_vector_is_written_as_it_says() {
                 wire::send::spawned(&mut bytes, vector.number("slot"), vector.number("pid"));
             }
             "EXITED" => {
-                wire::send::exited(&mut bytes, vector.number("pid"), vector.number("wait_status"));
+                let processor_time = vector.number("processor_time");
+                let (pid, status) = (vector.number("pid"), vector.number("wait_status"));
+                wire::send::exited(&mut bytes, pid, status, processor_time);
             }
             "FAILED" => {
                 wire::send::failed(&mut bytes, vector.number("slot"), vector.number("errno"));

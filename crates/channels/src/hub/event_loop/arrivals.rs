@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rustls::ServerConnection;
 
-use super::super::adopted::{Adopted, Stream, Visitor};
+use super::super::adopted::{Adopted, ForwardedConnection, Stream};
 use super::super::connection::{Connection, Fate, Stage};
 use super::super::figures::Reason;
 use super::super::listener::{self, Accepted};
@@ -200,6 +200,6 @@ impl EventLoop {
             Socket::Tcp(socket) => Stream::Tcp(socket.into()),
             Socket::Unix(socket) => Stream::Unix(socket.into()),
         };
-        front.take(Visitor { stream, read, secure });
+        front.take(ForwardedConnection { stream, read, secure });
     }
 }

@@ -6,7 +6,7 @@ const LOGIN: &[u8] = b"*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n";
 const RESET: &[u8] = b"*1\r\n$5\r\nRESET\r\n";
 const ECHO: &[u8] = b"*2\r\n$4\r\nECHO\r\n$5\r\nRESET\r\n";
 
-/// What becomes of the bytes, given in pieces of `size`.
+/// Returns the resulting bytes for input in pieces of `size`.
 fn through(relogin: &mut Relogin, up: &[u8], down: &[u8], size: usize) -> (Vec<u8>, Vec<u8>) {
     let Relogin { up: upwards, down: downwards, due } = relogin;
     let sent = up.chunks(size).flat_map(|piece| upwards.follow(piece, due).into_owned()).collect();
@@ -50,7 +50,7 @@ fn what_only_looks_like_a_reset_is_none() {
         b"*1\r\n$64\r\nRESET                                                           \r\n",
     ] {
         let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
-        // Its answer may look like one, too: the client hears it whole.
+        // Its response may look like a login's, too: the client receives it completely.
         let (sent, heard) = through(&mut relogin, up, b"+RESET\r\n+OK\r\n", 3);
         assert_eq!((&*sent, &*heard), (up, &b"+RESET\r\n+OK\r\n"[..]));
     }

@@ -4,6 +4,7 @@ use pool::Model;
 
 use super::{Report, Topic};
 use crate::app::detect::Kind;
+use crate::app::measure;
 use crate::app::php;
 use crate::app::plan::Plan;
 use crate::config::Settings;
@@ -42,11 +43,13 @@ fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
     let probe = php::probe(&php.worker, php.user.as_ref(), settings);
     if let Some(fallback) = plan.fit_to_machine(&probe) {
-        report.warning(
-            Topic::Model,
-            format!("`{}` runs in place of `snapshot`: {}", fallback.instead.name(), fallback.why),
-            fallback.hint,
-        );
+        let instead = if measure::has_choice(plan, settings) {
+            "the cheaper of `fork` and `request`, measured at the start,".to_owned()
+        } else {
+            format!("`{}`", fallback.instead.name())
+        };
+        let what = format!("{instead} runs in place of `snapshot`: {}", fallback.why);
+        report.warning(Topic::Model, what, fallback.hint);
     } else {
         report.fine(
             Topic::Model,

@@ -37,7 +37,7 @@ fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)])
     let all = flags.iter().chain(&defaults);
     let all = all.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
     let target = Target { path: folder.path().to_owned(), config: None, flags: all };
-    let mut report = check(&target, false, &environment).unwrap();
+    let mut report = check(&target, (false, false), &environment).unwrap();
     let canonical = folder.path().canonicalize().unwrap();
     for (path, name) in [(canonical.as_path(), "APP"), (lib.path(), "LIB")] {
         report.replace(path.to_str().unwrap(), name);
@@ -62,7 +62,7 @@ fn cold_start(files: &[(&str, &str)], flags: &[(&'static str, &str)]) -> String 
     let environment = Environment::for_test(folder.path(), &variables);
     let flags = flags.iter().map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
     let target = Target { path: folder.path().to_owned(), config: None, flags };
-    let text = check(&target, false, &environment).unwrap().text(false);
+    let text = check(&target, (false, false), &environment).unwrap().text(false);
     let lines: Vec<&str> = text.lines().filter(|line| line.contains("lambda: ")).collect();
     lines.join("\n")
 }
@@ -255,7 +255,8 @@ fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
     let environment = Environment::for_test(Path::new("/"), &[]);
     let flags = vec![("http.listen", Raw::Text("80".into()))];
     let refused =
-        check(&Target { path: "/".into(), config: None, flags }, false, &environment).unwrap_err();
+        check(&Target { path: "/".into(), config: None, flags }, (false, false), &environment)
+            .unwrap_err();
     assert_eq!(refused.status(), 2);
 }
 
@@ -356,7 +357,7 @@ fn what_a_running_server_of_this_application_listens_on_is_in_nobodys_way() {
         let flags = flags.map(|(name, value)| (name, Raw::Text(value.to_owned()))).into();
         let target = Target { path: folder.path().to_owned(), config: None, flags };
         let environment = Environment::for_test(folder.path(), &[]);
-        let text = check(&target, false, &environment).unwrap().text(false);
+        let text = check(&target, (false, false), &environment).unwrap().text(false);
         let told = format!("✓ listeners: the running server (process 4711) listens on {address}");
         assert!(text.contains(&told), "{text}");
     });
@@ -413,7 +414,7 @@ fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
         let flags = defaults.iter().chain(flags);
         let flags = flags.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
         let target = Target { path: folder.path().to_owned(), config: None, flags };
-        check(&target, false, &environment).unwrap().text(false)
+        check(&target, (false, false), &environment).unwrap().text(false)
     };
     assert!(look(&[]).contains("! php: PHP runs as root\n    `--user NAME`"));
     let other = look(&[("server.user", "nobody")]);
@@ -466,7 +467,7 @@ fn what_php_may_not_read_at_its_boot_is_a_problem() {
         let flags = defaults.into_iter().chain(user);
         let flags = flags.map(|(name, value)| (name, Raw::Text(value.into()))).collect();
         let target = Target { path: folder.path().to_owned(), config: None, flags };
-        let text = check(&target, false, &environment).unwrap().text(false);
+        let text = check(&target, (false, false), &environment).unwrap().text(false);
         for name in names {
             mode(&folder.path().join(name), 0o755);
         }

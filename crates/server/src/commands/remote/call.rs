@@ -9,6 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Version;
+use http1::{parse_response, put_field, put_request_line};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
 use rustix::net::{connect, socket_with};
@@ -64,17 +67,17 @@ impl Place {
         method: &str,
         path: &str,
         bounds: Bounds,
-    ) -> io::Result<(u16, Vec<u8>)> {
+    ) -> io::Result<(u16, Bytes)> {
         let (mut stream, _) = self.connect(bounds)?;
-        // HTTP/1.0: no chunks, the body ends with the connection.
-        stream.write_all(format!("{method} {path} HTTP/1.0\r\nHost: hearth\r\n\r\n").as_bytes())?;
-        let mut answer = read_all(stream, bounds)?;
-        let malformed = || io::Error::other("the answer is no HTTP, or not whole");
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(malformed)?;
-        let body = answer.split_off(end + 4);
-        let head = String::from_utf8(answer).map_err(io::Error::other)?;
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        Ok((status.ok_or_else(malformed)?, body))
+        // HTTP/1.0: the body ends with the connection.
+        let mut head = Vec::new();
+        put_request_line(&mut head, method, path, Version::HTTP_10);
+        put_field(&mut head, "Host", "hearth");
+        head.extend_from_slice(b"\r\n");
+        stream.write_all(&head)?;
+        let answer = parse_response(&read_all(stream, bounds)?)
+            .ok_or_else(|| io::Error::other("the answer is no HTTP, or not whole"))?;
+        Ok((answer.head.status.as_u16(), answer.body))
     }
 }
 

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, geteuid, pidfd_open};
@@ -63,7 +64,7 @@ impl Server {
     }
 
     /// Returns the server's status as it was sent.
-    pub(crate) fn status(&self) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn status(&self) -> Result<Bytes, Failure> {
         let bounds = Bounds { until: Some(Instant::now() + INTRODUCTION), bytes: LONGEST };
         let (_, body) =
             self.place.call("GET", "/status", bounds).map_err(|error| self.lost(&error))?;

@@ -4,17 +4,18 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::find::find;
+use bytes::Bytes;
+
+use super::find::{Server, find};
 use crate::app::target::Target;
 use crate::config::Environment;
-use crate::ops::control::Introduction;
 
 /// The server of an application, found at first use.
 #[derive(Debug)]
 pub(crate) struct Running<'r> {
     target: &'r Target,
     environment: &'r Environment,
-    found: OnceCell<Option<Introduction>>,
+    found: OnceCell<Option<Server>>,
 }
 
 impl<'r> Running<'r> {
@@ -38,11 +39,17 @@ impl<'r> Running<'r> {
         self.process(|url| Some(Path::new(url.split_once("unix:")?.1) == socket))
     }
 
+    /// Returns its `/status`.
+    pub(crate) fn status(&self) -> Option<Bytes> {
+        self.server()?.status().ok()
+    }
+
+    fn server(&self) -> Option<&Server> {
+        self.found.get_or_init(|| find(self.target, self.environment).ok()).as_ref()
+    }
+
     fn process(&self, is_it: impl Fn(&str) -> Option<bool>) -> Option<u32> {
-        let found = self
-            .found
-            .get_or_init(|| find(self.target, self.environment).ok().map(|server| server.who));
-        let who = found.as_ref()?;
+        let who = &self.server()?.who;
         who.listens.iter().any(|url| is_it(url) == Some(true)).then_some(who.pid)
     }
 }

@@ -105,8 +105,7 @@ impl Token {
     /// Draws a token that cannot be guessed: 128 bits, in digits.
     pub(crate) fn draw() -> Self {
         let mut bytes = [0; 16];
-        let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        assert_eq!(drawn, Ok(bytes.len()), "getrandom(2) has no error for so few bytes");
+        getrandom::fill(&mut bytes).expect("the system has random numbers");
         Self(format!("{:032x}", u128::from_ne_bytes(bytes)))
     }
 

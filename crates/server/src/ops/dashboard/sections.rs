@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use pool::{DatabaseServer, Ending, WorkerState};
+use pool::{DatabaseServer, Ending, MemoryStatus, WorkerState};
 
 use super::View;
 use super::html::Html;
@@ -145,7 +145,17 @@ pub(super) fn workers(view: &View, html: &mut Html) {
     let model = view.status.model.unwrap_or("none");
     let model = if several { String::new() } else { format!(", model {model}") };
     html.heading("Workers", format_args!("{}; PHP {}{model}", states.join(", "), pool.php_version));
-    let columns = ["Application", "Process", "State", ">Requests", ">Memory", "Request", ">For"];
+    let columns = [
+        "Application",
+        "Process",
+        "State",
+        ">Requests",
+        ">Resident",
+        ">PSS",
+        ">Own",
+        "Request",
+        ">For",
+    ];
     html.table(&columns[usize::from(!several)..]);
     for worker in pool.workers.iter().take(ROWS) {
         html.raw("<tr>");
@@ -156,7 +166,9 @@ pub(super) fn workers(view: &View, html: &mut Html) {
             WorkerState::Busy => "<td><span class=\"state busy\">busy</span></td>",
             WorkerState::Stopping => "<td><span class=\"state\">stopping</span></td>",
         });
+        let known = |bytes: Option<u64>| bytes.map_or_else(|| "–".to_owned(), megabytes);
         html.number(count(worker.requests)).number(megabytes(worker.resident_bytes));
+        html.number(known(worker.pss_bytes)).number(known(worker.private_bytes));
         match &worker.running {
             Some(running) => {
                 let ran = Duration::try_from_secs_f64(running.seconds).unwrap_or_default();
@@ -170,6 +182,22 @@ pub(super) fn workers(view: &View, html: &mut Html) {
     }
     html.end_table();
     more(html, pool.workers.len());
+    memory(&pool.memory, html);
+}
+
+/// Memory of all processes, each page counted once.
+fn memory(memory: &MemoryStatus, html: &mut Html) {
+    let (Some(all), Some(shared)) = (memory.pss_bytes, memory.shared_bytes) else { return };
+    html.raw("<p class=\"soft\">Memory of PHP's processes: ").text(megabytes(all));
+    html.raw(", of which they share ").text(megabytes(shared));
+    if let Some(snapshot) = memory.snapshot_shared_bytes {
+        html.raw(" (").text(megabytes(snapshot)).raw(" of it the snapshot's)");
+    }
+    let zygotes: u64 = memory.zygotes.iter().map(|zygote| zygote.pss_bytes).sum();
+    if zygotes > 0 {
+        html.raw("; the process that workers are forked from has ").text(megabytes(zygotes));
+    }
+    html.raw(".</p>");
 }
 
 /// The first cell of a row, where there are several applications.

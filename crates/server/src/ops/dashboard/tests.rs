@@ -17,6 +17,9 @@ fn worker(state: WorkerState) -> WorkerStatus {
         state,
         requests: 3,
         resident_bytes: 5 << 20,
+        pss_bytes: Some(3 << 20),
+        private_bytes: None,
+        snapshot: None,
         running: None,
     }
 }
@@ -224,6 +227,9 @@ fn several_applications_are_told_apart_and_their_problems_named() {
         application: "an application".into(),
         model: Some("request"),
         fallback: None,
+        costs: None,
+        pss_bytes: None,
+        footprint: None,
         php_version: "8.2.35".into(),
         wanted: 2,
         least: 1,

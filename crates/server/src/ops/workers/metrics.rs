@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pool::{DatabaseServer, PoolStatus, WorkerState};
+use pool::{DatabaseServer, MemoryStatus, PoolStatus, WorkerState};
 
 /// Describes all of them.
 pub(super) fn describe() {
@@ -37,6 +37,26 @@ pub(super) fn describe() {
         "1 while requests are refused because more come than are answered (`php.backlog_target`)"
     );
     metrics::describe_gauge!("hearth_workers_resident_bytes", "Resident memory of all PHP workers");
+    metrics::describe_gauge!(
+        "hearth_workers_pss_bytes",
+        "Memory of all PHP workers, of a shared page each one's part (PSS); NaN where /proc does not show it"
+    );
+    metrics::describe_gauge!(
+        "hearth_workers_private_bytes",
+        "Memory of PHP's processes that no other process maps; NaN where /proc does not show it"
+    );
+    metrics::describe_gauge!(
+        "hearth_workers_shared_bytes",
+        "Memory of PHP's processes that more than one process maps, counted once; NaN where /proc does not show it"
+    );
+    metrics::describe_gauge!(
+        "hearth_zygote_pss_bytes",
+        "Memory of the processes that workers are forked from (PSS)"
+    );
+    metrics::describe_gauge!(
+        "hearth_snapshot_shared_bytes",
+        "Bytes of the file that all snapshots of a generation share"
+    );
     metrics::describe_gauge!("hearth_generation", "The generation of workers that takes requests");
     metrics::describe_gauge!(
         "hearth_generations_draining",
@@ -118,6 +138,7 @@ pub(super) fn set_pool_gauges(name: &Arc<str>, status: &PoolStatus) {
     let counter = |name: &'static str, value| metrics::counter!(name, &labels).absolute(value);
     let resident: u64 = status.workers.iter().map(|worker| worker.resident_bytes).sum();
     gauge("hearth_workers_resident_bytes", resident as f64);
+    set_memory_gauges(&status.memory, &gauge);
     gauge("hearth_workers_wanted", status.wanted as f64);
     counter("hearth_workers_grown_total", status.grown);
     counter("hearth_workers_shrunk_total", status.shrunk);
@@ -165,4 +186,17 @@ fn set_database_gauges(application: &Arc<str>, server: &DatabaseServer) {
             .set(time.as_secs_f64());
         }
     }
+}
+
+/// Sets the gauges of memory. A gauge that was set once cannot be taken back: unknown is NaN.
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
+fn set_memory_gauges(memory: &MemoryStatus, gauge: &impl Fn(&'static str, f64)) {
+    let bytes = |bytes: Option<u64>| bytes.map_or(f64::NAN, |bytes| bytes as f64);
+    let zygotes: u64 = memory.zygotes.iter().map(|zygote| zygote.pss_bytes).sum();
+    let workers = memory.pss_bytes.map(|all| all.saturating_sub(zygotes));
+    gauge("hearth_workers_pss_bytes", bytes(workers));
+    gauge("hearth_workers_private_bytes", bytes(memory.private_bytes));
+    gauge("hearth_workers_shared_bytes", bytes(memory.shared_bytes));
+    gauge("hearth_zygote_pss_bytes", bytes(memory.pss_bytes.map(|_| zygotes)));
+    gauge("hearth_snapshot_shared_bytes", memory.snapshot_shared_bytes.unwrap_or(0) as f64);
 }

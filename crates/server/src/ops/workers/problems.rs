@@ -65,11 +65,14 @@ fn of_application(one: &OfApplication, ready: bool, problems: &mut Problems) {
 
 /// Adds the fallback of an application.
 fn of_model(one: &OfApplication, several: bool, problems: &mut Problems) {
-    let Some(Fallback { wished, instead, why, hint }) = &one.fallback else { return };
+    let Some(Fallback { wished, instead, why, hint, costs }) = &one.fallback else { return };
+    let costs = costs.as_ref().map(|costs| format!(" Measured at the start: {}.", costs.text()));
+    let costs = costs.unwrap_or_default();
     let (wished, instead) = (wished.name(), instead.name());
     let whose = if several { format!(" of `{}`", one.name) } else { String::new() };
-    let text =
-        format!("The model{whose} is {instead} in place of {wished}: {why}. What to do: {hint}.");
+    let text = format!(
+        "The model{whose} is {instead} in place of {wished}: {why}.{costs} What to do: {hint}."
+    );
     problems.add(Level::Warning, text);
 }
 

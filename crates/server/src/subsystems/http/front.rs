@@ -231,11 +231,11 @@ impl Body for AnswerBody {
     }
 }
 
-/// The front of `hearth channels`, which has no files and no scripts. Where the hub has the listeners, it gives it visitors.
+/// The front of `hearth channels`, which has no files and no scripts. Where the hub has the listeners, it gives it forwarded connections.
 pub(crate) fn options_alone(settings: &Settings, hub_listens: bool) -> Options {
     let common = common(settings);
     if hub_listens {
-        return Options { listen: Vec::new(), visitors: true, ..common };
+        return Options { listen: Vec::new(), forwarded_connections: true, ..common };
     }
     common
 }
@@ -258,9 +258,9 @@ pub(crate) fn common(settings: &Settings) -> Options {
     };
     Options {
         listen: http.listen.iter().map(listen).collect(),
-        visitors: false,
+        forwarded_connections: false,
         document_root: PathBuf::from("/nonexistent"),
-        reader: None,
+        read_permission: None,
         routing: Routing::Files { front_controller: None },
         static_files: http.static_files,
         cache_control: http.static_cache_control.clone(),

@@ -124,6 +124,10 @@ fn describe_metrics() {
     );
     metrics::describe_counter!("hearth_acme_issued_total", "Certificates that an authority issued");
     metrics::describe_counter!("hearth_acme_failed_total", "Tries to get one that failed");
+    metrics::describe_gauge!(
+        "hearth_acme_next_order_timestamp_seconds",
+        "When the next certificate is ordered, in seconds since 1970: a renewal, or a try after a failure"
+    );
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
@@ -131,6 +135,9 @@ fn set_metrics(watch: &Watch) {
     if let Some(acme) = watch.acme() {
         metrics::counter!("hearth_acme_issued_total").absolute(acme.issued);
         metrics::counter!("hearth_acme_failed_total").absolute(acme.failed);
+        if let Some(next) = acme.next {
+            metrics::gauge!("hearth_acme_next_order_timestamp_seconds").set(next as f64);
+        }
     }
     for status in watch.certificates() {
         let name = status.names.first().cloned().unwrap_or_default();

@@ -262,7 +262,7 @@ fn a_certificate_that_does_not_convince_is_named_to_the_client() {
     let certificates = certificates();
     let expired = (&certificates.expired, "has expired");
     let other = (&certificates.other_host, "is not for 127.0.0.2");
-    let stranger = (&certificates.stranger, "nobody who is believed has signed");
+    let stranger = (&certificates.stranger, "no trusted authority has signed");
     // Who judges is the same for all; how it is said is not.
     for (class, (certificate, expected)) in [
         ("PdoMysql", expired),

@@ -9,7 +9,7 @@ use serde_json::json;
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 
 use super::with_extensions;
-use crate::hearth::{Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
 
 /// A worker script that opens `open` when it starts; `?look` runs `look` on it.
 fn hearth(open: &str, look: &str, workers: usize, model: &str) -> (Site, Hearth) {
@@ -131,7 +131,7 @@ fn a_warm_up_that_asks_a_silent_server_does_not_hold_up_the_boot() {
          catch (PDOException) {{ echo 'without'; }} }})) {{ }}"
     );
     let site = Site::empty().with_file("worker.php", &script);
-    for model in ["snapshot", "fork"] {
+    for model in of_tier(["snapshot", "fork"]) {
         let serve = Serve::new(site.path().join("worker.php")).args(&["--model", model]);
         let hearth = with_extensions(serve)
             .set("HEARTH_DATABASES_CONNECT_TIMEOUT", "300ms")
@@ -226,7 +226,7 @@ fn a_proxy_that_lets_in_and_answers_no_command_holds_up_no_worker_either() {
         "(function () {{ $p = new PDO('mysql:host=127.0.0.2;port={port};dbname=shop', 'visitor', '{DATABASE_PASSWORD}');\n\
          $p->query('select 1'); return $p; }})()"
     );
-    for model in ["snapshot", "fork"] {
+    for model in of_tier(["snapshot", "fork"]) {
         let (_site, hearth) = hearth(&open, "'with'", 2, model);
         for _ in 0..3 {
             assert_eq!(hearth.get("/").text(), "without", "{model}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testkit::{Client, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, in_each_model, is_resident};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, is_resident, models};
 
 fn read_when_there(file: &Path) -> String {
     eventually("the script has written its file", LIMIT, || {
@@ -121,7 +121,7 @@ fn leave_somewhere(address: SocketAddr, dice: &mut Dice) {
 
 #[test]
 fn a_hundred_clients_that_leave_at_any_time_cost_no_worker() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
         hearth.wait_idle(2);

@@ -2,7 +2,7 @@
 
 use testkit::{Client, eventually};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, is_resident};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, every_model, is_resident, models};
 
 /// Says what has run in `/ran`; whether it comes back from its body, too. Otherwise answers how often it was called in this process.
 const HANDLER: &str = "<?php function ran(string $line): void { file_put_contents(__DIR__ . '/ran', \"$line\\n\", FILE_APPEND); }\n\
@@ -83,7 +83,7 @@ fn seen(hearth: &Hearth) -> (u64, Vec<String>) {
 
 #[test]
 fn what_php_reads_before_the_script_is_whole_or_the_script_does_not_run_in_each_model() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, serve) = serve(model);
         // Others than forms are passed on as they arrive: PHP itself reads all of a POST before it runs the script.
         let hearth = serve.set("HEARTH_HTTP_REQUEST_BUFFERING", "forms").start();
@@ -124,7 +124,7 @@ fn what_php_reads_before_the_script_is_whole_or_the_script_does_not_run_in_each_
 
 #[test]
 fn a_body_that_breaks_off_reaches_no_worker_in_any_model() {
-    for model in MODELS.iter().copied().chain(["fpm", "builtin", "cgi"]) {
+    for model in every_model() {
         let (_site, serve) = serve(model);
         let hearth = serve.start();
         for (method, kind, body) in [
@@ -148,7 +148,7 @@ fn a_body_that_breaks_off_reaches_no_worker_in_any_model() {
 
 #[test]
 fn a_client_that_stalls_in_its_form_has_its_408_and_the_script_does_not_run_in_each_model() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, serve) = serve(model);
         let hearth = serve.set("HEARTH_HTTP_BODY_TIMEOUT", "200ms").start();
         let mut client = begin(&hearth, "POST", "stalled", FORM, Some(500), b"b=123");
@@ -159,7 +159,7 @@ fn a_client_that_stalls_in_its_form_has_its_408_and_the_script_does_not_run_in_e
 
 #[test]
 fn a_script_that_reads_its_body_itself_ends_where_the_body_breaks_off_in_each_model() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, serve) = serve(model);
         let hearth = serve.set("HEARTH_HTTP_REQUEST_BUFFERING", "forms").start();
         for name in ["put", "ignoring"] {

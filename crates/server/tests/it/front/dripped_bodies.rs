@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use testkit::{Client, head};
 
-use crate::hearth::{Hearth, OverOnDrop, Serve, Site};
+use crate::hearth::{Hearth, OverOnDrop, Serve, Site, of_tier};
 
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
 const JSON: (&str, &str) = ("Content-Type", "application/json");
@@ -69,7 +69,7 @@ fn others_are_answered_while(serve: Serve, clients: impl Fn(&Hearth) -> Vec<Clie
 
 #[test]
 fn clients_that_drip_their_forms_hold_no_worker_in_any_model() {
-    for model in ["request", "snapshot", "fpm", "cgi"] {
+    for model in of_tier(["request", "snapshot", "fpm", "cgi"]) {
         let (_site, path) = Site::of_scripts_in(model);
         for buffering in ["all", "forms"] {
             let serve = Serve::new(&path)

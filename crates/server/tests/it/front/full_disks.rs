@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::hearth::{Hearth, MODELS, Serve, Site};
+use crate::hearth::{Hearth, Serve, Site, models};
 
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
 const MULTI: (&str, &str) = ("Content-Type", "multipart/form-data; boundary=b0undary");
@@ -74,7 +74,7 @@ fn a_body_that_finds_no_room_on_the_servers_disk_is_answered_with_507() {
 
 #[test]
 fn a_body_that_php_cannot_keep_is_answered_with_507_in_each_model() {
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let Some(disk) = small_disk(&site) else { return };
         site.write(

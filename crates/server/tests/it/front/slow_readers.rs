@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
 
 /// Models whose workers stay, one that starts a process for each request, and a program of PHP's own.
 const SOME_MODELS: [&str; 5] = ["worker", "request", "snapshot", "prespawn", "fpm"];
@@ -176,7 +176,7 @@ fn resident(pid: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_streams_that_their_client_does_not_read_only_a_share_of_the_workers_is_held() {
-    for model in ["request", "snapshot", "fpm"] {
+    for model in of_tier(["request", "snapshot", "fpm"]) {
         println!("model {model}");
         let (_site, serve) = serve(model, 4);
         let hearth = serve.start();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 use testkit::{Client, PhpFpm, head};
 
-use crate::hearth::{Hearth, MODELS, Serve, Site, php_fpm, runs_worker_script};
+use crate::hearth::{Hearth, Serve, Site, models, php_fpm, runs_worker_script};
 
 type Differences = &'static [(&'static str, &'static str, &'static str)];
 
@@ -330,7 +330,7 @@ fn a_script_sees_what_it_sees_under_php_fpm() {
     let peer = php_fpm(&site.public(), &[]);
     let requests: Vec<Request> =
         front_controller_requests().into_iter().chain(script_requests()).collect();
-    for model in MODELS.iter().filter(|model| !runs_worker_script(model)) {
+    for model in models().iter().filter(|model| !runs_worker_script(model)) {
         println!("model {model}");
         let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
         compare(&hearth, &peer, &requests, &[DIFFERENT, &different_from_this_nginx()]);
@@ -364,7 +364,7 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
         .into_iter()
         .chain([request("path info", "GET", "/index.php/users/7?a=1", &[], b"")])
         .collect();
-    for model in MODELS.iter().filter(|model| runs_worker_script(model)) {
+    for model in models().iter().filter(|model| runs_worker_script(model)) {
         println!("model {model}");
         let of_forks = if matches!(*model, "snapshot" | "fork") { DIFFERENT_IN_FORKS } else { &[] };
         let hearth = Serve::new(site.path())

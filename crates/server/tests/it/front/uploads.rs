@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{Client, ProcessFacts, eventually};
 
-use crate::hearth::{LIMIT, MODELS, OverOnDrop, Serve, Site, in_each_model, php_fpm};
+use crate::hearth::{LIMIT, OverOnDrop, Serve, Site, in_each_model, models, php_fpm};
 
 const MULTI: (&str, &str) = ("Content-Type", "multipart/form-data; boundary=b0undary");
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
@@ -43,7 +43,7 @@ fn count(folder: &str) -> usize {
 
 #[test]
 fn files_are_there_for_the_script_and_gone_after_it() {
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let folder = temporary_folder(&site);
         let serve = Serve::new(path).args(&["--model", model]).workers(1);
@@ -61,7 +61,7 @@ fn files_are_there_for_the_script_and_gone_after_it() {
 
 #[test]
 fn files_of_a_script_that_fails_are_gone_too() {
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let folder = temporary_folder(&site);
         site.write(

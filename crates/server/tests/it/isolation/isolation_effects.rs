@@ -11,7 +11,7 @@ use pool::Model;
 use serde_json::{Value, json};
 use testkit::{ProcessFacts, eventually};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, each_isolating};
 
 /// The application of tests/php/effects.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Application {
 
 #[test]
 fn shutdown_functions_and_destructors_of_a_request_run_once() {
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 1, "");
         let ends = [("/?do=ends", 200), ("/?do=ends&exit", 200), ("/?do=ends&fails", 500)];
         for (target, status) in ends.into_iter().chain(ends) {
@@ -80,7 +80,7 @@ fn shutdown_functions_and_destructors_of_a_request_run_once() {
 
 #[test]
 fn callbacks_and_buffers_of_one_answer_are_not_in_the_next() {
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 1, "");
         for _ in 0..2 {
             let first = application.hearth.get("/?do=fields");
@@ -95,7 +95,7 @@ fn callbacks_and_buffers_of_one_answer_are_not_in_the_next() {
 
 #[test]
 fn files_left_open_are_written_to_their_end_and_temporary_ones_are_gone() {
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 1, "");
         assert_eq!(application.act("/?do=gzip"), "written");
         let file = application.site.path().join("left.gz");
@@ -119,7 +119,7 @@ fn files_left_open_are_written_to_their_end_and_temporary_ones_are_gone() {
 
 #[test]
 fn connections_left_open_are_closed() {
-    for model in isolating() {
+    for model in each_isolating() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let application = Application::start(model, 1, "");
         let target = format!("/?do=connect&address={}", listener.local_addr().unwrap());
@@ -150,7 +150,7 @@ fn connections_left_open_are_closed() {
 
 #[test]
 fn a_session_is_seen_by_nobody_else_whatever_stores_it() {
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 1, "");
         let clean = application.act("/?do=session-look");
         assert_eq!(clean, json!(["", 1, null, "files", "PHPSESSID"]));
@@ -170,7 +170,7 @@ fn a_session_is_seen_by_nobody_else_whatever_stores_it() {
 
 #[test]
 fn a_file_opened_at_boot_has_a_position_of_its_own_in_each_worker() {
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 2, "");
         application.hearth.wait_idle(2);
         let whole = std::fs::read_to_string(application.site.path().join("read.txt")).unwrap();
@@ -215,7 +215,7 @@ fn peer() -> (String, mpsc::Receiver<()>) {
 
 #[test]
 fn a_connection_opened_at_boot_is_told_of_and_no_worker_speaks_on_it() {
-    for model in isolating().into_iter().filter(|model| model.boots_in_zygote()) {
+    for model in each_isolating().into_iter().filter(|model| model.boots_in_zygote()) {
         let (address, _told) = peer();
         let application = Application::start(model, 2, &format!("CONNECT=boot;PEER={address}"));
         let line = application.hearth.log_line(&address);
@@ -230,7 +230,7 @@ fn a_connection_opened_at_boot_is_told_of_and_no_worker_speaks_on_it() {
 
 #[test]
 fn a_connection_opened_when_the_worker_starts_is_there_in_each_request_unless_it_would_be_shared() {
-    for model in isolating().into_iter().filter(|model| model.boots_in_zygote()) {
+    for model in each_isolating().into_iter().filter(|model| model.boots_in_zygote()) {
         let (address, told) = peer();
         let application = Application::start(model, 1, &format!("CONNECT=start;PEER={address}"));
         let shared = model == Model::Snapshot;
@@ -252,7 +252,7 @@ fn a_connection_opened_when_the_worker_starts_is_there_in_each_request_unless_it
 
 #[test]
 fn opcache_is_shared_on_purpose() {
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 2, "");
         application.hearth.wait_idle(2);
         assert_eq!(application.act("/?do=compiled"), false);
@@ -275,7 +275,7 @@ fn opcache_is_shared_on_purpose() {
 
 #[test]
 fn apcu_is_shared_on_purpose_where_it_is_loaded() {
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 2, "");
         application.hearth.wait_idle(2);
         let mut last = application.act("/?do=apcu");
@@ -292,7 +292,7 @@ fn apcu_is_shared_on_purpose_where_it_is_loaded() {
 
 #[test]
 fn the_clock_of_a_request_is_its_own() {
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 1, "");
         let mut last = 0.0;
         for _ in 0..2 {
@@ -316,7 +316,7 @@ fn a_child_that_a_request_forks_never_answers_nor_serves() {
     if Hearth::request(&site).get("/").json()["answer"] != true {
         return;
     }
-    for model in isolating() {
+    for model in each_isolating() {
         let application = Application::start(model, 1, "");
         for n in 1..=3 {
             assert_eq!(application.act("/?do=fork"), "parent");

@@ -11,7 +11,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Origin, copy_program, eventually, routes};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, php_version, worker_folder};
+use crate::hearth::{
+    Hearth, LIMIT, Serve, Site, command, every_model, of_tier, php_version, worker_folder,
+};
 use crate::isolation::user::{fact, open};
 use crate::operations::upgrade::{upgrade, upgraded};
 
@@ -136,7 +138,7 @@ fn php_is_another_user_in_every_model_and_reaches_nothing_of_the_servers() {
         return;
     }
     let programs = programs();
-    for model in MODELS.iter().chain(FOREIGN) {
+    for model in &every_model() {
         println!("model {model}");
         let (site, served) = site(model);
         let hearth = serve(model, &served, &programs).set("HEARTH_ADMIN_TOKEN", TOKEN).start();
@@ -148,12 +150,37 @@ fn php_is_another_user_in_every_model_and_reaches_nothing_of_the_servers() {
 }
 
 #[test]
+fn memory_that_proc_does_not_show_to_the_server_is_null() {
+    if !is_root() {
+        return;
+    }
+    let programs = programs();
+    let (site, served) = site("snapshot");
+    fs::remove_file(site.path().join("hearth.toml")).unwrap();
+    let hearth = serve("snapshot", &served, &programs)
+        .args(&["--user", SERVER, "--log-level", "debug"])
+        .set("HEARTH_SERVER_GROUP", SERVER)
+        .start();
+    hearth.log_line("memory of a process cannot be read");
+    let status = hearth.status();
+    let (pool, worker) = (&status["pool"], &status["pool"]["workers"][0]);
+    for unknown in [&pool["memory"]["pss_bytes"], &worker["pss_bytes"], &worker["private_bytes"]] {
+        assert!(unknown.is_null(), "{status}");
+    }
+    assert!(status["applications"][0]["footprint"].is_null(), "{status}");
+    assert!(worker["resident_bytes"].as_u64().unwrap() > 0, "{worker}");
+    let metrics = hearth.admin("/metrics").text();
+    let unknown = "hearth_workers_pss_bytes{application=\"main\"} NaN";
+    assert!(metrics.contains(unknown), "{metrics}");
+}
+
+#[test]
 fn a_server_that_was_root_keeps_three_capabilities_and_gives_php_none() {
     if !is_root() {
         return;
     }
     let programs = programs();
-    for model in ["snapshot", "spawn", "fpm", "builtin", "cgi"] {
+    for model in of_tier(["snapshot", "spawn", "fpm", "builtin", "cgi"]) {
         println!("model {model}");
         let (site, served) = site(model);
         fs::remove_file(site.path().join("hearth.toml")).unwrap();
@@ -468,7 +495,7 @@ fn each_application_has_its_own_user_and_finds_nothing_of_anothers() {
         return;
     }
     let origin = Origin::plain(routes);
-    for model in ["request", "fpm", "cgi"] {
+    for model in of_tier(["request", "fpm", "cgi"]) {
         println!("model {model}");
         let two = TwoUsers::new(model);
         let hearth = two.serve().start();

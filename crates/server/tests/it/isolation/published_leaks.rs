@@ -11,7 +11,7 @@ use std::process::Command;
 use pool::Model;
 use serde_json::{Map, Value};
 
-use crate::hearth::{Hearth, Serve, Site, isolating, root};
+use crate::hearth::{Hearth, Serve, Site, each_isolating, root};
 
 pub(crate) fn example(name: &str) -> PathBuf {
     let folder = root().join("examples").join(name);
@@ -77,7 +77,7 @@ fn leaks(make: impl Fn() -> Site, leaks: &[&str]) {
     let differs: BTreeSet<_> = differs.map(|(name, _)| name.as_str()).collect();
     assert_eq!(differs, leaks.iter().copied().collect(), "shared: {before:?}\n{after:?}");
 
-    for model in isolating().into_iter().filter(|model| model.runs_worker_script()) {
+    for model in each_isolating().into_iter().filter(|model| model.runs_worker_script()) {
         let site = make();
         let hearth = serve(&site, model);
         assert_eq!(look(&hearth), before, "{model:?}: the first request");

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use testkit::{Origin, eventually, routes};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, models, of_tier};
 
 /// What a request can do, as JSON. `pid` is a stranger's process, `other` a file or folder outside.
 const PROBE: &str = r"<?php
@@ -56,7 +56,7 @@ fn scopes_signals() -> bool {
 
 #[test]
 fn php_has_no_way_out_of_its_sandbox_in_any_model() {
-    for model in MODELS {
+    for model in &models() {
         println!("model {model}");
         let (_site, served) = site(model);
         let outside = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn php_has_no_way_out_of_its_sandbox_in_any_model() {
 
 #[test]
 fn php_reads_and_writes_nothing_but_the_paths_that_it_was_given() {
-    for model in MODELS {
+    for model in &models() {
         println!("model {model}");
         let (site, served) = site(model);
         let outside = tempfile::tempdir().unwrap();
@@ -110,7 +110,7 @@ fn php_reads_and_writes_nothing_but_the_paths_that_it_was_given() {
 
 #[test]
 fn a_confined_worker_looks_into_no_other_worker_and_signals_none() {
-    for model in ["worker", "request", "snapshot"] {
+    for model in of_tier(["worker", "request", "snapshot"]) {
         println!("model {model}");
         let (_site, served) = site(model);
         let hearth = Serve::new(&served).args(&["--model", model, "--sandbox"]).workers(2).start();
@@ -143,7 +143,7 @@ fn a_path_that_is_not_there_keeps_the_server_from_starting_and_is_named() {
 
 #[test]
 fn the_zygote_still_looks_into_confined_workers_and_ends_them() {
-    for model in ["request", "snapshot"] {
+    for model in of_tier(["request", "snapshot"]) {
         println!("model {model}");
         let (site, served) = site(model);
         site.write("public/spin.php", "<?php function spin() { while (true) { } } spin();");
@@ -162,7 +162,7 @@ fn the_zygote_still_looks_into_confined_workers_and_ends_them() {
 #[test]
 fn calls_go_through_the_broker_from_within_the_named_paths_too() {
     let origin = Origin::plain(routes);
-    for model in ["request", "snapshot"] {
+    for model in of_tier(["request", "snapshot"]) {
         println!("model {model}");
         let (site, served) = site(model);
         site.write("public/call.php", "<?php echo file_get_contents($_GET['url']);");

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::process::{Signal, geteuid};
 use testkit::{copy_program, eventually};
 
-use crate::hearth::{LIMIT, MODELS, Serve, Site, command, php_version, worker_folder};
+use crate::hearth::{LIMIT, Serve, Site, command, models, php_version, worker_folder};
 
 const NOBODY: &str = "65534";
 
@@ -44,7 +44,7 @@ fn a_server_that_root_starts_is_somebody_else_once_it_listens() {
     {
         copy_program(&worker_folder().join(&name), &programs.path().join(&name));
     }
-    for model in MODELS {
+    for model in &models() {
         println!("model {model}");
         let (site, served) = Site::of_scripts_in(model);
         open(site.path());

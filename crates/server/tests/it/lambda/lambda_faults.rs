@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::{Act, LambdaEvent, Posted, ProcessFacts, eventually};
 
-use crate::hearth::{LIMIT, Site};
+use crate::hearth::{LIMIT, Site, of_tier};
 use crate::lambda::{Lambda, body, get};
 
 const FINE: &str = "<?php echo 'fine';";
@@ -88,7 +88,7 @@ fn a_script_that_crashes_is_an_error_in_every_kind_of_model_and_the_next_event_i
         "worker.php",
         &format!("<?php while (hearth_handle_request(function () {{ {act} }})) {{ }}"),
     );
-    for model in ["worker", "fork", "snapshot", "request", "fpm"] {
+    for model in of_tier(["worker", "fork", "snapshot", "request", "fpm"]) {
         let lambda = Lambda::start(site.path(), &["--model", model], &[]);
         for _ in 0..2 {
             let (kind, message) = error(&lambda.invoke(&get("/crash")));
@@ -107,7 +107,9 @@ fn a_script_that_runs_into_the_deadline_is_stopped_before_it_and_the_next_event_
         "worker.php",
         &format!("<?php while (hearth_handle_request(function () {{ {act} }})) {{ }}"),
     );
-    for model in ["worker", "prespawn", "fork", "snapshot", "request", "fpm", "builtin", "cgi"] {
+    for model in
+        of_tier(["worker", "prespawn", "fork", "snapshot", "request", "fpm", "builtin", "cgi"])
+    {
         // So long a margin that even a machine with much to do is in time.
         let margin = [("HEARTH_LAMBDA_DEADLINE_MARGIN", "20s")];
         let lambda = Lambda::start(site.path(), &["--model", model], &margin);
@@ -158,7 +160,7 @@ fn a_stream_without_end_waits_for_its_reader_in_bounded_memory() {
          for ($i = 1; !file_exists(__DIR__ . '/go'); $i++) {{ clearstatcache(); echo str_repeat('x', {PIECE}); flush(); \
          rewind($told); fwrite($told, sprintf('%012d', $i)); }}"
     );
-    for model in ["request", "fpm"] {
+    for model in of_tier(["request", "fpm"]) {
         let site = Site::empty().with_file("index.php", &script);
         let lambda = Lambda::start(site.path(), &["--model", model, "--streaming", "on"], &[]);
         let pieces = || {

@@ -6,13 +6,10 @@ use testkit::LambdaEvent;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::hearth::{LIMIT, Site};
+use crate::hearth::{LIMIT, Site, every_model, of_tier};
 use crate::lambda::Lambda;
 
 /// All nine.
-const ALL: &[&str] =
-    &["worker", "spawn", "prespawn", "fork", "fpm", "builtin", "request", "cgi", "snapshot"];
-
 const FUNCTION: &str = r"<?php
 echo 'said at boot';
 return static function (mixed $event, Hearth\Lambda\Context $context): mixed {
@@ -68,7 +65,7 @@ fn function(script: &str, arguments: &[&str]) -> (Site, Lambda) {
 
 #[test]
 fn a_function_answers_in_every_model_and_keeps_its_state_in_worker_alone() {
-    for model in ALL {
+    for model in &every_model() {
         let (_site, lambda) = function(FUNCTION, &["--model", model]);
         for event in [json!({"a": [1, 2.5, "ü/"], "b": null}), json!("text"), json!(7), json!(null)]
         {
@@ -104,7 +101,7 @@ fn a_function_answers_in_every_model_and_keeps_its_state_in_worker_alone() {
 
 #[test]
 fn whatever_becomes_of_a_function_lambda_is_told_and_the_next_invocation_works() {
-    for model in ["request", "snapshot", "worker"] {
+    for model in of_tier(["request", "snapshot", "worker"]) {
         let (site, lambda) = function(FUNCTION, &["--model", model]);
         let (kind, error) = failed(&lambda, "throw");
         assert_eq!(kind, "Function.DomainException");

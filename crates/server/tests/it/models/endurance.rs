@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Client, ProcessFacts, eventually};
 
-use crate::hearth::{LIMIT, OverOnDrop, Serve, Site, isolating, signal};
+use crate::hearth::{LIMIT, OverOnDrop, Serve, Site, each_isolating, isolating, signal};
 
 /// How many requests are made.
 fn requests(usual: usize) -> usize {
@@ -231,7 +231,7 @@ fn loaded(model: Model, site: &Site) -> Serve {
 
 /// The resident models, and the forks.
 fn loadable() -> impl Iterator<Item = Model> {
-    let models = isolating().into_iter();
+    let models = each_isolating().into_iter();
     models.filter(|model| matches!(model, Model::Request | Model::Fork | Model::Snapshot))
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, signal};
+use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, of_tier, signal};
 
 const MODELS: [&str; 3] = ["fpm", "builtin", "cgi"];
 
@@ -59,7 +59,7 @@ fn wait_busy(hearth: &Hearth, count: usize) {
 #[test]
 fn answers_reach_the_client_as_the_script_meant_them() {
     let site = Site::of_scripts();
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let hearth = one(&site, model);
         assert_eq!(hearth.get("/hello.php?name=Ada").text(), "hello Ada\n", "{model}");
         assert_eq!(hearth.get("/no/such/file").text(), "front controller", "{model}");
@@ -95,7 +95,7 @@ fn what_scripts_print_is_logged_with_their_request() {
         "public/words.php",
         "<?php error_log('through the log'); file_put_contents('php://stderr', \"straight out\\n\"); echo 'done';",
     );
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let hearth = one(&site, model);
         let answer = hearth.get("/words.php");
         assert_eq!(answer.text(), "done", "{model}");
@@ -113,7 +113,7 @@ fn bodies_arrive_whole_with_and_without_a_length() {
     let site = Site::of_scripts();
     let body: Vec<u8> =
         (0..5_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let hearth = one(&site, model);
         let fields = [("Content-Type", "application/octet-stream")];
         let whole = hearth.post("/input.php", &fields, &body).json();
@@ -154,7 +154,7 @@ fn bodies_arrive_whole_with_and_without_a_length() {
 
 #[test]
 fn pieces_reach_the_client_as_the_script_flushes_them() {
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let site = Site::of_scripts();
         let hearth = one(&site, model);
         let (gate, target) = gate(&site);
@@ -174,7 +174,7 @@ fn a_client_that_reads_slowly_holds_php_back_and_not_the_servers_memory() {
         "public/much.php",
         "<?php while (ob_get_level()) { ob_end_flush(); } for ($i = 0; $i < 100; $i++) { echo str_repeat('x', 1000000); }",
     );
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         // The script's 100 MB, and in PHP 8.4 php-fpm's copy of them.
         let hearth = serve(&site, model).workers(1).ini("memory_limit", "512M").start();
         assert_eq!(hearth.get("/hello.php").status, 200);
@@ -195,7 +195,7 @@ fn a_client_that_reads_slowly_holds_php_back_and_not_the_servers_memory() {
 
 #[test]
 fn a_crash_is_answered_with_502_and_the_next_request_by_another_process() {
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let site = Site::of_scripts().with_file(
             "public/half.php",
             "<?php while (ob_get_level()) { ob_end_flush(); } echo 'before'; flush();\n\
@@ -230,7 +230,7 @@ fn a_request_over_its_time_limit_is_answered_with_504_and_its_process_ended() {
     );
     let file = site.path().join("pid");
     let target = format!("/stuck.php?file={}", file.display());
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let hearth = serve(&site, model).args(&["--request-timeout", "1500ms"]).workers(1).start();
         // The limit holds for these, too: on a machine that stands still, so does PHP.
         let answers = || {
@@ -273,7 +273,7 @@ fn a_client_that_leaves_ends_its_script_and_costs_no_worker() {
         "<?php register_shutdown_function(function () { file_put_contents($_GET['file'], connection_aborted()); });\n\
          while (ob_get_level()) { ob_end_flush(); } while (true) { echo str_repeat('x', 10000); flush(); }",
     );
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let hearth = one(&site, model);
         let file = site.path().join(model);
         for _ in 0..3 {
@@ -334,7 +334,7 @@ fn thousands_of_requests_leave_everything_as_it_was() {
         "public/index.php",
         "<?php header('X-N: ' . $_GET['q']); echo $_GET['q'], ' ', $_POST['n'];",
     );
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let hearth = serve(&site, model).args(&["--log-level", "warn"]).workers(1).start();
         let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", "a=1")];
         let mut client = hearth.connect();
@@ -368,7 +368,7 @@ fn thousands_of_requests_leave_everything_as_it_was() {
 
 #[test]
 fn a_full_backlog_is_answered_with_503_and_so_is_one_that_waits_too_long() {
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let site = Site::of_scripts();
         let hearth = serve(&site, model)
             .workers(1)
@@ -406,7 +406,7 @@ fn a_full_backlog_is_answered_with_503_and_so_is_one_that_waits_too_long() {
 
 #[test]
 fn requests_that_run_and_wait_are_answered_before_the_end() {
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         let site = Site::of_scripts();
         let mut hearth = one(&site, model);
         let (gate, target) = gate(&site);
@@ -437,7 +437,7 @@ fn requests_that_run_and_wait_are_answered_before_the_end() {
 #[test]
 fn no_process_is_left_by_any_end_of_the_server() {
     let site = Site::of_scripts();
-    for model in MODELS {
+    for model in of_tier(MODELS) {
         for end in ["kill", "patience", "second term"] {
             let mut hearth = serve(&site, model)
                 .workers(2)
@@ -479,7 +479,7 @@ fn no_process_is_left_by_any_end_of_the_server() {
 #[test]
 fn processes_killed_while_idle_are_replaced_before_anyone_notices() {
     let site = Site::of_scripts();
-    for model in ["fpm", "builtin"] {
+    for model in of_tier(["fpm", "builtin"]) {
         let hearth = one(&site, model);
         for _ in 0..3 {
             hearth.wait_idle(1);
@@ -499,7 +499,7 @@ fn processes_killed_while_idle_are_replaced_before_anyone_notices() {
 fn usr1_ends_neither_php_s_nor_php_cgi() {
     let site = Site::of_scripts();
     let (gate, target) = gate(&site);
-    for model in ["builtin", "cgi"] {
+    for model in of_tier(["builtin", "cgi"]) {
         let hearth = one(&site, model);
         let mut client = hearth.connect();
         client.send(head("GET", &target, &[], 0)).unwrap();
@@ -546,7 +546,7 @@ fn a_killed_php_fpm_is_started_anew_with_all_its_children() {
 #[test]
 fn killed_processes_under_load_cost_no_request_its_answer() {
     const KILLED: usize = 12;
-    for model in ["fpm", "builtin"] {
+    for model in of_tier(["fpm", "builtin"]) {
         let site = Site::of_scripts();
         let hearth = serve(&site, model).workers(3).start();
         hearth.wait_idle(3);
@@ -607,7 +607,7 @@ fn killed_processes_under_load_cost_no_request_its_answer() {
 #[test]
 fn processes_are_replaced_after_max_requests_and_no_request_notices() {
     let site = Site::of_scripts();
-    for model in ["fpm", "builtin"] {
+    for model in of_tier(["fpm", "builtin"]) {
         let hearth = serve(&site, model).args(&["--max-requests", "20"]).workers(2).start();
         std::thread::scope(|scope| {
             for _ in 0..3 {

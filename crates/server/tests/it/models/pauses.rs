@@ -14,10 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::{ProcessFacts, eventually};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, OverOnDrop, Serve, Site, signal};
+use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, every_model, models, signal};
 
-const ALL_MODELS: [&str; 9] =
-    ["request", "worker", "spawn", "prespawn", "fork", "snapshot", "fpm", "builtin", "cgi"];
 const WORKERS: usize = 2;
 /// Longer than each limit in [`serve`].
 const PAUSE: Duration = Duration::from_secs(4);
@@ -160,12 +158,12 @@ fn at_once(models: &[&'static str], test: impl Fn(&'static str) + Sync) {
 
 #[test]
 fn a_pause_of_the_whole_server_costs_no_request_and_no_worker() {
-    in_each_of(&ALL_MODELS, |model| whole_tree(model, PAUSE, true, false));
+    in_each_of(&every_model(), |model| whole_tree(model, PAUSE, true, false));
 }
 
 #[test]
 fn workers_that_are_killed_in_a_pause_are_replaced_after_it() {
-    in_each_of(&ALL_MODELS, |model| whole_tree(model, PAUSE, true, true));
+    in_each_of(&every_model(), |model| whole_tree(model, PAUSE, true, true));
 }
 
 /// The process that forks the workers: the zygote, or php-fpm.
@@ -181,7 +179,8 @@ fn kill_workers(hearth: &Hearth) {
 
 #[test]
 fn a_zygote_that_stands_still_is_replaced_when_workers_are_missing() {
-    let models: Vec<_> = MODELS.iter().copied().chain(["fpm"]).collect();
+    let models: Vec<_> =
+        every_model().into_iter().filter(|model| *model != "builtin" && *model != "cgi").collect();
     in_each_of(&models, |model| {
         let (_site, hearth) = serve(model, true);
         hearth.wait_idle(WORKERS);
@@ -198,7 +197,7 @@ fn a_zygote_that_stands_still_is_replaced_when_workers_are_missing() {
 
 #[test]
 fn a_zygote_that_goes_on_soon_forks_what_is_missing() {
-    in_each_of(MODELS, |model| {
+    in_each_of(&models(), |model| {
         let (_site, hearth) = serve(model, true);
         for kills in [false, true] {
             let answers = under_load(&hearth, || {
@@ -256,7 +255,8 @@ fn a_request_under_way_is_answered_although_its_zygote_is_replaced() {
 
 #[test]
 fn a_server_ends_although_its_zygote_stands_still() {
-    let models: Vec<_> = MODELS.iter().copied().chain(["fpm"]).collect();
+    let models: Vec<_> =
+        every_model().into_iter().filter(|model| *model != "builtin" && *model != "cgi").collect();
     in_each_of(&models, |model| {
         let (_site, hearth) = serve(model, true);
         hearth.wait_idle(WORKERS);
@@ -271,7 +271,7 @@ fn a_server_ends_although_its_zygote_stands_still() {
 
 #[test]
 fn a_second_signal_ends_a_server_at_once_although_its_zygote_stands_still() {
-    in_each_of(MODELS, |model| {
+    in_each_of(&models(), |model| {
         let (_site, mut hearth) = serve(model, true);
         hearth.wait_idle(WORKERS);
         let processes = tree(&hearth);
@@ -295,10 +295,10 @@ fn long_pauses() {
     for seconds in [5, 35, 120] {
         let pause = Duration::from_secs(seconds);
         for kills in [false, true] {
-            at_once(&ALL_MODELS, |model| whole_tree(model, pause, false, kills));
+            at_once(&every_model(), |model| whole_tree(model, pause, false, kills));
         }
         // Only the zygote, which is replaced after ten seconds.
-        at_once(MODELS, |model| {
+        at_once(&models(), |model| {
             let (_site, hearth) = serve(model, false);
             let mut took = Duration::ZERO;
             let answers = under_load(&hearth, || {

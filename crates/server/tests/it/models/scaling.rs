@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::json;
 use testkit::eventually;
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, models, of_tier};
 use crate::operations::upgrade::{upgrade, upgraded};
 
 /// Answers only while three requests run at once.
@@ -31,7 +31,7 @@ fn together(hearth: &Hearth, site: &Site) -> Vec<String> {
 
 #[test]
 fn workers_start_while_requests_wait_and_end_when_idle_in_every_model() {
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let site = site.with_file("public/together.php", TOGETHER);
         let hearth = Serve::new(path)
@@ -80,7 +80,7 @@ fn a_new_generation_or_process_begins_with_as_many_workers_as_the_old_one_has() 
 #[test]
 fn at_several_times_the_capacity_requests_are_refused_with_503_and_retry_after_in_every_kind_of_model()
  {
-    for model in ["request", "snapshot", "fork", "builtin"] {
+    for model in of_tier(["request", "snapshot", "fork", "builtin"]) {
         let (site, path) = Site::of_scripts_in(model);
         let _site = site.with_file("public/work.php", "<?php usleep(5000); echo 'done';");
         let hearth = Serve::new(path)

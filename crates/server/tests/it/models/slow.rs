@@ -6,7 +6,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 use testkit::{Answer, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, models};
 
 /// What is told of PHP that is at another place each time it is looked at.
 const TOO_FAST: &str = "it runs too fast to be read";
@@ -77,7 +77,7 @@ fn stack(slow: &Value) -> Vec<&str> {
 
 #[test]
 fn a_slow_request_is_told_with_phps_stack_and_not_disturbed_in_every_model() {
-    for model in MODELS {
+    for model in &models() {
         println!("model {model}");
         let (site, served) = Site::of_scripts_in(model);
         let hearth = start(&site, &served, model);

@@ -3,7 +3,7 @@
 use serde_json::json;
 use testkit::eventually;
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
 
 /// The loop of FrankenPHP's manual, word for word but for the application.
 const BY_HAND: &str = r"<?php
@@ -179,7 +179,7 @@ fn a_start_callback_runs_once_after_the_boot_and_before_the_first_request() {
 
 #[test]
 fn a_callback_that_throws_is_logged_and_the_worker_goes_on() {
-    for model in ["worker", "prespawn", "fork", "snapshot"] {
+    for model in of_tier(["worker", "prespawn", "fork", "snapshot"]) {
         let site = Site::empty().with_file(
             "worker.php",
             "<?php $order = ['boot']; hearth_on_worker_start(function () { throw new DomainException('no cache'); });\n\
@@ -221,7 +221,7 @@ const COUNTS: &str = "<?php $seen = $warm = 0; while (hearth_handle_request(func
 
 #[test]
 fn a_rehearsal_leaves_nothing_in_the_booted_application() {
-    for model in ["fork", "snapshot"] {
+    for model in of_tier(["fork", "snapshot"]) {
         let site = Site::empty().with_file("public/worker.php", COUNTS);
         let serve = || Serve::new(site.public().join("worker.php")).args(&["--model", model]);
         let hearth = serve().workers(1).start();
@@ -263,7 +263,7 @@ while (hearth_handle_request(static function () use ($boot): void {
 /// A body that is too large makes PHP warn before the script has the request. php-fpm's scripts get the request without the body then.
 #[test]
 fn what_php_warns_of_at_the_start_of_a_request_is_not_for_the_scripts_error_handler() {
-    for model in ["worker", "fork", "snapshot"] {
+    for model in of_tier(["worker", "fork", "snapshot"]) {
         let site = Site::empty().with_file("public/worker.php", STRICT);
         let hearth = Serve::new(site.public().join("worker.php"))
             .args(&["--model", model])

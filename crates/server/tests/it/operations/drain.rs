@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, in_each_model, runs_worker_script};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, models, runs_worker_script};
 
 /// Every process of a server but itself.
 fn family(hearth: &Hearth) -> Vec<u32> {
@@ -25,7 +25,7 @@ fn assert_gone(family: &[u32]) {
 
 #[test]
 fn a_drain_under_load_answers_every_accepted_request() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let mut hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
         hearth.wait_idle(2);
@@ -166,7 +166,7 @@ fn a_drain_waits_no_longer_than_its_patience() {
 
 #[test]
 fn no_process_outlives_a_server_that_is_killed() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let mut hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
         hearth.wait_idle(2);

@@ -10,14 +10,11 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use testkit::{Client, ProcessFacts, Running, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, OverOnDrop, Serve, Site, command, runs_worker_script};
+use crate::hearth::{
+    Hearth, LIMIT, OverOnDrop, Serve, Site, command, every_model, of_tier, runs_worker_script,
+};
 use crate::operations::upgrade;
 use crate::realtime;
-
-/// All models there are.
-fn models() -> impl Iterator<Item = &'static str> {
-    MODELS.iter().copied().chain(["fpm", "builtin", "cgi"])
-}
 
 /// Releases side by side, and a link to the one that is served: what deployment tools leave on a machine.
 #[derive(Debug)]
@@ -99,7 +96,7 @@ fn wait_drained(hearth: &Hearth) {
 
 #[test]
 fn a_new_release_takes_over_with_its_code_and_its_files_in_every_model() {
-    for model in models() {
+    for model in every_model() {
         let deploys = Deploys::new();
         let hearth = deploys.serve(model).workers(2).start();
         hearth.wait_idle(2);
@@ -196,7 +193,7 @@ fn with_thousands_of_requests_under_way_not_one_fails_over_several_reloads() {
 
 #[test]
 fn a_release_that_does_not_boot_never_takes_over_and_the_command_says_why() {
-    for model in ["worker", "snapshot", "fork"] {
+    for model in of_tier(["worker", "snapshot", "fork"]) {
         let deploys = Deploys::new();
         let hearth = deploys.serve(model).workers(1).start();
         hearth.wait_idle(1);
@@ -312,7 +309,7 @@ fn what_has_booted_is_not_replaced_by_a_front_controller_when_its_next_release_d
 
 #[test]
 fn a_release_that_boots_and_does_not_answer_never_takes_over_either() {
-    for model in ["request", "fpm", "snapshot"] {
+    for model in of_tier(["request", "fpm", "snapshot"]) {
         let deploys = Deploys::new();
         let hearth = deploys.serve(model).workers(1).start();
         for (fault, why) in [
@@ -404,7 +401,7 @@ fn gate(deploys: &Deploys, number: u32) -> PathBuf {
 
 #[test]
 fn requests_that_run_or_wait_are_answered_by_the_release_they_came_to() {
-    for model in models() {
+    for model in every_model() {
         let deploys = Deploys::new();
         let gate = gate(&deploys, 1);
         let hearth = deploys.serve(model).workers(1).start();
@@ -519,7 +516,7 @@ fn hup_while_the_server_boots_is_a_reload_once_it_is_ready() {
 
 #[test]
 fn term_in_the_middle_of_a_reload_ends_everything() {
-    for model in ["worker", "snapshot"] {
+    for model in of_tier(["worker", "snapshot"]) {
         let deploys = Deploys::new();
         let mut hearth = deploys.serve(model).workers(1).start();
         slow_boot(&deploys, 2);

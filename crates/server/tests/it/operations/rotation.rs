@@ -95,7 +95,7 @@ fn who_is_root_no_more_opens_what_his_user_may_and_says_what_he_may_not() {
     chown(&logs, Some(0), Some(0)).unwrap();
     let renamed = rename(&path, 2);
     hearth.process.signal(Signal::USR1);
-    let line = hearth.log_line("access log not opened anew");
+    let line = hearth.log_line("cannot reopen the access log");
     assert_eq!(line["level"], "WARN", "{line}");
     assert!(line["error"].as_str().unwrap().contains("Permission denied"), "{line}");
     assert!(line["hint"].as_str().unwrap().contains("create it for him"), "{line}");
@@ -105,7 +105,7 @@ fn who_is_root_no_more_opens_what_his_user_may_and_says_what_he_may_not() {
     fs::write(&path, "").unwrap();
     chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
     hearth.process.signal(Signal::USR1);
-    wait_for_lines(hearth.log(), "access log opened anew", 2);
+    wait_for_lines(hearth.log(), "access log reopened", 2);
     hearth.get("/new");
     wait_for_line(&path, "/new");
     assert_eq!(hearth.stop().code(), Some(0));

@@ -7,7 +7,7 @@ use prost::Message as _;
 use testkit::{Origin, Reply, Running, Turn, eventually, routes};
 use traces::messages::{Any, ExportTraceServiceRequest, SpanMessage};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier};
 
 /// What a client sends of its own trace.
 const CLIENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -133,7 +133,7 @@ fn get(hearth: &Hearth, target: &str, fields: &[(&str, &str)]) -> serde_json::Va
 #[test]
 fn a_request_is_one_trace_from_its_client_to_whom_php_calls() {
     let (site, collector) = (site(), Collector::start());
-    for model in ["request", "worker", "snapshot"] {
+    for model in of_tier(["request", "worker", "snapshot"]) {
         let hearth = traced(model, &site, &collector);
         let origin = Origin::plain(routes);
         for (way, query) in [("curl", ""), ("curl", "&slow=1"), ("stream", "")] {

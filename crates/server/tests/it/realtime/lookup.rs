@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 use testkit::{Running, eventually};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, root, whole_line};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, every_model, root, whole_line};
 use crate::realtime::Client;
 
 /// Tells Hearth what `apps.json` says, by the helper of packages/core; notes who was asked for; answers with the status in `status`, if there is one.
@@ -93,7 +93,7 @@ fn signed(hearth: &Hearth, secret: &str, method: &str, path: &str, body: &str) -
 
 #[test]
 fn php_tells_of_applications_in_every_model() {
-    for model in MODELS.iter().copied().chain(["fpm", "builtin", "cgi"]) {
+    for model in every_model() {
         let site = site();
         let path = site.served_in(model, "worker.php");
         let hearth = Serve::new(path)

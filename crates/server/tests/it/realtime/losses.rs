@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, fake_worker, head};
 
 use crate::hearth::{
-    Hearth, LIMIT, MODELS, OverOnDrop, Serve, Site, in_each_model, is_resident, signal, whole_line,
+    Hearth, LIMIT, OverOnDrop, Serve, Site, in_each_model, is_resident, models, signal, whole_line,
 };
 
 #[test]
@@ -85,7 +85,7 @@ fn a_request_to_a_worker_that_was_killed_while_idle_goes_to_another_with_its_bod
 
 #[test]
 fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path)
             .args(&["--model", model, "--request-timeout", "500ms"])
@@ -113,7 +113,7 @@ fn a_worker_whose_php_starts_another_program_in_its_place_is_replaced_at_once() 
     const SCRIPT: &str = "<?php file_put_contents($_GET['pid'], getmypid() . \"\\n\");\n\
         $c = FFI::cdef('int execl(const char *, const char *, const char *, void *);');\n\
         $c->execl('/bin/sleep', 'sleep', '1000', null);";
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         site.write("public/exec.php", SCRIPT);
         let hearth =
@@ -141,7 +141,7 @@ fn a_child_that_outlives_its_worker_holds_up_no_answer_and_no_end() {
         }\n\
         $_GET['then'] === 'die' && posix_kill(getmypid(), 9);\n\
         while (true) { usleep(100_000); }";
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         site.write("public/fork.php", SCRIPT);
         let children = site.path().join("children");
@@ -195,7 +195,7 @@ impl Drop for OpenOnDrop {
 
 #[test]
 fn killed_workers_under_load_cost_no_request_its_answer() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(3).start();
         hearth.wait_idle(3);
@@ -252,7 +252,7 @@ fn killed_workers_under_load_cost_no_request_its_answer() {
 
 #[test]
 fn a_killed_zygote_is_started_anew_and_every_request_answered() {
-    for model in MODELS {
+    for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
         hearth.wait_idle(2);
@@ -367,7 +367,7 @@ fn a_request_that_waits_too_long_for_a_worker_is_answered_with_503() {
 
 #[test]
 fn workers_are_replaced_after_max_requests_and_no_request_notices() {
-    for model in MODELS.iter().filter(|model| is_resident(model)) {
+    for model in models().iter().filter(|model| is_resident(model)) {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth =
             Serve::new(path).args(&["--model", model, "--max-requests", "20"]).workers(2).start();

@@ -149,7 +149,7 @@ fn main() {
                     }
                     let status = if killed { 9 } else { status };
                     if !(lose_exit && slot == 1) {
-                        send(&say, |out| wire::send::exited(out, pid, status));
+                        send(&say, |out| wire::send::exited(out, pid, status, 0));
                     }
                 });
             }

@@ -1,0 +1,203 @@
+//! What only a booted application shows: how many workers fit into memory, and what `fork` and `request` cost. A running server is asked;
+//! with `--boot` the application is booted here, as `hearth serve` would boot it, and ended again.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use pool::{Model, Pool};
+use serde::Deserialize;
+
+use super::{Report, Topic};
+use crate::app::boot::{boot_failure, own_files, pool_options};
+use crate::app::measure;
+use crate::app::plan::Plan;
+use crate::commands::remote::Running;
+use crate::config::{Environment, Settings, most_workers};
+use crate::failure::Failure;
+use crate::ops::fallback_cost::Costs;
+use crate::ops::footprint::{Footprint, Room};
+use crate::ops::format::megabytes;
+
+/// As many workers are booted: what the second takes is what each further one takes.
+const WORKERS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+/// Warm-up requests to them.
+const REQUESTS: usize = 8;
+
+/// What was measured.
+struct Measured {
+    footprint: Option<Footprint>,
+    /// What this application's processes take now, which is room for others of them.
+    taken: u64,
+    how: String,
+}
+
+/// The part of `/status` that is looked at here.
+#[derive(Deserialize)]
+struct Status {
+    pid: u32,
+    applications: Vec<OfApplication>,
+}
+
+#[derive(Deserialize)]
+struct OfApplication {
+    name: String,
+    model: Option<String>,
+    footprint: Option<Footprint>,
+    pss_bytes: Option<u64>,
+    #[serde(default)]
+    costs: Option<String>,
+}
+
+/// Says how many workers fit. `name`: of the application, as a server has it.
+pub(crate) fn look(
+    report: &mut Report,
+    (name, plan): (&str, &Plan),
+    (settings, environment): (&Settings, &Environment),
+    running: &Running<'_>,
+    boots: bool,
+) {
+    if plan.php.is_none() {
+        return;
+    }
+    let measured = if boots {
+        match boot(report, plan, settings, environment) {
+            Ok(measured) => measured,
+            Err(failure) => return report.failure(Topic::Application, &failure),
+        }
+    } else if let Some(measured) = of_running(report, name, running) {
+        measured
+    } else {
+        let what = "how many workers fit into memory is measured by `hearth check --boot`, or by a server that runs";
+        return report.fine(Topic::System, what);
+    };
+    let Measured { footprint: Some(footprint), taken, how } = measured else {
+        return report.warning(
+            Topic::System,
+            format!("how many workers fit into memory is not known: /proc does not show their memory ({})", measured.how),
+            "run it as the user that PHP runs as, or as root",
+        );
+    };
+    let Some(room) = Room::here() else { return };
+    let bytes = room.bytes + taken;
+    let fit = footprint.fit_into(bytes);
+    let whose = if room.by_control_group { "this control group" } else { "this machine" };
+    let workers = if fit == 1 { "worker fits" } else { "workers fit" };
+    let what = format!(
+        "{fit} {workers} into the {} that {whose} has left: {} for each, and {} once for all ({how})",
+        megabytes(bytes),
+        megabytes(footprint.each_bytes),
+        megabytes(footprint.once_bytes),
+    );
+    let most = most_workers(settings).get();
+    if most as u64 > fit {
+        let hint = format!(
+            "there may be {most}: lower `php.workers` or `php.workers_max`, or give it more memory"
+        );
+        report.warning(Topic::System, what, hint);
+    } else {
+        report.fine(Topic::System, what);
+    }
+}
+
+/// What the running server knows of it.
+fn of_running(report: &mut Report, name: &str, running: &Running<'_>) -> Option<Measured> {
+    let status: Status = serde_json::from_slice(&running.status()?).ok()?;
+    let one = status.applications.into_iter().find(|one| one.name == name)?;
+    let (pid, model) = (status.pid, one.model.unwrap_or_default());
+    if let Some(costs) = one.costs {
+        report.fine(Topic::Model, format!("the running server (process {pid}) measured: {costs}"));
+    }
+    // Its first figures are there a second after its start.
+    Some(Measured {
+        footprint: one.footprint,
+        taken: one.pss_bytes.unwrap_or(0),
+        how: format!("measured by the running server, process {pid}, in `{model}`"),
+    })
+}
+
+fn boot(
+    report: &mut Report,
+    plan: &Plan,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Measured, Failure> {
+    let as_another = settings.server.user.is_some_and(|user| user.0 != 0);
+    let own_user = plan.php.as_ref().is_some_and(|php| php.user.is_none());
+    if environment.is_root && as_another && own_user {
+        return Err(Failure::failed(
+            "the application is not booted by root: the server runs as another user (`server.user`)",
+            "run `hearth check --boot` as that user",
+        ));
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Failure::caused_by("cannot start the runtime", &error, "raise the limit of processes")
+    })?;
+    runtime.block_on(booted(report, plan.clone(), settings, environment))
+}
+
+async fn booted(
+    report: &mut Report,
+    mut plan: Plan,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Measured, Failure> {
+    let own = own_files(settings, &plan, environment)?;
+    let options = |plan: &Plan| {
+        let php = plan.php.as_ref().expect("only what runs PHP is booted");
+        let options = pool_options(php, plan, settings, own.as_ref(), None, None);
+        pool::Options { workers: WORKERS, scaling: None, ..options }
+    };
+    let pool = loop {
+        if measure::is_due(&plan, settings) {
+            let costs = measure::costs(&plan, settings, None, options).await;
+            let costs: Costs = costs.map_err(|error| boot_failure(&error, &plan))?;
+            let (text, model) = (costs.text(), costs.cheaper().name());
+            plan.fit_to_costs(costs);
+            report.fine(Topic::Model, format!("`{model}` takes the place of `snapshot`: {text}"));
+        }
+        match Pool::start(options(&plan)).await {
+            Ok(pool) => break pool,
+            Err(error) => {
+                let Some(fallback) = plan.fit_to_application(&error, None) else {
+                    return Err(boot_failure(&error, &plan));
+                };
+                let what = format!(
+                    "`{}` would run in place of `{}`: {}",
+                    fallback.instead.name(),
+                    fallback.wished.name(),
+                    fallback.why
+                );
+                report.warning(Topic::Model, what, fallback.hint);
+            }
+        }
+    };
+    let asked = ask(&pool, &plan, settings).await;
+    pool.read_memory().await;
+    let model = plan.php.as_ref().map_or(Model::Request, |php| php.model);
+    let footprint = Footprint::of(&pool.status(), model.is_one_shot());
+    pool.drain(Duration::from_secs(1)).await;
+    if let Err(why) = asked {
+        let hint = "correct the application, or name other paths in `php.warm_up`";
+        report.warning(Topic::Application, why, hint);
+    }
+    let how = format!("measured with {WORKERS} workers in `{}`", model.name());
+    Ok(Measured { footprint, taken: 0, how })
+}
+
+/// Has every worker answer warm-up requests, so that it has the memory of one that serves.
+async fn ask(pool: &Pool, plan: &Plan, settings: &Settings) -> Result<(), String> {
+    if tokio::time::timeout(settings.php.boot_timeout, pool.filled()).await.is_err() {
+        return Err(format!("not all of {WORKERS} workers were ready in time"));
+    }
+    let paths = plan.measured_paths(settings);
+    for path in paths.iter().cycle().take(if paths.is_empty() { 0 } else { REQUESTS / 2 }) {
+        // Side by side: each worker has one.
+        let (first, second) =
+            tokio::join!(measure::get(pool, plan, path), measure::get(pool, plan, path));
+        first.and(second)?;
+    }
+    measure::settle(pool).await;
+    Ok(())
+}

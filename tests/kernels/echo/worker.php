@@ -1,0 +1,8 @@
+<?php
+
+declare(strict_types=1);
+
+while (hearth_handle_request(static function (): void {
+    require __DIR__ . '/public/index.php';
+})) {
+}
