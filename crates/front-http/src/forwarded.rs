@@ -145,9 +145,9 @@ pub(crate) fn take(
     } else {
         let forwarded = read_x_forwarded(headers, believed, trusted);
         if headers.contains_key(FORWARDED)
-            && let Ok(forwarded) = read_forwarded(headers, trusted)
+            && let Ok(other) = read_forwarded(headers, trusted)
         {
-            forwarded.agrees_with(&forwarded)?;
+            forwarded.agrees_with(&other)?;
         }
         forwarded
     };

@@ -160,7 +160,7 @@ fn secrets_of_the_settings_are_in_no_report_and_in_no_log() {
         .workers(1)
         .start();
     // No server is there, and the command says so.
-    hearth.log_line("no connection to Redis");
+    hearth.log_line("cannot connect to Redis");
     assert_eq!(hearth.get("/hello.php").status, 200);
     for args in [&["status"][..], &["status", "--json"], &["check"], &["check", "--json"]] {
         let (code, text, why) = ran(about(args[0], site.path(), &args[1..]));
