@@ -160,10 +160,10 @@ impl Session {
             Ok(ClientMessage::Ping) => out.frames.push(message::pong()),
             Ok(ClientMessage::Pong) => {}
             Ok(ClientMessage::Subscribe(subscribe)) => {
-                self.subscribe(&subscribe, channels, now, out)
+                self.subscribe(&subscribe, channels, now, out);
             }
             Ok(ClientMessage::Unsubscribe { channel }) => {
-                self.unsubscribe(&channel, channels, now, out)
+                self.unsubscribe(&channel, channels, now, out);
             }
             Ok(ClientMessage::SignIn { auth, user_data }) => {
                 self.sign_in(&auth, &user_data, channels, now, out);

@@ -467,7 +467,9 @@ mod tests {
             assert!(files.len() > 5, "{target}: {} inputs", files.len());
             for file in files {
                 let bytes = std::fs::read(file.unwrap().path()).unwrap();
-                checks.iter().for_each(|check| check(&bytes));
+                for check in checks {
+                    check(&bytes);
+                }
             }
         }
     }

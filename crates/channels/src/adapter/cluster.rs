@@ -253,7 +253,7 @@ impl Cluster {
                 }
             }
             Record::Ask { to, seen } => {
-                self.state_requested |= to == self.outbox.me() && seen >= self.round
+                self.state_requested |= to == self.outbox.me() && seen >= self.round;
             }
             Record::Begin { round } => {
                 node.round = round;

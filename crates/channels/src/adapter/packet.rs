@@ -128,7 +128,7 @@ impl PacketUpdate<'_> {
             }
             Self::Member { channel, member } => apply(&ClusterUpdate::Member { channel, member }),
             Self::NoMember { channel, user } => {
-                apply(&ClusterUpdate::NoMember { channel, user_id: user })
+                apply(&ClusterUpdate::NoMember { channel, user_id: user });
             }
             Self::Online(user) => apply(&ClusterUpdate::Online { user_id: user }),
             Self::Offline(user) => apply(&ClusterUpdate::Offline { user_id: user }),
@@ -232,10 +232,10 @@ impl Writer<'_> {
                 self.record(b'N', |out| out.texts(&[app, channel.as_str(), user_id]));
             }
             ClusterUpdate::Online { user_id } => {
-                self.record(b'O', |out| out.texts(&[app, user_id]))
+                self.record(b'O', |out| out.texts(&[app, user_id]));
             }
             ClusterUpdate::Offline { user_id } => {
-                self.record(b'F', |out| out.texts(&[app, user_id]))
+                self.record(b'F', |out| out.texts(&[app, user_id]));
             }
             // It carries a number and has its own record: [`Writer::terminated`].
             ClusterUpdate::Terminated { .. } => {}

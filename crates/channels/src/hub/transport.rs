@@ -134,7 +134,7 @@ impl Transport {
         }
     }
 
-    /// Ends the connection in both directions, with a close_notify for TLS.
+    /// Ends the connection in both directions, with a `close_notify` for TLS.
     pub(super) fn close_both(&mut self) {
         if matches!(self, Self::Tls(_)) {
             self.finish();

@@ -259,7 +259,7 @@ impl Channel {
                 }
             }
             ClusterUpdate::NoMember { user_id, .. } => {
-                self.member_departs(context, user_id, from.node)
+                self.member_departs(context, user_id, from.node);
             }
             ClusterUpdate::Online { .. }
             | ClusterUpdate::Offline { .. }

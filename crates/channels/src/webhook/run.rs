@@ -187,7 +187,7 @@ impl Disk {
                 self.soon = Some((folder, at + REPAIR));
             }
             Err(_broke) => {
-                error!("webhooks cannot be stored for a restart: the file operation panicked")
+                error!("webhooks cannot be stored for a restart: the file operation panicked");
             }
         }
     }

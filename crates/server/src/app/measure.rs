@@ -43,7 +43,7 @@ pub(crate) fn is_due(plan: &Plan, settings: &Settings) -> bool {
 pub(crate) fn has_choice(plan: &Plan, settings: &Settings) -> bool {
     is_due(plan, settings)
         && in_request(plan, settings).is_ok()
-        && !plan.measured_paths(settings).is_empty()
+        && !Plan::measured_paths(settings).is_empty()
 }
 
 /// The same application in the model `request`, or why it does not run in that.
@@ -74,7 +74,7 @@ pub(crate) async fn costs(
             return Ok(Costs { fork, request: Measured::cannot(why) });
         }
     };
-    let paths = plan.measured_paths(settings);
+    let paths = Plan::measured_paths(settings);
     if paths.is_empty() {
         let why = || Measured::not("`php.warm_up` is off, so no path may be asked for");
         return Ok(Costs { fork: why(), request: why() });

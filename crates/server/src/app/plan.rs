@@ -184,7 +184,7 @@ impl Plan {
     }
 
     /// Returns the paths that are requested to measure costs: those of the warm-up, else the one of `php.reload_check` if it was named.
-    pub(crate) fn measured_paths(&self, settings: &Settings) -> Vec<PathAndQuery> {
+    pub(crate) fn measured_paths(settings: &Settings) -> Vec<PathAndQuery> {
         // Each is requested several times.
         const MOST: usize = 5;
         let root = PathAndQuery::from_static("/");

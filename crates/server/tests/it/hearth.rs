@@ -20,6 +20,10 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// The models that run in `hearth-worker`. Clients get the same answers in all of them.
 const OWN_MODELS: [&str; 6] = ["request", "worker", "spawn", "prespawn", "fork", "snapshot"];
 
+/// [`OWN_MODELS`], and those that run PHP's own programs.
+const EVERY_MODEL: [&str; 9] =
+    ["request", "worker", "spawn", "prespawn", "fork", "snapshot", "fpm", "builtin", "cgi"];
+
 /// The models that applications get without asking, and `fpm` for those that run PHP's own programs.
 const QUICK_MODELS: &[&str] = &["request", "snapshot", "fpm"];
 
@@ -30,12 +34,12 @@ pub(crate) fn models() -> Vec<&'static str> {
 
 /// The models of this run, with those that run PHP's own programs.
 pub(crate) fn every_model() -> Vec<&'static str> {
-    let [a, b, c, d, e, f] = OWN_MODELS;
-    of_tier([a, b, c, d, e, f, "fpm", "builtin", "cgi"])
+    of_tier(EVERY_MODEL)
 }
 
 /// Those of `models` that this run tests: all of them, except where scripts/test-rust runs one tier. `TEST_TIER=quick` takes
 /// [`QUICK_MODELS`], at least one, and `TEST_TIER=rest` takes the others.
+#[expect(clippy::disallowed_methods, reason = "the tier of all tests of a run")]
 pub(crate) fn of_tier<const N: usize>(models: [&'static str; N]) -> Vec<&'static str> {
     let is_quick = |model: &&'static str| QUICK_MODELS.contains(model);
     let mut quick: Vec<_> = models.into_iter().filter(is_quick).collect();

@@ -191,7 +191,7 @@ async fn ask(pool: &Pool, plan: &Plan, settings: &Settings) -> Result<(), String
     if tokio::time::timeout(settings.php.boot_timeout, pool.filled()).await.is_err() {
         return Err(format!("not all of {WORKERS} workers were ready in time"));
     }
-    let paths = plan.measured_paths(settings);
+    let paths = Plan::measured_paths(settings);
     for path in paths.iter().cycle().take(if paths.is_empty() { 0 } else { REQUESTS / 2 }) {
         // Side by side: each worker has one.
         let (first, second) =

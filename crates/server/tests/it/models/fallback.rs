@@ -40,11 +40,8 @@ fn cheaper(warning: &Value) -> &'static str {
     let both = |what: &str| (number(&format!("fork.{what}")), number(&format!("request.{what}")));
     let ((fork, request), (fork_wall, request_wall)) = (both("processor_ms"), both("wall_ms"));
     assert!(fork > 0.0 && request > 0.0 && fork_wall > 0.0 && request_wall > 0.0, "{warning}");
-    if fork < request || (fork == request && fork_wall <= request_wall) {
-        "fork"
-    } else {
-        "request"
-    }
+    let order = fork.total_cmp(&request).then(fork_wall.total_cmp(&request_wall));
+    if order.is_le() { "fork" } else { "request" }
 }
 
 #[test]
