@@ -54,7 +54,7 @@ fn origins_that_cannot_be_remembered_cost_no_call_and_no_start() {
     broker.process.signal(Signal::TERM);
     assert_eq!(broker.process.wait(LIMIT).code(), Some(0));
     // The last lines may still be in the pipe when the process has ended.
-    eventually("the warning", || lines(&broker.process, "origins not remembered") == 1);
+    eventually("the warning", LIMIT, || lines(&broker.process, "origins not remembered") == 1);
     assert_eq!(std::fs::read_to_string(&memory).unwrap(), "0 http kept.invalid 1\n");
 
     // And what is there and cannot be read, or is no text of ours, starts as if there were nothing.
