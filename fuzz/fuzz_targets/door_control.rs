@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| egress::fuzzing::wishes(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| egress::fuzzing::options(input));

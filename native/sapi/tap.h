@@ -2,7 +2,7 @@
  *
  * Promises
  * - Each call does what libc's does, once; what was sent and received is told afterwards, in order, as far as it really went.
- * - Before tap_open(), in other threads than the one that called it, and for descriptors that nobody follows, they only pass on.
+ * - Before tap_open(), in other threads than the one that called it, and for descriptors that are not followed, they only pass on.
  * - Not seen: raw system calls, and system calls of sanitizers' builds, which interpose these functions themselves.
  */
 #ifndef HEARTH_SAPI_TAP_H
@@ -19,21 +19,21 @@ struct tap {
     /* A socket is being connected, and will be to what stands in *address afterwards, which is static if it is another. False: it must not be;
      * to its client it looks like a server that did not answer. Borrowed: *address. */
     bool (*connecting)(int fd, const struct sockaddr **address, socklen_t *len);
-    /* It was refused at once, or there is nobody to refuse it. */
+    /* It was refused at once, or no server is there to refuse it. */
     void (*refused)(int fd);
-    /* In place of poll(2); NULL: nobody minds. Borrowed: fds. */
+    /* In place of poll(2); NULL: libc's own. Borrowed: fds. */
     int (*waiting)(struct pollfd *fds, nfds_t count, int timeout);
     /* Only for descriptors that are followed. Borrowed: bytes. */
     void (*sent)(int fd, const void *bytes, size_t len);
     void (*received)(int fd, const void *bytes, size_t len);
-    /* It has another number or owner as well, or options that nobody puts back. Static: how. */
+    /* It has another number or owner as well, or options that are not restored. Static: how. */
     void (*shared)(int fd, const char *how);
     /* A message with descriptors has gone to another process. */
     void (*passed)(void);
     bool followed[TAP_DESCRIPTORS];
 };
 
-/* From now on the calls of this thread are told to `tap`; NULL: to nobody. Static: tap. */
+/* From now on the calls of this thread are reported to `tap`; NULL: not at all. Static: tap. */
 void tap_open(struct tap *tap);
 /* False in builds without it. */
 bool tap_works(void);

@@ -3,7 +3,7 @@
  * Promises
  * - After descriptors_put_back() the boot's descriptors are the same open files under the same numbers, with the offsets of the snapshot;
  *   every other is closed, except the engine's. One that is gone or became another file retires the process.
- * - Offsets of 0 to 2 are left alone: they are shared with whoever started the server. Those of files opened for appending are put back
+ * - Offsets of 0 to 2 are left alone: they are shared with the process that started the server. Those of files opened for appending are put back
  *   at the complete check only: writing does not use them.
  */
 #include "snapshot/engine.h"
@@ -94,7 +94,7 @@ static void describe(struct descriptor *descriptor) {
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
-/* Whether somebody holds a lock by this open file: this process a record lock, or the open file itself one of flock() or of F_OFD_SETLK. Its
+/* Whether a lock is held through this open file: this process a record lock, or the open file itself one of flock() or of F_OFD_SETLK. Its
  * fdinfo has a line for each (proc_pid_fdinfo(5)); /proc/locks names no process for those of open files. */
 static bool holds_lock(int fd) {
     struct engine *e = engine;

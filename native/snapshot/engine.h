@@ -1,4 +1,4 @@
-/* What the parts of the snapshot engine share. Nobody else includes this.
+/* Shared by the parts of the snapshot engine. No other folder includes this.
  *
  * Invariants
  * - Everything the engine changes after the snapshot lies in its own mappings (struct engine and the working memory), which are no part of
@@ -69,7 +69,7 @@ extern uint64_t page_size;
 enum {
     KIND_STORED = 0, /* has a copy in a file */
     KIND_ZERO = 1,   /* was not there, or was the page of zeros */
-    KIND_DEAD = 2,   /* nobody will read what is in it */
+    KIND_DEAD = 2,   /* its contents will not be read */
     KIND_MASK = 3,
     KIND_SHARED = 0x20,  /* stored in the file of snapshot_share(), not in this process's own */
     KIND_PRIVATE = 0x40, /* was written before the snapshot: while it is taken */
@@ -274,7 +274,7 @@ struct engine {
     struct descriptor descriptors[DESCRIPTORS_MAX];
     uint32_t guarded_count;
     struct range guarded[REGIONS_MAX]; /* private memory that is read-only: neighbours joined */
-    struct range gaps[DESCRIPTORS_MAX + 2]; /* numbers that nobody had at the snapshot, inclusive */
+    struct range gaps[DESCRIPTORS_MAX + 2]; /* numbers that were free at the snapshot, inclusive */
     struct region regions[REGIONS_MAX];
     uint32_t mapping_count;
     struct mapping mappings[MAPPINGS_MAX];

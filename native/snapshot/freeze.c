@@ -1,7 +1,7 @@
 /* Freezing: private memory becomes private mappings of a sealed file in memory.
  *
  * Promises
- * - Every byte reads as before. A page that nobody has written since is the file's own, shared by all processes that map it; the first write
+ * - Every byte reads as before. A page that was not written since is the file's own, shared by all processes that map it; the first write
  *   gives the process a copy of its own, which /proc/self/pagemap shows.
  * - The memory of a process whose freezing failed half-way is still whole: what was not mapped yet is as it was.
  *
@@ -295,7 +295,7 @@ static void count_pages(void) {
     }
 }
 
-/* Where statm cannot tell that the heap was cut off and made anew, this does: zero again, or used up. */
+/* If statm cannot show that the heap was cut off and extended again, this does: it is zero again, or used up. */
 static void place_canary(void) {
     struct engine *e = engine;
     uint64_t at = PAGE_DOWN(e->brk) - sizeof e->canary;

@@ -133,7 +133,7 @@ void pages_extend_stack(struct region *region) {
     region->start = low;
 }
 
-/* Pages whose contents nobody will read. */
+/* Pages whose contents will not be read. */
 void pages_mark_dead(const struct snapshot_range *dead, size_t dead_count) {
     struct engine *e = engine;
     for (uint32_t i = 0; i < e->region_count; i++) {

@@ -2,7 +2,7 @@
  * over the live page tells whether that was all. Only on a difference is the rest of the copy read.
  *
  * The hash is CLNH ("Faster 64-bit universal hashing using carry-less multiplications", Lemire and Kaser, 2015) under a secret random key
- * of a page's size: a given change goes unseen with a probability of at most 2^-64. Whoever wants none takes `exact`.
+ * of a page's size: a given change goes unseen with a probability of at most 2^-64. `exact` avoids that.
  */
 #include "snapshot/engine.h"
 

@@ -67,7 +67,7 @@ __attribute__((constructor(101))) static void find_page_size(void) {
 #endif
 
 char *reserve(uint64_t len) {
-    /* Neighbours of the same kind would become one mapping, and this one a part of somebody's region. */
+    /* Neighbours of the same kind would become one mapping, and this one a part of another region. */
     long address = raw(SYS_mmap, NULL, len + 2 * PAGE, PROT_NONE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (raw_failed(address)) {

@@ -7,7 +7,7 @@
  * - What cannot be put back ends the process with SNAPSHOT_EXIT_RETIRED: never a restore that is almost right.
  * - The restore itself calls neither malloc nor libc: it runs on a stack of its own with raw system calls.
  *
- * One thread. Linux on x86-64 and ARM64; elsewhere snapshot_probe() says no and everything else is inert.
+ * One thread. Linux on x86-64 and ARM64; on other systems snapshot_probe() says no and everything else is inert.
  * The technique: "Groundhog: Efficient Request Isolation in FaaS" (EuroSys '23), moved into the process; docs/internals/snapshot.md.
  */
 #ifndef HEARTH_SNAPSHOT_H

@@ -28,7 +28,7 @@ enum {
 #define RSEQ_SIGNATURE 0xd428bc00
 #endif
 
-/* What glibc says of the rseq area it registered; missing elsewhere. */
+/* The rseq area that glibc registered; missing in other libcs. */
 extern const unsigned int __rseq_size __attribute__((weak));
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 

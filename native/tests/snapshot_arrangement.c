@@ -343,7 +343,7 @@ static void run_workers(struct board *boards, const struct test_case *c,
     }
 }
 
-/* A table as nobody would leave it: addresses of all kinds, the process that held it has died. */
+/* A table that no worker would leave: addresses of all kinds, the process that held it has died. */
 static void spoil(struct snapshot_hot_set *set) {
     pid_t dead = fork();
     if (dead == 0) {

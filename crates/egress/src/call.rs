@@ -96,7 +96,7 @@ pub struct CallError {
 /// What a call that has no answer has come to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
-    /// Nothing has gone to the origin: it may be made elsewhere.
+    /// Nothing was sent to the origin: the caller may make the call itself.
     Declined,
     /// Something has gone out: final.
     Failed,
@@ -129,7 +129,7 @@ pub enum Reason {
     Rubbish,
     /// The HTTP/2 stream was reset.
     Stream,
-    /// Whoever sent the body broke off.
+    /// The sender of the body broke off.
     Body,
 }
 

@@ -133,7 +133,7 @@ impl FromStr for Network {
             Some(prefix) => prefix.trim().parse().ok().ok_or_else(wrong)?,
             None => longest,
         };
-        // Of a mapped network less than 96 bits would be all of IPv4 and more: nobody means that.
+        // Of a mapped network less than 96 bits would be all of IPv4 and more, which is never meant.
         let least = if first.to_canonical().is_ipv4() && first.is_ipv6() { 96 } else { 0 };
         if (least..=longest).contains(&prefix) { Ok(Self { first, prefix }) } else { Err(wrong()) }
     }

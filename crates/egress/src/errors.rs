@@ -142,7 +142,7 @@ impl CallError {
         Self::failed(Reason::Stream, code::HTTP2_STREAM, message)
     }
 
-    /// Whoever sent the body broke off: nobody listens any more.
+    /// The sender of the body broke off and waits no more.
     pub(crate) fn abandoned() -> Self {
         Self::failed(Reason::Body, 0, "The body was broken off")
     }

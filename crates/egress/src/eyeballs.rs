@@ -57,7 +57,7 @@ where
                     Poll::Pending => at += 1,
                 }
             }
-            // Whoever has failed leaves its turn to the next at once.
+            // After a failure the next address starts at once.
             if !failed && next.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
@@ -67,7 +67,7 @@ where
                     next.as_mut().reset(Instant::now() + AHEAD);
                 }
                 None if running.is_empty() => return Poll::Ready(None),
-                // Nobody is left to be started: only those that run can wake us.
+                // None is left to be started: only running attempts can wake this task.
                 None if !failed => return Poll::Pending,
                 None => {}
             }

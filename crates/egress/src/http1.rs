@@ -1,7 +1,7 @@
 //! One call at a time on an HTTP/1.1 connection.
 //!
 //! The crate `http1` reads and writes the messages; here bytes are moved. The connection is driven by
-//! whoever makes the call and by whoever reads its answer: no task, no hop. Between calls nobody drives it; [`Http1::probe`] looks
+//! the caller and by the reader of its answer: no task, no hop. Between calls nothing drives it; [`Http1::probe`] looks
 //! whether it was closed.
 //!
 //! Invariants

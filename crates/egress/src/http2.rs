@@ -1,11 +1,11 @@
 //! One call on one stream of an HTTP/2 connection.
 //!
 //! Over h2 itself: hyper's client passes on no interim answers over HTTP/2, starts a task for every call, and hides whether a stream
-//! was refused. The body is sent by whoever waits for the answer, and then by whoever reads it.
+//! was refused. The task that waits for the answer sends the body, and then the one that reads the answer.
 //!
 //! Invariants
-//! - Whoever drops the answer resets its stream and nothing else.
-//! - What nobody has read is not acknowledged: an answer occupies its window and no more, and stops no other.
+//! - Dropping the answer resets its stream and nothing else.
+//! - Unread bytes are not acknowledged: an answer occupies its window and no more, and stops no other.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -33,7 +33,7 @@ use crate::{CallError, Interim, Reason, Secured};
 
 /// What may come on one stream before it is read: 20 ms away, 50 MB/s.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// On all streams of a connection: the most there is (RFC 9113, 6.9.1). With less, a few answers that nobody reads on would stop all others.
+/// On all streams of a connection: the most there is (RFC 9113, 6.9.1). With less, a few unread answers would stop all others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// What is written to one stream before the connection takes it.
 const SEND_BUFFER: usize = 256 << 10;
@@ -85,7 +85,7 @@ impl Http2 {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(FIELDS)
-            // Answers that nobody wants any more may still come for a while.
+            // Unwanted answers may still arrive for a while.
             .max_concurrent_reset_streams(1024)
             .handshake(silence.hear(connected.stream))
             .await?;
@@ -103,7 +103,7 @@ impl Http2 {
         Ok((this, Driver { connection, pings, silence }))
     }
 
-    /// Somebody has waited in vain: it is being asked whether it lives.
+    /// A call has waited in vain: the connection is being pinged.
     pub(crate) fn suspected(&self) -> bool {
         self.silence.suspected()
     }
@@ -201,9 +201,9 @@ impl Http2 {
                 Ok(response.map(|stream| {
                     let guard = Some(Guard::Own(guard));
                     let mut body =
-                        Http2Body { stream, pump, elsewhere: None, id, guard, left: length };
+                        Http2Body { stream, pump, cancelled: None, id, guard, left: length };
                     if under_way {
-                        body.pump_elsewhere();
+                        body.pump_cancelled();
                     }
                     body.settle();
                     body
@@ -239,7 +239,7 @@ impl Http2 {
 }
 
 impl Driver {
-    /// Moves bytes until the connection is over; asks from time to time whether the other end lives, and at once where somebody waited in vain.
+    /// Moves bytes until the connection ends. Pings the peer from time to time, and at once after a call waited in vain.
     ///
     /// # Cancel safety
     /// Dropped, the connection is closed.
@@ -314,7 +314,7 @@ impl Pump {
         Self { stream, body, chunk: Bytes::new() }
     }
 
-    /// Ready: everything is sent, or nobody wants more. Why, the answer tells.
+    /// Ready: everything is sent, or no more is wanted. The answer says why.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.chunk.is_empty() {
@@ -367,10 +367,10 @@ impl Pump {
 #[derive(Debug)]
 pub(crate) struct Http2Body {
     stream: RecvStream,
-    /// `None`: the request is sent, or it is sent elsewhere.
+    /// `None`: the request is sent, or another task sends it.
     pump: Option<Pump>,
-    /// Dropped: nobody wants the answer, so that nothing more is to be sent.
-    elsewhere: Option<oneshot::Sender<Infallible>>,
+    /// Dropped if the answer is not wanted: nothing more is to be sent then.
+    cancelled: Option<oneshot::Sender<Infallible>>,
     id: u32,
     /// `None`: it is over.
     guard: Option<Guard>,
@@ -386,13 +386,13 @@ enum Guard {
 
 impl Http2Body {
     /// The request's body is still on its way: a task sends it, however slowly its answer is read.
-    fn pump_elsewhere(&mut self) {
+    fn pump_cancelled(&mut self) {
         let Some(mut pump) = self.pump.take() else { return };
         let Some(Guard::Own(guard)) = self.guard.take() else { return };
         let (tell, told) = oneshot::channel();
         let home = Arc::clone(guard.home());
         let guard = Arc::new(guard);
-        self.elsewhere = Some(tell);
+        self.cancelled = Some(tell);
         self.guard = Some(Guard::Shared { _guard: Arc::clone(&guard) });
         home.spawn(async move {
             tokio::select! {

@@ -47,7 +47,7 @@ mod peer;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use crate::door::fuzzing::{head, wishes};
+    pub use crate::door::fuzzing::{head, options};
 }
 
 pub use call::{

@@ -55,7 +55,7 @@ pub fn remember(file: &Path, keys: &[Key]) -> io::Result<()> {
     for key in keys.iter().filter(|key| plain(key)).take(REMEMBERED) {
         writeln!(text, "{} {} {} {}", key.uid, key.scheme.word(), key.host, key.port)?;
     }
-    // Whom one user calls is nothing to another.
+    // One user's origins are not disclosed to another.
     let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
     let written =
         open.and_then(|mut open| open.write_all(&text)).and_then(|()| fs::rename(&new, file));

@@ -54,7 +54,7 @@ impl Idle for Box<Http1> {
 
 impl Shared for Http2 {
     fn room(&mut self) -> Option<usize> {
-        // Its streams go on; new ones go elsewhere until it has answered.
+        // Its streams go on; new ones use another connection until it has answered.
         Self::room(self).map(|room| if self.suspected() { 0 } else { room })
     }
     fn born(&self) -> Instant {

@@ -232,7 +232,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             reply[1]
         ))));
     }
-    // The address that the proxy calls from: nobody needs it.
+    // The address that the proxy calls from, which is not needed.
     let length = match reply[3] {
         1 => 4,
         4 => 16,

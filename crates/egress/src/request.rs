@@ -45,7 +45,7 @@ impl Head {
         if parts.method == Method::CONNECT {
             return Err(CallError::unsupported("CONNECT is a tunnel, not a call"));
         }
-        // How a body is framed is decided here, on each hop anew (RFC 9112, 6.1): whoever says it for us wants something else.
+        // How a body is framed is decided here, on each hop again (RFC 9112, 6.1): a caller's own framing is an attack or a mistake.
         if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.contains_key(UPGRADE) {
             return Err(CallError::unsupported("Transfer-Encoding and Upgrade are not passed on"));
         }
@@ -107,7 +107,7 @@ impl Head {
         out.extend_from_slice(path.as_bytes());
         out.extend_from_slice(b" HTTP/1.1\r\n");
         if !self.headers.contains_key(HOST) {
-            // Whoever sees a request's fields in order expects it first.
+            // Observers of a request's fields expect it first.
             out.extend_from_slice(b"Host: ");
             out.extend_from_slice(self.authority.as_str().as_bytes());
             out.extend_from_slice(b"\r\n");
@@ -321,7 +321,7 @@ mod tests {
             assert!(!request.headers().contains_key(HOST));
         }
         for hosts in [vec![""], vec!["a b"], vec!["a@b.test"], vec!["a.test", "a.test"]] {
-            let error = named(&hosts).expect_err("it names nobody");
+            let error = named(&hosts).expect_err("it names no host");
             assert_eq!(error.reason, crate::Reason::Unsupported, "{hosts:?}");
         }
     }

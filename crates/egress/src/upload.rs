@@ -27,7 +27,7 @@ const HELD: u8 = 0;
 const OPEN: u8 = 1;
 const SHUT: u8 = 2;
 
-/// What is known about a body that somebody else sends.
+/// The state of a body that another task sends.
 #[derive(Debug)]
 pub(crate) struct Watch {
     gate: AtomicU8,
@@ -38,17 +38,17 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The body, once nobody sends it any more; `None`: some of it is gone.
+    /// The body, once no task sends it any more; `None`: some of it is gone.
     pub(crate) fn take(&self) -> Option<Whole> {
         self.back.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Something was taken from whoever gives the body.
+    /// Whether something was read from the body's source.
     pub(crate) fn begun(&self) -> bool {
         self.begun.load(Relaxed)
     }
 
-    /// Whoever gives the body has broken off.
+    /// Whether the body's source has broken off.
     pub(crate) fn broken(&self) -> bool {
         self.broken.load(Relaxed)
     }

@@ -3,7 +3,7 @@
 //! [`check`] is stricter than RFC 9112: a head that passes is read by every later reader in the same way.
 //!
 //! Invariants of a head that passes [`check`]
-//! - Lines end in CRLF; there is no CR, LF or NUL elsewhere, and no field continues in a second line.
+//! - Lines end in CRLF; there is no other CR, LF or NUL, and no field continues in a second line.
 //! - The body is framed in one way, or there is none.
 
 use bytes::Bytes;

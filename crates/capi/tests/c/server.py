@@ -423,7 +423,7 @@ def main():
         sock.setblocking(False)
         sock.connect_ex(full.getsockname())
         waiting.append(sock)
-    # Nobody listens there.
+    # A port without a listener.
     closed = socket.socket()
     closed.bind(("127.0.0.1", 0))
     ports["closed"] = closed.getsockname()[1]

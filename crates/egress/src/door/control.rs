@@ -93,7 +93,7 @@ pub(crate) fn control(fields: &HeaderMap, token: &Token) -> Result<Control, Refu
 }
 
 /// Parses the options of a caller that has sent the token before.
-pub(crate) fn wishes(value: &[u8]) -> Result<Control, Refusal> {
+pub(crate) fn options(value: &[u8]) -> Result<Control, Refusal> {
     if value.is_empty() {
         return Ok(Control::default());
     }

@@ -1,7 +1,7 @@
 //! The frame door: calls over a connection that a process keeps (docs/internals/egress.md, "The frame door").
 //!
 //! Invariants
-//! - One task to a connection, one call at a time on it; whoever leaves or says ABORT cancels its call.
+//! - One task to a connection, one call at a time on it; closing it, or ABORT, cancels the call.
 //! - A call is acted on when all is read that its caller writes unasked, so what a dead connection tells its caller is certain.
 //! - Each call that was read gets exactly one END, DECLINED or FAILED, or the connection ends.
 //! - Memory per caller is bounded: one frame each way and a piece of a body; between calls a small buffer.
@@ -88,7 +88,7 @@ pub(super) async fn serve(
                 tokio::select! {
                     biased;
                     served = caller.serve(asked) => served,
-                    // Its body may be read by nobody.
+                    // Its body may never be read.
                     () = left(link.stream()), if uploads => Err(Gone::Left),
                 }
             }
@@ -113,7 +113,7 @@ struct Caller<'a> {
     uid: u32,
     /// OPEN had the token.
     authentic: bool,
-    /// The last wishes: most calls have the same.
+    /// The last options: most calls have the same.
     known: Option<(Bytes, Control)>,
 }
 
@@ -165,19 +165,19 @@ impl Caller<'_> {
             .ok_or_else(|| Refusal::request("the head is no request"))?;
         head.extensions.insert(Spelled(asked.head.clone()));
         let body = self.body(&asked, &head.headers)?;
-        let wishes = asked.control;
+        let options = asked.control;
         let control = match &self.known {
-            Some((known, control)) if *known == wishes => control.clone(),
+            Some((known, control)) if *known == options => control.clone(),
             _ => {
-                let control = control::wishes(&wishes)?;
+                let control = control::options(&options)?;
                 // Its own copy: the frame's would keep the whole buffer.
-                self.known = Some((Bytes::copy_from_slice(&wishes), control.clone()));
+                self.known = Some((Bytes::copy_from_slice(&options), control.clone()));
                 control
             }
         };
-        let wishes = |_fields: &HeaderMap| Ok(control);
+        let options = |_fields: &HeaderMap| Ok(control);
         let (call, _control, span) =
-            self.door.prepare(head, body, self.uid, facts.target, wishes, origin).await?;
+            self.door.prepare(head, body, self.uid, facts.target, options, origin).await?;
         Ok((call, span))
     }
 

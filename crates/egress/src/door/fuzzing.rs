@@ -50,7 +50,7 @@ fn goes_on(fields: &HeaderMap, host: &HeaderValue) {
 }
 
 /// Values of `Hearth-Control`, one a line. Nothing counts without the token, and what counts can be done.
-pub fn wishes(bytes: &[u8]) {
+pub fn options(bytes: &[u8]) {
     let token = Token::new([7; 32]);
     let right = format!("token=\"{}\"", token.digits());
     let mut map = HeaderMap::new();
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_committed_corpora_pass() {
         corpus("door_head", head);
-        corpus("door_control", wishes);
+        corpus("door_control", options);
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         #[test]
         fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             head(&bytes);
-            wishes(&bytes);
+            options(&bytes);
         }
 
         #[test]
@@ -163,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn wishes_that_look_like_some(
+        fn options_that_look_like_some(
             lines in proptest::collection::vec(
                 "(TOKEN|token=\"[0-9a-f]{0,4}\")?(, ?(verify|ca|cert|key|pin|tls-min|tls-max|http|ip|interface|connect-to|proxy|\
                  connect-timeout|timing|[a-z*]{1,4})(=(\\?[01]|[0-9.-]{1,18}|\"[ -~]{0,20}\"|%\"[ -~]{0,9}\"|\
@@ -171,7 +171,7 @@ mod tests {
                 1..3,
             ),
         ) {
-            wishes(lines.join("\n").as_bytes());
+            options(lines.join("\n").as_bytes());
         }
     }
 }

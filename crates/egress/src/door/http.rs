@@ -1,7 +1,7 @@
 //! The HTTP door: HTTP/1.1 on a unix socket, one call per connection.
 //!
 //! Invariants
-//! - A call lives as long as its caller's connection: whoever leaves cancels it.
+//! - A call lives as long as its caller's connection: closing it cancels the call.
 //! - Every head is checked by `http1::check` before hyper reads it, so hyper never answers by itself.
 //! - Memory per caller is bounded: a head, and hyper's buffers.
 
@@ -47,7 +47,7 @@ use crate::{Answer, Call, Engine, Timing};
 const BUFFER: usize = HEAD + (8 << 10);
 /// Connections beyond the callers that are admitted: they are told so.
 const REFUSED_AT_ONCE: usize = 64;
-/// How long what nobody wants of a caller is still read, so that closing does not take back the answer.
+/// How long unwanted bytes of a caller are still read, so that closing does not discard the answer.
 const LINGER: Duration = Duration::from_secs(5);
 /// Before the next attempt when the system has no descriptor for a caller.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -165,7 +165,7 @@ impl Door {
         let read = tokio::select! {
             biased;
             read = tokio::time::timeout(HEAD_TIMEOUT, read_head(&mut stream, &mut bytes)) => read,
-            // Nobody has asked for anything yet.
+            // No request has begun yet.
             () = drain.cancelled() => return,
         };
         let end = match read {
@@ -187,7 +187,7 @@ impl Door {
         self.speak(stream, bytes, uid, &written, fields, spelled).await;
     }
 
-    /// For whom there is a descriptor only to be told so: what it sends is read, and it goes directly.
+    /// Whether the reserved descriptor serves this caller: what it sends is read, and its call is declined.
     async fn turn_away(&self, mut stream: UnixStream) {
         self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
         let told = async {
@@ -295,9 +295,9 @@ impl Door {
         origin: &mut String,
     ) -> Result<(Call, bool, CallSpan), Refusal> {
         let (head, body) = request.into_parts();
-        let wishes = |fields: &HeaderMap| control(fields, &self.token);
+        let options = |fields: &HeaderMap| control(fields, &self.token);
         let body = Asked { body, read }.boxed_unsync();
-        let (call, control, span) = self.prepare(head, body, uid, written, wishes, origin).await?;
+        let (call, control, span) = self.prepare(head, body, uid, written, options, origin).await?;
         Ok((call, control.timing, span))
     }
 
@@ -311,7 +311,7 @@ impl Door {
         };
         let answer = Box::pin(self.engine.call(call, interim)).await?;
         let status = answer.response.status();
-        // The engine goes on with the body behind such an answer; behind others nobody wants it.
+        // The engine continues with the body after such an answer; after others it is not needed.
         if expects && (status.is_success() || status.is_redirection()) {
             if read.begun.load(Ordering::Relaxed) {
                 // hyper has been asked for the body, maybe just now: let it say so before the answer begins.

@@ -118,14 +118,14 @@ impl Door {
         body: CallBody,
         uid: u32,
         written: &str,
-        wishes: impl FnOnce(&HeaderMap) -> Result<Control, Refusal>,
+        options: impl FnOnce(&HeaderMap) -> Result<Control, Refusal>,
         origin: &mut String,
     ) -> Result<(Call, Control, CallSpan), Refusal> {
         let target = target(written, &head.headers)?;
         origin.push_str(target.scheme.word());
         origin.push_str("://");
         origin.push_str(&target.authority);
-        let control = wishes(&head.headers)?;
+        let control = options(&head.headers)?;
         if head.method == Method::CONNECT {
             return Err(Refusal::unsupported("CONNECT: there is nothing to share in a tunnel"));
         }

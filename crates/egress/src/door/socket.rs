@@ -71,7 +71,7 @@ impl Socket {
         match place(&path, folder, group) {
             Ok((listener, inode)) => Ok(Self { listener, path, token, token_file, inode }),
             Err(error) => {
-                // It is locked: nobody else's.
+                // It is locked, so it belongs to this broker.
                 drop(std::fs::remove_file(folder.join(TOKEN)));
                 Err(error)
             }
@@ -84,7 +84,7 @@ impl Drop for Socket {
         let ours = std::fs::symlink_metadata(&self.path);
         if ours.is_ok_and(|metadata| metadata.ino() == self.inode) {
             drop(std::fs::remove_file(&self.path));
-            // It is locked: nobody else's.
+            // It is locked, so it belongs to this broker.
             drop(std::fs::remove_file(self.path.with_file_name(TOKEN)));
         }
         let _unlocked = flock(&self.token_file, FlockOperation::Unlock).is_ok();
@@ -162,7 +162,7 @@ fn token(folder: &Path, group: Option<u32>) -> Result<(File, Token), SocketError
         match fill(&path, &file, group) {
             Ok(token) => Ok(Some((file, token))),
             Err(error) => {
-                // It is locked: nobody else's.
+                // It is locked, so it belongs to this broker.
                 drop(std::fs::remove_file(&path));
                 Err(error)
             }

@@ -1,5 +1,5 @@
 //! A caller's connection under hyper, with what hyper's server cannot say slipped in: interim answers before the answer, names of fields
-//! as the origin spells them, trailers that nobody announced, and an end that comes no sooner than all that came before it.
+//! as the origin spells them, trailers without announcement, and an end that comes after everything before it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -198,9 +198,9 @@ fn spell(bytes: &mut [u8], end: usize, written: &[u8]) {
     }
 }
 
-/// Waits until the caller has left, or has closed its sending side, also while nobody reads what it sends: then hyper does not notice.
+/// Waits until the caller has left or has closed its sending side, also while what it sends is not read: hyper does not notice that.
 pub(crate) async fn left(stream: &UnixStream) {
-    // It wakes for the other end's close, and for urgent data, which nobody sends.
+    // It wakes for the other end's close, and for urgent data, which callers do not send.
     if stream.ready(Interest::PRIORITY).await.is_ok_and(Ready::is_read_closed) {
         return;
     }

@@ -18,7 +18,7 @@ use super::{Cut, Http1};
 use crate::errors::code;
 use crate::{CallError, Reason};
 
-/// So much of an answer that nobody wants is read for the sake of its connection.
+/// How much of an unwanted answer is read to keep its connection.
 const REST: u64 = 64 << 10;
 /// And so long.
 const REST_TIME: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(crate) struct Http1Body {
 #[derive(Debug)]
 enum Place {
     Here(Box<Http1>),
-    /// Whoever sends the request's body has it, too. `over` is told when the answer is; dropped before: nobody wants it.
+    /// The task that sends the request's body has it, too. `over` is sent when the answer ends; it is dropped before if the answer is not wanted.
     Shared {
         shared: Arc<Shared>,
         over: oneshot::Sender<()>,
@@ -125,7 +125,7 @@ impl Http1Body {
                 }
             }
             Place::Shared { shared, over } => {
-                // At once, where nothing is to be sent any more: whoever calls next is to find it.
+                // At once if nothing is to be sent any more, so that the next call finds it.
                 let ready = {
                     let connection = &mut shared.lock().connection;
                     connection.take_if(|connection| connection.ready())
@@ -245,7 +245,7 @@ impl Drop for Http1Body {
         let Place::Here(connection) = std::mem::replace(&mut self.connection, Place::Gone) else {
             return;
         };
-        // Nobody wants the rest. A little is quicker read than a connection is made.
+        // The rest is not wanted. Reading a little is faster than opening a connection.
         if connection.body.left().is_some_and(|rest| rest <= REST) {
             finish(connection);
         }
@@ -283,7 +283,7 @@ async fn send(shared: Arc<Shared>, mut told: oneshot::Receiver<()>) {
             over = &mut told => {
                 let in_time = match over {
                     Ok(()) => tokio::time::timeout(REST_TIME, sent).await,
-                    // Nobody wants it.
+                    // It is not wanted.
                     Err(_) => return shared.fail(),
                 };
                 match in_time {

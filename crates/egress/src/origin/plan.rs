@@ -5,7 +5,7 @@
 //! opened when streams would have to wait, or when a burst meets a connection whose window has gone cold: then several begin at
 //! once. Calls are spread over all of them.
 //!
-//! An attempt that takes long may be one of a backend that answers nobody. After [`LATE`] it is not waited for alone: one more is begun
+//! An attempt that takes long may be one of a backend that does not answer. After [`LATE`] it is not waited for alone: one more is begun
 //! beside it for those who wait, the next four times as long after that, and so on.
 //!
 //! Invariants

@@ -143,7 +143,7 @@ impl Link {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For whoever watches it.
+    /// For its observer.
     pub(super) fn stream(&self) -> &UnixStream {
         &self.stream
     }
@@ -220,7 +220,7 @@ impl Link {
         Ok(Asked { control, head, coming, body })
     }
 
-    /// What still comes of the call is nobody's.
+    /// Discards what still arrives of the call.
     pub(super) fn end_call(&self) {
         let mut input = self.input();
         input.call += 1;
@@ -370,7 +370,7 @@ impl Upload {
             Ok((Header { kind: Kind::Abort, .. }, _)) => {
                 input.aborted = true;
                 drop(input);
-                // Whoever writes the answer is to know.
+                // The task that writes the answer has to know.
                 self.link.later(|_frames| {});
                 Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
             }

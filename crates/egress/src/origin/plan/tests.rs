@@ -248,7 +248,7 @@ fn where_there_is_no_place_for_a_new_connection_the_newest_idle_one_makes_room()
     assert_eq!((plan.open(), plan.connecting()), (1, 2), "the oldest is to show whether it lasts");
     assert_eq!(name(plan.take(now + Duration::from_millis(100), false)), Some("a"));
 
-    // Nobody waits: they stay.
+    // No call waits: they stay.
     let mut plan = http1(now, &all);
     assert_eq!((plan.wanted(now, 0), plan.open()), (0, 3));
 }
@@ -417,7 +417,7 @@ fn what_comes_of_itself_ends_the_pauses() {
     assert_eq!(plan.put_back(fake("a", late), late), None);
     assert_eq!(name(plan.take(late, false)), Some("a"));
 
-    // Nobody waits: none is opened, however late they are.
+    // No call waits: none is opened, however late they are.
     let mut plan = Fakes::new(limits(), None);
     assert_eq!(plan.wanted(begin, 1), 1);
     assert_eq!(plan.wanted(begin + 9 * SECOND, 0), 0);

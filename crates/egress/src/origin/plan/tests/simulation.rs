@@ -46,7 +46,7 @@ fn carries(taken: &Taken<Fake, Fake>) {
 }
 
 proptest! {
-    /// Whatever happens: limits hold, counts agree with what there is, and nobody waits for nothing.
+    /// Whatever happens: limits hold, counts agree with what there is, and no call waits without a reason.
     #[test]
     fn whatever_happens(http2 in any::<bool>(), known in any::<bool>(), events in events()) {
         let mut now = Instant::now();
@@ -129,7 +129,7 @@ proptest! {
             let coming = plan.connecting() > 0 && !plan.overdue(now);
             let most = if plan.protocol.is_none() { limits().http1 + usize::from(http2) } else { most };
             let full = full || plan.open() + plan.connecting() >= most - usize::from(http2);
-            prop_assert!(waiting == 0 || coming || full || paused, "somebody waits for nothing");
+            prop_assert!(waiting == 0 || coming || full || paused, "a call waits without a reason");
         }
     }
 }
