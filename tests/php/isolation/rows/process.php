@@ -38,17 +38,25 @@ function signal_is(string $set, int $signal): bool
     return ((int) hexdec($match[1]) >> ($signal - 1) & 1) === 1;
 }
 
-// Ended, and not asked how: a zombie until somebody does.
+// Ended and not waited for: a zombie.
 Row::add('child process left', function (): void {
     $pipes = [];
     Kept::$things['child'][] = [proc_open('true', [['pipe', 'r'], ['pipe', 'w']], $pipes), $pipes];
     Kept::$things['child'][] = popen('true', 'r');
-    usleep(50_000);
-}, fn () => [children(), isset(Kept::$things['child'])]);
-function children(): int
+    for ($i = 0; $i < 1_000 && array_filter(children(), is_running(...)) !== []; $i++) {
+        usleep(10_000);
+    }
+}, fn () => [count(children()), isset(Kept::$things['child'])]);
+/** @return list<string> process ids */
+function children(): array
 {
     $children = trim((string) @file_get_contents('/proc/thread-self/children'));
-    return count(preg_split('/ /', $children, -1, PREG_SPLIT_NO_EMPTY));
+    return preg_split('/ /', $children, -1, PREG_SPLIT_NO_EMPTY);
+}
+function is_running(string $pid): bool
+{
+    $stat = (string) @file_get_contents("/proc/$pid/stat");
+    return $stat !== '' && !str_starts_with((string) strstr($stat, ') '), ') Z');
 }
 
 // Held by an object that releases it when it is freed.
