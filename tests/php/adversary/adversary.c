@@ -159,8 +159,8 @@ static void look_at_attributes(void) {
     say("umask %o directory %s name %s priority %d stack %lx rounding %d floating %x locale %s "
         "timezone %ld\n",
         mask, getcwd(directory, sizeof directory), name, getpriority(PRIO_PROCESS, 0),
-        (unsigned long)stack.ss_sp, fegetround() == rounding_at_boot,
-        floating_point(), setlocale(LC_ALL, NULL), timezone);
+        (unsigned long)stack.ss_sp, fegetround() == rounding_at_boot, floating_point(),
+        setlocale(LC_ALL, NULL), timezone);
     for (int i = 0; i < RLIM_NLIMITS; i++) {
         struct rlimit limit;
         getrlimit(i, &limit);
