@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use channels::json::{Kind, Raw};
 use channels::{
-    App, AppNumber, Channels, Delivery, FixedApps, Full, Hello, Limits, Moment, NoObserver, Out, Outlet,
-    Records, Rights, Seat, Secret, Session, SocketId, auth,
+    App, AppNumber, Channels, Delivery, FixedApps, Full, Hello, Limits, Moment, NoObserver, Out,
+    Outlet, Records, Rights, Seat, Secret, Session, SocketId, auth,
 };
 
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 use libfuzzer_sys::fuzz_target;
 use wire::send::{self, RequestWriter, ResponseWriter};
 use wire::{
-    FromBroker, FromCaller, FromServer, FromWorker, Header, Kind, RequestHead, ResponseHead, Sender,
-    ToZygote,
+    FromBroker, FromCaller, FromServer, FromWorker, Header, Kind, RequestHead, ResponseHead,
+    Sender, ToZygote,
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -55,7 +55,8 @@ fn encoded_again(sender: Sender, header: Header, payload: &[u8]) -> Option<Vec<u
         Sender::Caller => match FromCaller::decode(header, payload).ok()? {
             FromCaller::Open { token } => send::open(&mut out, token),
             FromCaller::Call { control, head, body } => {
-                send::call(&mut out, control, head, body).expect("what was decoded keeps the limits");
+                send::call(&mut out, control, head, body)
+                    .expect("what was decoded keeps the limits");
             }
             FromCaller::Body { data, last } => {
                 out.extend_from_slice(&wire::body_header(data.len(), last));
@@ -63,7 +64,9 @@ fn encoded_again(sender: Sender, header: Header, payload: &[u8]) -> Option<Vec<u
             }
             FromCaller::Abort => send::abort(&mut out),
         },
-        Sender::Broker => from_broker(FromBroker::decode(header, payload).ok()?, header, payload, &mut out),
+        Sender::Broker => {
+            from_broker(FromBroker::decode(header, payload).ok()?, header, payload, &mut out)
+        }
     }
     Some(out)
 }
@@ -104,10 +107,13 @@ fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
         FromWorker::Body(data) => send::response_body(out, data),
         FromWorker::End { ready, busy, peak_memory } => {
             assert!(!(ready && busy));
-            let flags = if ready { Kind::END_READY } else { 0 } | if busy { Kind::END_BUSY } else { 0 };
+            let flags =
+                if ready { Kind::END_READY } else { 0 } | if busy { Kind::END_BUSY } else { 0 };
             send::end(out, flags, peak_memory);
         }
-        FromWorker::Log(line) => send::log(out, line.level, line.source, line.message, line.context),
+        FromWorker::Log(line) => {
+            send::log(out, line.level, line.source, line.message, line.context)
+        }
         FromWorker::Publish(event) => {
             let announced = event.channels.size_hint().0;
             let channels: Vec<_> = event.channels.collect();
@@ -116,7 +122,9 @@ fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
                 .expect("what was decoded keeps the limits");
         }
         FromWorker::Spawned { slot, pid } => send::spawned(out, slot, pid),
-        FromWorker::Exited { pid, status } => send::exited(out, pid, status),
+        FromWorker::Exited { pid, status, processor_time } => {
+            send::exited(out, pid, status, processor_time);
+        }
         FromWorker::Failed { slot, errno } => send::failed(out, slot, errno),
         FromWorker::Stack { pid, stack, why } => send::stack(out, pid, stack, why),
     }

@@ -26,7 +26,10 @@ fn look(raw: Raw<'_>) {
     while let Some(raw) = rest.pop() {
         assert_eq!(Raw::new(raw.text()), Ok(raw));
         if let Some(text) = raw.string() {
-            assert_eq!(Raw::new(&channels::json::quoted(&text)).ok().and_then(Raw::string).as_deref(), Some(&*text));
+            assert_eq!(
+                Raw::new(&channels::json::quoted(&text)).ok().and_then(Raw::string).as_deref(),
+                Some(&*text)
+            );
         }
         let _id = raw.id();
         // Each level is checked anew: without a bound deep texts would take quadratic time.
