@@ -1,9 +1,11 @@
 //! When a kept HTTP/1.1 connection carries another call, with origins that close, or speak, out of turn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use egress::{Engine, Fate, Options};
 use testkit::{Origin, Reply, Seen, Step, Turn, certificates, routes};
+use tokio::sync::Notify;
 
 use crate::support::*;
 
@@ -184,10 +186,12 @@ async fn after_an_unasked_answer_no_connection_of_its_origin_is_kept() {
 
 #[tokio::test]
 async fn an_idle_connection_that_ends_with_408_was_closed() {
-    let origin = Origin::plain(|seen| match seen.number {
+    let idle = Arc::new(Notify::new());
+    let is_idle = Arc::clone(&idle);
+    let origin = Origin::plain(move |seen| match seen.number {
         0 => Turn::Steps(vec![
             Step::send(ANSWER),
-            Step::Wait(Duration::from_millis(20)),
+            Step::Notified(Arc::clone(&is_idle)),
             Step::send("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n"),
             Step::Close,
         ]),
@@ -195,6 +199,8 @@ async fn an_idle_connection_that_ends_with_408_was_closed() {
     });
     let (engine, key) = (engine(), key(&origin));
     made(&engine, get(&key, "/")).await.expect("an answer");
+    // The answer is read to its end, so the connection is idle.
+    idle.notify_one();
     eventually("its end is seen", || stats(&engine).closed == 1).await;
     for reused in [false, true] {
         let answer = made(&engine, get(&key, "/")).await.expect("an answer");

@@ -112,6 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                     }
                 }
                 Step::Wait(time) => tokio::time::sleep(time).await,
+                Step::Notified(notify) => notify.notified().await,
                 Step::Hold => {
                     hold(&mut self.stream).await;
                     return Ok(End::Close);

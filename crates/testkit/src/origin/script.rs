@@ -1,5 +1,6 @@
 //! What a scripted origin does: with a connection, and with a request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What to do with a connection, before any request.
@@ -50,6 +51,8 @@ pub enum Step {
     Drip(Vec<u8>, Duration),
     /// Wait.
     Wait(Duration),
+    /// Wait until the test notifies it.
+    Notified(Arc<tokio::sync::Notify>),
     /// Wait for the client to close, and close.
     Hold,
     /// Close.
