@@ -25,6 +25,7 @@ mod options;
 mod output;
 mod overload;
 mod pool;
+mod process_stat;
 mod processor_time;
 mod recent;
 mod sandbox;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::process_stat;
+
 /// Processor time of a living process without its children. `None`: it has ended, or /proc does not show it.
 pub(crate) fn of_process(pid: u32) -> Option<Duration> {
     if pid == 0 {
@@ -16,10 +18,8 @@ pub(crate) fn of_process(pid: u32) -> Option<Duration> {
 
 /// User and system time by `/proc/PID/stat` (proc(5), fields 14 and 15).
 fn in_ticks(pid: u32) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything; the third field follows.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split(' ').skip(11);
+    let fields = process_stat::from_state_on(pid)?;
+    let mut fields = fields.split(' ').skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     let ticks = next()? + next()?;
     let per_second = rustix::param::clock_ticks_per_second();

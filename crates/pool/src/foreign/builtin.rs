@@ -33,6 +33,7 @@ use super::{Common, Pace, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::Writer;
+use crate::process_stat;
 use crate::supervisor::must_see;
 use crate::variables::{Sink, reaches_php};
 
@@ -331,11 +332,8 @@ impl Sink for Variables {
 fn is_ending(pid: u32) -> bool {
     const PF_EXITING: u32 = 4;
     let flags = || -> Option<u32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name is in parentheses and may contain anything; state, parent, group, session, terminal, its group,
-        // flags follow.
-        let (_, rest) = stat.rsplit_once(") ")?;
-        rest.split(' ').nth(6)?.parse().ok()
+        // State, parent, group, session, terminal, its group, flags.
+        process_stat::from_state_on(pid)?.split(' ').nth(6)?.parse().ok()
     };
     flags().is_none_or(|flags| flags & PF_EXITING != 0)
 }

@@ -35,6 +35,7 @@ use super::{Common, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::Writer;
+use crate::process_stat;
 use crate::status::{Ending, WorkerEnd};
 use crate::supervisor::must_see;
 use crate::variables::Sink;
@@ -553,9 +554,7 @@ impl Worker {
 
 /// Returns whether a process is stopped, by a signal or a debugger (`/proc/PID/stat`, proc(5)).
 fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name is in parentheses and may contain anything; the state follows.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    process_stat::from_state_on(pid).is_some_and(|fields| fields.starts_with(['T', 't']))
 }
 
 /// Waits until the peer has read everything that was written to `stream`. Fails when the peer has closed it.

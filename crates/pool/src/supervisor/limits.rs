@@ -16,6 +16,7 @@ use super::{NO_ZYGOTE, Supervisor};
 use crate::clock::milliseconds;
 use crate::info::WorkerInfo;
 use crate::lifecycle::Dismissal;
+use crate::process_stat;
 use crate::slow::SlowRequest;
 
 impl Supervisor {
@@ -172,10 +173,7 @@ fn kill_child(pid: u32, parent: u32) -> bool {
 
 /// Returns the parent of a process (`/proc/PID/stat`, proc(5)).
 fn parent_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may contain anything; state and parent follow.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(1)?.parse().ok()
+    process_stat::from_state_on(pid)?.split(' ').nth(1)?.parse().ok()
 }
 
 /// Returns the resident memory of a process (`/proc/PID/statm`, proc(5)); `None` if it has ended.
