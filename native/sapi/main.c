@@ -18,18 +18,18 @@
 #include <php.h>
 #include <php_main.h>
 
-#include "boot_descriptors.h"
-#include "info.h"
-#include "opcache_guard.h"
-#include "options.h"
-#include "randomness.h"
-#include "request_model.h"
-#include "sapi_module.h"
-#include "snapshot_model.h"
+#include "sapi/boot/boot_descriptors.h"
+#include "sapi/boot/info.h"
+#include "sapi/boot/opcache_guard.h"
+#include "sapi/boot/randomness.h"
+#include "sapi/boot/worker.h"
+#include "sapi/boot/zygote.h"
+#include "sapi/models/request_model.h"
+#include "sapi/models/snapshot_model.h"
+#include "sapi/models/worker_model.h"
+#include "sapi/options.h"
+#include "sapi/sapi_module.h"
 #include "snapshot/snapshot.h"
-#include "worker.h"
-#include "worker_model.h"
-#include "zygote.h"
 
 enum action { ACTION_SERVE, ACTION_VERSION, ACTION_INFO, ACTION_PROBE, ACTION_HELP };
 

@@ -1,5 +1,5 @@
 /* See sapi_module.h. */
-#include "sapi_module.h"
+#include "sapi/sapi_module.h"
 
 #include <ext/session/php_session.h>
 #include <ext/standard/basic_functions.h>
@@ -11,15 +11,15 @@
 #include <zend_exceptions.h>
 #include <zend_observer.h>
 
-#include "channel.h"
-#include "compat.h"
 #include "ext/host.h"
-#include "ini.h"
-#include "log.h"
-#include "request.h"
-#include "response.h"
-#include "user_ini.h"
-#include "variables.h"
+#include "sapi/boot/ini.h"
+#include "sapi/compat.h"
+#include "sapi/output/log.h"
+#include "sapi/output/response.h"
+#include "sapi/request/channel.h"
+#include "sapi/request/request.h"
+#include "sapi/request/user_ini.h"
+#include "sapi/request/variables.h"
 
 /* absent in a PHP without sessions */
 #pragma weak ps_globals

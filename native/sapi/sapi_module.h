@@ -11,7 +11,7 @@
 
 #include <SAPI.h>
 
-#include "options.h"
+#include "sapi/options.h"
 
 /* Starts the engine (MINIT). Exits with a message when that fails. */
 void module_start(const struct options *options);

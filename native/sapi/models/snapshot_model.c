@@ -1,0 +1,136 @@
+/* See snapshot_model.h. */
+#include "sapi/models/snapshot_model.h"
+
+#include <php.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zend_ini.h>
+
+#include "ext/curl/egress.h"
+#include "sapi/boot/randomness.h"
+#include "sapi/models/zend_memory.h"
+#include "sapi/output/log.h"
+#include "sapi/request/channel.h"
+#include "sapi/request/shared_counters.h"
+#include "snapshot/snapshot.h"
+
+enum {
+    RANGES = 16384,
+    QUIET_MS = 20, /* no request for this long: there is time for a complete check */
+};
+
+static bool asked(const char *name) {
+    const char *value = getenv(name);
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+static const char *setting(const char *name) {
+    const char *value = zend_ini_string(name, strlen(name), 0);
+    return value != NULL ? value : "";
+}
+
+/* `preload`, which is its default: only what opcache.preload names may use it. */
+static bool ffi_may_run(void) {
+    const char *enable = setting("ffi.enable");
+    if (strcmp(enable, "preload") == 0) {
+        return *setting("opcache.preload") != 0;
+    }
+    return *enable != 0 && strcmp(enable, "0") != 0;
+}
+
+/* Of one zygote's workers. */
+static struct snapshot_hot_set *hot_set;
+
+/* On the engine's stack, with memory in any state: nothing but a system call. */
+static void say(const char *what) {
+    channel_send_log(LOG_NOTICE, what, strlen(what));
+}
+
+void snapshot_model_prepare(void) {
+    /* Zend's chunks need not be zeroed: zend_mm_chunk_init() writes what it reads */
+    snapshot_serve_arena((const void *)(uintptr_t)zend_mm_gc);
+}
+
+/* Memory for the list of dead ranges, which must not move while it is made. */
+static struct snapshot_range *dead_ranges(size_t *count) {
+    static struct snapshot_range *ranges;
+    if (ranges == NULL) {
+        ranges = snapshot_keep(RANGES * sizeof *ranges);
+    }
+    zend_memory_detach();
+    *count = zend_memory_dead(ranges, RANGES);
+    return ranges;
+}
+
+static void share_hot_set(void) {
+    void *memory =
+        mmap(NULL, sizeof *hot_set, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    hot_set = memory == MAP_FAILED ? NULL : memory;
+}
+
+void snapshot_model_share(void) {
+    size_t count;
+    share_hot_set();
+    const struct snapshot_range *dead = dead_ranges(&count);
+    const char *why;
+    if (!snapshot_share(dead, count, &why)) {
+        log_line(LOG_NOTICE, LOG_SOURCE_WORKER,
+            "workers cannot share the memory of their snapshots: %s", why);
+    }
+}
+
+static void tell_sizes(void) {
+    struct snapshot_statistics statistics;
+    snapshot_statistics(&statistics);
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    shared_counters_tell_snapshot(statistics.snapshot_pages * page, statistics.shared_pages * page);
+}
+
+bool snapshot_model_take(void) {
+    struct snapshot_options options = {
+        .strict = ffi_may_run(),
+        .exact = asked("HEARTH_SNAPSHOT_EXACT"),
+        .oracle = asked("HEARTH_SNAPSHOT_ORACLE"),
+        .hot_set = hot_set,
+        .say = say,
+    };
+    egress_connect();
+    options.dead = dead_ranges(&options.dead_count);
+    bool first = snapshot_take(&options);
+    if (first) {
+        tell_sizes();
+    }
+    randomness_renew();
+    return first;
+}
+
+void snapshot_model_wait(void) {
+    if (snapshot_wants_check() && channel_is_quiet(QUIET_MS)) {
+        snapshot_restore(true);
+    }
+}
+
+void snapshot_model_restore(void) {
+    egress_settle();
+    snapshot_restore(false);
+}
+
+void snapshot_model_say_statistics(void) {
+    if (!asked("HEARTH_SNAPSHOT_STATISTICS")) {
+        return;
+    }
+    struct snapshot_statistics s;
+    snapshot_statistics(&s);
+    fprintf(stderr,
+        "snapshot: %lu pages, %lu of them shared, %lu restores: %lu without a fault, %lu by hot "
+        "regions, "
+        "%lu by what was written, %lu by all; %lu faults; %lu pages put back, %lu hashes missed, "
+        "%lu pages compared; taken in %u us, %lu pages known then; ns: attributes %u, gate %u, "
+        "scan %u, copy %u, all %u\n",
+        s.snapshot_pages, s.shared_pages, s.restores, s.gated, s.hot_scans, s.wide_scans,
+        s.full_scans, s.faults, s.known_pages, s.hash_misses, s.oracle_pages, s.take_us,
+        s.handed_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
+}
