@@ -226,6 +226,17 @@ bool module_body_is_lost(void) {
     return lost;
 }
 
+void module_execute(const char *path) {
+    zend_try {
+        zend_file_handle file;
+        zend_stream_init_filename(&file, path);
+        file.primary_script = 1;
+        php_execute_script(&file);
+        zend_destroy_file_handle(&file);
+    }
+    zend_end_try();
+}
+
 void module_refuse(int status, const char *text) {
     zend_try {
         SG(sapi_headers).http_response_code = status;

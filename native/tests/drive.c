@@ -162,7 +162,8 @@ struct worker spawn(struct zygote *zygote, uint32_t slot) {
 /* How many requests it has taken. */
 uint64_t taken(const struct worker *worker) {
     uint64_t count = 0;
-    check(pread(worker->counters, &count, sizeof count, 0) == sizeof count, "the shared counters can be read");
+    check(pread(worker->counters, &count, sizeof count, 0) == sizeof count,
+        "the shared counters can be read");
     return count;
 }
 

@@ -36,7 +36,7 @@ struct connection {
     uint64_t server;        /* which one, for the guard */
     uint64_t last_word;     /* when the server last proved that it is there */
     uint64_t resets;
-    uint64_t sent_at;               /* of the reset under way; nanoseconds */
+    uint64_t sent_at;                  /* of the reset under way; nanoseconds */
     struct connection_counters *place; /* NULL: the shared counters have none for it */
     char peer[144];
     struct session session;

@@ -92,8 +92,7 @@ const char *resets_finish(struct connection *connection) {
 
 /* --- what others are told ------------------------------------------------------------------------------------------------------------------ */
 
-void resets_tell(
-    struct connection *connection, enum connection_state state, const char *why) {
+void resets_tell(struct connection *connection, enum connection_state state, const char *why) {
     struct connection_counters *places = shared_counters_connections();
     if (connection->place == NULL && places != NULL && db->places < COUNTED_CONNECTIONS) {
         connection->place = &places[db->places++];

@@ -23,13 +23,6 @@ static const struct hearth_host host = {
     .publish = module_publish,
 };
 
-static void send_ready(void) {
-    struct frame_buffer frame = {0};
-    frame_write_empty(&frame, FRAME_READY);
-    channel_send_buffer(&frame);
-    frame_buffer_free(&frame);
-}
-
 static void run_script(void) {
     const char *path = SG(request_info).path_translated;
     struct stat entry;
@@ -44,14 +37,7 @@ static void run_script(void) {
         module_refuse(403, "Access denied.\n");
         return;
     }
-    zend_try {
-        zend_file_handle file;
-        zend_stream_init_filename(&file, path);
-        file.primary_script = 1;
-        php_execute_script(&file);
-        zend_destroy_file_handle(&file);
-    }
-    zend_end_try();
+    module_execute(path);
 }
 
 static void serve(void) {
@@ -80,14 +66,14 @@ int request_model_run(bool one_shot) {
     if (!one_shot) {
         egress_connect(); /* not in a request: what is open would differ from one to the next */
     }
-    send_ready();
+    channel_send_ready();
     while (request_receive()) {
         serve();
         if (one_shot) {
             break;
         }
         if (response_was_busy()) {
-            send_ready();
+            channel_send_ready();
         }
     }
     return 0;

@@ -11,10 +11,14 @@
 
 #include "ext/curl/egress.h"
 #include "sapi/boot/randomness.h"
+#include "sapi/databases/databases.h"
+#include "sapi/models/boot_ahead.h"
 #include "sapi/models/zend_memory.h"
 #include "sapi/output/log.h"
+#include "sapi/output/response.h"
 #include "sapi/request/channel.h"
 #include "sapi/request/shared_counters.h"
+#include "sapi/sapi_module.h"
 #include "snapshot/snapshot.h"
 
 enum {
@@ -71,7 +75,7 @@ static void share_hot_set(void) {
     hot_set = memory == MAP_FAILED ? NULL : memory;
 }
 
-void snapshot_model_share(void) {
+static void share(void) {
     size_t count;
     share_hot_set();
     const struct snapshot_range *dead = dead_ranges(&count);
@@ -89,7 +93,8 @@ static void tell_sizes(void) {
     shared_counters_tell_snapshot(statistics.snapshot_pages * page, statistics.shared_pages * page);
 }
 
-bool snapshot_model_take(void) {
+/* With the engine between requests: takes the snapshot and returns true. Returns once more with false after each restore. */
+static bool take(void) {
     struct snapshot_options options = {
         .strict = ffi_may_run(),
         .exact = asked("HEARTH_SNAPSHOT_EXACT"),
@@ -107,18 +112,7 @@ bool snapshot_model_take(void) {
     return first;
 }
 
-void snapshot_model_wait(void) {
-    if (snapshot_wants_check() && channel_is_quiet(QUIET_MS)) {
-        snapshot_restore(true);
-    }
-}
-
-void snapshot_model_restore(void) {
-    egress_settle();
-    snapshot_restore(false);
-}
-
-void snapshot_model_say_statistics(void) {
+static void say_statistics(void) {
     if (!asked("HEARTH_SNAPSHOT_STATISTICS")) {
         return;
     }
@@ -134,3 +128,60 @@ void snapshot_model_say_statistics(void) {
         s.full_scans, s.faults, s.known_pages, s.hash_misses, s.oracle_pages, s.take_us,
         s.handed_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
 }
+
+/* All workers' snapshots share the memory of the zygote. */
+static void prepare_forks(void) {
+    if (randomness_obstacle() != NULL) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER,
+            "a snapshot would repeat random numbers: %s; the model fork would not",
+            randomness_obstacle());
+        _exit(EXIT_UNFIT);
+    }
+    if (!zend_memory_is_known()) {
+        log_line(LOG_NOTICE, LOG_SOURCE_WORKER,
+            "PHP %s keeps its free memory otherwise than is known: each request has more to be put "
+            "back than it needs to",
+            module_php_version());
+    }
+    share();
+}
+
+static void wait_for_request(void) {
+    if (take()) {
+        channel_send_ready();
+    }
+    if (databases_await()) {
+        channel_send_ready();
+    }
+    /* once in a while, when no request waits, everything is checked */
+    if (snapshot_wants_check() && channel_is_quiet(QUIET_MS)) {
+        snapshot_restore(true);
+    }
+    databases_wait();
+}
+
+static uint8_t end_flags(void) {
+    return databases_prove_late() ? FRAME_FLAG_BUSY
+                                  : FRAME_FLAG_READY; /* READY comes with the proof */
+}
+
+static _Noreturn void end_life(void) {
+    if (response_was_busy() && !databases_announce_later()) {
+        channel_send_ready();
+    }
+    egress_settle();
+    snapshot_restore(false);
+}
+
+const struct worker_model snapshot_model = {
+    .begin = boot_ahead_begin,
+    .handle = boot_ahead_handle,
+    .end_flags = end_flags,
+    .script_ended = boot_ahead_script_ended,
+    .boot_again = boot_ahead_again,
+    .prepare_forks = prepare_forks,
+    .wait = wait_for_request,
+    .say_statistics = say_statistics,
+    .end_life = end_life,
+    .keeps_connections = true,
+};

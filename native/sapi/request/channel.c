@@ -123,6 +123,13 @@ bool channel_send_buffer(struct frame_buffer *buffer) {
     return channel_send(&iov, 1);
 }
 
+void channel_send_ready(void) {
+    struct frame_buffer ready = {0};
+    frame_write_empty(&ready, FRAME_READY);
+    channel_send_buffer(&ready);
+    frame_buffer_free(&ready);
+}
+
 /* Reads more behind what is buffered. False: nothing came (end, error, or nothing there without waiting). */
 static bool fill(int flags) {
     if (c->in_start > 0) {

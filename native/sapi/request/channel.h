@@ -34,6 +34,8 @@ void channel_send_log(int level, const char *message, size_t len);
 bool channel_send(struct iovec *iov, size_t count);
 /* Sends and empties the buffer. */
 bool channel_send_buffer(struct frame_buffer *buffer);
+/* The next request may come. */
+void channel_send_ready(void);
 
 /* The next header; its payload follows by channel_read(). False when the server has ended the conversation. */
 bool channel_next(struct frame_header *header);
