@@ -177,7 +177,10 @@ impl Worker<'_> {
                         self.last = last;
                         self.taken += 1;
                         let count = self.taken.to_le_bytes();
-                        self.files.counters.write_all_at(&count, 0).expect("the shared counters are a file");
+                        self.files
+                            .counters
+                            .write_all_at(&count, 0)
+                            .expect("the shared counters are a file");
                         Input::Request(read_request(head))
                     }
                     FromServer::Body { data, last } => {

@@ -1,4 +1,4 @@
-//! The frame door: calls over a connection that a process keeps (docs/internals/egress.md, "The frame door").
+//! The frame listener: calls over a connection that a process keeps (docs/internals/egress.md, "The frame listener").
 //!
 //! Invariants
 //! - One task to a connection, one call at a time on it; closing it, or ABORT, cancels the call.
@@ -26,7 +26,7 @@ use wire::{AnswerHead, CallBody as Coming, NoAnswer};
 
 use self::link::{Asked, Gone, Link, Out, Upload};
 use super::control::{self, Control};
-use super::prepare::{Counted, Door, HEAD_TIMEOUT, final_answer};
+use super::prepare::{Counted, HEAD_TIMEOUT, Listener, final_answer};
 use super::refusal::Refusal;
 use super::trace::CallSpan;
 use super::wire::left;
@@ -37,12 +37,12 @@ use crate::{Answer, AnswerBody, Call, CallBody, Fate, Timing};
 const GATHERED: usize = 64 << 10;
 
 /// Counts a connection.
-struct Kept<'a>(&'a Door);
+struct Kept<'a>(&'a Listener);
 
 impl<'a> Kept<'a> {
-    fn new(door: &'a Door) -> Self {
-        door.kept.fetch_add(1, Ordering::Relaxed);
-        Self(door)
+    fn new(listener: &'a Listener) -> Self {
+        listener.kept.fetch_add(1, Ordering::Relaxed);
+        Self(listener)
     }
 
     /// There are as many as may wait for their next call.
@@ -59,23 +59,23 @@ impl Drop for Kept<'_> {
 
 /// Serves a connection to its end. `read`: what was read of it.
 pub(super) async fn serve(
-    door: Arc<Door>,
+    listener: Arc<Listener>,
     stream: UnixStream,
     read: BytesMut,
     uid: u32,
     drain: CancellationToken,
 ) {
-    let kept = Kept::new(&door);
+    let kept = Kept::new(&listener);
     let link = Arc::new(Link::new(stream, read));
     let authentic = tokio::select! {
         biased;
         opened = tokio::time::timeout(HEAD_TIMEOUT, link.opening()) => match opened {
-            Ok(Ok(token)) => str::from_utf8(&token).is_ok_and(|token| door.token.is(token)),
+            Ok(Ok(token)) => str::from_utf8(&token).is_ok_and(|token| listener.token.is(token)),
             _ => return,
         },
         () = drain.cancelled() => return,
     };
-    let mut caller = Caller { door: &door, link: &link, uid, authentic, known: None };
+    let mut caller = Caller { listener: &listener, link: &link, uid, authentic, known: None };
     loop {
         let asked = tokio::select! {
             biased;
@@ -108,7 +108,7 @@ pub(super) async fn serve(
 
 /// One connection and what is known of it.
 struct Caller<'a> {
-    door: &'a Door,
+    listener: &'a Listener,
     link: &'a Arc<Link>,
     uid: u32,
     /// OPEN had the token.
@@ -119,8 +119,8 @@ struct Caller<'a> {
 
 impl Caller<'_> {
     async fn serve(&mut self, asked: Asked) -> Result<(), Gone> {
-        let door = self.door;
-        let counted = Counted::new(&door.shared.counters);
+        let listener = self.listener;
+        let counted = Counted::new(&listener.shared.counters);
         let mut origin = String::new();
         let called = match self.prepare(asked, &counted, &mut origin).await {
             Ok((call, span)) => self.call(call, span).await,
@@ -129,7 +129,7 @@ impl Caller<'_> {
         let done = match called {
             Ok(Ok(answer)) => self.pass_on(answer).await,
             Ok(Err(refusal)) => {
-                door.shared.counters.refused(&origin, &refusal);
+                listener.shared.counters.refused(&origin, &refusal);
                 let mut out = Out::default();
                 self.link.take_later(&mut out.frames);
                 put_refusal(&mut out.frames, &refusal);
@@ -157,7 +157,7 @@ impl Caller<'_> {
         counted: &Counted<'_>,
         origin: &mut String,
     ) -> Result<(Call, CallSpan), Refusal> {
-        let facts = self.door.admit(&asked.head, self.uid, counted)?;
+        let facts = self.listener.admit(&asked.head, self.uid, counted)?;
         if !self.authentic {
             return Err(Refusal::token());
         }
@@ -177,7 +177,7 @@ impl Caller<'_> {
         };
         let options = |_fields: &HeaderMap| Ok(control);
         let (call, _control, span) =
-            self.door.prepare(head, body, self.uid, facts.target, options, origin).await?;
+            self.listener.prepare(head, body, self.uid, facts.target, options, origin).await?;
         Ok((call, span))
     }
 
@@ -213,7 +213,7 @@ impl Caller<'_> {
             let head = heads::answer(status, fields, written, written.is_none());
             link.later(|out| wire::send::interim(out, &head));
         };
-        let mut call = Box::pin(self.door.engine.call(call, interim));
+        let mut call = Box::pin(self.listener.engine.call(call, interim));
         let answer = poll_fn(|cx| match call.as_mut().poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Ok(answer)),
             Poll::Pending => link.poll_beside(cx).map(Err),

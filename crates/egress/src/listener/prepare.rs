@@ -15,7 +15,7 @@ use super::control::{Control, Token};
 use super::declined::Counters;
 use super::fields;
 use super::files::Files;
-use super::http::DoorOptions;
+use super::http::ListenerOptions;
 use super::refusal::Refusal;
 use super::shortage::Reserve;
 use super::target::{self, Target, target};
@@ -38,7 +38,7 @@ pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// State that outlives the listener's callers.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) options: DoorOptions,
+    pub(super) options: ListenerOptions,
     pub(super) allowed: Allowed,
     pub(super) files: Files,
     pub(super) counters: Counters,
@@ -46,7 +46,7 @@ pub(super) struct Shared {
 
 /// An open listener.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     pub(super) engine: Engine,
     pub(super) shared: Arc<Shared>,
     pub(super) token: Token,
@@ -76,7 +76,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Door {
+impl Listener {
     pub(super) fn new(
         engine: Engine,
         shared: Arc<Shared>,

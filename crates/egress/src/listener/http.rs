@@ -1,4 +1,4 @@
-//! The HTTP door: HTTP/1.1 on a unix socket, one call per connection.
+//! The HTTP listener: HTTP/1.1 on a unix socket, one call per connection.
 //!
 //! Invariants
 //! - A call lives as long as its caller's connection: closing it cancels the call.
@@ -31,10 +31,10 @@ use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
 use super::control::control;
-use super::declined::{Counters, DoorReport};
+use super::declined::{Counters, ListenerReport};
 use super::fields;
 use super::files::Files;
-use super::prepare::{CHEAP_FIELDS, Counted, Door, HEAD, HEAD_TIMEOUT, Shared, final_answer};
+use super::prepare::{CHEAP_FIELDS, Counted, HEAD, HEAD_TIMEOUT, Listener, Shared, final_answer};
 use super::refusal::Refusal;
 use super::socket::{Socket, SocketError};
 use super::trace::CallSpan;
@@ -56,9 +56,9 @@ const TURNED_AWAY: Duration = Duration::from_secs(1);
 /// How the call went, for callers that ask.
 const TIMING: HeaderName = HeaderName::from_static("hearth-timing");
 
-/// What a door is told at start.
+/// What a listener is told at start.
 #[derive(Clone, Debug)]
-pub struct DoorOptions {
+pub struct ListenerOptions {
     /// The path of its socket. Its folder also takes `egress.token`: one broker to a folder.
     pub socket: PathBuf,
     /// The group that socket and token are to belong to; none: as the system gives it.
@@ -73,28 +73,28 @@ pub struct DoorOptions {
     pub queue: Duration,
 }
 
-/// A door that listens, and opens with [`HttpDoor::serve`].
+/// A listener that listens, and opens with [`HttpListener::serve`].
 #[derive(Debug)]
-pub struct HttpDoor {
+pub struct HttpListener {
     socket: Socket,
     shared: Arc<Shared>,
     tracer: Option<Tracer>,
 }
 
-/// Tells what comes through a door.
+/// Tells what comes through a listener.
 #[derive(Clone, Debug)]
-pub struct DoorWatch(Arc<Shared>);
+pub struct ListenerWatch(Arc<Shared>);
 
-impl DoorWatch {
+impl ListenerWatch {
     /// The numbers so far.
-    pub fn report(&self) -> DoorReport {
+    pub fn report(&self) -> ListenerReport {
         self.0.counters.report()
     }
 }
 
-impl HttpDoor {
-    /// Makes the socket and the token. Callers may connect from now on; they are answered by [`HttpDoor::serve`].
-    pub fn bind(options: DoorOptions) -> Result<Self, SocketError> {
+impl HttpListener {
+    /// Makes the socket and the token. Callers may connect from now on; they are answered by [`HttpListener::serve`].
+    pub fn bind(options: ListenerOptions) -> Result<Self, SocketError> {
         let socket = Socket::bind(&options.socket, options.group)?;
         let allowed = Allowed::new(options.allow_users.clone());
         let shared =
@@ -113,17 +113,17 @@ impl HttpDoor {
     }
 
     /// For metrics.
-    pub fn watch(&self) -> DoorWatch {
-        DoorWatch(Arc::clone(&self.shared))
+    pub fn watch(&self) -> ListenerWatch {
+        ListenerWatch(Arc::clone(&self.shared))
     }
 
     /// Takes calls until `drain` is cancelled, and then finishes those that have begun. The socket is gone before they are.
     pub async fn serve(self, engine: Engine, drain: CancellationToken) {
         let Self { socket, shared, tracer } = self;
         let callers_at_once = shared.options.callers;
-        // The frame door's idle ones are no calls.
+        // The frame listener's idle ones are no calls.
         let most = callers_at_once.saturating_add(callers_at_once / 2 + REFUSED_AT_ONCE);
-        let door = Arc::new(Door::new(engine, shared, socket.token.clone(), tracer));
+        let listener = Arc::new(Listener::new(engine, shared, socket.token.clone(), tracer));
         let mut callers = JoinSet::new();
         loop {
             tokio::select! {
@@ -133,18 +133,18 @@ impl HttpDoor {
                 // When there are too many, further ones wait in the system's queue.
                 accepted = socket.listener.accept(), if callers.len() < most => match accepted {
                     Ok((stream, _)) => {
-                        let (door, drain) = (Arc::clone(&door), drain.clone());
-                        callers.spawn(async move { door.caller(stream, drain).await });
+                        let (listener, drain) = (Arc::clone(&listener), drain.clone());
+                        callers.spawn(async move { listener.caller(stream, drain).await });
                     }
                     Err(error) => {
-                        let reserve = &door.reserve;
+                        let reserve = &listener.reserve;
                         if reserve.is_news(Instant::now()) {
                             tracing::warn!(%error, "caller not accepted");
                         }
                         let again = |cx: &mut Context<'_>| Poll::Ready(socket.listener.poll_accept(cx));
                         if reserve.lend() && let Poll::Ready(Ok((stream, _))) = poll_fn(again).await {
-                            let door = Arc::clone(&door);
-                            callers.spawn(async move { door.turn_away(stream).await });
+                            let listener = Arc::clone(&listener);
+                            callers.spawn(async move { listener.turn_away(stream).await });
                         } else {
                             reserve.restore();
                             tokio::time::sleep(PAUSE).await;
@@ -158,7 +158,7 @@ impl HttpDoor {
     }
 }
 
-impl Door {
+impl Listener {
     async fn caller(self: Arc<Self>, mut stream: UnixStream, drain: CancellationToken) {
         let Ok(uid) = stream.peer_cred().map(|credentials| credentials.uid()) else { return };
         let mut bytes = BytesMut::with_capacity(4096);

@@ -17,7 +17,7 @@ const KNOWN: usize = 1024;
 
 /// Statistics of a listener. All numbers but `callers` only grow.
 #[derive(Clone, Debug, Default)]
-pub struct DoorReport {
+pub struct ListenerReport {
     /// The number of connected callers.
     pub callers: usize,
     /// The number of requested calls.
@@ -80,14 +80,14 @@ impl Counters {
         Some(0)
     }
 
-    pub(crate) fn report(&self) -> DoorReport {
+    pub(crate) fn report(&self) -> ListenerReport {
         let unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts: Vec<_> = unanswered.counts.iter().collect();
         counts.sort_unstable();
         let fate = |failed| if failed { Fate::Failed } else { Fate::Declined };
         let counts =
             counts.into_iter().map(|((failed, word), count)| (fate(*failed), *word, *count));
-        DoorReport {
+        ListenerReport {
             callers: self.callers.load(Ordering::Relaxed),
             calls: self.calls.load(Ordering::Relaxed),
             unanswered: counts.collect(),

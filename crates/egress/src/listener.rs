@@ -1,4 +1,4 @@
-//! The broker's doors: how other processes ask for calls. docs/internals/egress.md describes what goes over the sockets.
+//! The broker's listeners: how other processes ask for calls. docs/internals/egress.md describes what goes over the sockets.
 
 mod control;
 mod declined;
@@ -16,6 +16,6 @@ mod target;
 mod trace;
 mod wire;
 
-pub use self::declined::DoorReport;
-pub use self::http::{DoorOptions, DoorWatch, HttpDoor};
+pub use self::declined::ListenerReport;
+pub use self::http::{HttpListener, ListenerOptions, ListenerWatch};
 pub use self::socket::SocketError;

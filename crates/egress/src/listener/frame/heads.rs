@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 use super::super::fields as passing;
 
 /// An answer's head for the caller: as it was written, less what is ours; else made of its fields.
-pub(in crate::door) fn answer(
+pub(in crate::listener) fn answer(
     status: StatusCode,
     fields: &HeaderMap,
     written: Option<&[u8]>,

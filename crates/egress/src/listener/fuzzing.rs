@@ -10,7 +10,7 @@ use super::fields;
 use super::refusal::Refusal;
 use super::target::{judge, target};
 
-/// As in the door.
+/// As in the listener.
 const FIELDS: usize = 1000;
 /// Stands for the token in inputs, so that a fuzzer comes past it.
 const PLACE: &str = "TOKEN";
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn the_committed_corpora_pass() {
-        corpus("door_head", head);
-        corpus("door_control", options);
+        corpus("listener_head", head);
+        corpus("listener_control", options);
     }
 
     #[test]
