@@ -24,7 +24,7 @@ fn says(bytes: impl Into<Vec<u8>>) -> Origin {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn a_refused_connection() {
     let origin = Origin::plain(routes);
     let port = origin.port();
     let key = key(&origin);
@@ -52,7 +52,7 @@ async fn a_name_without_an_address() {
 }
 
 #[tokio::test]
-async fn nobody_shakes_hands() {
+async fn a_tls_handshake_that_never_completes() {
     let origin = Origin::setup().tls(&certificates().origin).greet(|_| Greeting::Silence).start();
     // No name: to look it up takes time, too.
     let key = Key { host: "127.0.0.1".into(), ..key(&origin) };
@@ -104,7 +104,7 @@ async fn an_answer_that_is_reset_in_the_middle() {
 }
 
 #[tokio::test]
-async fn what_is_no_http() {
+async fn a_response_that_is_not_http() {
     let error = fails(&Origin::plain(routes), "/rubbish").await;
     let message = "Received HTTP/0.9 when not allowed";
     assert_eq!(facts(&error), (Fate::Failed, Reason::Rubbish, 1, message));
@@ -143,7 +143,7 @@ async fn a_bare_lf_ends_a_line_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_comes_unasked_is_nobodys_answer() {
+async fn unsolicited_bytes_answer_no_call() {
     let origin = Origin::plain(|seen| match seen.number {
         0 => Turn::Steps(vec![
             Step::send(
@@ -162,7 +162,7 @@ async fn what_comes_unasked_is_nobodys_answer() {
 }
 
 #[tokio::test]
-async fn nobody_calls_where_nobody_may() {
+async fn denied_networks_are_never_called() {
     let options = || {
         // A stand-in on loopback for the networks that are denied by default.
         let deny = vec!["127.0.0.2".parse().expect("a network")];
@@ -200,7 +200,7 @@ async fn nobody_calls_where_nobody_may() {
 }
 
 #[tokio::test]
-async fn an_interface_that_is_not_ours() {
+async fn an_interface_that_does_not_exist() {
     let mut key = key(&Origin::plain(routes));
     // TEST-NET-1 (RFC 5737): nobody has it.
     key.interface = Some([192, 0, 2, 1].into());
@@ -241,7 +241,7 @@ async fn an_answer_may_come_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn what_comes_before_an_answer_has_an_end() {
+async fn interim_responses_are_bounded() {
     for (nothing, errno, message) in [
         (
             "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n",

@@ -299,7 +299,7 @@ async fn a_large_body_is_asked_for_when_there_is_a_connection() {
 }
 
 #[tokio::test]
-async fn what_is_declined_or_fails_leaves_the_connection_as_it_was() {
+async fn declined_and_failed_calls_keep_the_connection() {
     let (door, origin) = (Door::open(), Origin::plain(routes));
     let mut caller = door.caller().await;
     for (url, expected) in [
@@ -382,7 +382,7 @@ async fn abort_ends_the_call_and_keeps_the_connection() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_cancels_the_call() {
+async fn a_disconnected_caller_cancels_the_call() {
     let (door, origin) = (Door::open(), Origin::plain(routes));
     let mut caller = door.caller().await;
     let head = Caller::head("GET", &origin.url("/never"), "");
@@ -394,7 +394,7 @@ async fn whoever_leaves_cancels_the_call() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_in_an_upload_that_nobody_reads_cancels_the_call() {
+async fn a_disconnect_in_an_unread_upload_cancels_the_call() {
     let (door, origin) = (Door::open(), Origin::tls(|_| Turn::Never));
     let mut caller = door.caller().await;
     let head = Caller::head("POST", &origin.url("/"), "Content-Length: 99999999\r\n");
@@ -417,7 +417,7 @@ async fn whoever_leaves_in_an_upload_that_nobody_reads_cancels_the_call() {
 }
 
 #[tokio::test]
-async fn garbage_ends_the_connection_and_nothing_goes_out() {
+async fn garbage_closes_the_connection_and_sends_nothing() {
     let (door, origin) = (Door::open(), Origin::plain(routes));
     let mut opened = OPENING.to_vec();
     wire::send::open(&mut opened, door.token().as_bytes());
@@ -457,7 +457,7 @@ async fn garbage_ends_the_connection_and_nothing_goes_out() {
 }
 
 #[tokio::test]
-async fn more_connections_than_may_wait_are_closed_behind_their_call() {
+async fn surplus_connections_close_after_their_call() {
     let (door, origin) = (Door::with(4), Origin::plain(routes));
     let mut callers = vec![];
     for _ in 0..2 {
@@ -472,7 +472,7 @@ async fn more_connections_than_may_wait_are_closed_behind_their_call() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_idle_connections_and_others_behind_their_call() {
+async fn a_drain_closes_connections_after_their_call() {
     let mut door = Door::open();
     let origin = Origin::plain(|_| Reply::text("late").delayed(Duration::from_millis(300)).into());
     let (mut idle, mut busy) = (door.caller().await, door.caller().await);

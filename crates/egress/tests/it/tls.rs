@@ -29,7 +29,7 @@ async fn error(engine: &Engine, key: &Key) -> egress::CallError {
 }
 
 #[tokio::test]
-async fn a_certificate_is_judged_as_curl_judges_it() {
+async fn certificates_are_verified_as_by_curl() {
     let all = certificates();
     let named = "SSL: no alternative certificate subject name matches target host name 'localhost'";
     for (certificate, message) in [
@@ -50,7 +50,7 @@ async fn a_certificate_is_judged_as_curl_judges_it() {
 }
 
 #[tokio::test]
-async fn authorities_are_those_that_the_file_holds_now() {
+async fn changed_authority_files_are_reloaded() {
     let all = certificates();
     let origins = [showing(&all.origin), Origin::setup().tls(&all.origin).alpn(&[]).start()];
     for origin in origins {
@@ -79,7 +79,7 @@ async fn authorities_are_those_that_the_file_holds_now() {
 }
 
 #[tokio::test]
-async fn connections_that_were_not_verified_serve_nobody_who_wants_it() {
+async fn unverified_connections_serve_no_verified_call() {
     let origin = showing(&certificates().stranger);
     let engine = engine();
     let verified = key(&origin);
@@ -89,7 +89,7 @@ async fn connections_that_were_not_verified_serve_nobody_who_wants_it() {
 }
 
 #[tokio::test]
-async fn the_system_s_authorities_or_others() {
+async fn system_or_custom_authorities() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, _) = certificates().authority.write(folder.path(), "ca");
     let origin = showing(&certificates().origin);
@@ -108,7 +108,7 @@ async fn the_system_s_authorities_or_others() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_our_own() {
+async fn a_client_certificate() {
     let all = certificates();
     let origin =
         Origin::setup().tls(&all.origin).client_authority(&all.authority).script(routes).start();
@@ -130,7 +130,7 @@ async fn a_certificate_of_our_own() {
 }
 
 #[tokio::test]
-async fn pins_are_kept_whatever_else_is_verified() {
+async fn pins_apply_with_and_without_other_verification() {
     let all = certificates();
     let origin = showing(&all.origin);
     let right = [pin(&all.client), pin(&all.origin)];
@@ -147,7 +147,7 @@ async fn pins_are_kept_whatever_else_is_verified() {
 }
 
 #[tokio::test]
-async fn versions_that_do_not_meet() {
+async fn tls_versions_without_overlap_fail() {
     let origin = Origin::setup().tls(&certificates().origin).tls12().script(routes).start();
     let old = key(&origin);
     made(&engine(), get(&old, "/")).await.expect("an answer");
@@ -158,7 +158,7 @@ async fn versions_that_do_not_meet() {
 }
 
 #[tokio::test]
-async fn what_is_spoken_is_agreed_upon() {
+async fn alpn_negotiates_the_protocol() {
     for (alpn, http, version) in [
         (&["h2", "http/1.1"][..], HttpVersions::Negotiate, 2),
         (&["h2", "http/1.1"], HttpVersions::Http1, 1),
@@ -195,7 +195,7 @@ async fn a_new_connection_resumes_the_session_of_an_old_one() {
 }
 
 #[tokio::test]
-async fn who_speaks_no_tls_is_told_apart() {
+async fn a_server_without_tls_is_recognised() {
     let origin = Origin::setup().greet(|_| Greeting::Rubbish(b"220 smtp.test\r\n".into())).start();
     let mut key = Key::plain(0, Scheme::Https, "127.0.0.1", origin.port());
     key.trust = Trust::Anyone;

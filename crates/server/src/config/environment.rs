@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_that_was_named_is_kept_with_its_links_if_it_leads_to_the_program() {
+    fn a_program_path_keeps_its_symbolic_links() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         for name in ["1.0", "bin"] {

@@ -350,7 +350,7 @@ mod tests {
     use crate::config::load;
 
     #[test]
-    fn authorities_of_opentelemetrys_variables_that_are_gone_keep_nobody_from_starting() {
+    fn missing_opentelemetry_authorities_do_not_prevent_the_start() {
         let folder = tempfile::tempdir().unwrap();
         let gone = folder.path().join("gone.pem");
         let gone = gone.to_str().unwrap();

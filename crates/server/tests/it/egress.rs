@@ -20,7 +20,7 @@ use crate::egress::broker::{Broker, Curled};
 use crate::hearth::{Hearth, LIMIT, Serve, Site, admin_of, command, models, signal};
 
 #[test]
-fn a_call_through_the_door_is_answered_as_the_origin_answers_it() {
+fn a_call_through_the_listener_gets_the_origins_response() {
     let broker = Broker::start(&[]);
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let answer = broker.curl(&["--header", "X-oDD: 1"], &origin.url("/headers?a=b"));
@@ -32,7 +32,7 @@ fn a_call_through_the_door_is_answered_as_the_origin_answers_it() {
 }
 
 #[test]
-fn the_origin_sees_the_request_as_the_caller_wrote_it_and_nothing_of_the_door() {
+fn the_origin_sees_exactly_the_callers_request() {
     let broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     let control = format!("Hearth-Control: token=\"{}\", timing", broker.token());
@@ -132,7 +132,7 @@ fn interim_answers_and_trailers_pass() {
 }
 
 #[test]
-fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
+fn a_stale_connection_never_repeats_a_post() {
     let posts =
         |origin: &Origin| origin.requests().iter().filter(|seen| seen.method == "POST").count();
     let stale = || Origin::plain(routes);
@@ -167,7 +167,7 @@ fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
 }
 
 #[test]
-fn every_fault_of_an_origin_is_told_in_curls_numbers() {
+fn every_origin_fault_has_curls_error_number() {
     let broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     for (path, failed) in [
@@ -214,7 +214,7 @@ fn every_fault_of_an_origin_is_told_in_curls_numbers() {
 }
 
 #[test]
-fn nobody_switches_verification_off_without_the_token() {
+fn verification_cannot_be_disabled_without_the_token() {
     let broker = Broker::start(&[]);
     let origin = Origin::setup().tls(&certificates().stranger).script(routes).start();
     let url = origin.url("/headers");
@@ -246,7 +246,7 @@ fn nobody_switches_verification_off_without_the_token() {
 }
 
 #[test]
-fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
+fn ambiguous_requests_are_rejected_and_not_sent() {
     let broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     let url = origin.url("/headers");
@@ -315,7 +315,7 @@ fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
 }
 
 #[test]
-fn a_link_local_stand_in_is_called_by_nobody_here() {
+fn link_local_metadata_addresses_are_denied() {
     // 127.0.0.2 stands in for a metadata service.
     let broker = Broker::start_with(&[("HEARTH_EGRESS_DENY", "127.0.0.2/32, 169.254.0.0/16")], &[]);
     let address = "127.0.0.2:0".parse().unwrap();
@@ -398,7 +398,7 @@ fn a_thousand_callers_at_once_are_all_answered() {
 }
 
 #[test]
-fn a_broker_that_is_full_says_so_and_goes_on() {
+fn a_full_broker_declines_and_recovers() {
     let broker = Broker::start_with(&[("HEARTH_EGRESS_CALLERS", "2")], &[]);
     let origin = Origin::plain(|seen| match seen.path() {
         "/hold" => Turn::Never,
@@ -422,7 +422,7 @@ fn a_broker_that_is_full_says_so_and_goes_on() {
 }
 
 #[test]
-fn a_caller_that_dies_ends_its_call_and_no_other() {
+fn a_killed_caller_ends_only_its_own_call() {
     let broker = Broker::start(&[]);
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
@@ -446,7 +446,7 @@ fn a_caller_that_dies_ends_its_call_and_no_other() {
 }
 
 #[test]
-fn a_broker_that_was_killed_is_started_anew_in_the_same_place() {
+fn a_killed_broker_restarts_at_the_same_socket() {
     let mut broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
@@ -470,7 +470,7 @@ fn a_broker_that_was_killed_is_started_anew_in_the_same_place() {
 }
 
 #[test]
-fn term_finishes_what_runs_and_takes_the_socket_away() {
+fn term_finishes_running_calls_and_removes_the_socket() {
     let mut broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     let mut caller = UnixStream::connect(broker.socket()).unwrap();
@@ -488,7 +488,7 @@ fn term_finishes_what_runs_and_takes_the_socket_away() {
 }
 
 #[test]
-fn early_answers_reach_callers_that_still_send() {
+fn early_responses_reach_callers_that_are_still_sending() {
     let broker = Broker::start(&[]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("body");
@@ -595,7 +595,7 @@ pub(crate) fn in_each_model_with_authority(
 }
 
 #[test]
-fn a_php_process_killed_in_a_call_ends_it_and_its_successor_calls_on() {
+fn a_killed_php_process_ends_its_call_and_its_successor_can_call() {
     let script = format!("{CALLS} echo json_encode($call($_GET['url']));");
     let site =
         Site::empty().with_file("public/index.php", "").with_file("public/call.php", &script);
@@ -619,7 +619,7 @@ fn a_php_process_killed_in_a_call_ends_it_and_its_successor_calls_on() {
 }
 
 #[test]
-fn a_server_without_a_broker_tells_php_of_none() {
+fn a_server_without_a_broker_announces_none() {
     let site = Site::empty()
         .with_file("public/index.php", "<?php echo json_encode(getenv('HEARTH_EGRESS'));");
     let hearth = Serve::new(site.path())
@@ -632,7 +632,7 @@ fn a_server_without_a_broker_tells_php_of_none() {
 }
 
 #[test]
-fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
+fn another_user_needs_permission_and_shares_no_connection() {
     /// The system's `nobody`, and its group.
     const NOBODY: &str = "65534";
     if !rustix::process::geteuid().is_root() {
@@ -681,7 +681,7 @@ fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
 }
 
 #[test]
-fn php_on_the_command_line_is_told_of_a_broker_that_lives() {
+fn php_on_the_command_line_finds_a_running_broker() {
     let said = |socket: &Path| {
         let mut command = command();
         command.env("HEARTH_EGRESS_SOCKET", socket);
@@ -746,7 +746,7 @@ fn every_method_and_framing_passes() {
 }
 
 #[test]
-fn the_servers_own_admin_address_is_called_by_nobody_here() {
+fn the_servers_own_admin_address_is_denied() {
     let token = [("HEARTH_ADMIN_TOKEN", "0123456789abcdef")];
     for (listens, tried) in [
         ("127.0.0.1:0", &["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"][..]),

@@ -381,7 +381,7 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
 }
 
 #[test]
-fn a_script_sees_the_client_behind_a_trusted_proxy_and_no_other() {
+fn a_script_sees_the_client_behind_a_trusted_proxy_only() {
     let site = site();
     let fields = [
         ("X-Forwarded-For", "203.0.113.9"),

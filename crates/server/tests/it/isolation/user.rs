@@ -32,7 +32,7 @@ fn low_port() -> u16 {
 }
 
 #[test]
-fn a_server_that_root_starts_is_somebody_else_once_it_listens() {
+fn a_server_started_by_root_changes_its_user_after_binding() {
     if !geteuid().is_root() {
         return;
     }
@@ -78,7 +78,7 @@ fn a_server_that_root_starts_is_somebody_else_once_it_listens() {
 }
 
 #[test]
-fn who_is_not_root_becomes_nobody_else() {
+fn changing_the_user_requires_root() {
     if !geteuid().is_root() {
         return;
     }
@@ -101,7 +101,7 @@ fn who_is_not_root_becomes_nobody_else() {
 }
 
 #[test]
-fn what_a_user_may_not_look_at_is_not_said_to_be_missing() {
+fn an_unreadable_path_is_not_reported_as_missing() {
     if !geteuid().is_root() {
         return;
     }

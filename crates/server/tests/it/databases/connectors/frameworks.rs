@@ -69,7 +69,7 @@ fn given(laravel: &Value, redis: &Value, doctrine: &Value) -> Value {
 }
 
 #[test]
-fn a_connection_goes_through_the_connector_of_its_own_user_or_where_the_configuration_says() {
+fn a_connection_uses_the_connector_of_its_user_or_the_configured_address() {
     let mysql =
         |user: &str| json!({ "driver": "mysql", "host": "127.0.0.1", "port": 1, "username": user });
     let doctrine =
@@ -101,7 +101,7 @@ fn a_connection_goes_through_the_connector_of_its_own_user_or_where_the_configur
 }
 
 #[test]
-fn a_connection_to_several_hosts_is_left_as_it_is() {
+fn a_connection_to_several_hosts_bypasses_connectors() {
     let with = |key: &str| {
         json!({
             "driver": "pgsql", "host": "127.0.0.1", "port": 1, "username": "shop", "user": "shop", "sslmode": "verify-full",
