@@ -215,7 +215,7 @@ mod tests {
             ("bcc", "x@y"),
             ("Content-Type", "text/html"),
             ("X-A", &"a".repeat(1000)),
-            ("Sender", "nobody"),
+            ("Sender", "no address"),
             ("Sender", "a@x.test, b@x.test"),
         ] {
             assert!(draft.add_field(name, value).is_err(), "{name:?}: {value:?}");

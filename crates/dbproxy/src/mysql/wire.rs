@@ -320,7 +320,7 @@ mod tests {
         let mut said = can.to_le_bytes().to_vec();
         said.extend([0, 0, 0, 1, 45]);
         said.extend([0; 23]);
-        said.extend(b"nobody\0\x02ab");
+        said.extend(b"guest1\0\x02ab");
         let with = [&said[..], b"other\0"].concat();
         let hello = Hello::parse(&with, &login()).unwrap();
         assert_eq!(hello.capabilities, can::MULTI_STATEMENTS);

@@ -267,7 +267,7 @@ async fn a_body_is_read_only_once_connected() {
     let key = egress::Key::plain(0, egress::Scheme::Http, "127.0.0.1", 1);
     let (mut sender, body) = channel();
     let error = made(&engine(), call(&key, Request::post(url(&key, "/")), body)).await;
-    assert_eq!(error.expect_err("nobody is there").fate, Fate::Declined);
+    assert_eq!(error.expect_err("the port is closed").fate, Fate::Declined);
     assert_eq!(sender.capacity(), sender.max_capacity());
 }
 

@@ -129,7 +129,7 @@ async fn different_keys_share_no_connection() {
     let connections = origin.connections();
     let requests: Vec<_> = connections.iter().map(|connection| connection.requests).collect();
     assert_eq!(requests, [2, 2, 2, 2, 1]);
-    // To whoever looks at the numbers it is one origin.
+    // The report counts it as one origin.
     assert_eq!(stats(&engine).calls, 9);
 }
 
@@ -419,7 +419,7 @@ async fn an_echo_is_as_slow_as_its_reader() {
         let (mut sender, body) = channel();
         let request = call(&key, Request::post(url(&key, "/echo")), body);
         let answer = within(engine.call(request, |_| {})).await.expect("a head");
-        // Nobody reads: at some time nothing more is taken.
+        // Nothing reads: in the end no more is accepted.
         let piece = bytes::Bytes::from(vec![7; 65_536]);
         let mut sent = 0;
         while let Ok(result) =

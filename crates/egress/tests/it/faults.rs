@@ -30,7 +30,7 @@ async fn a_refused_connection() {
     let key = key(&origin);
     drop(origin);
     let engine = engine();
-    let error = made(&engine, get(&key, "/")).await.expect_err("nobody is there");
+    let error = made(&engine, get(&key, "/")).await.expect_err("the port is closed");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Connect, 7));
     let message = &error.message;
     assert!(
@@ -43,7 +43,7 @@ async fn a_refused_connection() {
 
 #[tokio::test]
 async fn a_name_without_an_address() {
-    // No label is longer than 63 bytes (RFC 1035, 2.3.4): nobody is asked.
+    // No label is longer than 63 bytes (RFC 1035, 2.3.4): no look-up is made.
     let name = "a".repeat(64) + ".test";
     let key = Key::plain(0, Scheme::Http, name.as_str(), 80);
     let error = made(&engine(), get(&key, "/")).await.expect_err("it has no address");
@@ -136,7 +136,7 @@ async fn a_response_that_is_not_http() {
 
 #[tokio::test]
 async fn a_bare_lf_ends_a_line_and_nothing_else() {
-    // RFC 9112, 2.2 allows it, libcurl takes it. What is passed on is written anew.
+    // RFC 9112, 2.2 allows it, libcurl takes it. The response is written again when it is passed on.
     let origin = says("HTTP/1.1 200 OK\nA: b\nContent-Length: 2\n\nok");
     let answer = made(&engine(), get(&key(&origin), "/")).await.expect("an answer");
     assert_eq!((answer.headers["a"].as_bytes(), answer.text()), (&b"b"[..], "ok"));
@@ -174,9 +174,9 @@ async fn denied_networks_are_never_called() {
     let error = made(&options(), get(&target, "/")).await.expect_err("it is denied");
     assert_eq!(facts(&error), (Fate::Declined, Reason::Denied, 7, message));
 
-    let mut elsewhere = Key::plain(0, Scheme::Http, "allowed.test", 80);
-    elsewhere.connect_to = Some(("127.0.0.2".into(), target.port));
-    let error = made(&options(), get(&elsewhere, "/")).await.expect_err("it is denied");
+    let mut other = Key::plain(0, Scheme::Http, "allowed.test", 80);
+    other.connect_to = Some(("127.0.0.2".into(), target.port));
+    let error = made(&options(), get(&other, "/")).await.expect_err("it is denied");
     assert_eq!(error.reason, Reason::Denied);
 
     let mapped = Key::plain(0, Scheme::Http, "::ffff:127.0.0.2", origin.port());
@@ -202,7 +202,7 @@ async fn denied_networks_are_never_called() {
 #[tokio::test]
 async fn an_interface_that_does_not_exist() {
     let mut key = key(&Origin::plain(routes));
-    // TEST-NET-1 (RFC 5737): nobody has it.
+    // TEST-NET-1 (RFC 5737): no machine has it.
     key.interface = Some([192, 0, 2, 1].into());
     let error = made(&engine(), get(&key, "/")).await.expect_err("it cannot be bound");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Connect, 45));

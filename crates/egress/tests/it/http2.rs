@@ -20,7 +20,7 @@ async fn an_aborted_stream_keeps_its_connection_open() {
     let key = key(&origin);
     let given_up = made(&engine, get(&key, "/never"));
     assert!(tokio::time::timeout(Duration::from_millis(100), given_up).await.is_err());
-    // And an answer whose rest nobody wants: its window is the connection's again.
+    // And a response whose rest is not read: its window returns to the connection.
     for _ in 0..20 {
         let answer = within(engine.call(get(&key, "/bytes/3000000"), |_| {})).await;
         drop(answer.expect("a head"));
@@ -89,11 +89,11 @@ async fn a_burst_respects_the_origins_stream_limit() {
 async fn an_origin_that_always_refuses_streams_is_not_retried() {
     let origin = Origin::tls(|_| Turn::ResetStream(7));
     let error = made(&engine(), get(&key(&origin), "/")).await.expect_err("it is refused");
-    // It has done nothing: somebody else may make the call.
+    // The origin has done nothing: the caller may make the call itself.
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Stream, 92));
     assert_eq!(error.message, "HTTP/2 stream 5 was not closed cleanly: REFUSED_STREAM (err 7)");
     assert_eq!(origin.requests().len(), 3);
-    // A body that was taken cannot be made by somebody else.
+    // The caller cannot repeat a body that was already read.
     let error = made(&engine(), post(&key(&origin), "/", "body")).await.expect_err("it is refused");
     assert_eq!(error.fate, Fate::Failed);
 }

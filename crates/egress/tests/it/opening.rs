@@ -132,7 +132,7 @@ async fn a_call_waiting_for_anothers_connect_is_declined_at_its_timeout() {
     assert_eq!(facts(&first.0.expect_err("it hangs")), late);
     assert_eq!(facts(&second.0.expect_err("it hangs")), queued);
 
-    // Callers for a minute, each for 30 s: a handful of connections, and only those for whom one was begun wait for longer than in a queue.
+    // Callers for a minute, each for 30 s: a handful of connections, and only callers with an attempt of their own wait longer than in a queue.
     let limits = Limits { connect: 30 * SECOND, queue: SECOND };
     let begin = Instant::now();
     let mut patient = 0;
@@ -160,7 +160,7 @@ async fn a_connect_may_take_as_long_as_its_caller_waits() {
     assert!(took >= 34 * SECOND && took < 36 * SECOND, "{took:?}");
     assert!(slow.begun() <= 4, "{} connections", slow.begun());
 
-    // Nobody waits: it is closed, and so is what was begun beside it.
+    // No caller waits: the connection is closed, and so are attempts beside it.
     let slow = Slow::start(|_| NEVER).await;
     let limits = Limits { connect: 3 * SECOND, queue: SECOND };
     slow.call(&engine, limits).await.0.expect_err("it hangs");
@@ -183,7 +183,7 @@ async fn a_refusal_is_reported_at_once() {
 
     let mut refused = get(&key, "/");
     refused.limits = Limits { connect: NEVER, queue: NEVER };
-    let error = made(&engine, refused).await.expect_err("nobody listens");
+    let error = made(&engine, refused).await.expect_err("the port is closed");
     assert_eq!(facts(&error), (Fate::Declined, Reason::Connect, 7));
 
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.expect("it is read");

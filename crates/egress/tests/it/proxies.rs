@@ -177,7 +177,7 @@ async fn a_proxy_that_is_not_there() {
         tls: None,
     };
     key.proxy = Some(proxy.clone());
-    let error = made(&engine(), get(&key, "/")).await.expect_err("nobody is there");
+    let error = made(&engine(), get(&key, "/")).await.expect_err("the port is closed");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Proxy, 7));
 
     let host = "a".repeat(64) + ".test";

@@ -172,7 +172,7 @@ async fn after_an_unasked_answer_no_connection_of_its_origin_is_kept() {
     for origin in [Origin::plain(behind), over_tls(behind), Origin::plain(late), over_tls(late)] {
         let (engine, key) = (engine(), key(&origin));
         made(&engine, get(&key, "/")).await.expect("an answer");
-        // Nobody calls: idle connections are looked at once in a second.
+        // There are no calls: idle connections are checked once a second.
         eventually("it is noticed", || stats(&engine).unasked == 1).await;
         for _ in 0..3 {
             for call in [get(&key, "/"), post(&key, "/", "x")] {

@@ -1,4 +1,4 @@
-//! Whom to believe, and what to show.
+//! Verification of certificates, and client certificates.
 
 use egress::{
     Certificate, Engine, Fate, HttpVersions, Key, Options, Reason, Scheme, TlsVersion, Trust,
@@ -43,7 +43,7 @@ async fn certificates_are_verified_as_by_curl() {
         assert_eq!((error.reason, error.curl), (Reason::Certificate, 60), "{error:?}");
         assert_eq!(error.message, message);
         assert!(origin.requests().is_empty());
-        // Whoever wants it so is not told.
+        // Without verification the call succeeds.
         let key = Key { trust: Trust::Anyone, ..key };
         assert_eq!(made(&engine(), get(&key, "/")).await.expect("an answer").status, 200);
     }
@@ -94,7 +94,7 @@ async fn system_or_custom_authorities() {
     let (file, _) = certificates().authority.write(folder.path(), "ca");
     let origin = showing(&certificates().origin);
     let key = Key { trust: Trust::System, ..key(&origin) };
-    // Nobody's system knows the tests' authority.
+    // No system trusts the tests' authority.
     assert_eq!(error(&engine(), &key).await.reason, Reason::Certificate);
 
     let engine = Engine::new(Options { ca: Some(file), ..Options::default() });
@@ -120,7 +120,8 @@ async fn a_client_certificate() {
     assert!(origin.connections()[0].tls.as_ref().expect("a handshake").client_certificate);
 
     // Over TLS 1.3 the refusal comes after our Finished: something may have gone out.
-    let refused = made(&engine, get(&key, "/")).await.expect_err("nobody knows us");
+    let refused =
+        made(&engine, get(&key, "/")).await.expect_err("the origin requires a client certificate");
     assert!(matches!(refused.curl, 35 | 52 | 55 | 56), "{refused:?}");
 
     let wrong = Certificate { chain: pem(&all.client.chain), key: pem(&all.origin.key) };

@@ -194,7 +194,8 @@ async fn sni_selects_the_certificate() {
 
     certificates.show(Place::Authority, vec![wild]);
     certificates.show(Place::Files, vec![first, other]);
-    let names = ["localhost", "other.example", "a.test", "a.b.test", "nobody.example", "127.0.0.1"];
+    let names =
+        ["localhost", "other.example", "a.test", "a.b.test", "unknown.example", "127.0.0.1"];
     let mut seen = Vec::new();
     for name in names {
         seen.push(shown(&server, name, &["h2"]).await.unwrap().0);
@@ -274,7 +275,7 @@ async fn a_local_certificate_is_created_once_per_name() {
         assert_ne!(shown(&server, "localhost", &["h2"]).await.unwrap().0, made);
     }
     assert_eq!(count.load(Ordering::Relaxed), 1);
-    assert_ne!(shown(&server, "nobody.example", &["h2"]).await.unwrap().0, made);
+    assert_ne!(shown(&server, "unknown.example", &["h2"]).await.unwrap().0, made);
 }
 
 /// Starts a front whose second listener uses TLS and whose first redirects there.

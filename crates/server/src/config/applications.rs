@@ -272,7 +272,7 @@ fn application(
                         file.display(),
                         table.line
                     ),
-                    "add `hosts` or `paths`: what nobody claims goes to the application at PATH",
+                    "add `hosts` or `paths`: unclaimed requests go to the application at PATH",
                 ));
             }
             if !claims.contains(&claim) {

@@ -137,7 +137,7 @@ fn a_wrong_name_or_value_names_the_nearest_right_one_and_its_line() {
         ),
         (
             "[applications.shop]\npath = \"x\"\npaths = \"/\"",
-            "`applications.shop` (hearth.toml:1) names neither hosts nor paths\nadd `hosts` or `paths`: what nobody claims goes to the application at PATH",
+            "`applications.shop` (hearth.toml:1) names neither hosts nor paths\nadd `hosts` or `paths`: unclaimed requests go to the application at PATH",
         ),
         (
             "[applications.b]\nhosts = [\"x.org\", \"y.org\"]\n[applications.a]\nhosts = \"Y.org.\"",

@@ -331,7 +331,7 @@ async fn look_after(
                 }
                 for certificate in &read {
                     let days_left = days_until(certificate.not_after());
-                    tracing::info!(names = ?certificate.names(), days_left, "certificate read anew");
+                    tracing::info!(names = ?certificate.names(), days_left, "certificate reloaded");
                 }
                 warn_of_expired(&read);
                 certificates.show(Place::Files, read);

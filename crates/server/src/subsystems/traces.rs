@@ -365,7 +365,7 @@ mod tests {
             let why = look(&[encrypted, of_others]).unwrap().expect("nothing is traced");
             assert!(why.starts_with("OTEL_EXPORTER_OTLP_CERTIFICATE: cannot read "), "{why}");
             let plain = ("HEARTH_TRACES_ENDPOINT", "http://127.0.0.1:1");
-            assert_eq!(look(&[plain, of_others]).unwrap(), None, "nobody looks at it there");
+            assert_eq!(look(&[plain, of_others]).unwrap(), None, "plain HTTP ignores the variable");
         }
         let failure = look(&[encrypted, ("HEARTH_TRACES_CA", gone)]).unwrap_err();
         assert!(failure.hint().unwrap().starts_with("correct `traces.ca`, "), "{failure:?}");

@@ -279,15 +279,15 @@ mod tests {
         let error = only_writer(folder.path(), ours + 1);
         if ours == 0 {
             error.unwrap();
-            let nobody = Some(65_534);
-            std::os::unix::fs::chown(folder.path(), nobody, nobody).unwrap();
+            let other = Some(65_534);
+            std::os::unix::fs::chown(folder.path(), other, other).unwrap();
             let error = RunDir::new(Some(folder.path()), folder.path()).unwrap_err();
             assert!(error.to_string().contains("belongs to user 65534"), "{error}");
             // Where a link leads is a matter of its owner.
             let (target, link) = (tempfile::tempdir().unwrap(), folder.path().join("link"));
             std::os::unix::fs::symlink(target.path(), &link).unwrap();
             only_writer(&link, ours).unwrap();
-            std::os::unix::fs::lchown(&link, nobody, nobody).unwrap();
+            std::os::unix::fs::lchown(&link, other, other).unwrap();
             only_writer(&link, ours).unwrap_err();
         } else {
             let error = error.unwrap_err();

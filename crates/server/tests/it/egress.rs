@@ -184,8 +184,8 @@ fn every_origin_fault_has_curls_error_number() {
     let cut = broker.curl(&[], &origin.url("/cut"));
     assert_eq!((cut.status, cut.text().as_str()), (18, "half"), "{cut:?}");
 
-    let nobody = "http://127.0.0.1:1/";
-    let refused = broker.curl(&[], nobody);
+    let closed = "http://127.0.0.1:1/";
+    let refused = broker.curl(&[], closed);
     assert!(
         refused.field("hearth-declined").unwrap().starts_with("connect; errno=7"),
         "{refused:?}"
@@ -286,7 +286,7 @@ fn ambiguous_requests_are_rejected_and_not_sent() {
         (format!("GET {url} HTTP/1.1\n{host}\n"), "request"),
         (format!("GET {url} HTTP/1.0\r\n{host}\r\n"), "request"),
         (format!("GET {url} HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(70_000)), "request"),
-        (format!("GET {url} HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n"), "host"),
+        (format!("GET {url} HTTP/1.1\r\nHost: other.test\r\n\r\n"), "host"),
         (format!("GET {url} HTTP/1.1\r\n{host}Hearth-Origin: http://other.test\r\n\r\n"), "target"),
         (format!("GET / HTTP/1.1\r\n{host}\r\n"), "target"),
         (format!("CONNECT 127.0.0.1:{} HTTP/1.1\r\n{host}\r\n", origin.port()), "target"),
@@ -330,8 +330,8 @@ fn link_local_metadata_addresses_are_denied() {
         broker.token(),
         origin.port()
     );
-    let elsewhere = broker.curl(&["--header", &control], "http://localhost/");
-    assert!(told(&elsewhere).starts_with("denied;"), "{elsewhere:?}");
+    let other = broker.curl(&["--header", &control], "http://localhost/");
+    assert!(told(&other).starts_with("denied;"), "{other:?}");
     assert!(origin.connections().is_empty());
 }
 
@@ -453,7 +453,7 @@ fn a_killed_broker_restarts_at_the_same_socket() {
     let token = broker.token();
     broker.process.signal(Signal::KILL);
     broker.process.wait(LIMIT);
-    assert!(broker.socket().exists(), "nobody has cleaned up");
+    assert!(broker.socket().exists(), "the socket is still there");
     // curl's number for a refused connection: the caller goes directly.
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).status, 7);
     let broker = Broker::start_in(broker.folder, &[]);
@@ -478,7 +478,9 @@ fn term_finishes_running_calls_and_removes_the_socket() {
     caller.write_all(request.as_bytes()).unwrap();
     eventually("the call is out", LIMIT, || origin.requests().len() == 1);
     broker.process.signal(Signal::TERM);
-    eventually("nobody new can come", LIMIT, || UnixStream::connect(broker.socket()).is_err());
+    eventually("no new connection is accepted", LIMIT, || {
+        UnixStream::connect(broker.socket()).is_err()
+    });
     let mut answer = String::new();
     caller.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("late"), "{answer}");
@@ -509,9 +511,9 @@ fn early_responses_reach_callers_that_are_still_sending() {
             assert!(answer.heads.contains("HTTP/1.1 200 "), "{}", answer.heads);
         }
         // Declined before the body was asked for: the caller still has all of it.
-        let nobody = "http://127.0.0.1:1/";
+        let closed = "http://127.0.0.1:1/";
         let arguments = ["--header", "Expect: 100-continue", "--data-binary", &upload];
-        let answer = broker.curl(&arguments, nobody);
+        let answer = broker.curl(&arguments, closed);
         assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{answer:?}");
         assert!(answer.field("hearth-declined").unwrap().starts_with("connect;"), "{answer:?}");
     }
@@ -633,8 +635,8 @@ fn a_server_without_a_broker_announces_none() {
 
 #[test]
 fn another_user_needs_permission_and_shares_no_connection() {
-    /// The system's `nobody`, and its group.
-    const NOBODY: &str = "65534";
+    /// An unprivileged account of the system, and its group.
+    const UNPRIVILEGED: &str = "65534";
     if !rustix::process::geteuid().is_root() {
         // Only root can become another user.
         return;
@@ -642,7 +644,15 @@ fn another_user_needs_permission_and_shares_no_connection() {
     let origin = Origin::plain(routes);
     let call = |broker: &Broker, control: &str| -> String {
         let output = Command::new("setpriv")
-            .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "curl", "--silent"])
+            .args([
+                "--reuid",
+                UNPRIVILEGED,
+                "--regid",
+                UNPRIVILEGED,
+                "--clear-groups",
+                "curl",
+                "--silent",
+            ])
             .args(["--include", "--max-time", "30", "--unix-socket"])
             .arg(broker.socket())
             .args(["--header", "Host: hearth", "--header", control, "--request-target"])
@@ -656,7 +666,7 @@ fn another_user_needs_permission_and_shares_no_connection() {
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         folder
     };
-    let group = ("HEARTH_EGRESS_GROUP", NOBODY);
+    let group = ("HEARTH_EGRESS_GROUP", UNPRIVILEGED);
 
     let stranger = Broker::launch(open_folder(), &[], &[]);
     assert!(call(&stranger, "X: 1").starts_with("Some(7)"), "the socket's mode keeps it out");
@@ -668,7 +678,7 @@ fn another_user_needs_permission_and_shares_no_connection() {
     );
     assert!(origin.connections().is_empty());
 
-    let allowed = [group, ("HEARTH_EGRESS_ALLOW_USERS", NOBODY)];
+    let allowed = [group, ("HEARTH_EGRESS_ALLOW_USERS", UNPRIVILEGED)];
     let broker = Broker::launch(open_folder(), &allowed, &[]);
     assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
     assert!(call(&broker, "X: 1").starts_with("Some(0) HTTP/1.1 200 "));
@@ -760,8 +770,8 @@ fn the_servers_own_admin_address_is_denied() {
             let answer = broker.curl(&[], &format!("http://{host}:{port}/up"));
             let told = answer.field("hearth-declined").unwrap_or_default().to_owned();
             // A name may have further addresses, where nothing listens: then the reason is the last one that was tried.
-            let elsewhere = *host == "localhost" && told.starts_with("connect;");
-            assert!(told.starts_with("denied;") || elsewhere, "{host} for {listens}: {answer:?}");
+            let other = *host == "localhost" && told.starts_with("connect;");
+            assert!(told.starts_with("denied;") || other, "{host} for {listens}: {answer:?}");
         }
         // Other ports of this machine are called as ever.
         let origin = Origin::plain(routes);

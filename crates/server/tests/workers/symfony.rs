@@ -40,7 +40,7 @@ fn symfony_resets_its_services_and_keeps_its_kernel() {
 
         assert_eq!(site.get("/leave").lines().next(), Some("HTTP/1.1 200 OK"), "{model}");
         let after = site.json("/count");
-        assert_eq!(after["calls_since_reset"], 1, "{model}: exit() keeps nobody from being reset");
+        assert_eq!(after["calls_since_reset"], 1, "{model}: services are reset after exit() too");
         assert_eq!(site.json("/stack")["main"], "/stack", "{model}: nor its request on the stack");
         site.end();
     }

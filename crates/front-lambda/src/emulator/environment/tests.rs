@@ -214,7 +214,7 @@ fn extensions_are_notified_and_awaited() {
     environment.shut_down();
     let told = Effect::Tell { ticket: 30, event: ExtensionEvent::Shutdown };
     assert_eq!(environment.effects(), [told]);
-    assert!(environment.extension_next(now, "nobody", 40).is_err());
+    assert!(environment.extension_next(now, "unknown", 40).is_err());
 }
 
 #[test]

@@ -588,11 +588,11 @@ fn check_reports_where_traces_go_and_whether_it_answers() {
         assert!(found.is_fine(), "a server without its collector serves");
         text(&found)
     };
-    assert!(found(&there).contains(&format!("traces: they go to {there}/v1/traces\n")));
+    assert!(found(&there).contains(&format!("traces: sent to {there}/v1/traces\n")));
     // Bound and not listened on: no other process gets the port meanwhile.
     let closed = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&closed, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let nobody: SocketAddr = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();
-    assert!(found(&format!("http://{nobody}")).contains("nobody answers there"));
+    let silent: SocketAddr = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();
+    assert!(found(&format!("http://{silent}")).contains("which does not answer"));
     assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("traces: "));
 }

@@ -213,10 +213,10 @@ fn a_failed_certificate_order_is_a_problem_with_its_reason() {
     };
     assert_eq!(with(true, None), None);
     assert_eq!(with(false, None).unwrap().0, Level::Warning);
-    let (level, text) = with(true, Some("nobody listens")).unwrap();
+    let (level, text) = with(true, Some("no listener")).unwrap();
     assert_eq!(level, Level::Warning);
-    assert!(text.contains("not renewed: nobody listens"), "{text}");
-    assert_eq!(with(false, Some("nobody listens")).unwrap().0, Level::Error);
+    assert!(text.contains("not renewed: no listener"), "{text}");
+    assert_eq!(with(false, Some("no listener")).unwrap().0, Level::Error);
 }
 
 #[test]

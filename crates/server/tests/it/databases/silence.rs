@@ -79,8 +79,8 @@ const OPEN: &[(&str, &str)] = &[
 #[test]
 fn a_silent_database_delays_no_worker() {
     let swallowing = Swallowing::new();
-    let nobody = TcpListener::bind((Database::HOST, 0)).unwrap();
-    for port in [swallowing.port(), nobody.local_addr().unwrap().port()] {
+    let silent = TcpListener::bind((Database::HOST, 0)).unwrap();
+    for port in [swallowing.port(), silent.local_addr().unwrap().port()] {
         std::thread::scope(|scope| {
             for (name, open) in OPEN {
                 scope.spawn(move || {
@@ -102,8 +102,8 @@ fn a_silent_database_delays_no_worker() {
 /// The processes of `fork` start for each request: after the first ones they do without at once.
 #[test]
 fn a_silent_database_delays_no_fork_either() {
-    let nobody = TcpListener::bind((Database::HOST, 0)).unwrap();
-    let port = nobody.local_addr().unwrap().port();
+    let silent = TcpListener::bind((Database::HOST, 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
     let open = OPEN[0].1.replace("PORT", &port.to_string());
     let (_site, hearth) = hearth(&open, "'with'", 1, "fork");
     for _ in 0..5 {
@@ -122,8 +122,8 @@ fn a_silent_database_delays_no_fork_either() {
 /// What `php.warm_up` names is requested in the booted application itself, before there is a worker: that server is known by then.
 #[test]
 fn a_silent_database_in_a_warm_up_does_not_delay_the_boot() {
-    let nobody = TcpListener::bind((Database::HOST, 0)).unwrap();
-    let port = nobody.local_addr().unwrap().port();
+    let silent = TcpListener::bind((Database::HOST, 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
     let open = OPEN[0].1.replace("PORT", &port.to_string());
     let script = format!(
         "<?php function open() {{ return {open}; }} hearth_on_worker_start(open(...));\n\

@@ -397,7 +397,7 @@ fn waiting_calls_and_saved_handshakes_are_reported_per_origin() {
             && told("hearth_egress_callers 3")
     });
     drop(callers);
-    eventually("nobody waits any more", LIMIT, || {
+    eventually("no caller waits any more", LIMIT, || {
         told(&format!("hearth_egress_waiting{{origin=\"{name}\"}} 0"))
             && told("hearth_egress_callers 0")
     });

@@ -253,7 +253,7 @@ echo json_encode([$curl([]), curl_multi_getcontent($handle), file_get_contents($
 
 #[test]
 fn calls_go_only_to_a_process_of_the_brokers_user() {
-    const NOBODY: &str = "65534";
+    const UNPRIVILEGED: &str = "65534";
     if !rustix::process::geteuid().is_root() {
         // Only root can become another user.
         return;
@@ -262,10 +262,10 @@ fn calls_go_only_to_a_process_of_the_brokers_user() {
     let door = folder.path().join("hearth-1-0");
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).unwrap();
     std::fs::create_dir(&door).unwrap();
-    std::os::unix::fs::chown(&door, NOBODY.parse().ok(), NOBODY.parse().ok()).unwrap();
+    std::os::unix::fs::chown(&door, UNPRIVILEGED.parse().ok(), UNPRIVILEGED.parse().ok()).unwrap();
     let php = format!("php{}", php_version());
     let mut impostor = Command::new("setpriv");
-    impostor.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", &php]);
+    impostor.args(["--reuid", UNPRIVILEGED, "--regid", UNPRIVILEGED, "--clear-groups", &php]);
     impostor.args(["-n", "-r", IMPOSTOR, "--"]).arg(&door);
     let impostor = Running::start(&mut impostor);
     impostor.log().wait_for("listens");
@@ -294,7 +294,7 @@ fn calls_go_only_to_a_process_of_the_brokers_user() {
     }
     // The proxy of the settings is called; it is no broker, so all go directly in the end.
     let asked = origin.requests().len();
-    let (_, log) = calls(NOBODY);
+    let (_, log) = calls(UNPRIVILEGED);
     assert!(
         impostor.log().find(LIMIT, |line| line.starts_with("got ").then_some(())).is_some(),
         "{log}"

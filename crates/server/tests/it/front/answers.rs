@@ -234,7 +234,7 @@ const FAILURES: &[(&str, &str)] = &[
     ("/fatal.php?where=compile", "syntax error"),
     ("/fatal.php?where=redeclare", "strlen_twice() (previously declared"),
     ("/fatal.php?after=flush", "undefined function undefined_function()"),
-    ("/exception.php", "nobody catches this"),
+    ("/exception.php", "not caught"),
     ("/memory.php", "Allowed memory size of 8388608 bytes exhausted"),
     ("/memory.php?shutdown", "Allowed memory size of 8388608 bytes exhausted"),
     ("/timeout.php", "Maximum execution time of 1 second exceeded"),
@@ -264,7 +264,7 @@ fn a_failing_script_is_answered_as_under_php_fpm() {
     }
     assert_eq!(hearth.get("/fatal.php").status, 500);
     let answer = hearth.get("/exception.php?handler");
-    assert_eq!((answer.status, answer.text().as_str()), (503, "handled: nobody catches this"));
+    assert_eq!((answer.status, answer.text().as_str()), (503, "handled: not caught"));
     assert_eq!(hearth.worker_pid(), pid);
 }
 
@@ -272,9 +272,8 @@ fn a_failing_script_is_answered_as_under_php_fpm() {
 fn an_uncaught_exception_becomes_500_in_each_model() {
     for (model, _site, hearth) in in_each_model() {
         let answer = hearth.get("/exception.php?handler");
-        assert_eq!((answer.status, answer.text().as_str()), (503, "handled: nobody catches this"));
-        for (how, log) in
-            [("throws", "Uncaught LogicException: nor this"), ("again", "nobody catches this")]
+        assert_eq!((answer.status, answer.text().as_str()), (503, "handled: not caught"));
+        for (how, log) in [("throws", "Uncaught LogicException: nor this"), ("again", "not caught")]
         {
             let answer = hearth.get(&format!("/exception.php?handler={how}"));
             assert_eq!((answer.status, answer.text().as_str()), (500, ""), "{model} {how}");
@@ -304,11 +303,7 @@ fn display_errors_shows_errors() {
         Serve::new(site.path()).args(&["--model", "request"]).ini("display_errors", "1").start();
     let answer = hearth.get("/exception.php");
     assert_eq!(answer.status, 200, "as under php-fpm: what is shown is an answer");
-    assert!(
-        answer.text().contains("Uncaught RuntimeException: nobody catches this"),
-        "{}",
-        answer.text()
-    );
+    assert!(answer.text().contains("Uncaught RuntimeException: not caught"), "{}", answer.text());
 }
 
 #[test]
@@ -317,7 +312,7 @@ fn a_failing_handler_becomes_500_and_the_script_boots_again() {
     let pid = hearth.worker_pid();
     for (path, log) in [
         ("/fatal", "undefined_function"),
-        ("/exception", "nobody catches this"),
+        ("/exception", "not caught"),
         ("/memory", "Allowed memory size"),
         ("/timeout", "Maximum execution time of 1 second exceeded"),
     ] {

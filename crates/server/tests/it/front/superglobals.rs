@@ -186,7 +186,7 @@ fn front_controller_requests() -> Vec<Request> {
         request("PATCH", "PATCH", "/item", &[("Content-Type", "application/merge-patch+json")], b"{\"a\":1}"),
         request("DELETE", "DELETE", "/item", &[], b""),
         request("OPTIONS", "OPTIONS", "/item", &[("Origin", "https://example.com"), ("Access-Control-Request-Method", "PUT")], b""),
-        request("a method nobody knows", "PURGE", "/item", &[], b""),
+        request("an unknown method", "PURGE", "/item", &[], b""),
         request("JSON", "POST", "/json", &[("Content-Type", "application/json"), ("Accept", "application/json")], "{\"ü\": [1, null]}".as_bytes()),
         request("bytes", "POST", "/bytes", &[("Content-Type", "application/octet-stream")], &[0, 1, 254, 255, 10, 13]),
         request("no type", "POST", "/bytes", &[], b"a=1"),

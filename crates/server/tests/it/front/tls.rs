@@ -123,8 +123,8 @@ fn a_plain_listener_redirects_to_https_except_for_local_proxies() {
         .request("GET", "/x?y=1", &[("Host", "localhost:80")], b"")
         .unwrap();
     assert_eq!(answer.status, 308);
-    let elsewhere = format!("https://localhost:{}/x?y=1", hearth.address.port());
-    assert_eq!(answer.field("location"), Some(elsewhere.as_str()));
+    let redirect = format!("https://localhost:{}/x?y=1", hearth.address.port());
+    assert_eq!(answer.field("location"), Some(redirect.as_str()));
     let answer = https_get(hearth.address, "localhost", &ours.authority.chain, "/").unwrap();
     let hsts = "strict-transport-security: max-age=300; includeSubDomains\r\n";
     assert!(answer.to_ascii_lowercase().contains(&hsts.to_ascii_lowercase()), "{answer}");

@@ -22,9 +22,9 @@ const PHP: &str = "54321";
 /// The server's user, if it is not root.
 const SERVER: &str = "54322";
 /// Another one, where PHP has two users.
-const SOMEBODY: &str = "54323";
+const SERVER_USER: &str = "54323";
 const FOREIGN: &[&str] = &["fpm", "builtin", "cgi"];
-const TOKEN: &str = "a-token-that-nobody-guesses";
+const TOKEN: &str = "a-token-that-cannot-be-guessed";
 
 /// What a request finds out about itself and its server, as JSON.
 const PROBE: &str = r"<?php
@@ -535,10 +535,10 @@ fn application_users_survive_reloads_and_new_ones_need_an_upgrade() {
     // Where it is not the test's own user's to run.
     let program = two.programs.path().join("hearth");
     copy_program(Path::new(command().get_program()), &program);
-    let server = Some(SOMEBODY.parse().unwrap());
+    let server = Some(SERVER_USER.parse().unwrap());
     std::os::unix::fs::chown(two.run_dir.path(), server, server).unwrap();
     let mut hearth =
-        two.serve().args(&["--user", SOMEBODY]).set("HEARTH_SERVER_GROUP", SOMEBODY).start();
+        two.serve().args(&["--user", SERVER_USER]).set("HEARTH_SERVER_GROUP", SERVER_USER).start();
     are_apart(&two, &hearth, SERVER, &origin);
     hearth.process.signal(Signal::HUP);
     eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
@@ -552,7 +552,7 @@ fn application_users_survive_reloads_and_new_ones_need_an_upgrade() {
     hearth.process.signal(Signal::HUP);
     let why = hearth.log_line("reload failed");
     let expected =
-        format!("PHP is to run as user {NEW}, whom no setting named when the server started");
+        format!("PHP cannot run as user {NEW}: no setting named it when the server started");
     assert!(why["reason"].as_str().unwrap().contains(&expected), "{why}");
     assert_eq!(spy(&hearth, "shop.test", "")["uid"], SERVER.parse::<u32>().unwrap());
     let run_dir = two.run_dir.path().to_str().unwrap();

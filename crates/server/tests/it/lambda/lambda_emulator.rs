@@ -134,10 +134,12 @@ fn invoke_prints_the_result_and_exits_with_1_on_failure() {
 
 #[test]
 fn invoke_without_an_emulator_or_sample_gives_a_hint() {
-    let nobody =
+    let unreachable =
         command().args(["lambda", "invoke", "warmer", "--to", "127.0.0.1:1"]).output().unwrap();
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(text(&nobody.stderr).contains("hint: start it with `hearth lambda PATH --emulate"));
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(
+        text(&unreachable.stderr).contains("hint: start it with `hearth lambda PATH --emulate")
+    );
     let sample = command().args(["lambda", "invoke", "--sample", "sqss"]).output().unwrap();
     assert_eq!(sample.status.code(), Some(2));
     assert!(text(&sample.stderr).ends_with("hint: did you mean `sqs`?\n"));

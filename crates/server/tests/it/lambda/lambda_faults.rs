@@ -170,14 +170,14 @@ fn an_endless_stream_waits_for_its_reader_in_bounded_memory() {
         let resident = || ProcessFacts::of(lambda.process.pid()).unwrap().resident;
         lambda.api.on_post(Act::Hold);
         let id = lambda.api.push(LambdaEvent::new(get("/").to_string()));
-        eventually("PHP waits until somebody reads", LIMIT, || {
+        eventually("PHP waits for a reader", LIMIT, || {
             let so_far = pieces();
             std::thread::sleep(Duration::from_millis(200));
             so_far > 0 && pieces() == so_far
         });
         // What the sockets hold on the way.
         let waiting = pieces();
-        assert!(waiting * PIECE < BOUND, "{model}: {waiting} pieces that nobody took");
+        assert!(waiting * PIECE < BOUND, "{model}: {waiting} unread pieces");
         let before = resident();
         lambda.api.release();
         let mut most = before;

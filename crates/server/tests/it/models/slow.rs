@@ -47,8 +47,8 @@ fn told(hearth: &Hearth, count: u64) -> Value {
     newest
 }
 
-/// Asks for `target` and has `release` end it once it is told. That PHP stands at `place` by then is nobody's promise: where it has not come
-/// so far in that time, it is asked again.
+/// Requests `target` and lets `release` end it once the slow request is logged. PHP need not have reached `place` by then:
+/// if it has not, the request is repeated.
 fn told_at(
     hearth: &Hearth,
     asked: &mut u64,

@@ -73,8 +73,8 @@ final class Request
 final class Kernel
 {
     public array $log = [];
-    public function handle(Request $request): string { return 'page of ' . ($request->query['user'] ?? 'nobody'); }
-    public function terminate(Request $request): void { $this->log[] = $request->query['user'] ?? 'nobody'; }
+    public function handle(Request $request): string { return 'page of ' . ($request->query['user'] ?? 'guest'); }
+    public function terminate(Request $request): void { $this->log[] = $request->query['user'] ?? 'guest'; }
 }
 final class Runner
 {
@@ -123,10 +123,10 @@ fn a_runner_like_symfonys_runs_unchanged() {
     let hearth = Hearth::worker(&site, "worker.php");
     let mode = "web=1&worker=1";
     assert_eq!(hearth.get("/?user=ada").json(), json!(["page of ada", [], mode, "GET"]));
-    assert_eq!(hearth.post("/", &[], b"").json(), json!(["page of nobody", ["ada"], mode, "POST"]));
+    assert_eq!(hearth.post("/", &[], b"").json(), json!(["page of guest", ["ada"], mode, "POST"]));
     assert_eq!(
         hearth.get("/?user=eve").json(),
-        json!(["page of eve", ["ada", "nobody"], mode, "GET"])
+        json!(["page of eve", ["ada", "guest"], mode, "GET"])
     );
     assert_eq!(hearth.stop().code(), Some(0), "its exit() is the normal end");
 }

@@ -130,7 +130,7 @@ fn an_ambiguous_command_lists_the_running_servers() {
         assert_eq!(code, Some(0), "{why}");
         assert!(said.contains(&server.process.pid().to_string()), "{said}");
     }
-    let empty = site.path().join("nobody");
+    let empty = site.path().join("empty");
     let (code, _, why) = ran(about("stop", site.path(), &["--run-dir", empty.to_str().unwrap()]));
     assert_eq!(code, Some(1), "{why}");
     assert!(why.contains("no server answers at"), "{why}");
@@ -233,8 +233,8 @@ fn an_impostor_hides_no_running_server() {
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["pid"], hearth.process.pid());
 
-    let elsewhere = Site::empty();
-    let mut none = about("status", elsewhere.path(), &[]);
+    let other = Site::empty();
+    let mut none = about("status", other.path(), &[]);
     none.env("TMPDIR", shown);
     let (code, _, why) = ran(none);
     assert_eq!(code, Some(1), "{why}");
@@ -243,7 +243,7 @@ fn an_impostor_hides_no_running_server() {
 
 #[test]
 fn root_does_not_mistake_another_users_server_for_its_own() {
-    const NOBODY: &str = "65534";
+    const UNPRIVILEGED: &str = "65534";
     if !geteuid().is_root() {
         return;
     }
@@ -259,7 +259,7 @@ fn root_does_not_mistake_another_users_server_for_its_own() {
         ran(status)
     };
     let serve = || Serve::new(site.path()).set("TMPDIR", shown);
-    let others = serve().args(&["--user", NOBODY]).start();
+    let others = serve().args(&["--user", UNPRIVILEGED]).start();
     let pid_in = |json: &str| serde_json::from_str::<Value>(json).unwrap()["pid"].clone();
     let (code, json, why) = status();
     assert_eq!((code, pid_in(&json)), (Some(0), others.process.pid().into()), "{why}");
@@ -274,8 +274,8 @@ fn root_does_not_mistake_another_users_server_for_its_own() {
     // A folder of his, and the way to root's server in it.
     let leads = folder_like_a_servers(temporary.path(), 0);
     symlink(run_dir(ours.process.pid()).join("control.sock"), leads.join("control.sock")).unwrap();
-    let nobody = Some(NOBODY.parse().unwrap());
-    std::os::unix::fs::chown(&leads, nobody, nobody).unwrap();
+    let other = Some(UNPRIVILEGED.parse().unwrap());
+    std::os::unix::fs::chown(&leads, other, other).unwrap();
     let (code, json, why) = status();
     assert_eq!(code, Some(0), "{why}");
     assert_eq!(pid_in(&json), ours.process.pid());
@@ -309,9 +309,9 @@ fn an_insecure_run_folder_stops_the_start_with_a_hint() {
 
     // The command does not believe a socket of another user in a folder of ours.
     if geteuid().is_root() {
-        let nobody = Some(65_534);
+        let other = Some(65_534);
         std::fs::set_permissions(run_dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
-        std::os::unix::fs::chown(run_dir.path(), nobody, nobody).unwrap();
+        std::os::unix::fs::chown(run_dir.path(), other, other).unwrap();
         let _listener = UnixListener::bind(run_dir.path().join("control.sock")).unwrap();
         let shown = run_dir.path().to_str().unwrap();
         let (code, _, why) = ran(about("status", site.path(), &["--run-dir", shown]));

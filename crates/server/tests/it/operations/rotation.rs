@@ -14,7 +14,7 @@ use crate::hearth::{
 };
 use crate::isolation::user::open;
 
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 fn site() -> Site {
     Site::empty().with_file("public/index.html", "hello")
@@ -81,14 +81,14 @@ fn after_dropping_root_logs_reopen_with_the_users_rights() {
     open(site.path());
     let logs = site.path().join("logs");
     fs::create_dir(&logs).unwrap();
-    chown(&logs, Some(NOBODY), Some(NOBODY)).unwrap();
-    let (hearth, path) = logging(&site, &["--user", &NOBODY.to_string()]);
+    chown(&logs, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+    let (hearth, path) = logging(&site, &["--user", &UNPRIVILEGED.to_string()]);
     let renamed = rename(&path, 1);
     hearth.process.signal(Signal::USR1);
     eventually("there is a new file", LIMIT, || path.exists());
     assert_eq!(
         (fs::metadata(&path).unwrap().uid(), fs::metadata(renamed).unwrap().len()),
-        (NOBODY, 0)
+        (UNPRIVILEGED, 0)
     );
 
     // A folder of root's, as /var/log is.
@@ -103,7 +103,7 @@ fn after_dropping_root_logs_reopen_with_the_users_rights() {
     wait_for_line(&renamed, "/kept");
     // As logrotate's `create` does it.
     fs::write(&path, "").unwrap();
-    chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(&path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
     hearth.process.signal(Signal::USR1);
     wait_for_lines(hearth.log(), "access log reopened", 2);
     hearth.get("/new");

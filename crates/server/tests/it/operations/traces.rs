@@ -206,7 +206,7 @@ fn a_trace_starts_here_without_a_tracing_client() {
         .output()
         .unwrap();
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
-    assert_eq!(told["state"], serde_json::Value::Null, "a state without a parent is nobody's");
+    assert_eq!(told["state"], serde_json::Value::Null, "a tracestate without a parent is dropped");
     let trace = collector.trace_of(told["parent"].as_str().unwrap(), 3);
     let server = trace.only(SERVER, "GET");
     assert!(server.parent_span_id.is_empty());

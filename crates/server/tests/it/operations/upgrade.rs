@@ -81,7 +81,7 @@ fn an_upgrade_drops_and_refuses_no_request() {
     let successor = std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let connect = || Client::connect(address).expect("nobody is refused");
+                let connect = || Client::connect(address).expect("no client is refused");
                 let mut clients: Vec<Client> = (0..500).map(|_| connect()).collect();
                 let mut rounds = 0;
                 while !over.load(Ordering::Relaxed) {
@@ -120,7 +120,7 @@ fn an_upgrade_drops_and_refuses_no_request() {
     assert_eq!(status["pool"]["crashes"], 0, "{status}");
     assert_eq!(hearth.get("/").text(), "hello");
     successor.stop();
-    assert!(Client::connect(address).is_err(), "nobody listens any more");
+    assert!(Client::connect(address).is_err(), "no listener is left");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn an_unrelated_process_gets_no_sockets() {
     successor.stop();
 }
 
-/// What stands for a service manager (`sd_notify(3)`). It takes what it is told at once: a server waits where nobody does.
+/// Stands in for a service manager (`sd_notify(3)`). It reads notifications at once, since a server waits for its reader.
 struct Manager {
     path: PathBuf,
     told: Receiver<String>,
@@ -398,7 +398,7 @@ fn an_upgrade_removes_old_sockets_after_the_new_ones_serve() {
 
     let new = upgraded(upgrade(site.path(), &["--run-dir", run]));
     assert!(UnixStream::connect(&kept).is_ok());
-    assert!(!dropped.exists(), "nobody listens there");
+    assert!(!dropped.exists(), "no listener is there");
     assert_eq!(old.wait(LIMIT).code(), Some(0));
     assert!(kept.exists());
 

@@ -32,7 +32,7 @@ if (!class_exists('Told', false)) {
 }
 $path = parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH);
 if ($path === '/hearth/apps') {
-    [$status, $body] = (new Hearth\Realtime\LookUp(new Told(), 'a token for elsewhere'))->answer($_GET, $_SERVER['HTTP_AUTHORIZATION'] ?? '');
+    [$status, $body] = (new Hearth\Realtime\LookUp(new Told(), 'another token'))->answer($_GET, $_SERVER['HTTP_AUTHORIZATION'] ?? '');
     http_response_code(is_file('FOLDER/status') ? (int) file_get_contents('FOLDER/status') : $status);
     header('Content-Type: application/json');
     echo $body;
@@ -127,17 +127,17 @@ fn an_unknown_key_is_refused_and_looked_up_rarely() {
     );
     let hearth = serve(&site);
     for _ in 0..5 {
-        let mut stranger = Client::open(&hearth, "nobody");
+        let mut stranger = Client::open(&hearth, "unknown");
         assert_eq!(stranger.next().0, "pusher:error");
         assert_eq!(stranger.closed(), 4001);
     }
-    let answer = hearth.get("/apps/nobody/channels");
+    let answer = hearth.get("/apps/unknown/channels");
     assert_eq!(
         (answer.status, answer.json()["error"].clone()),
         (404, json!("application does not exist"))
     );
-    assert_eq!(asked(&site), ["key nobody", "id nobody"]);
-    assert_eq!(hearth.get("/app/nobody/sse?channels=news").status, 404);
+    assert_eq!(asked(&site), ["key unknown", "id unknown"]);
+    assert_eq!(hearth.get("/app/unknown/sse?channels=news").status, 404);
     let status = hearth.status()["realtime"]["lookup"].clone();
     assert_eq!((status["absent"].clone(), status["known"].clone()), (json!(2), json!(0)));
 }

@@ -75,10 +75,10 @@ fn a_connection_uses_the_connector_of_its_user_or_the_configured_address() {
     let doctrine =
         |user: &str| json!({ "driver": "pdo_pgsql", "host": "127.0.0.1", "port": 1, "user": user });
     let redis = |user: &str| json!({ "host": "127.0.0.1", "port": 1, "username": user });
-    let nobody = json!({ "driver": "mysql", "host": "127.0.0.1", "port": 1 });
+    let unused = json!({ "driver": "mysql", "host": "127.0.0.1", "port": 1 });
     let told = sent(&given(
         &json!({
-            "shop": mysql("shop_rw"), "reports": mysql("reports_ro"), "tenant": mysql("tenant_7"), "nobody": nobody,
+            "shop": mysql("shop_rw"), "reports": mysql("reports_ro"), "tenant": mysql("tenant_7"), "unused": unused,
         }),
         &json!({
             "cache": { "host": "127.0.0.1", "port": 1 }, "default": redis("default"), "jobs": redis("worker"), "other": redis("other"),
@@ -90,7 +90,7 @@ fn a_connection_uses_the_connector_of_its_user_or_the_configured_address() {
     assert_eq!(socket("shop").as_deref(), Some("/shop.sock"), "{told}");
     assert_eq!(socket("reports").as_deref(), Some("/reports.sock"), "{told}");
     assert_eq!(socket("tenant"), None, "{told}");
-    assert!(socket("nobody").is_some(), "{told}");
+    assert!(socket("unused").is_some(), "{told}");
     let host = |name: &str| told["set"][format!("database.redis.{name}")]["host"].clone();
     assert_eq!(host("cache"), "/cache.sock", "{told}");
     assert_eq!(host("default"), "/cache.sock", "{told}");

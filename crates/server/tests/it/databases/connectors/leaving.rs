@@ -93,7 +93,7 @@ fn a_redis_client_that_disconnects_while_it_waits_takes_no_job() {
     drop(client);
     eventually("its session has ended", LIMIT, || connector(&shop)["used"] == 1);
     assert_eq!(say("RPUSH q job"), ":1\r\n");
-    assert_eq!(say("LLEN q"), ":1\r\n", "it was taken for nobody");
+    assert_eq!(say("LLEN q"), ":1\r\n", "the job is still queued");
 }
 
 /// Behind a reset such a session can use no table of `InnoDB`, and keeps its locks for ever.

@@ -269,7 +269,7 @@ fn a_worker_gets_a_session_for_each_connection_it_may_not_keep() {
         eventually("as many are kept again", LIMIT, kept);
         if expected > 0 {
             let wanted = fs::read(places_of(hearth.worker_pids()[0])).unwrap()[0];
-            assert_eq!(wanted, opened, "{sessions}: nobody wanted more");
+            assert_eq!(wanted, opened, "{sessions}: no client needed more");
         }
     }
 }
