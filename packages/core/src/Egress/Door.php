@@ -30,7 +30,7 @@ final class Door
     }
 
     /**
-     * Options that send a curl handle's call through this door, one call per connection: on a kept one libcurl would repeat a POST by itself.
+     * Options that send the call of a curl handle through this door. One call per connection: on a kept one libcurl would repeat a POST itself.
      *
      * @return array<int, mixed>
      */
