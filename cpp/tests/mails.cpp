@@ -100,7 +100,7 @@ TEST_F(mails, what_is_wrong_is_told_by_the_start_and_nothing_is_sent) {
     EXPECT_EQ(of([](smtp &made) { made.options("starttls=3"); }), code::options_format);
     EXPECT_EQ(of([](smtp &made) { made.SEND("http://127.0.0.1/", "a@x.test"); }), code::url_set);
     EXPECT_EQ(
-        of([](smtp &made) { made.SEND("smtp://127.0.0.1/", "nobody"); }), code::recipients_set);
+        of([](smtp &made) { made.SEND("smtp://127.0.0.1/", "noone"); }), code::recipients_set);
     EXPECT_EQ(engine.stats().started, 0U);
 }
 
@@ -233,7 +233,7 @@ TEST_F(mails, a_real_server_takes_them) {
         .attach("a.txt", "text/plain", "text")
         .exec();
     EXPECT_EQ(sent->get_code(), 250) << sent->get_error().message;
-    sent->SEND(servers().url("exim"), "ann@x.test").to("nobody@x.test").text("x").exec();
+    sent->SEND(servers().url("exim"), "ann@x.test").to("unknown@x.test").text("x").exec();
     EXPECT_EQ(sent->get_error().kind, error_kind::refused);
     EXPECT_EQ(sent->get_reply(), "550 5.1.1 no such user");
 }

@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The frame written anew from what it was decoded to; none when it is malformed.
+/// The decoded frame, encoded again; none when it is malformed.
 fn encoded_again(sender: Sender, header: Header, payload: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match sender {

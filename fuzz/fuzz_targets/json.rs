@@ -32,7 +32,7 @@ fn look(raw: Raw<'_>) {
             );
         }
         let _id = raw.id();
-        // Each level is checked anew: without a bound deep texts would take quadratic time.
+        // Each level is checked again: without a bound deep texts would take quadratic time.
         if raw.text().len() < 2000 {
             rest.extend(raw.members().map(|(_, value)| value).chain(raw.elements()));
         }

@@ -84,7 +84,7 @@ static void what_a_fork_finds_out_its_zygote_and_the_next_fork_know(void) {
     check(databases_guard_silent_until(300, 1000, LIMIT) != 0, "and so does the zygote");
 }
 
-static void connections_that_never_last_are_not_kept_for_a_while(void) {
+static void short_lived_connections_are_temporarily_not_kept(void) {
     const uint64_t server = 7;
     for (int i = 0; i < 4; i++) {
         databases_guard_failed(server, 1000);
@@ -107,7 +107,7 @@ int main(void) {
     RUN(a_suspected_server_is_asked_by_one_first);
     RUN(servers_that_answer_make_room_for_others);
     RUN(what_a_fork_finds_out_its_zygote_and_the_next_fork_know);
-    RUN(connections_that_never_last_are_not_kept_for_a_while);
+    RUN(short_lived_connections_are_temporarily_not_kept);
     printf("guard: %d tests, %d failed\n", checked, failures);
     return failures > 0;
 }

@@ -51,7 +51,7 @@ test('an operator sees channels, sends an event and watches one live', async () 
     const errors = [];
     page.on('pageerror', (error) => errors.push(error.message));
     await page.setViewport({ width: 1100, height: 800 });
-    // As a person does whom the browser asks.
+    // As a person does when the browser asks.
     await page.authenticate({ username: 'operator', password: TOKEN });
     await page.goto(`${server.admin}/realtime`);
     await until(page, () => document.querySelector('#line').textContent === 'live');

@@ -52,7 +52,7 @@ $handle = static function () use ($boot, &$objects, $file, &$connection): void {
             echo $connection === null ? 'none' : (fwrite($connection, 'x') === false || fread($connection, 1) === '' ? 'closed' : 'open');
             break;
         case '/throw':
-            throw new RuntimeException('nobody catches this');
+            throw new RuntimeException('not caught');
         case '/fatal':
             echo 'before';
             no_such_function();

@@ -1,5 +1,5 @@
 <?php
-// An exception that nobody catches; ?handler: the script's own handler answers; ?handler=throws: it throws another, ?handler=again: the same.
+// An uncaught exception; ?handler: the script's own handler answers; ?handler=throws: it throws another, ?handler=again: the same.
 if (isset($_GET['handler'])) {
     set_exception_handler(static function (Throwable $e): void {
         match ($_GET['handler']) {
@@ -10,4 +10,4 @@ if (isset($_GET['handler'])) {
         echo 'handled: ', $e->getMessage();
     });
 }
-throw new RuntimeException('nobody catches this');
+throw new RuntimeException('not caught');

@@ -1,5 +1,5 @@
 <?php
-// Everything a request can change that outlives it in a process where nobody puts it back.
+// Everything a request can change that outlives it in a process that is not restored.
 final class Counter
 {
     public static int $count = 0;

@@ -63,7 +63,7 @@ final class Application
                 undefined_function();
                 // no break
             case '/exception':
-                throw new RuntimeException('nobody catches this');
+                throw new RuntimeException('not caught');
             case '/memory':
                 ini_set('memory_limit', '16M');
                 $all = [];

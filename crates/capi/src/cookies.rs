@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_can_be_loaded() {
+    fn saved_cookies_can_be_loaded() {
         let jar = Jar::default();
         jar.add("http://a.test/", "kept=1; Max-Age=1000; Path=/").expect("a cookie");
         jar.add("http://a.test/", "session=1; Path=/").expect("a cookie");
@@ -256,7 +256,7 @@ mod tests {
         assert!(other.load("{").is_err());
     }
     #[test]
-    fn nobody_sets_a_cookie_for_a_public_suffix() {
+    fn a_cookie_for_a_public_suffix_is_rejected() {
         let list = "// ===BEGIN ICANN DOMAINS===\nuk\nco.uk\n// ===END ICANN DOMAINS===\n";
         let list: publicsuffix::List = list.parse().expect("a list");
         let judged = |text: &'static str, url: &str| {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_leaves_a_full_jar_first() {
+    fn expired_cookies_leave_a_full_jar_first() {
         let jar = full();
         {
             let mut store = jar.lock();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jar_takes_no_more_than_it_may_have_from_a_file() {
+    fn loading_a_jar_respects_its_limits() {
         let jar = full();
         let more = Jar::default();
         more.add("http://a.test/", "n3=new").expect("a cookie");

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_hidden_and_nothing_else_is_changed() {
+    fn debug_output_hides_only_secrets() {
         let head =
             b"GET /a?b HTTP/1.1\r\nHost: a.test\r\nAUTHORIZATION: Bearer t\r\nCookie: a=1; b=2\r\n\
             proxy-authorization:Basic eDp5\r\nX-Cookie: c\r\n\r\n";

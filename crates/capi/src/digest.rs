@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_7616_come_out() {
+    fn digest_matches_rfc_7616() {
         let sha = MD5.replace("MD5", "SHA-256");
         for (text, response) in [
             (MD5, "8ca523f5e9506fed4657c9700eebdbec"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_without_qop_gets_what_rfc_2069_says() {
+    fn without_qop_digest_follows_rfc_2069() {
         // RFC 2069, 2.4, with the response of its errata.
         let text = "Digest realm=\"testrealm@host.com\", nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", \
                     opaque=\"5ccc069c403ebaf9f0171e9517f40e41\"";
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strongest_of_several_is_met() {
+    fn the_strongest_challenge_is_used() {
         let both = format!("Basic realm=\"x\", {MD5}, {}", MD5.replace("MD5", "SHA-256"));
         assert_eq!(challenge(&headers(&[&both])).expect("one").algorithm, Algorithm::Sha256);
         assert_eq!(

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodings_are_read_in_their_order_and_unknown_ones_left_alone() {
+    fn encodings_are_decoded_in_order_up_to_unknown_ones() {
         use Encoding::{Brotli, Gzip, Zstd};
         for (text, expected) in [
             ("gzip", vec![Gzip]),

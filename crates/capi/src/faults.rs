@@ -28,7 +28,7 @@ fn get(engine: &Arc<Engine>, url: &str) -> Arc<Response> {
 }
 
 #[test]
-fn a_fault_in_the_engine_ends_its_own_request_and_nothing_else() {
+fn an_engine_fault_ends_only_its_request() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let origin = std::thread::spawn(move || {

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_keeps_to_its_rate_and_makes_up_for_late_clocks_alone() {
+    fn transfers_keep_their_rate_limit() {
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
         clock.expect("a runtime").block_on(async {
             let began = Instant::now();

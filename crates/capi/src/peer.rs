@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_shown_as_it_came() {
+    fn an_unparsable_certificate_is_shown_raw() {
         let facts = Facts::of(&[1; 60]);
         assert!(facts.subject.is_empty() && facts.not_after == 0);
         assert_eq!(facts.pem.lines().count(), 4);

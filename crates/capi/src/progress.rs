@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_not_idle_until_the_last_one_lets_go() {
+    fn a_held_transfer_is_not_idle_until_released() {
         const LIMIT: Duration = Duration::from_millis(20);
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
         clock.expect("a runtime").block_on(async {

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_change_as_the_rules_say() {
+    fn redirects_change_methods_as_rfc_9110_says() {
         use Follow::{AsBrowsers, AsWritten, First, No};
         use Onward::{Get, Same};
         for (follow, status, method, onward_to) in [

@@ -122,7 +122,7 @@ mod tests {
     };
 
     #[test]
-    fn only_what_may_be_repeated_is() {
+    fn only_repeatable_requests_are_retried() {
         for (kind, sent, method, again) in [
             (Kind::Connect, false, Method::POST, true),
             (Kind::Resolve, false, Method::POST, true),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_origins_wish_counts_up_to_a_limit() {
+    fn retry_after_is_honoured_up_to_a_limit() {
         let headers =
             |value: &str| HeaderMap::from_iter([(RETRY_AFTER, value.parse().expect("a value"))]);
         let after =

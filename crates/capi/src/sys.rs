@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_its_own_and_takes_no_lock_of_the_parents() {
+    fn a_forked_child_takes_no_lock_of_its_parent() {
         let ours = OurProcess::new().expect("memory that a fork wipes");
         let counted = PerProcess::new(Mutex::new(1));
         let inherit =

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_plain_is_what_the_standard_writes() {
+    fn plain_urls_equal_the_standards_form() {
         for text in [
             "http://a/",
             "http://127.0.0.1:8080/x?y=1",
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_smuggles_is_refused() {
+    fn smuggling_targets_are_rejected() {
         for text in [
             "",
             "a",
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_is_joined() {
+    fn a_location_is_resolved() {
         let base = Target::parse(b"http://a.test:81/b/c?d").expect("a URL");
         let join = |location: &str| {
             base.join(location.as_bytes()).map(|target| target.as_str().to_owned()).ok()
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_away_from_http_is_known_by_its_scheme() {
+    fn other_schemes_are_recognised() {
         let base = Target::parse(b"http://a.test/").expect("a URL");
         let scheme = |location: &[u8]| base.foreign_scheme(location);
         assert_eq!(scheme(b"file:///etc/passwd").as_deref(), Some("file"));
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mail_servers_url_has_its_port_and_our_name() {
+    fn a_mail_url_has_a_port_and_a_client_name() {
         for (text, wanted) in [
             ("smtp://mail.test", Some("smtp://mail.test:25/")),
             ("SMTPS://Mail.Test/", Some("smtps://mail.test:465/")),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_encrypted_are_opened_by_their_password() {
+    fn encrypted_keys_open_with_their_password() {
         let made = Made::new();
         let plain = made.read("plain.pem");
         for how in [
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_encrypted_need_none_and_others_say_what_would_mend_them() {
+    fn keys_that_cannot_be_opened_give_a_hint() {
         let made = Made::new();
         let plain = made.read("plain.pem");
         assert_eq!(key(&plain, false, Some(&password("unused"))), Ok(plain.clone()));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again_and_only_its_owner_can() {
+    fn cached_files_are_private_and_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let cache = cache(folder.path());
         assert_eq!(cache.certificate().unwrap(), None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_an_error_and_other_names_have_another_file() {
+    fn invalid_cached_certificates_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let cache = cache(folder.path());
         std::fs::write(cache.path(), "half").unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_asks_the_authority() {
+    fn only_one_process_holds_the_order_lock() {
         let folder = tempfile::tempdir().unwrap();
         let cache = cache(folder.path());
         let lock = cache.lock().unwrap();

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_once_and_vouches_for_local_names() {
+    fn the_local_authority_is_created_once() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("hearth/local");
         let first = LocalAuthority::open(&place).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_start_at_the_same_time_get_the_same_one() {
+    fn simultaneous_servers_share_the_local_authority() {
         for _ in 0..10 {
             let folder = tempfile::tempdir().unwrap();
             let at_once = std::sync::Barrier::new(4);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_to_believe_it_about_anything_else() {
+    fn the_local_authority_is_constrained_to_local_names() {
         let folder = tempfile::tempdir().unwrap();
         let authority = LocalAuthority::open(folder.path()).unwrap();
         for name in [
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_none_is_named_and_not_replaced() {
+    fn an_invalid_key_is_named_and_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("hearth-local-ca.key"), "half").unwrap();
         let refused = LocalAuthority::open(folder.path()).unwrap_err();

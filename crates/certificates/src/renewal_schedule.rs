@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_certificate_is_asked_for_when_a_third_of_the_time_is_left() {
+    fn renewal_starts_when_a_third_of_the_lifetime_is_left() {
         const DAY: Duration = Duration::from_hours(24);
         let begin = SystemTime::UNIX_EPOCH + 20_000 * DAY;
         let facts = Facts {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_no_facts() {
+    fn an_invalid_certificate_has_no_facts() {
         for chain in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             assert_eq!(Facts::of(chain), None);
         }

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn each_protocols_answer_is_read_whole() {
+    fn each_protocols_capacity_answer_is_read() {
         let row =
             b"\x01\0\0\x01\x01\x04\0\0\x02\x03def\x04\0\0\x03\x03151\x07\0\0\x04\xfe\0\0\x02\0\0\0";
         check(mysql::only_value, row, b"151");
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_refuses_does_not_say() {
+    fn a_refusing_server_reports_no_capacity() {
         assert_eq!(mysql::only_value(b"\x05\0\0\x01\xff\x7a\x04no"), DOUBT);
         assert_eq!(postgres::only_value(b"E\0\0\0\x06S\0"), DOUBT);
         assert_eq!(redis::second_value(b"-NOPERM no\r\n"), DOUBT);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_whole_and_alone() {
+    fn a_reset_reply_must_be_complete_and_alone() {
         let nonce = "0123456789abcdef0123456789abcdef";
         let row = [&[32][..], nonce.as_bytes(), b"rest"].concat();
         let ok: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_says_to_each_client_is_no_part_of_who_it_is() {
+    fn server_identity_ignores_per_client_values() {
         let identity = |row: &[u8]| {
             let Identity { row, begins } = Identity::of(row.to_vec());
             (row, begins)

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goodbye_at_the_end_does_not_go_on() {
+    fn a_final_quit_is_not_forwarded() {
         let mut packets = Packets::new(Packing::MySql);
         assert_eq!(packets.follow(&[PING, QUIT].concat()), PING.len());
         assert!(packets.is_whole());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_goodbye_inside_a_packet_goes_on() {
+    fn a_quit_inside_a_packet_is_forwarded() {
         let mut packets = Packets::new(Packing::MySql);
         let sent = [&[6, 0, 0, 0, 3][..], QUIT].concat();
         assert_eq!(packets.follow(&sent), sent.len());
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_half_sent_is_not_whole() {
+    fn a_half_sent_packet_is_incomplete() {
         let mut packets = Packets::new(Packing::Postgres);
         assert_eq!(packets.follow(b"Q\0\0"), 3);
         assert!(!packets.is_whole());
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_of_postgresql_with_a_replication_origin_is_given_to_no_other_client() {
+    fn a_postgresql_session_with_a_replication_origin_is_not_shared() {
         for (text, spoils) in [
             ("select pg_replication_origin_session_setup('a')\0", true),
             ("SELECT pg_catalog.\"pg_replication_origin_session_setup\" ('a')\0", true),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_of_another_user_is_nobodys() {
+    fn a_session_of_another_user_is_not_shared() {
         let mut packets = Packets::new(Packing::MySql);
         packets.follow(&[2, 0, 0, 0, COM_CHANGE_USER, 0]);
         assert!(!packets.is_whole());
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_keeps_what_no_reset_takes_back_is_nobodys() {
+    fn a_session_with_unresettable_state_is_not_shared() {
         for (text, spoils) in [
             ("xa prepare 'a'", true),
             ("select 1; XA\n\tPrepare 'a'", true),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_the_last_bytes_however_they_come() {
+    fn a_tail_is_the_last_bytes_in_any_pieces() {
         let mut tail = Tail::new(*b"abcdef");
         tail.follow(b"gh");
         assert_eq!(&tail.bytes(), b"cdefgh");
@@ -339,7 +339,7 @@ mod tests {
     proptest! {
         /// However they are split, packets are tracked the same way, and only a closing command is held back.
         #[test]
-        fn cuts_change_nothing(texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8), cut in any::<prop::sample::Index>()) {
+        fn splitting_changes_nothing(texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8), cut in any::<prop::sample::Index>()) {
             for packing in [Packing::MySql, Packing::Postgres] {
                 let mut bytes = Vec::new();
                 for text in &texts {

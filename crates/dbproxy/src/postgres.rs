@@ -207,7 +207,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_proof_is_whole_and_alone() {
+    fn a_reset_reply_must_be_complete_and_alone() {
         let clean = say(CLEAN);
         for at in 0..clean.len() {
             assert_eq!(check(&clean[..at], false, b"abcd"), Verdict::More, "{at}");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_in_the_middle_of_something_is_not_asked() {
+    fn a_busy_session_is_not_checked() {
         assert_eq!(ends_transaction(*b"Z\0\0\0\x05I"), Some(false));
         assert_eq!(ends_transaction(*b"Z\0\0\0\x05T"), Some(true));
         assert_eq!(ends_transaction(*b"Z\0\0\0\x05E"), Some(true));

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_answer_and_nothing_before_it_is_a_proof() {
+    fn only_a_complete_sole_reply_proves_a_reset() {
         let expected = b"+RESET\r\n$2\r\nab\r\n";
         assert_eq!(check(b"", expected), Verdict::More);
         assert_eq!(check(b"+RESET\r\n$2", expected), Verdict::More);

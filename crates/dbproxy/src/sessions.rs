@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_session_that_is_being_ended_has_a_place_until_the_server_has_hung_up() {
+    async fn a_closing_session_occupies_its_slot() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
         let (mut other, _) = server.accept().await.unwrap();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_this_machine_is_found_by_every_address_that_leads_to_it() {
+    fn a_local_listener_is_recognised_by_every_address() {
         let arrives = |socket: &str, address: &str, port| {
             let sockets = ["127.0.0.9:1".parse().unwrap(), socket.parse().unwrap()];
             arrives_at(&sockets, address.parse().unwrap(), port)
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_refused_with_its_text() {
+    fn invalid_networks_are_rejected_with_their_text() {
         for text in
             ["", "10.0.0.0/33", "fe80::/129", "10.0.0/8", "x/8", "10.0.0.0/-1", "::ffff:1.2.3.4/8"]
         {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_finds_no_thread_is_told_so_and_may_ask_again() {
+    async fn without_a_thread_a_look_up_fails_and_can_be_repeated() {
         let (go, wait) = mpsc::channel::<()>();
         let wait = Mutex::new(wait);
         let options = Options {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_burst_of_callers_asks_once_and_all_get_the_answer() {
+    async fn a_burst_of_callers_shares_one_look_up() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
         let (go, wait) = mpsc::channel::<()>();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_old_is_asked_again_and_failures_are_not_remembered() {
+    async fn expired_names_are_resolved_again_and_failures_not_cached() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
         let dns = dns(Duration::ZERO, move |_| match counted.fetch_add(1, Ordering::SeqCst) {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_is_its_own_answer() {
+    async fn an_ip_address_needs_no_look_up() {
         let dns = dns(Duration::ZERO, |_| panic!("no look-up is expected"));
         assert_eq!(dns.look_up(&"127.0.0.1".into()).await.as_deref(), Ok(&[HERE][..]));
         let v6: IpAddr = "::1".parse().expect("an address");

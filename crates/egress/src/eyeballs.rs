@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_early_address_still_wins_when_a_later_one_was_begun() {
+    async fn an_earlier_attempt_can_still_win() {
         let (won, begun, took) = run(&["10.0.0.30", "10.0.1.30"]).await;
         assert_eq!(won.expect("one").expect("it connects").to_string(), "10.0.0.30");
         assert_eq!((begun.len(), took), (2, 300));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn none_reached_is_the_last_failure_and_none_there_is_nothing() {
+    async fn without_success_the_last_failure_is_returned() {
         let (won, _, took) = run(&["10.0.0.9", "10.1.0.9"]).await;
         assert_eq!(
             won.expect("one").expect_err("refused").kind(),

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_remembered_is_recalled_without_secrets() {
+    fn saved_origins_are_restored_without_secrets() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("origins");
         assert!(recall(&file).expect("no file is no error").is_empty());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_does_not_take_leaves_what_was_there() {
+    fn a_full_disk_leaves_the_old_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("origins");
         let key = Key::plain(0, Scheme::Https, "api.test", 443);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_left_out() {
+    fn invalid_lines_are_skipped() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("origins");
         fs::write(&file, "\n0 ftp a 1\n0 http a 99999\nx http a 1\n0 http  1\n0 http a 1 more\n\u{fffd}\n0 http a 1\n")

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_user_root_and_those_named_may_call_and_nobody_else() {
+    fn only_the_brokers_user_root_and_named_users_may_call() {
         let allowed = Allowed { own: 1000, further: vec![33] };
         let may: Vec<u32> = (0..2000).filter(|uid| allowed.may_call(*uid)).collect();
         assert_eq!(may, [0, 33, 1000]);

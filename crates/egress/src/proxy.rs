@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn socks5_refusals_are_told_with_curls_number() {
+    async fn socks5_refusals_have_curls_number() {
         let cases: [(&[&[u8]], &str); 4] = [
             (&[&[5, 255]], "No authentication method was acceptable."),
             (&[&[4, 0]], "Received invalid version in initial SOCKS5 response."),

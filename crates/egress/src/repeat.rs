@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_twice() {
+    fn a_call_is_never_sent_twice() {
         use Progress::{Answered, Unprocessed, Unwritten, WantsHttp1, Written};
         let purge = Method::from_bytes(b"PURGE").expect("a method");
         for (progress, method, kept, intact, again) in [
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn once_more_and_no_more() {
+    fn a_call_is_repeated_at_most_once() {
         let mut tries = Tries::default();
         assert!(tries.again(Progress::Written, &Method::GET, true, true));
         assert!(tries.sent());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_that_always_refuses_is_not_asked_for_ever() {
+    fn retries_of_a_refusing_origin_are_bounded() {
         let mut tries = Tries::default();
         let again =
             (0..10).take_while(|_| tries.again(Progress::Unprocessed, &Method::POST, true, true));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_first_and_then_written_was_sent() {
+    fn a_retried_call_that_was_written_counts_as_sent() {
         let mut tries = Tries::default();
         assert!(tries.again(Progress::Unprocessed, &Method::POST, true, true));
         assert!(!tries.sent());

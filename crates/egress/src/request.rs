@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_connection_may_carry_is_declined() {
+    fn forbidden_requests_are_declined() {
         let post = || Request::post("http://a.test/");
         for request in [
             Request::builder().method("CONNECT").uri("a.test:443"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn sign_ins_of_connections_are_known() {
+    fn connection_based_logins_are_recognised() {
         for (value, signs) in [
             ("Negotiate YII=", true),
             ("  nTlM\tTlRM", true),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn http2_has_no_fields_of_a_connection() {
+    fn http2_drops_connection_fields() {
         let request = Request::get("https://a.test/p")
             .header("Host", "a.test")
             .header("A", "1")
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn http2_asks_whom_host_names() {
+    fn http2_authority_is_the_host_field() {
         let named = |hosts: &[&str]| {
             let request = Request::get("https://a.test/p");
             let request = hosts.iter().fold(request, |request, host| request.header("Host", *host));

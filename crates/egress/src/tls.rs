@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_the_wrong_way_round_are_none() {
+    fn reversed_tls_versions_are_rejected() {
         assert!(versions(TlsVersion::V1_3, TlsVersion::V1_2).is_empty());
         assert_eq!(versions(TlsVersion::V1_2, TlsVersion::V1_3).len(), 2);
     }

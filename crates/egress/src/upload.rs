@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_small_body_can_be_had_again_however_far_it_was() {
+    async fn a_small_body_can_be_replayed() {
         let (upload, watch) = Upload::new(body("body"), false);
         assert!(watch.under_way());
         drop(upload);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_body_is_not_kept_once_it_was_begun() {
+    async fn a_large_body_is_not_kept_once_started() {
         let (upload, watch) = Upload::new(body(vec![0; KEPT + 1]), false);
         drop(upload);
         let (mut upload, watch) = Upload::new(watch.take().expect("it is whole"), false);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_expectant_body_waits_for_the_word_or_a_second() {
+    async fn an_expectant_body_waits_for_100_or_a_second() {
         let (mut upload, watch) = Upload::new(body("body"), true);
         let early = tokio::time::timeout(Duration::from_millis(999), upload.frame());
         assert!(early.await.is_err());

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_common_format_is_as_apache_writes_it() {
+    fn the_common_format_matches_apache() {
         assert_eq!(
             line("/a?b=1", AccessLogFormat::Common),
             "192.0.2.7 - - [29/Feb/2024:12:34:56 +0000] \"GET /a?b=1 HTTP/1.1\" 200 12\n"

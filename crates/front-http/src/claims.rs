@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_read_in_one_spelling_and_nothing_else_is_taken() {
+    fn claims_are_normalised_or_rejected() {
         assert_eq!("*.Example.COM.".parse(), Ok(HostClaim::Below("example.com".into())));
         assert_eq!("[::1]".parse(), Ok(HostClaim::Exact("[::1]".into())));
         for host in [
@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_asked_for_an_application_gets_its_host_and_its_path_and_no_other(
+        fn an_application_gets_only_its_claimed_requests(
             host in "[a-cA-C.]{0,6}(b\\.c)?\\.?",
             path in "(/[ab]{0,2}){1,3}",
         ) {

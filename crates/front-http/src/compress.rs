@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_gains_is_compressed() {
+    fn only_compressible_responses_are_compressed() {
         let takes = Some("gzip");
         let html = ("content-type", "text/html; charset=UTF-8");
         assert_eq!(chosen(takes, &[html], None).0, Some(Coding::Gzip));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_tells_what_was_done() {
+    fn the_head_describes_the_compression() {
         let (_, headers) = chosen(
             Some("br"),
             &[

@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn any_range_header_is_survived(range in "\\PC{0,40}") {
+        fn any_range_header_is_handled(range in "\\PC{0,40}") {
             let _part = parse_range(&range, 100);
         }
     }

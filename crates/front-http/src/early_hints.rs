@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_that_met_no_boundary_is_dropped_with_the_final_answer() {
+    fn a_hint_without_a_boundary_is_dropped() {
         let queue = Arc::new(HintQueue::default());
         queue.begin();
         hint(&queue);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_hint_is_finished_before_anything_else() {
+    fn a_started_hint_is_finished_first() {
         let queue = Arc::new(HintQueue::default());
         queue.begin();
         queue.boundary();

@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_accept_encoding_is_survived(accept in "[ -~]{0,80}") {
+        fn any_accept_encoding_is_handled(accept in "[ -~]{0,80}") {
             let _ranked = ranked(&accept);
         }
     }

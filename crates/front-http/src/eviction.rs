@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_has_only_begun_is_left_alone() {
+    fn a_started_head_is_not_evicted() {
         assert_eq!(choose(vec![candidate(1, 1, true, 0)], HashMap::new(), 9), [] as [u64; 0]);
         assert_eq!(choose(vec![candidate(1, 1, false, 0)], HashMap::new(), 9), [1]);
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_address_has_above_its_share_goes_first_and_no_more_of_it() {
+    fn connections_above_an_addresss_share_are_evicted_first() {
         let mut all: Vec<_> = (1..=5).map(|id| candidate(id, 1, false, id)).collect();
         all.push(candidate(6, 2, false, 70));
         let excess = HashMap::from([(all[0].client.unwrap(), 2)]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_far_above_its_share_goes_before_one_that_is_hardly() {
+    fn addresses_far_above_their_share_are_evicted_first() {
         let all: Vec<_> =
             (0..6).map(|id| candidate(id, if id < 3 { 1 } else { 2 }, false, 1)).collect();
         let excess = HashMap::from([(all[0].client.unwrap(), 1), (all[3].client.unwrap(), 3)]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_addresses_go_by_age() {
+    fn unknown_addresses_are_evicted_by_age() {
         let unknown = Candidate { client: None, ..candidate(1, 1, true, 3) };
         let all = vec![unknown, candidate(2, 2, false, 4)];
         assert_eq!(choose(all, HashMap::new(), 9), [2, 1]);

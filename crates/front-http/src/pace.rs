@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drip_below_the_rate_ends_with_the_first_window_and_one_above_it_never() {
+    fn a_body_below_the_minimum_rate_is_ended() {
         let second = Duration::from_secs(1);
         let window = Duration::from_mins(1);
         assert_eq!(dripped(LIMITS, 1, second), Some((window, Slow::BelowRate(240))));

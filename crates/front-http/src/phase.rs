@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_begins_with_an_answer_and_with_the_first_byte_of_a_further_head() {
+    fn a_wait_starts_at_a_response_or_a_new_head() {
         let cell = PhaseCell::new(Phase::First);
         std::thread::sleep(Duration::from_millis(60));
         assert!(cell.waited() >= Duration::from_millis(40));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_begins_later_than_the_look_is_none() {
+    fn a_wait_that_starts_after_the_check_is_ignored() {
         let cell = PhaseCell::new(Phase::Idle);
         cell.since.store(now().wrapping_add(5_000), Ordering::Relaxed);
         assert_eq!(cell.waited(), Duration::ZERO);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_differ_in_what_they_say() {
+    fn protocol_versions_have_their_names() {
         let all = [Version::HTTP_09, Version::HTTP_10, Version::HTTP_11, Version::HTTP_2];
         let numbers = all.map(|version| Protocol::of(version).number());
         assert_eq!(numbers, ["1.0", "1.0", "1.1", "2"]);

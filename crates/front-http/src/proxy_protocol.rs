@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..80), signed in any::<bool>()) {
+        fn any_proxy_header_is_handled(bytes in proptest::collection::vec(any::<u8>(), 0..80), signed in any::<bool>()) {
             let bytes = if signed { [SIGNATURE.as_slice(), &bytes].concat() } else { bytes };
             if let Ok(Some((_, length))) = parse(&bytes) {
                 prop_assert!(length <= bytes.len());

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_user_could_not_read_is_not_sent_by_whichever_name() {
+    fn files_unreadable_by_phps_user_are_not_sent() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap();
         let set = |name: &str, mode| {

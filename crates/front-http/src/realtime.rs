@@ -289,7 +289,7 @@ mod tests {
     use super::without_signatures;
 
     #[test]
-    fn what_opens_a_channel_is_not_in_a_log() {
+    fn channel_signatures_are_not_logged() {
         for (target, logged) in [
             ("/app/key/sse", "/app/key/sse"),
             ("/app/key/sse?channels=a,b&socket_id=1.2", "/app/key/sse?channels=a,b&socket_id=1.2"),

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_are_received_first_whatever_is_asked_for() {
+    fn forms_are_always_received_first() {
         for (content_type, form) in [
             ("application/x-www-form-urlencoded", true),
             ("Application/X-WWW-Form-Urlencoded; charset=UTF-8", true),

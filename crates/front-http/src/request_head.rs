@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_pass_for_others_are_dropped() {
+    fn ambiguous_field_names_are_dropped() {
         let mut parts = parts(
             http::Request::get("/")
                 .header("host", "a")

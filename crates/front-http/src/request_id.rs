@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_could_break_a_log_line_is_not_taken() {
+    fn an_id_unsafe_for_logs_is_replaced() {
         for (text, taken) in [
             ("abc-1", true),
             ("a b", false),

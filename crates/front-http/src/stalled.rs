@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_its_client_takes_from_is_not_stalled() {
+    async fn a_response_that_is_read_is_not_stalled() {
         let all = bound(1);
         let here = site("192.0.2.1");
         let (mut read, mut unread) = (Stall::default(), Stall::default());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_task_of_an_answer_that_is_to_be_cut_is_woken() {
+    async fn the_task_of_a_cut_response_is_woken() {
         let all = bound(1);
         let here = site("192.0.2.1");
         let (mut first, mut second) = (Stall::default(), Stall::default());

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_older_than_five_minutes_is_forgotten_and_its_place_used_again() {
+    async fn samples_older_than_five_minutes_are_reused() {
         let traffic = Traffic::new();
         traffic.record(StatusCode::OK, millis(1));
         tokio::time::advance(Duration::from_secs(STEP)).await;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_nothing_was_asked_there_is_no_time() {
+    async fn without_requests_there_is_no_percentile() {
         let report = Traffic::new().last(12);
         assert_eq!((report.requests, report.p50, report.p99), (0, None, None));
     }

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_two_meanings_or_none_is_rejected() {
+    fn ambiguous_or_meaningless_heads_are_rejected() {
         let chunked =
             |chunks: &str| format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}");
         for text in [
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_fields_are_read_as_libcurl_takes() {
+    fn the_field_limit_equals_libcurls() {
         for fields in [31, 32, 255, 256, 4999] {
             let fields = "A: b\r\n".repeat(fields);
             let text = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n");
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_phrase_of_its_own_is_kept() {
+    fn a_custom_reason_phrase_is_kept() {
         let take = |text| head_of(text).reason;
         assert!(take("HTTP/1.1 200 OK\r\n\r\n").is_none());
         assert_eq!(take("HTTP/1.1 200 Fine\r\n\r\n").unwrap(), "Fine");

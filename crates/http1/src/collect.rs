@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_is_cut_off_is_none() {
+    fn a_truncated_response_is_rejected() {
         for text in [
             "",
             "HTTP/1.1 200 OK\r\n",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_not_http_is_rejected() {
+    fn too_long_and_non_http_responses_are_rejected() {
         assert!(matches!(read("SSH-2.0-OpenSSH\r\n", false), Err(CollectError::Head(_))));
         let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MAX_BODY + 1);
         assert_eq!(read(&long, false).unwrap_err(), CollectError::LongBody(MAX_BODY));
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_bring_it_down(bytes in proptest::collection::vec(any::<u8>(), 0..200), ended in any::<bool>()) {
+        fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), ended in any::<bool>()) {
             drop(collector().read(&mut BytesMut::from(&*bytes), ended));
             drop(parse_response(&bytes));
         }

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_as_large_as_they_may_be_are_read() {
+    fn heads_at_the_size_limit_are_read() {
         let field = format!("X-Field: {}\r\n", "x".repeat(40));
         let many = field.repeat(1000);
         let head = format!("GET http://a.test/ HTTP/1.1\r\n{many}\r\n");
@@ -358,7 +358,7 @@ mod tests {
         }
 
         #[test]
-        fn a_head_that_passes_has_no_line_with_a_second_reading(
+        fn an_accepted_head_has_no_ambiguous_line(
             text in "(GET|POST) [/:a-z ]{1,5} HTTP/1.1(\r\n[A-Za-z :\r\n\t]{0,12}){0,4}\r\n\r\n"
         ) {
             if let Ok(Some(at)) = strict_end(text.as_bytes(), 0)

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_out_of_a_command_or_a_field_is_refused() {
+    fn injection_into_commands_and_fields_is_rejected() {
         let long = format!("{}@x.test", "a".repeat(65));
         for text in [
             "",
@@ -233,7 +233,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config::with_cases(64))]
         #[test]
-        fn whatever_is_taken_is_one_line_and_is_taken_again(text in "\\PC{0,12}@\\PC{0,12}|[a-z\"\\\\@<> .\r\n]{0,20}") {
+        fn accepted_addresses_are_one_line_and_round_trip(text in "\\PC{0,12}@\\PC{0,12}|[a-z\"\\\\@<> .\r\n]{0,20}") {
             if let Ok(address) = Address::parse(&text) {
                 let spec = address.spec();
                 proptest::prop_assert!(!spec.contains(['\r', '\n', '\0']));

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strongest_way_is_taken_and_a_secret_is_not_shown_without_tls() {
+    fn the_strongest_mechanism_is_used_and_secrets_need_tls() {
         use Mechanism::{CramMd5, Login, OauthBearer, Plain, ScramSha256, Xoauth2};
         use Secret::{Hidden, Password, Token};
         for (kind, words, protected, way) in [
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn cram_md5_says_what_its_rfc_says() {
+    fn cram_md5_matches_its_rfc() {
         // RFC 2195, 2.
         let credentials = credentials(Secret::Password);
         let mut exchange = Exchange::new(Mechanism::CramMd5, &credentials).expect("plain words");
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn scram_says_what_its_rfc_says_and_believes_only_who_knows_the_secret() {
+    fn scram_matches_its_rfc_and_verifies_the_server() {
         // RFC 7677, 3.
         let credentials = Credentials {
             user: "user".to_owned(),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_and_passwords_stand_where_they_belong() {
+    fn tokens_and_passwords_are_encoded_as_specified() {
         let credentials = credentials(Secret::Token);
         let said = |mechanism| {
             let mut exchange = Exchange::new(mechanism, &credentials).expect("plain words");

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn keywords_are_understood_and_others_passed_over() {
+    fn known_keywords_are_parsed_and_others_skipped() {
         let found = of(
             "x.test\nSIZE 1000\n8BITMIME\nPipelining\nauth PLAIN login\nAUTH=LOGIN\nHELP\n\nSMTPUTF8\nDSN\nSTARTTLS",
         );
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_limits_nothing() {
+    fn invalid_limits_are_ignored() {
         assert_eq!(of("STARTTLS"), Capabilities::default(), "the first line is a greeting");
         for (text, size) in [
             ("x\nSIZE", Some(0)),

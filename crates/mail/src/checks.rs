@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_taken_where_all_say_yes() {
+    fn a_message_is_sent_when_all_steps_succeed() {
         let says = "220 x\r\n250-x\r\n250 PIPELINING\r\n250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n250 taken\r\n";
         let mut session = Session::new(
             Server { says: says.as_bytes(), heard: Vec::new() },
@@ -228,12 +228,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_accepted_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             server(&bytes);
         }
 
         #[test]
-        fn servers_that_look_like_some(
+        fn conversations_that_resemble_valid_ones(
             flags in any::<u8>(),
             says in "220 x\r\n250(-x\r\n250-(AUTH CRAM-MD5 SCRAM-SHA-256 PLAIN|PIPELINING|SIZE [0-9]{1,4}|DSN)\r\n250)? x\r\n\
                 (([2345][0-9]{2}|334|354|250|235)[ -]?[!-~ ]{0,12}(\r\n|\n)){0,9}",

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_one_line_is_refused() {
+    fn multi_line_values_are_rejected() {
         let mut draft = Draft::default();
         for subject in ["a\r\nBcc: x@y", "a\n", "a\r", "a\0", "a\u{85}"] {
             assert!(draft.set_subject(subject).is_err(), "{subject:?}");
@@ -215,7 +215,7 @@ mod tests {
             ("bcc", "x@y"),
             ("Content-Type", "text/html"),
             ("X-A", &"a".repeat(1000)),
-            ("Sender", "nobody"),
+            ("Sender", "no address"),
             ("Sender", "a@x.test, b@x.test"),
         ] {
             assert!(draft.add_field(name, value).is_err(), "{name:?}: {value:?}");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_with_what_is_no_type_name_or_id_are_refused() {
+    fn invalid_part_types_names_and_ids_are_rejected() {
         let part = |content_type: &str, name: Option<&str>, id: Option<&str>| Part {
             place: Place::Attachment,
             content_type: content_type.to_owned(),

@@ -253,7 +253,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config::with_cases(64))]
         #[test]
-        fn quoted_printable_comes_back_as_it_was(text in proptest::collection::vec(0_u8..=255, 0..400)) {
+        fn quoted_printable_round_trips(text in proptest::collection::vec(0_u8..=255, 0..400)) {
             let text = with_crlf(&text);
             let encoded = quoted_printable(&text);
             for line in encoded.split("\r\n") {
@@ -264,7 +264,7 @@ mod tests {
         }
 
         #[test]
-        fn a_field_is_folded_text_whatever_is_in_it(value in "\\PC{0,150}|[ \ta]{0,150}") {
+        fn any_field_is_folded_correctly(value in "\\PC{0,150}|[ \ta]{0,150}") {
             let (mut one, mut other) = (String::new(), String::new());
             subject(&mut one, &value);
             field(&mut other, "X-Any", &value);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_recipients_are_taken_out_with_the_lines_that_continue_them() {
+    fn bcc_fields_are_removed_with_their_continuation_lines() {
         let raw = "Date: d\nMessage-ID: <i@x>\nTo: a@x\nBCC: b@x,\n\tc@x\nbcc : d@x\nSubject: s\n\nBcc: stays in the body\n.\nend";
         assert_eq!(
             written(raw).as_deref(),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_there_is_added() {
+    fn required_fields_are_added() {
         let made = written("From: a@x\r\n\r\nb").expect("a message");
         assert!(
             made.starts_with("Date: Thu, 01 Jan 1970 00:00:00 +0000\r\nMessage-ID: <"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn invalid_messages_are_rejected() {
         let long = format!("A: b\n\n{}", "x".repeat(999));
         for raw in
             ["", "hello", "\r\n\r\nbody", " folded: first\n\nx", "A: b\n\n\0", "A b: c\n\n", &long]
@@ -140,7 +140,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config::with_cases(64))]
         #[test]
-        fn no_bare_line_end_goes_out(body in "[a.\r\n]{0,60}") {
+        fn no_bare_line_end_is_sent(body in "[a.\r\n]{0,60}") {
             let made = written(&format!("A: b\n\n{body}")).expect("a message");
             proptest::prop_assert!(!made.replace("\r\n", "").contains(['\r', '\n']));
             proptest::prop_assert!(made.ends_with("\r\n"));

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_one_line_and_of_many_are_taken_whole() {
+    fn single_and_multi_line_replies_are_parsed() {
         for (bytes, code, text, left) in [
             ("250 ok\r\n", 250, "ok", 0),
             ("250\r\n", 250, "", 0),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn invalid_replies_are_rejected() {
         let long = format!("250 {}", "x".repeat(5000));
         let endless = "250-x\r\n".repeat(20_000);
         for bytes in [
@@ -158,7 +158,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config::with_cases(64))]
         #[test]
-        fn any_bytes_are_survived_and_cutting_them_changes_nothing(bytes in "(2[0-9]{2}[- ][a-z]{0,5}\r?\n|.|\n){0,20}") {
+        fn any_reply_bytes_are_handled_in_any_pieces(bytes in "(2[0-9]{2}[- ][a-z]{0,5}\r?\n|.|\n){0,20}") {
             let whole = Reply::take(&mut BytesMut::from(bytes.as_str()));
             let mut input = BytesMut::new();
             let mut found = Ok(None);

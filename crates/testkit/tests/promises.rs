@@ -28,7 +28,7 @@ fn every_test_named_beside_a_promise_exists() {
 }
 
 #[test]
-fn every_promise_names_what_holds_it() {
+fn every_promise_names_a_test() {
     let text = fs::read_to_string(root().join("docs/promises.md")).expect("the page is there");
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -39,7 +39,7 @@ fn every_promise_names_what_holds_it() {
 
 /// A row that was merged twice, or changed in one of two copies.
 #[test]
-fn no_tests_hold_two_promises_together() {
+fn no_two_promises_have_the_same_tests() {
     let text = fs::read_to_string(root().join("docs/promises.md")).expect("the page is there");
     let mut seen = BTreeSet::new();
     for row in text.lines().filter(|line| line.starts_with("| ")) {

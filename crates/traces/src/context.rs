@@ -150,7 +150,7 @@ mod tests {
     const TEXT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_traceparent_is_read_as_it_is_written() {
+    fn a_traceparent_is_parsed() {
         let context = Context::read(TEXT.as_bytes()).unwrap();
         assert_eq!(context.trace.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(context.span.to_string(), "00f067aa0ba902b7");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_is_none() {
+    fn invalid_traceparents_are_ignored() {
         for text in [
             "",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_them_are_none() {
+    fn duplicate_traceparents_are_ignored() {
         let mut headers = HeaderMap::new();
         headers.append("traceparent", HeaderValue::from_static(TEXT));
         assert!(Context::of(&headers).is_some());
@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_traceparent_bytes_are_handled(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _read = (Context::read(&bytes), Context::read_xray(&String::from_utf8_lossy(&bytes)));
         }
 

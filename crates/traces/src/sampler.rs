@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_decides_where_it_is_followed() {
+    fn a_followed_parent_decides() {
         let (none, all) = (Sampler::new(0.0, true).unwrap(), Sampler::new(1.0, true).unwrap());
         let trace = TraceId([0xff; 16]);
         assert!(none.samples(trace, Some(&parent(1))));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_ids_is_kept_and_everybody_keeps_the_same() {
+    fn a_ratio_samples_the_same_ids_in_every_process() {
         let half = Sampler::new(0.5, true).unwrap();
         let trace = |last: u64| TraceId((u128::from(last) | 1 << 127).to_be_bytes());
         assert!(half.samples(trace(0), None));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_refused() {
+    fn invalid_ratios_are_rejected() {
         for share in [-0.1, 1.1, f64::NAN] {
             assert!(Sampler::new(share, true).is_err(), "{share}");
         }

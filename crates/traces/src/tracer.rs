@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_its_parents_trace_and_is_sampled_as_that() {
+    fn a_child_has_its_parents_trace_and_sampling() {
         let tracer = tracer(1.0);
         let root = server(&tracer, None);
         let child = server(&tracer, Some(root.context));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_without_a_parent_is_nobodys() {
+    fn a_tracestate_without_a_parent_is_dropped() {
         let tracer = tracer(1.0);
         let mut headers = HeaderMap::new();
         headers.insert("tracestate", "a=1".parse().unwrap());
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_choose_takes_little_memory() {
+    fn client_supplied_span_values_are_bounded() {
         let tracer = tracer(1.0);
         let mut begun = server(&tracer, None);
         let span = begun.span.as_mut().unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_what_comes_and_counts_it() {
+    fn a_full_queue_drops_and_counts_new_spans() {
         let tracer = tracer(1.0);
         for _ in 0..QUEUE + 3 {
             drop(server(&tracer, None));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flush_waits_for_what_had_ended_and_not_for_what_ends_later() {
+    async fn a_flush_waits_only_for_spans_that_had_ended() {
         let tracer = tracer(1.0);
         tracer.flush(PATIENCE).await;
         drop(server(&tracer, None));

@@ -25,8 +25,8 @@ final class Factory implements CurlFactoryInterface
 
     public function create(RequestInterface $request, array $options): EasyHandle
     {
-        $passage = $options[Passage::OPTION] ?? null;
-        if (!$passage instanceof Passage) {
+        $route = $options[Route::OPTION] ?? null;
+        if (!$route instanceof Route) {
             $easy = $this->inner->create($request, $options);
             // Behind a proxy Guzzle 8 takes care itself who may use whose connection.
             $proxied = !empty($options['proxy']) || (property_exists($easy, 'effectiveProxy') && $easy->effectiveProxy !== null);
@@ -36,7 +36,7 @@ final class Factory implements CurlFactoryInterface
             return $easy;
         }
         try {
-            $told = $request->withHeader(Door::CONTROL, $passage->control);
+            $told = $request->withHeader(Door::CONTROL, $route->control);
             foreach (Door::trace() as $name => $value) {
                 $told = $told->withHeader($name, $value);
             }
@@ -49,15 +49,15 @@ final class Factory implements CurlFactoryInterface
         foreach ([Door::CONTROL, Door::PARENT, Door::STATE] as $name) {
             $easy->request = $easy->request->withoutHeader($name);
         }
-        $passage->enter($easy);
+        $route->enter($easy);
         return $easy;
     }
 
     public function release(EasyHandle $easy): void
     {
-        $passage = $easy->options[Passage::OPTION] ?? null;
-        if ($passage instanceof Passage) {
-            $passage->leave($easy);
+        $route = $easy->options[Route::OPTION] ?? null;
+        if ($route instanceof Route) {
+            $route->leave($easy);
         }
         // curl_reset() leaves cookies where they are, and the next call may be another user's.
         curl_setopt($easy->handle, CURLOPT_COOKIELIST, 'ALL');

@@ -1,21 +1,18 @@
 <?php
 
 /**
- * The Guzzle handler: calls go through the egress broker where they may, and directly where they may not or where the broker declines.
+ * The Guzzle handler: calls go through the egress broker if possible, and directly otherwise or after a decline.
  *
  * Promises
- * - A call goes out at most once: directly only when nothing of it has reached the origin.
+ * - A call is sent at most once: directly only if nothing of it has reached the origin.
  * - Options, callbacks and exceptions are those of Guzzle's own handlers.
- * - One of these may serve a whole process: handles and their connections are kept, cookies are not, and a forked process starts afresh.
+ * - One handler may serve a whole process: handles and their connections are kept, cookies are not, and a forked process starts with none.
  */
 
 declare(strict_types=1);
 
 namespace Hearth\Guzzle;
 
-use GuzzleHttp\Handler\CurlFactory;
-use GuzzleHttp\Handler\CurlHandler;
-use GuzzleHttp\Handler\CurlMultiHandler;
 use GuzzleHttp\Handler\StreamHandler;
 use GuzzleHttp\HandlerStack;
 use GuzzleHttp\Promise\Create;
@@ -23,35 +20,29 @@ use GuzzleHttp\Promise\FulfilledPromise;
 use GuzzleHttp\Promise\PromiseInterface;
 use GuzzleHttp\Promise\RejectedPromise;
 use GuzzleHttp\Psr7\Utils as Psr7;
-use GuzzleHttp\TransferStats;
 use Hearth\Egress\Broker;
 use Hearth\Egress\Door;
-use Hearth\Egress\SharedConnections;
 use Psr\Http\Message\RequestInterface;
 use Psr\Http\Message\ResponseInterface;
 
 final class Handler
 {
-    /** Up to here Guzzle reads a body into memory anyway (CurlFactory::applyBody()). */
+    /** Guzzle reads a body of up to this size into memory anyway (CurlFactory::applyBody()). */
     private const SMALL_BODY = 1_000_000;
-
-    /** @var list<object> handlers of a process that this one was forked from: to end them would end its connections */
-    private static array $inherited = [];
 
     private readonly Broker $broker;
     private readonly Planner $planner;
-    private CurlHandler $single;
-    private CurlMultiHandler $many;
-    private int $process = 0;
+    private readonly CurlHandlers $curl;
 
     /**
-     * @param int $maxHandles how many idle curl handles are kept, each with the connections it has made
+     * @param int $maxHandles how many idle curl handles are kept, each with its connections
      * @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all below one
      */
-    public function __construct(?Broker $broker = null, private readonly int $maxHandles = 50, array $directHosts = [])
+    public function __construct(?Broker $broker = null, int $maxHandles = 50, array $directHosts = [])
     {
         $this->broker = $broker ?? Broker::fromEnvironment();
         $this->planner = new Planner($this->broker, $directHosts);
+        $this->curl = new CurlHandlers($maxHandles);
     }
 
     /** With Guzzle's usual middleware around it, for `new Client(['handler' => …])`. */
@@ -63,7 +54,6 @@ final class Handler
     /** @param array<string, mixed> $options */
     public function __invoke(RequestInterface $request, array $options): PromiseInterface
     {
-        $this->prepare();
         foreach (Door::RESERVED as $field) {
             if ($request->hasHeader($field)) {
                 $request = $request->withoutHeader($field);
@@ -75,45 +65,39 @@ final class Handler
         if (!$body->isSeekable() && ($streamed || ($size !== null && $size < self::SMALL_BODY))) {
             $request = $request->withBody(Psr7::streamFor((string) $body));
         }
-        $passage = $this->planner->plan($request, $options);
+        $route = $this->planner->plan($request, $options);
         unset($options['hearth']);
-        if ($streamed) {
-            return $passage === null
-                ? (new StreamHandler())($request, $options)
-                : (new SocketHandler($this->broker))($request, $options, $passage);
-        }
-        return $passage === null ? $this->curl($request, $options) : $this->through($request, $options, $passage);
+        return match (true) {
+            $streamed && $route === null => (new StreamHandler())($request, $options),
+            $streamed => (new SocketHandler($this->broker))($request, $options, $route),
+            $route === null => ($this->curl)($request, $options),
+            default => $this->through($request, $options, $route),
+        };
     }
 
     /** @param array<string, mixed> $options */
-    private function curl(RequestInterface $request, array $options): PromiseInterface
+    private function through(RequestInterface $request, array $options, Route $route): PromiseInterface
     {
-        return empty($options['synchronous']) ? ($this->many)($request, $options) : ($this->single)($request, $options);
-    }
-
-    /** @param array<string, mixed> $options */
-    private function through(RequestInterface $request, array $options, Passage $passage): PromiseInterface
-    {
-        $promise = $this->curl($request, self::listening($options, $passage));
-        // A call that has ended, and well, needs no turn of the promises' queue.
+        $promise = ($this->curl)($request, Callbacks::wrap($options, $route));
+        // A call that has already ended with a result needs no turn of the promises' queue.
         $ended = $promise instanceof FulfilledPromise || $promise instanceof RejectedPromise;
-        if ($ended && !$passage->void()) {
+        if ($ended && !$route->void()) {
             return $promise;
         }
         return $promise->then(
-            fn (ResponseInterface $response) => $passage->verdict === null ? $response : $this->judge($request, $options, $passage),
-            fn (mixed $reason) => $passage->unreachable ? $this->direct($request, $options, $passage) : Create::rejectionFor($reason),
+            fn (ResponseInterface $response) => $route->verdict === null ? $response : $this->apply($request, $options, $route),
+            fn (mixed $reason) => $route->unreachable ? $this->direct($request, $options, $route) : Create::rejectionFor($reason),
         );
     }
 
     /** @param array<string, mixed> $options */
-    private function judge(RequestInterface $request, array $options, Passage $passage): PromiseInterface
+    private function apply(RequestInterface $request, array $options, Route $route): PromiseInterface
     {
-        $verdict = $passage->verdict;
+        $verdict = $route->verdict;
         if ($verdict->direct()) {
-            return $this->direct($request, $options, $passage);
+            return $this->direct($request, $options, $route);
         }
-        $stats = $passage->stats === null ? null : $passage->amend($passage->stats, null, $verdict->errno);
+        $stats = $route->stats === null ? null : $route->amend($route->stats, null, $verdict->errno);
         if ($stats !== null && isset($options['on_stats'])) {
             ($options['on_stats'])($stats);
         }
@@ -121,87 +105,12 @@ final class Handler
     }
 
     /** @param array<string, mixed> $options */
-    private function direct(RequestInterface $request, array $options, Passage $passage): PromiseInterface
+    private function direct(RequestInterface $request, array $options, Route $route): PromiseInterface
     {
-        $trouble = $passage->unreachable ? 'its socket cannot be connected to' : $passage->verdict?->trouble();
+        $trouble = $route->unreachable ? 'its socket cannot be connected to' : $route->verdict?->trouble();
         if ($trouble !== null) {
             $this->broker->gone($trouble);
         }
-        return $this->curl($request, self::later($options, microtime(true) - $passage->begin));
-    }
-
-    /**
-     * The options for a second attempt: what has been waited for is not waited for again.
-     *
-     * @param array<string, mixed> $options
-     * @return array<string, mixed>
-     */
-    public static function later(array $options, float $seconds): array
-    {
-        unset($options['delay']);
-        if (!empty($options['timeout']) && is_numeric($options['timeout'])) {
-            $options['timeout'] = max(0.001, $options['timeout'] - $seconds);
-        }
-        return $options;
-    }
-
-    /**
-     * The caller's callbacks, which hear of the origin's answer only.
-     *
-     * @param array<string, mixed> $options
-     * @return array<string, mixed>
-     */
-    private static function listening(array $options, Passage $passage): array
-    {
-        $options[Passage::OPTION] = $passage;
-        $onHeaders = $options['on_headers'] ?? null;
-        if ($onHeaders === null || is_callable($onHeaders)) {
-            $options['on_headers'] = static function (ResponseInterface $response, mixed ...$more) use ($onHeaders, $passage): void {
-                $response = $passage->receive($response);
-                if ($response === null) {
-                    return;
-                }
-                if ($passage->easy !== null) {
-                    $passage->easy->response = $response;
-                }
-                if ($onHeaders !== null) {
-                    $onHeaders($response, ...$more);
-                }
-            };
-        }
-        $onStats = $options['on_stats'] ?? null;
-        if (is_callable($onStats)) {
-            $options['on_stats'] = static function (TransferStats $stats) use ($onStats, $passage): void {
-                $passage->stats = $stats;
-                if (!$passage->void() && !$passage->refused($stats)) {
-                    $onStats($passage->amend($stats, $stats->getResponse(), $stats->getHandlerErrorData()));
-                }
-            };
-        }
-        $onTrailers = $options['on_trailers'] ?? null;
-        if (is_callable($onTrailers)) {
-            $options['on_trailers'] = static function (mixed ...$arguments) use ($onTrailers, $passage): mixed {
-                return $passage->void() ? null : $onTrailers(...$arguments);
-            };
-        }
-        return $options;
-    }
-
-    /** Makes the inner handlers: at the first call, and again in a process that was forked since. */
-    private function prepare(): void
-    {
-        $process = (int) getmypid();
-        if ($this->process === $process) {
-            return;
-        }
-        if ($this->process !== 0) {
-            self::$inherited[] = $this->single;
-            self::$inherited[] = $this->many;
-        }
-        $share = SharedConnections::get();
-        // Two kinds: a handle that has been part of a curl_multi loses the connections it had of its own.
-        $this->single = new CurlHandler(['handle_factory' => new Factory(new CurlFactory($this->maxHandles), $share)]);
-        $this->many = new CurlMultiHandler(['handle_factory' => new Factory(new CurlFactory($this->maxHandles), $share)]);
-        $this->process = $process;
+        return ($this->curl)($request, $route->later($options));
     }
 }

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Decides whether a call may go through the broker, and what it wants there. Anything that is not known for certain to mean the same on
- * that way is a reason to go directly.
+ * Decides whether a call may go through the broker, and with which options. An option whose meaning there is not certain means that the
+ * call is made directly.
  */
 
 declare(strict_types=1);
@@ -20,10 +20,10 @@ use Psr\Http\Message\RequestInterface;
 /** @internal */
 final class Planner
 {
-    /** Seconds that Guzzle gives a connection by default: CurlFactory, CURLOPT_CONNECTTIMEOUT(_MS). */
+    /** Guzzle's default connect time-out in seconds, by major version: CurlFactory, CURLOPT_CONNECTTIMEOUT(_MS). */
     private const CONNECT_TIMEOUT = [7 => 150, 8 => 60];
 
-    /** Seconds that libcurl gives it when it is told 0. */
+    /** libcurl's connect time-out in seconds for the value 0. */
     private const NO_CONNECT_TIMEOUT = 300;
 
     /** @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all below one */
@@ -32,13 +32,13 @@ final class Planner
     }
 
     /**
-     * Null: go directly.
+     * Returns the route through the broker; null: make the call directly.
      *
      * @param array<string, mixed> $options
      */
-    public function plan(RequestInterface $request, array $options): ?Passage
+    public function plan(RequestInterface $request, array $options): ?Route
     {
-        // What `debug` prints is the connection that curl makes, and every field of the request.
+        // `debug` prints the connection that curl makes, and every field of the request.
         if (($options['hearth'] ?? true) === false || !empty($options['debug'])) {
             return null;
         }
@@ -52,7 +52,7 @@ final class Planner
         if ($other || $request->hasHeader('Proxy-Authorization') || $request->hasHeader('Upgrade')) {
             return null;
         }
-        // What can be read once only could not be sent after a decline. `Expect` is no help: libcurl waits a second for the 100, no more.
+        // A body that can be read only once could not be sent after a decline. `Expect` does not help: libcurl waits a second for the 100, no more.
         if (!$request->getBody()->isSeekable() && $request->getBody()->getSize() !== 0) {
             return null;
         }
@@ -63,7 +63,7 @@ final class Planner
         }
         $http2 = $request->getProtocolVersion() !== '1.1';
         $field = $door->control($control->with(['timing' => isset($options['on_stats']) || $http2]));
-        return $field === null ? null : new Passage($door, $target, $field, $http2);
+        return $field === null ? null : new Route($door, $target, $field, $http2);
     }
 
     /** @param array<string, mixed> $options */
@@ -71,24 +71,21 @@ final class Planner
     {
         $proxy = self::proxy($target, $options);
         $ip = ['v4' => 4, 'v6' => 6, '' => null][$options['force_ip_resolve'] ?? ''] ?? null;
-        // Required multiplexing (Guzzle 8) is a promise about a connection that Guzzle does not make here.
+        // Required multiplexing (Guzzle 8) concerns a connection that Guzzle does not make here.
         if ($proxy === Proxies::UNCERTAIN || str_contains((string) ($options['multiplex'] ?? ''), 'require')) {
             return null;
         }
         $control = new Control(ip: $ip, proxy: $proxy, connectTimeout: (int) ceil(1000 * self::connectTimeout($options)));
         if ($target->scheme === 'https') {
-            $control = self::tls($options, $control);
+            $control = TlsOptions::apply($options, $control);
         }
         $curl = $options['curl'] ?? [];
-        if (!is_array($curl) || $control === null) {
-            return null;
-        }
-        unset($curl['body_as_string']);
-        return CurlOptions::read($curl, $control, $target->place());
+        $curl = is_array($curl) ? array_diff_key($curl, ['body_as_string' => true]) : null;
+        return $curl === null || $control === null ? null : CurlOptions::read($curl, $control, $target->place());
     }
 
     /**
-     * As CurlFactory::applyHandlerOptions() does it.
+     * Returns the proxy as CurlFactory::applyHandlerOptions() chooses it.
      *
      * @param array<string, mixed> $options
      */
@@ -107,42 +104,7 @@ final class Planner
     }
 
     /**
-     * A file that is missing, and a value that makes no sense, are left to Guzzle: it says so.
-     *
-     * @param array<string, mixed> $options
-     */
-    private static function tls(array $options, Control $control): ?Control
-    {
-        $curl = [];
-        $verify = $options['verify'] ?? true;
-        if ($verify === false) {
-            $control = $control->with(['verify' => false]);
-        } else {
-            $authorities = is_string($verify) ? $verify : CurlOptions::authoritiesOfPhp();
-            if ($authorities !== null) {
-                $curl[CURLOPT_CAINFO] = $authorities;
-            }
-        }
-        $files = [
-            'cert' => CURLOPT_SSLCERT, 'ssl_key' => CURLOPT_SSLKEY,
-            'cert_type' => CURLOPT_SSLCERTTYPE, 'ssl_key_type' => CURLOPT_SSLKEYTYPE,
-        ];
-        foreach ($files as $name => $option) {
-            $value = $options[$name] ?? null;
-            // With a passphrase.
-            if (is_array($value) && isset($value[1])) {
-                return null;
-            }
-            if ($value !== null) {
-                $curl[$option] = is_array($value) ? $value[0] ?? null : $value;
-            }
-        }
-        $control = $control->withCryptoMethods($options['crypto_method'] ?? null, $options['crypto_method_max'] ?? null);
-        return $control === null ? null : CurlOptions::read($curl, $control, '');
-    }
-
-    /**
-     * Seconds.
+     * The connect time-out in seconds.
      *
      * @param array<string, mixed> $options
      */

@@ -149,7 +149,10 @@ final class HttpTest extends TestCase
 
     public function testTheNumberOfKeptHandlesIsTheConfigurations(): void
     {
-        $kept = static fn (array $settings): int => (new \ReflectionProperty(Handler::class, 'maxHandles'))->getValue(Application::with($settings)->make(Handler::class));
+        $kept = static function (array $settings): int {
+            $curl = (new \ReflectionProperty(Handler::class, 'curl'))->getValue(Application::with($settings)->make(Handler::class));
+            return (new \ReflectionProperty($curl, 'maxHandles'))->getValue($curl);
+        };
         $this->assertSame([7, 1], [$kept(['max_handles' => 7]), $kept(['max_handles' => 0])]);
     }
 

@@ -54,7 +54,7 @@ final class LookUpTest extends TestCase implements Applications
         $this->assertSame([200, '{"id":"1","key":"known","secret":"s"}'], self::get($app, '/hearth/apps?key=known'));
         $this->assertSame([200, 'null'], self::get($app, '/hearth/apps?id=1'));
         $this->assertSame(403, self::get($app, '/hearth/apps?key=known', 'another')[0]);
-        $this->assertSame(200, self::get($this->application(true, '/elsewhere'), '/elsewhere?key=known')[0]);
+        $this->assertSame(200, self::get($this->application(true, '/other'), '/other?key=known')[0]);
     }
 
     public function testWithoutApplicationsThereIsNoRoute(): void

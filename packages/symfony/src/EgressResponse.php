@@ -1,6 +1,6 @@
 <?php
 
-/** An answer that came through the broker, or would have: the client's own, with the origin where the client beneath knows of a socket. */
+/** Response of a call that may go through the broker: the inner client's, with the origin in place of the broker's socket. */
 
 declare(strict_types=1);
 
@@ -16,7 +16,7 @@ use Symfony\Contracts\HttpClient\ResponseInterface;
 /** @internal */
 final class EgressResponse implements ResponseInterface, StreamableInterface
 {
-    public function __construct(private AsyncResponse $response, private readonly Journey $journey)
+    public function __construct(private AsyncResponse $response, private readonly EgressCall $call)
     {
     }
 
@@ -60,7 +60,7 @@ final class EgressResponse implements ResponseInterface, StreamableInterface
 
     public function getInfo(?string $type = null): mixed
     {
-        $info = $this->journey->amend($this->response->getInfo());
+        $info = $this->call->amend($this->response->getInfo());
         return $type === null ? $info : $info[$type] ?? null;
     }
 

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Decides whether a call may go through the broker, and what it wants there. Anything that is not known for certain to mean the same on
- * that way is a reason to go directly.
+ * Decides whether a call may go through the broker, and with which options. An option whose meaning there is not certain means that the
+ * call is made directly.
  */
 
 declare(strict_types=1);
@@ -19,10 +19,10 @@ use Hearth\Egress\Target;
 /** @internal */
 final class Planner
 {
-    /** Options of which any value is a reason to go directly. */
+    /** Options that, with any value, cause a direct call. */
     private const DIRECT = ['bindto', 'auth_ntlm', 'capath', 'ciphers', 'passphrase', 'capture_peer_cert_chain'];
 
-    /** Milliseconds that libcurl gives a connection; the option `timeout` is about silence, and curl keeps it. */
+    /** libcurl's default connect time-out in milliseconds; the option `timeout` limits silence, and curl applies it. */
     private const CONNECT_TIMEOUT = 300_000;
 
     /** @param list<string> $directHosts */
@@ -31,7 +31,7 @@ final class Planner
     }
 
     /**
-     * The door and the value of Hearth-Control; null: go directly.
+     * Returns the door and the value of Hearth-Control; null: make the call directly.
      *
      * @param array<string, mixed> $options prepared
      * @return ?array{Door, string}
@@ -102,7 +102,7 @@ final class Planner
             }
             $curl[CURLOPT_PINNEDPUBLICKEY] = 'sha256//' . implode(';sha256//', $fingerprints['pin-sha256']);
         }
-        // Symfony's 0 is no bound.
+        // In Symfony 0 means no limit.
         $control = $control->withCryptoMethods($options['crypto_method'] ?? 0 ?: null);
         return $control === null ? null : CurlOptions::read($curl, $control, '');
     }

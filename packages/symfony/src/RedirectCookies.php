@@ -1,6 +1,6 @@
 <?php
 
-/** The cookies that redirects set for the calls that follow them: CurlHttpClient leaves that to libcurl, which here sees one call at a time. */
+/** Cookies that redirects set for the next attempts. CurlHttpClient leaves them to libcurl, which here sees one attempt at a time. */
 
 declare(strict_types=1);
 

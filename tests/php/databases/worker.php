@@ -57,12 +57,12 @@ while (hearth_handle_request(static function (): void {
         $fresh = new $session(getenv('SERVER') ?: '');
         $fresh->open();
         $say($fresh->look());
-        // It stays open in an object that nobody destroys before the end of the request.
+        // It stays open in an object that lives until the end of the request.
         $GLOBALS['fresh'] = $fresh;
         return;
     }
     if (isset($_GET['within'])) {
-        // A transaction that goes on when somebody says so: meanwhile the server may restart.
+        // A transaction that continues on a signal: the database may restart meanwhile.
         $session instanceof PhpRedis ? $session->do_multi() : $session->do_transaction();
         touch(__DIR__ . '/within');
         for ($i = 0; $i < 4000 && !file_exists(__DIR__ . '/go'); $i++) {

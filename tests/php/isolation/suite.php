@@ -9,7 +9,7 @@ declare(strict_types=1);
 //   /?do=ROW        damages it, then tells how that row looks
 // One application for all models: worker.php runs it in a loop, public/index.php once for each request.
 
-/** One thing that can be damaged. A look must not damage, and must give the same value each time nobody damaged anything. */
+/** One thing that can be damaged. A look must not damage, and must give the same value as long as nothing was damaged. */
 final class Row
 {
     /** The part of the manual's table that rows belong to from now on. */

@@ -1,6 +1,6 @@
 <?php
 
 $handle = require __DIR__ . '/suite.php';
-// ?boot: the script ends, and is booted anew where its process goes on
+// ?boot: the script ends, and boots again if its process continues
 while (hearth_handle_request($handle) && !isset($_GET['boot'])) {
 }

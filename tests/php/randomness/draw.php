@@ -50,7 +50,7 @@ return (static function (): Closure {
         'array_rand' => implode(' ', array_rand(range(1, 60), 30)),
         'str_shuffle' => str_shuffle('abcdefghijklmnopqrstuvwxyz0123456789'),
         'lcg_value' => lcg_value() . ' ' . lcg_value(),
-        // the clock, so nobody promises that two processes differ
+        // the clock, so two processes need not differ
         'uniqid' => getmypid() . ' ' . uniqid(),
         'uniqid with more entropy' => uniqid('', true),
         'random_bytes' => bin2hex(random_bytes(16)),

@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn curlevs_ten_options_are_taken() {
+    fn curlevs_ten_options_are_accepted() {
         let text = "accept_compression=0, connect_timeout=100, cookies=1, follow_location=2, insecure=1, maxredirs=3, \
                     proxy=socks5h://u%40:p@p.test:1, rcpt_allow_fails=1, timeout=0, verbose=0";
         let settings = set(Group::Options, text).expect("taken");

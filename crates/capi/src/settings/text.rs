@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_is_refused() {
+    fn invalid_pairs_are_rejected() {
         for text in ["a", "a=1,", "=1", "a,b=1", r#"a="1"#, r#"a="1"2"#, r#"a="\n""#, "a=1,,b=2"] {
             assert!(read(text).is_err(), "{text:?}");
         }

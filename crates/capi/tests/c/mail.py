@@ -307,7 +307,7 @@ keep_environment =
 acl_smtp_rcpt = rcpt
 begin acl
 rcpt:
-  deny local_parts = nobody
+  deny local_parts = unknown
        message = 5.1.1 no such user
   defer local_parts = later
        message = 4.2.1 not now
@@ -360,7 +360,7 @@ def exim(folder):
         (home / part).mkdir(parents=True)
     for part in ("server.pem", "server.key"):
         shutil.copy(folder / part, home / part)
-    # As root it is run as nobody: it would change its user itself, to one of the machine's.
+    # As root it runs as an unprivileged user: it would change its user itself, to one of the machine's.
     user, group = (65534, 65534) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
     (home / "conf").write_text(EXIM.format(home=home, user=user, group=group))
     drop = {}

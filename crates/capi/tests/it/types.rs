@@ -183,7 +183,7 @@ fn compile(text: &str) -> (bool, String) {
 }
 
 #[test]
-fn a_c_compiler_finds_the_headers_types_to_be_the_librarys() {
+fn header_types_match_the_library_in_c() {
     let sources = sources();
     let calls = calls(&sources);
     let mut text = String::from("#include <hearth.h>\n");

@@ -11,7 +11,7 @@ fn fails_with(keeping: &Keeping, part: &str) {
 }
 
 #[test]
-fn an_authority_that_fails_anywhere_is_asked_again_until_it_does_not() {
+fn a_failing_authority_is_retried_until_it_succeeds() {
     let endpoints = [
         "dir",
         "nonce",
@@ -58,7 +58,7 @@ fn a_nonce_that_was_used_is_replaced_within_the_same_try() {
 }
 
 #[test]
-fn an_authority_that_wants_to_be_left_alone_is() {
+fn retry_after_of_an_authority_is_honoured() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     place.authority.fault("order", AcmeFault::Problem("rateLimited", 429, Some(3600)));
     let keeping = place.keep();
@@ -73,7 +73,7 @@ fn an_authority_that_wants_to_be_left_alone_is() {
 }
 
 #[test]
-fn a_name_that_is_not_ours_is_told_with_the_authoritys_reason() {
+fn a_rejected_name_is_reported_with_the_authoritys_reason() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     // No server listens there.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -87,7 +87,7 @@ fn a_name_that_is_not_ours_is_told_with_the_authoritys_reason() {
 }
 
 #[test]
-fn a_challenge_that_nobody_can_answer_here_is_told() {
+fn an_unanswerable_challenge_is_reported() {
     let setup = AcmeSetup { offers: vec!["dns-01"], ..AcmeSetup::default() };
     let place = Place::new(setup, |_| {});
     fails_with(&place.keep(), "offers no challenge for shop.example that can be answered here");
@@ -105,7 +105,7 @@ fn an_order_that_stays_pending_is_given_up() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_believed_gets_no_account() {
+fn an_untrusted_directory_gets_no_account() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     let other = testkit::certificates().stranger.chain.clone();
     std::fs::write(&place.options.authorities, other).unwrap();
@@ -121,7 +121,7 @@ fn a_directory_that_cannot_be_believed_gets_no_account() {
 }
 
 #[test]
-fn an_account_that_the_authority_has_forgotten_is_made_anew() {
+fn a_forgotten_account_is_created_again() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     drop({
         let keeping = place.keep();
@@ -136,7 +136,7 @@ fn an_account_that_the_authority_has_forgotten_is_made_anew() {
 }
 
 #[test]
-fn a_cache_that_is_of_no_use_is_replaced_and_one_that_is_over_shown_until_there_is_another() {
+fn a_useless_cache_is_replaced_and_an_expired_one_served_meanwhile() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     place.authority.change(|setup| setup.holds = (Duration::from_secs(80), Duration::from_secs(1)));
     drop({
@@ -164,7 +164,7 @@ fn a_cache_that_is_of_no_use_is_replaced_and_one_that_is_over_shown_until_there_
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_told() {
+fn an_unwritable_cache_is_reported() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     std::fs::write(&place.options.cache, "a file").unwrap();
     fails_with(&place.keep(), "cannot be used");
@@ -172,7 +172,7 @@ fn a_cache_that_cannot_be_written_is_told() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_kept_is_shown_until_it_can_and_is_not_ordered_again() {
+fn an_unsaved_certificate_is_served_and_not_ordered_again() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     let keeping = place.keep();
     eventually("a certificate is shown", LIMIT, || place.shown() == 1);
@@ -198,7 +198,7 @@ fn a_certificate_that_cannot_be_kept_is_shown_until_it_can_and_is_not_ordered_ag
 }
 
 #[test]
-fn an_authority_whose_certificates_are_due_at_once_is_not_asked_for_one_after_the_other() {
+fn certificates_due_at_once_are_not_ordered_in_a_loop() {
     // A day of their validity is left, according to a clock that is a month ahead.
     const DAY: Duration = Duration::from_hours(24);
     let setup = AcmeSetup { holds: (89 * DAY, DAY), ..AcmeSetup::default() };

@@ -17,7 +17,7 @@ use testkit::{AcmeSetup, eventually};
 use crate::support::{LIMIT, Place, settled};
 
 #[test]
-fn a_certificate_is_obtained_shown_and_kept_and_a_server_that_starts_again_asks_nobody() {
+fn a_restarted_server_reuses_its_certificate() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     let keeping = place.keep();
     eventually("a certificate is shown", LIMIT, || place.shown() == 1);
@@ -49,7 +49,7 @@ fn several_names_are_in_one_certificate() {
 }
 
 #[test]
-fn it_is_renewed_before_it_is_over_in_place_of_the_old_one() {
+fn a_certificate_is_renewed_before_it_expires() {
     // Two thirds of its validity are over when it is issued.
     let holds = (Duration::from_secs(80), Duration::from_secs(20));
     let place = Place::new(AcmeSetup { holds, ..AcmeSetup::default() }, |_| {});
@@ -64,7 +64,7 @@ fn it_is_renewed_before_it_is_over_in_place_of_the_old_one() {
 }
 
 #[test]
-fn an_authority_that_wants_it_renewed_at_once_is_heard() {
+fn renewal_information_of_the_authority_is_followed() {
     let place = Place::new(AcmeSetup::default(), |_| {});
     let keeping = place.keep();
     eventually("a certificate is shown", LIMIT, || place.shown() == 1);
@@ -86,7 +86,7 @@ fn servers_that_share_a_folder_order_one_certificate_between_them() {
 }
 
 #[test]
-fn an_account_is_bound_to_one_that_the_authority_knows() {
+fn external_account_binding_works() {
     let external = Some(("kid-1".to_owned(), b"sixteen bytes and more".to_vec()));
     let setup = AcmeSetup { external: external.clone(), ..AcmeSetup::default() };
     let place = Place::new(setup.clone(), |options| {

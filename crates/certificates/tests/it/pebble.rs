@@ -19,7 +19,7 @@ fn pebble() -> Option<PathBuf> {
 }
 
 #[test]
-fn pebble_issues_a_certificate_to_us() {
+fn pebble_issues_a_certificate() {
     let Some(program) = pebble() else {
         eprintln!("pebble is not installed: looked at nothing");
         return;

@@ -318,7 +318,7 @@ async fn unknown_applications_are_looked_up_by_key_and_id_and_fixed_ones_are_not
     running.knows(app("2", "of settings"));
     assert_eq!(running.ask(KEY).await, "1");
     assert_eq!(running.ask(ID).await, "1");
-    assert_eq!(running.ask(AppRef::Key("nobody")).await, "none");
+    assert_eq!(running.ask(AppRef::Key("unknown")).await, "none");
     assert_eq!(running.ask(AppRef::Key("of settings")).await, "fixed");
     // A fetched application with a fixed application's key is rejected.
     assert_eq!(running.ask(AppRef::Id("2")).await, "unavailable");

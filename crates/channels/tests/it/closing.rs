@@ -86,7 +86,7 @@ fn an_idle_client_is_pinged_and_closed_with_4201_without_an_answer() {
 fn a_client_that_does_not_answer_a_close_is_dropped_soon() {
     let server = Server::with(app(), |options| options.close_timeout = Duration::from_secs(1));
     let mut stream = tcp(server.address);
-    stream.write_all(request("/app/nobody?protocol=7", "").as_bytes()).unwrap();
+    stream.write_all(request("/app/unknown?protocol=7", "").as_bytes()).unwrap();
     head(&mut stream);
     assert_eq!(server_frame(&mut stream).0, 0x81);
     assert_eq!(server_frame(&mut stream).0, 0x88);
@@ -98,7 +98,7 @@ fn a_client_that_does_not_answer_a_close_is_dropped_soon() {
 fn messages_of_a_closed_client_are_discarded() {
     let server = Server::start();
     let mut stream = tcp(server.address);
-    let mut bytes = request("/app/nobody?protocol=7", "").into_bytes();
+    let mut bytes = request("/app/unknown?protocol=7", "").into_bytes();
     for _ in 0..100 {
         bytes.extend(frame(0x81, br#"{"event":"pusher:ping","data":{}}"#));
     }

@@ -108,7 +108,7 @@ fn a_client_that_violates_rfc_6455_is_closed_with_the_code() {
 fn rejected_connections_get_the_protocols_codes() {
     let server = Server::start();
     for (target, code) in [
-        ("/app/nobody?protocol=7", 4001),
+        ("/app/unknown?protocol=7", 4001),
         ("/other?protocol=7", 4005),
         ("/app/key?protocol=x", 4006),
         ("/app/key?protocol=1", 4007),
@@ -350,7 +350,7 @@ fn a_look_up_delays_only_the_clients_of_its_application() {
         server_frame(&mut stream).1.starts_with(br#"{"event":"pusher:connection_established""#)
     );
     assert_eq!(server_frame(&mut stream), (0x8a, b"early".to_vec()));
-    let mut rejected = Client::upgrade(tcp(server.address), "/app/nobody?protocol=7");
+    let mut rejected = Client::upgrade(tcp(server.address), "/app/unknown?protocol=7");
     assert_eq!(rejected.rest().1, End::Closed(4001));
 }
 

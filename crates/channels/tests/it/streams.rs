@@ -130,8 +130,8 @@ fn private_channels_require_the_same_signature_as_for_a_socket() {
     assert_eq!(status(&format!("/app/key/sse?channels=private-a&auth={signature}")), "403");
     assert_eq!(status("/app/key/sse?channels=private-a"), "403");
     assert_eq!(status("/app/key/sse"), "403");
-    assert_eq!(status("/app/nobody/sse?channels=news"), "404");
-    assert_eq!(status("/app/nobody/sse/id"), "404");
+    assert_eq!(status("/app/unknown/sse?channels=news"), "404");
+    assert_eq!(status("/app/unknown/sse/id"), "404");
     drop(back);
     eventually("nothing is left", PATIENCE, || server.channels.registry().is_empty());
 }

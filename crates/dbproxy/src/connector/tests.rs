@@ -22,7 +22,7 @@ async fn slow_server(mut client: TcpStream, there: Arc<AtomicUsize>, most: Arc<A
 }
 
 #[tokio::test]
-async fn a_place_is_free_when_the_server_has_let_go_of_its_session() {
+async fn a_slot_is_free_once_the_server_closed_its_session() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (there, most) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();

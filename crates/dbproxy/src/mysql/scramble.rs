@@ -51,7 +51,7 @@ mod tests {
 
     /// Verifies as servers do: from the stored SHA1(SHA1(password)) they compute SHA1(password) and hash it.
     #[test]
-    fn a_server_that_has_stored_the_hash_of_the_hash_recognises_the_answer() {
+    fn the_scrambled_password_is_accepted() {
         let sha1 = |bytes: &[u8]| digest(&SHA1_FOR_LEGACY_USE_ONLY, &[bytes]);
         let stored = sha1(&sha1(b"a password"));
         let said = native(b"a password", SALT);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_goes_out_as_it_is_over_tls_only() {
+    fn a_clear_password_needs_tls() {
         assert_eq!(answer(b"mysql_clear_password", b"p", SALT, true), Some(b"p\0".to_vec()));
         for plugin in [&b"mysql_clear_password"[..], b"sha256_password", b"dialog"] {
             assert_eq!(answer(plugin, b"p", SALT, false), None);

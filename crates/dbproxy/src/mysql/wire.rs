@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_are_told_of_a_server_is_a_greeting_without_tls() {
+    fn clients_get_a_greeting_without_tls() {
         let facts = Greeting {
             version: b"8.0.1".to_vec(),
             capabilities: u32::MAX,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_hello_is_its_abilities_character_set_and_database() {
+    fn a_clients_handshake_is_parsed() {
         let can = can::PROTOCOL_41
             | can::SECURE_CONNECTION
             | can::CONNECT_WITH_DB
@@ -320,7 +320,7 @@ mod tests {
         let mut said = can.to_le_bytes().to_vec();
         said.extend([0, 0, 0, 1, 45]);
         said.extend([0; 23]);
-        said.extend(b"nobody\0\x02ab");
+        said.extend(b"guest1\0\x02ab");
         let with = [&said[..], b"other\0"].concat();
         let hello = Hello::parse(&with, &login()).unwrap();
         assert_eq!(hello.capabilities, can::MULTI_STATEMENTS);
@@ -337,7 +337,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), version in any::<bool>()) {
+        fn any_bytes_are_parsed_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..300), version in any::<bool>()) {
             let bytes = if version { [&[10][..], &bytes].concat() } else { bytes };
             if let Some(greeting) = Greeting::parse(&bytes) {
                 prop_assert_eq!(greeting.salt.len(), 20);

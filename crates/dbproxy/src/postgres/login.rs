@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn md5_is_what_the_server_stores_with_the_salt() {
+    fn md5_matches_the_servers_salted_hash() {
         // select 'md5' || md5('md5pass' ...): computed with PostgreSQL's md5()
         let digest = md5("visitor", "a password", &[1, 2, 3, 4]);
         assert!(digest.starts_with("md5") && digest.len() == 35);

@@ -90,7 +90,7 @@ mod tests {
 
     /// Compares with RFC 7677, section 3.
     #[test]
-    fn the_example_of_the_rfc_comes_out() {
+    fn scram_matches_the_rfcs_example() {
         let (mut scram, _) = Scram::with_nonce("pencil", "rOprNGfwEbeRWgbNEkqO".to_owned());
         let challenge = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
         let answer = scram.answer_as("n=user", challenge).unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_that_is_not_an_answer_to_ours_is_none() {
+    fn a_foreign_challenge_is_rejected() {
         for wrong in [
             "",
             "r=other,s=AAAA,i=1",

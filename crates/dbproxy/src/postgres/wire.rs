@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_the_client_says_it_is_the_connectors_user_logs_in() {
+    fn the_connectors_user_replaces_the_clients() {
         let said = b"user\0nobody\0client_encoding\0UTF8\0\0";
         let startup = startup(196_608, said, &login()).unwrap();
         assert_eq!(startup[..4], u32::try_from(startup.len()).unwrap().to_be_bytes());
@@ -94,19 +94,19 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_database_comes_before_the_connectors() {
+    fn the_clients_database_overrides_the_connectors() {
         let startup = startup(196_608, b"user\0a\0database\0other\0\0", &login()).unwrap();
         assert_eq!(startup[8..], *b"user\0visitor\0database\0other\0\0");
     }
 
     #[test]
-    fn a_name_without_a_value_is_nothing() {
+    fn a_name_without_a_value_is_ignored() {
         assert_eq!(startup(196_608, b"user\0a\0database\0\0", &login()), None);
     }
 
     proptest! {
         #[test]
-        fn whatever_comes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_parsed_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut messages = Messages::new(&bytes);
             let whole: usize = messages.by_ref().map(|(_, content)| content.len() + 5).sum();
             prop_assert_eq!(whole + messages.rest().len(), bytes.len());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_end_where_they_are_not_whole() {
+    fn incomplete_messages_are_left_unread() {
         let mut bytes = Vec::new();
         message(&mut bytes, b'C', b"x");
         bytes.extend(b"Z\0\0");

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keep_alive_is_believed_with_a_second_to_spare() {
+    fn keep_alive_is_used_minus_a_second() {
         for (value, wanted) in [
             ("timeout=5", Some(4)),
             ("timeout=5, max=100", Some(4)),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nothing_asked_for_are_an_answer_unless_they_announce_a_close() {
+    fn unsolicited_bytes_are_a_response_unless_they_announce_a_close() {
         for (bytes, wanted) in [
             (&b"HTTP/1.1 200 OK\r\n"[..], Condition::Unasked),
             (b"\r\nHTTP/1.1 200 OK", Condition::Unasked),

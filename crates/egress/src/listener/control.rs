@@ -308,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_says_nothing_wants_anything() {
+    fn no_options_are_the_defaults() {
         assert_eq!(asked(&[]), Ok(Control::default()));
         assert_eq!(asked(&["TOKEN"]), Ok(Control::default()));
     }
 
     #[test]
-    fn without_the_token_nothing_counts() {
+    fn without_the_token_options_are_ignored() {
         for value in [
             "verify=?0",
             "token=\"\", verify=?0",
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_somebody_else_has_sent_along_spoils_both() {
+    fn a_forwarded_control_field_invalidates_both() {
         assert_eq!(asked(&["TOKEN", "verify=?0"]), Err("token"));
         assert_eq!(asked(&["verify=?0", "TOKEN"]), Err("token"));
     }
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_no_value_of_its_key_is_declined() {
+    fn unknown_keys_and_values_are_declined() {
         for wish in [
             "unknown=1",
             "verify=1",

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_that_is_down_is_told_once_a_minute() {
+    fn a_failing_origin_is_logged_once_a_minute() {
         let counters = Counters::default();
         let refusal = Refusal::unsupported("");
         let begun = Instant::now();

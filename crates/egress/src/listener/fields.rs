@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_for_the_door_does_not_pass_and_the_rest_does_in_order() {
+    fn control_fields_are_removed_and_the_rest_keeps_its_order() {
         let fields = map(&[
             ("accept", "*/*"),
             ("hearth-control", "token=\"x\""),
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn host_goes_on_even_when_connection_names_it() {
+    fn host_passes_even_when_connection_names_it() {
         let fields = map(&[("host", "hearth"), ("connection", "HOST, x"), ("x", "1")]);
         let passed = of_request(fields, &HeaderValue::from_static("a.test"));
         assert_eq!(list(&passed), [("host", "a.test")]);
     }
 
     #[test]
-    fn trailers_frame_and_route_nothing() {
+    fn trailers_cannot_change_framing_or_routing() {
         let passed = of_trailers(map(&[
             ("content-length", "1"),
             ("transfer-encoding", "chunked"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn no_origin_speaks_in_our_name() {
+    fn an_origin_cannot_forge_broker_fields() {
         let passed = of_answer(map(&[
             ("hearth-declined", "tls"),
             ("set-cookie", "a=1"),

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_file_is_not_waited_for() {
+    async fn a_path_that_is_no_file_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::default();
         for path in [folder.path().to_owned(), folder.path().join("none"), "/dev/zero".into()] {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_broke_a_promise_once() {
+    fn heads_that_failed_before() {
         for text in [
             "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nConnection: Host\r\n\r\n",
             "POST http://a.test/ HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
@@ -137,13 +137,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_accepted_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             head(&bytes);
             options(&bytes);
         }
 
         #[test]
-        fn heads_that_look_like_some(
+        fn heads_that_resemble_valid_ones(
             cut in any::<u8>(),
             request in "(GET|POST|CONNECT|X!) (http://|https://|/|\\*|hTTp:)[!-~]{0,20} HTTP/1.1",
             fields in proptest::collection::vec(
@@ -163,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn options_that_look_like_some(
+        fn options_that_resemble_valid_ones(
             lines in proptest::collection::vec(
                 "(TOKEN|token=\"[0-9a-f]{0,4}\")?(, ?(verify|ca|cert|key|pin|tls-min|tls-max|http|ip|interface|connect-to|proxy|\
                  connect-timeout|timing|[a-z*]{1,4})(=(\\?[01]|[0-9.-]{1,18}|\"[ -~]{0,20}\"|%\"[ -~]{0,9}\"|\

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_a_message_ends_the_field_or_its_string() {
+    fn messages_are_escaped_in_fields() {
         let refusal = Refusal::control("a \"quote\", a \\, a\r\nline, an ü");
         let (name, value) = refusal.field();
         assert_eq!(name, "hearth-declined");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_call_says_so_in_another_field() {
+    fn a_failed_call_uses_another_field() {
         let error = CallError {
             fate: Fate::Failed,
             reason: crate::Reason::Empty,

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_lent_once_until_it_is_back_and_told_once_a_minute() {
+    fn the_spare_descriptor_is_lent_once_and_logged_once_a_minute() {
         let reserve = Reserve::new();
         assert!(reserve.lend() && !reserve.lend());
         reserve.restore();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn socket_and_token_are_for_user_and_group_and_go_when_we_go() {
+    async fn socket_and_token_have_owner_and_group_rights_and_are_removed_at_exit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("egress.sock");
         let token = folder.path().join("egress.token");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_living_broker_keeps_its_place_and_a_dead_ones_is_taken() {
+    async fn only_a_dead_brokers_socket_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("egress.sock");
         let first = Socket::bind(&path, None).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_somebody_elses_stays() {
+    async fn files_of_others_stay() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("egress.sock");
         std::fs::write(&path, "a file").unwrap();

@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_goes_without_saying_may_be_said() {
+    fn a_default_port_may_be_given() {
         assert!(read("http://a.test/", &[("host", "a.test:80")]).is_ok());
         assert!(read("https://a.test:443/", &[("host", "A.test")]).is_ok());
         assert_eq!(read("https://a.test/", &[("host", "a.test:80")]), Err("host"));
     }
 
     #[test]
-    fn what_has_two_meanings_is_declined() {
+    fn ambiguous_targets_are_declined() {
         for (written, fields) in [
             ("/path", &[][..]),
             ("*", &[]),

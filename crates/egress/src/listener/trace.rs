@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_a_secret_is_not_told() {
+    fn possible_secrets_are_not_traced() {
         for (url, told) in [
             ("https://a.test/p", "https://a.test/p"),
             ("https://a.test/?id=7&page=2", "https://a.test/?id=7&page=2"),

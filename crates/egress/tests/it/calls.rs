@@ -40,7 +40,7 @@ async fn a_call_is_answered_and_the_next_one_uses_its_connection() {
 }
 
 #[tokio::test]
-async fn bodies_go_both_ways_whole() {
+async fn bodies_pass_both_ways_whole() {
     for origin in everywhere(routes) {
         let engine = engine();
         let key = key(&origin);
@@ -67,7 +67,7 @@ async fn bodies_go_both_ways_whole() {
 }
 
 #[tokio::test]
-async fn an_answer_comes_while_its_request_is_still_sent() {
+async fn a_response_arrives_while_its_request_is_sent() {
     for origin in everywhere(|_| Reply::text("").body(Body::Echo).early().into()) {
         let engine = engine();
         let key = key(&origin);
@@ -195,7 +195,7 @@ async fn a_compressed_body_is_passed_on_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_expectant_body_is_sent_when_the_origin_wants_it() {
+async fn an_expectant_body_is_sent_after_100() {
     let origin = Origin::plain(routes);
     let key = key(&origin);
     let request = Request::post(url(&key, "/echo")).header("expect", "100-continue");
@@ -208,7 +208,7 @@ async fn an_expectant_body_is_sent_when_the_origin_wants_it() {
 }
 
 #[tokio::test]
-async fn an_expectant_body_stays_here_when_the_origin_refuses_it() {
+async fn an_expectant_body_is_not_sent_after_a_refusal() {
     for origin in everywhere(routes) {
         let engine = engine();
         let key = key(&origin);
@@ -223,7 +223,7 @@ async fn an_expectant_body_stays_here_when_the_origin_refuses_it() {
 }
 
 #[tokio::test]
-async fn an_early_refusal_is_heard_while_the_body_is_still_sent() {
+async fn an_early_refusal_is_received_while_the_body_is_sent() {
     for origin in everywhere(routes) {
         let engine = engine();
         let key = key(&origin);
@@ -243,7 +243,7 @@ async fn an_early_refusal_is_heard_while_the_body_is_still_sent() {
 }
 
 #[tokio::test]
-async fn who_breaks_off_a_body_ends_the_call() {
+async fn an_aborted_body_ends_the_call() {
     for origin in everywhere(routes) {
         let engine = engine();
         let key = key(&origin);
@@ -263,11 +263,11 @@ async fn who_breaks_off_a_body_ends_the_call() {
 }
 
 #[tokio::test]
-async fn a_body_is_asked_for_only_when_there_is_a_connection() {
+async fn a_body_is_read_only_once_connected() {
     let key = egress::Key::plain(0, egress::Scheme::Http, "127.0.0.1", 1);
     let (mut sender, body) = channel();
     let error = made(&engine(), call(&key, Request::post(url(&key, "/")), body)).await;
-    assert_eq!(error.expect_err("nobody is there").fate, Fate::Declined);
+    assert_eq!(error.expect_err("the port is closed").fate, Fate::Declined);
     assert_eq!(sender.capacity(), sender.max_capacity());
 }
 

@@ -60,7 +60,7 @@ async fn a_post_on_a_connection_that_dies_under_it_is_never_sent_twice() {
 }
 
 #[tokio::test]
-async fn what_is_idempotent_is_sent_once_more() {
+async fn an_idempotent_call_is_retried_once() {
     for (method, body) in [(Method::GET, ""), (Method::PUT, "whole"), (Method::DELETE, "")] {
         let origin = Origin::plain(routes);
         let engine = engine();
@@ -89,7 +89,7 @@ async fn what_is_idempotent_is_sent_once_more() {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_signed_in_carries_no_other_call() {
+async fn a_signed_in_connection_carries_no_other_call() {
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let engine = engine();
         let key = key(&origin);
@@ -113,7 +113,7 @@ async fn a_connection_that_was_signed_in_carries_no_other_call() {
 }
 
 #[tokio::test]
-async fn keys_that_differ_share_no_connection() {
+async fn different_keys_share_no_connection() {
     let origin = Origin::plain(routes);
     let engine = engine();
     let mine = key(&origin);
@@ -129,7 +129,7 @@ async fn keys_that_differ_share_no_connection() {
     let connections = origin.connections();
     let requests: Vec<_> = connections.iter().map(|connection| connection.requests).collect();
     assert_eq!(requests, [2, 2, 2, 2, 1]);
-    // To whoever looks at the numbers it is one origin.
+    // The report counts it as one origin.
     assert_eq!(stats(&engine).calls, 9);
 }
 
@@ -175,7 +175,7 @@ async fn a_thousand_callers_on_several_threads() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_in_the_queue_is_declined() {
+async fn a_call_that_waits_too_long_is_declined() {
     let origin = Origin::plain(slow);
     let engine = Engine::new(Options { http1_connections: 1, waiting: 2, ..Options::default() });
     let key = key(&origin);
@@ -202,7 +202,7 @@ async fn who_waits_too_long_in_the_queue_is_declined() {
 }
 
 #[tokio::test]
-async fn whoever_waits_gets_the_connection_that_comes_free() {
+async fn a_waiting_call_gets_the_next_free_connection() {
     let origin = Origin::plain(|seen| match seen.path() {
         "/first" => Reply::text("first").delayed(Duration::from_millis(50)).into(),
         _ => routes(seen),
@@ -217,7 +217,7 @@ async fn whoever_waits_gets_the_connection_that_comes_free() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_takes_its_http1_connection_with_it() {
+async fn an_aborted_call_closes_its_http1_connection() {
     let origin = Origin::plain(slow);
     let engine = Engine::new(Options { http1_connections: 1, ..Options::default() });
     let key = key(&origin);
@@ -229,7 +229,7 @@ async fn a_call_that_is_given_up_takes_its_http1_connection_with_it() {
 }
 
 #[tokio::test]
-async fn the_rest_of_an_answer_that_nobody_wants_is_read_if_it_is_small() {
+async fn a_small_unread_rest_is_drained() {
     for (size, reused) in [(60_000, true), (600_000, false)] {
         let origin = Origin::plain(routes);
         let engine = Engine::new(Options { http1_connections: 1, ..Options::default() });
@@ -242,7 +242,7 @@ async fn the_rest_of_an_answer_that_nobody_wants_is_read_if_it_is_small() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_read_is_not_hoarded() {
+async fn an_unread_response_is_not_buffered() {
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let engine = engine();
         let key = key(&origin);
@@ -275,7 +275,7 @@ async fn connections_without_calls_are_closed_after_a_while() {
 }
 
 #[tokio::test]
-async fn an_origin_that_keeps_a_connection_for_a_short_time_is_believed() {
+async fn a_short_keep_alive_is_learnt() {
     let origin = Origin::plain(|_| Reply::text("").field("Keep-Alive", "timeout=1").into());
     let engine = engine();
     for _ in 0..2 {
@@ -285,7 +285,7 @@ async fn an_origin_that_keeps_a_connection_for_a_short_time_is_believed() {
 }
 
 #[tokio::test]
-async fn an_old_connection_serves_until_its_successor_is_there() {
+async fn an_old_connection_serves_until_it_is_replaced() {
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let age = Duration::from_millis(300);
         let engine = Engine::new(Options { age, ..Options::default() });
@@ -312,7 +312,7 @@ async fn an_old_connection_serves_until_its_successor_is_there() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_place_an_idle_connection_makes_room() {
+async fn at_the_limit_an_idle_connection_is_closed() {
     let (one, two) = (Origin::plain(routes), Origin::tls(routes));
     let engine = Engine::new(Options { connections: 1, ..Options::default() });
     for origin in [&one, &two, &one, &two] {
@@ -334,7 +334,7 @@ async fn where_there_is_no_place_an_idle_connection_makes_room() {
 }
 
 #[tokio::test]
-async fn what_waited_for_a_place_is_opened_only_for_who_still_waits() {
+async fn a_delayed_connection_opens_only_for_waiting_calls() {
     let origin = Origin::plain(routes);
     let engine = Engine::new(Options { connections: 1, ..Options::default() });
     let key = key(&origin);
@@ -353,7 +353,7 @@ async fn what_waited_for_a_place_is_opened_only_for_who_still_waits() {
 }
 
 #[tokio::test]
-async fn a_connection_can_be_there_before_the_first_call() {
+async fn a_connection_can_be_opened_before_the_first_call() {
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let key = key(&origin);
         let engine = engine();
@@ -367,7 +367,7 @@ async fn a_connection_can_be_there_before_the_first_call() {
 }
 
 #[tokio::test]
-async fn what_is_worth_remembering_is_what_was_called() {
+async fn called_origins_are_remembered() {
     let origins = [Origin::plain(routes), Origin::plain(routes), Origin::plain(routes)];
     let engine = engine();
     let [one, two, three] = origins.each_ref().map(key);
@@ -380,7 +380,7 @@ async fn what_is_worth_remembering_is_what_was_called() {
 }
 
 #[tokio::test]
-async fn closing_waits_for_what_is_under_way() {
+async fn closing_waits_for_running_calls() {
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let engine = engine();
         let key = key(&origin);
@@ -401,7 +401,7 @@ async fn closing_waits_for_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn an_engine_that_is_gone_leaves_nothing_open() {
+async fn a_dropped_engine_leaves_nothing_open() {
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let engine = Arc::new(engine());
         made(&engine, get(&key(&origin), "/")).await.expect("an answer");
@@ -419,7 +419,7 @@ async fn an_echo_is_as_slow_as_its_reader() {
         let (mut sender, body) = channel();
         let request = call(&key, Request::post(url(&key, "/echo")), body);
         let answer = within(engine.call(request, |_| {})).await.expect("a head");
-        // Nobody reads: at some time nothing more is taken.
+        // Nothing reads: in the end no more is accepted.
         let piece = bytes::Bytes::from(vec![7; 65_536]);
         let mut sent = 0;
         while let Ok(result) =

@@ -24,13 +24,13 @@ fn says(bytes: impl Into<Vec<u8>>) -> Origin {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn a_refused_connection() {
     let origin = Origin::plain(routes);
     let port = origin.port();
     let key = key(&origin);
     drop(origin);
     let engine = engine();
-    let error = made(&engine, get(&key, "/")).await.expect_err("nobody is there");
+    let error = made(&engine, get(&key, "/")).await.expect_err("the port is closed");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Connect, 7));
     let message = &error.message;
     assert!(
@@ -43,7 +43,7 @@ async fn nobody_listens() {
 
 #[tokio::test]
 async fn a_name_without_an_address() {
-    // No label is longer than 63 bytes (RFC 1035, 2.3.4): nobody is asked.
+    // No label is longer than 63 bytes (RFC 1035, 2.3.4): no look-up is made.
     let name = "a".repeat(64) + ".test";
     let key = Key::plain(0, Scheme::Http, name.as_str(), 80);
     let error = made(&engine(), get(&key, "/")).await.expect_err("it has no address");
@@ -52,7 +52,7 @@ async fn a_name_without_an_address() {
 }
 
 #[tokio::test]
-async fn nobody_shakes_hands() {
+async fn a_tls_handshake_that_never_completes() {
     let origin = Origin::setup().tls(&certificates().origin).greet(|_| Greeting::Silence).start();
     // No name: to look it up takes time, too.
     let key = Key { host: "127.0.0.1".into(), ..key(&origin) };
@@ -104,7 +104,7 @@ async fn an_answer_that_is_reset_in_the_middle() {
 }
 
 #[tokio::test]
-async fn what_is_no_http() {
+async fn a_response_that_is_not_http() {
     let error = fails(&Origin::plain(routes), "/rubbish").await;
     let message = "Received HTTP/0.9 when not allowed";
     assert_eq!(facts(&error), (Fate::Failed, Reason::Rubbish, 1, message));
@@ -136,14 +136,14 @@ async fn what_is_no_http() {
 
 #[tokio::test]
 async fn a_bare_lf_ends_a_line_and_nothing_else() {
-    // RFC 9112, 2.2 allows it, libcurl takes it. What is passed on is written anew.
+    // RFC 9112, 2.2 allows it, libcurl takes it. The response is written again when it is passed on.
     let origin = says("HTTP/1.1 200 OK\nA: b\nContent-Length: 2\n\nok");
     let answer = made(&engine(), get(&key(&origin), "/")).await.expect("an answer");
     assert_eq!((answer.headers["a"].as_bytes(), answer.text()), (&b"b"[..], "ok"));
 }
 
 #[tokio::test]
-async fn what_comes_unasked_is_nobodys_answer() {
+async fn unsolicited_bytes_answer_no_call() {
     let origin = Origin::plain(|seen| match seen.number {
         0 => Turn::Steps(vec![
             Step::send(
@@ -162,7 +162,7 @@ async fn what_comes_unasked_is_nobodys_answer() {
 }
 
 #[tokio::test]
-async fn nobody_calls_where_nobody_may() {
+async fn denied_networks_are_never_called() {
     let options = || {
         // A stand-in on loopback for the networks that are denied by default.
         let deny = vec!["127.0.0.2".parse().expect("a network")];
@@ -174,9 +174,9 @@ async fn nobody_calls_where_nobody_may() {
     let error = made(&options(), get(&target, "/")).await.expect_err("it is denied");
     assert_eq!(facts(&error), (Fate::Declined, Reason::Denied, 7, message));
 
-    let mut elsewhere = Key::plain(0, Scheme::Http, "allowed.test", 80);
-    elsewhere.connect_to = Some(("127.0.0.2".into(), target.port));
-    let error = made(&options(), get(&elsewhere, "/")).await.expect_err("it is denied");
+    let mut other = Key::plain(0, Scheme::Http, "allowed.test", 80);
+    other.connect_to = Some(("127.0.0.2".into(), target.port));
+    let error = made(&options(), get(&other, "/")).await.expect_err("it is denied");
     assert_eq!(error.reason, Reason::Denied);
 
     let mapped = Key::plain(0, Scheme::Http, "::ffff:127.0.0.2", origin.port());
@@ -200,9 +200,9 @@ async fn nobody_calls_where_nobody_may() {
 }
 
 #[tokio::test]
-async fn an_interface_that_is_not_ours() {
+async fn an_interface_that_does_not_exist() {
     let mut key = key(&Origin::plain(routes));
-    // TEST-NET-1 (RFC 5737): nobody has it.
+    // TEST-NET-1 (RFC 5737): no machine has it.
     key.interface = Some([192, 0, 2, 1].into());
     let error = made(&engine(), get(&key, "/")).await.expect_err("it cannot be bound");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Connect, 45));
@@ -241,7 +241,7 @@ async fn an_answer_may_come_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn what_comes_before_an_answer_has_an_end() {
+async fn interim_responses_are_bounded() {
     for (nothing, errno, message) in [
         (
             "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n",

@@ -115,7 +115,7 @@ impl Caller {
             wire::send::body(&mut self.out, body, true);
         }
         let out = std::mem::take(&mut self.out);
-        self.socket.write_all(&out).await.expect("somebody reads");
+        self.socket.write_all(&out).await.expect("the broker reads");
     }
 
     /// `None`: the connection has ended.
@@ -279,11 +279,11 @@ async fn a_large_body_is_asked_for_when_there_is_a_connection() {
         let (mut read, mut write) = caller.socket.into_split();
         let mut writer = JoinSet::new();
         writer.spawn(async move {
-            write.write_all(&out).await.expect("somebody reads");
+            write.write_all(&out).await.expect("the broker reads");
             write.forget();
         });
         let mut input = vec![];
-        // The echo comes while the body goes: whoever only writes would wait for ever.
+        // The echo comes while the body goes: a caller that only writes would wait for ever.
         let end = [0, 0, 0, 0, 0x55, 0, 0, 0];
         while !input.ends_with(&end) {
             assert!(within(read.read_buf(&mut input)).await.expect("more") > 0);
@@ -292,14 +292,14 @@ async fn a_large_body_is_asked_for_when_there_is_a_connection() {
         drop(read);
         caller = door.caller().await;
     }
-    // Nobody is asked for what cannot be sent.
+    // No body is requested that cannot be sent.
     let head = Caller::head("PUT", "http://127.0.0.1:1/", "Content-Length: 5\r\n");
     caller.ask("", &head, CallBody::Asked, b"").await;
     assert_eq!(caller.came().await.refusal(), (false, "connect", 7));
 }
 
 #[tokio::test]
-async fn what_is_declined_or_fails_leaves_the_connection_as_it_was() {
+async fn declined_and_failed_calls_keep_the_connection() {
     let (door, origin) = (Door::open(), Origin::plain(routes));
     let mut caller = door.caller().await;
     for (url, expected) in [
@@ -363,17 +363,17 @@ async fn abort_ends_the_call_and_keeps_the_connection() {
     eventually("the origin has it", || origin.requests().len() == 1).await;
     wire::send::abort(&mut caller.out);
     let out = std::mem::take(&mut caller.out);
-    caller.socket.write_all(&out).await.expect("somebody reads");
+    caller.socket.write_all(&out).await.expect("the broker reads");
     assert_eq!(caller.came().await.refusal(), (true, "body", 0));
     eventually("the origin is free", || origin.open() == 0).await;
-    // In the middle of a large answer that nobody reads; frames stay whole.
+    // In the middle of a large unread response; frames stay whole.
     let head = Caller::head("GET", &origin.url("/bytes/50000000"), "");
     caller.ask("", &head, CallBody::None, b"").await;
     assert!(matches!(caller.frame().await.expect("an answer").decoded(), FromBroker::Answer(_)));
     tokio::time::sleep(Duration::from_millis(50)).await;
     wire::send::abort(&mut caller.out);
     let out = std::mem::take(&mut caller.out);
-    caller.socket.write_all(&out).await.expect("somebody reads");
+    caller.socket.write_all(&out).await.expect("the broker reads");
     assert_eq!(caller.came().await.refusal(), (true, "body", 0));
     // One that comes too late is skipped, and so is what is left of a body.
     wire::send::abort(&mut caller.out);
@@ -382,7 +382,7 @@ async fn abort_ends_the_call_and_keeps_the_connection() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_cancels_the_call() {
+async fn a_disconnected_caller_cancels_the_call() {
     let (door, origin) = (Door::open(), Origin::plain(routes));
     let mut caller = door.caller().await;
     let head = Caller::head("GET", &origin.url("/never"), "");
@@ -390,18 +390,18 @@ async fn whoever_leaves_cancels_the_call() {
     eventually("the origin has it", || origin.requests().len() == 1).await;
     drop(caller);
     eventually("the origin is free", || origin.open() == 0).await;
-    eventually("nobody is there", || door.watch.report().callers == 0).await;
+    eventually("no caller is left", || door.watch.report().callers == 0).await;
 }
 
 #[tokio::test]
-async fn whoever_leaves_in_an_upload_that_nobody_reads_cancels_the_call() {
+async fn a_disconnect_in_an_unread_upload_cancels_the_call() {
     let (door, origin) = (Door::open(), Origin::tls(|_| Turn::Never));
     let mut caller = door.caller().await;
     let head = Caller::head("POST", &origin.url("/"), "Content-Length: 99999999\r\n");
     caller.ask("verify=?0", &head, CallBody::Asked, b"").await;
     let wanted = caller.frame().await.expect("an answer");
     assert_eq!(wanted.decoded(), FromBroker::Want);
-    // Until nobody takes any more: not the origin, so not the broker.
+    // Until neither the origin nor, therefore, the broker accepts more.
     let mut piece = vec![];
     wire::send::body(&mut piece, &[b'x'; 10_000], false);
     let pause = Duration::from_millis(300);
@@ -413,11 +413,11 @@ async fn whoever_leaves_in_an_upload_that_nobody_reads_cancels_the_call() {
     assert!(taken < 90_000_000, "{taken} bytes taken");
     assert_eq!(door.watch.report().callers, 1);
     drop(caller);
-    eventually("nobody is there", || door.watch.report().callers == 0).await;
+    eventually("no caller is left", || door.watch.report().callers == 0).await;
 }
 
 #[tokio::test]
-async fn garbage_ends_the_connection_and_nothing_goes_out() {
+async fn garbage_closes_the_connection_and_sends_nothing() {
     let (door, origin) = (Door::open(), Origin::plain(routes));
     let mut opened = OPENING.to_vec();
     wire::send::open(&mut opened, door.token().as_bytes());
@@ -440,7 +440,7 @@ async fn garbage_ends_the_connection_and_nothing_goes_out() {
         with(&opened, &[5, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 0, 0, b'x', 0, 0, 0, 0, 3, 0, 0, 0]),
     ] {
         let mut socket = door.socket().await;
-        socket.write_all(&bytes).await.expect("somebody reads");
+        socket.write_all(&bytes).await.expect("the broker reads");
         let mut rest = vec![];
         let ended = within(socket.read_to_end(&mut rest)).await;
         assert!(rest.is_empty(), "{bytes:?}: {rest:?}");
@@ -449,7 +449,7 @@ async fn garbage_ends_the_connection_and_nothing_goes_out() {
     // Half a frame is waited for, and nothing comes of it.
     for length in 1..call.len() {
         let mut socket = door.socket().await;
-        socket.write_all(&call[..length]).await.expect("somebody reads");
+        socket.write_all(&call[..length]).await.expect("the broker reads");
     }
     assert!(origin.requests().len() <= 1, "only the doubled call was whole");
     let mut caller = door.caller().await;
@@ -457,7 +457,7 @@ async fn garbage_ends_the_connection_and_nothing_goes_out() {
 }
 
 #[tokio::test]
-async fn more_connections_than_may_wait_are_closed_behind_their_call() {
+async fn surplus_connections_close_after_their_call() {
     let (door, origin) = (Door::with(4), Origin::plain(routes));
     let mut callers = vec![];
     for _ in 0..2 {
@@ -472,7 +472,7 @@ async fn more_connections_than_may_wait_are_closed_behind_their_call() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_idle_connections_and_others_behind_their_call() {
+async fn a_drain_closes_connections_after_their_call() {
     let mut door = Door::open();
     let origin = Origin::plain(|_| Reply::text("late").delayed(Duration::from_millis(300)).into());
     let (mut idle, mut busy) = (door.caller().await, door.caller().await);

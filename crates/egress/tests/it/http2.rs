@@ -14,13 +14,13 @@ use tokio::task::JoinSet;
 use crate::support::*;
 
 #[tokio::test]
-async fn a_stream_that_is_given_up_leaves_its_connection_to_the_others() {
+async fn an_aborted_stream_keeps_its_connection_open() {
     let origin = Origin::tls(routes);
     let engine = engine();
     let key = key(&origin);
     let given_up = made(&engine, get(&key, "/never"));
     assert!(tokio::time::timeout(Duration::from_millis(100), given_up).await.is_err());
-    // And an answer whose rest nobody wants: its window is the connection's again.
+    // And a response whose rest is not read: its window returns to the connection.
     for _ in 0..20 {
         let answer = within(engine.call(get(&key, "/bytes/3000000"), |_| {})).await;
         drop(answer.expect("a head"));
@@ -32,7 +32,7 @@ async fn a_stream_that_is_given_up_leaves_its_connection_to_the_others() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_on_stop_no_other() {
+async fn unread_responses_block_no_other_stream() {
     let origin = Origin::tls(routes);
     let engine = engine();
     let key = key(&origin);
@@ -66,7 +66,7 @@ async fn a_refused_stream_is_sent_again_whatever_the_method() {
 }
 
 #[tokio::test]
-async fn a_burst_keeps_to_what_a_distant_origin_takes() {
+async fn a_burst_respects_the_origins_stream_limit() {
     const CALLS: usize = 120;
     let origin = Origin::setup().tls(&certificates().origin).streams(10).script(routes).start();
     // Its limit is known a round trip after the connection.
@@ -86,14 +86,14 @@ async fn a_burst_keeps_to_what_a_distant_origin_takes() {
 }
 
 #[tokio::test]
-async fn an_origin_that_refuses_for_ever_is_left_alone() {
+async fn an_origin_that_always_refuses_streams_is_not_retried() {
     let origin = Origin::tls(|_| Turn::ResetStream(7));
     let error = made(&engine(), get(&key(&origin), "/")).await.expect_err("it is refused");
-    // It has done nothing: somebody else may make the call.
+    // The origin has done nothing: the caller may make the call itself.
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Stream, 92));
     assert_eq!(error.message, "HTTP/2 stream 5 was not closed cleanly: REFUSED_STREAM (err 7)");
     assert_eq!(origin.requests().len(), 3);
-    // A body that was taken cannot be made by somebody else.
+    // The caller cannot repeat a body that was already read.
     let error = made(&engine(), post(&key(&origin), "/", "body")).await.expect_err("it is refused");
     assert_eq!(error.fate, Fate::Failed);
 }
@@ -108,7 +108,7 @@ async fn a_stream_that_is_reset_has_failed() {
 }
 
 #[tokio::test]
-async fn what_goaway_says_was_not_processed_is_sent_again() {
+async fn streams_unprocessed_by_goaway_are_retried() {
     for body in ["", "a body"] {
         let origin = Origin::setup()
             .tls(&certificates().origin)
@@ -125,7 +125,7 @@ async fn what_goaway_says_was_not_processed_is_sent_again() {
 }
 
 #[tokio::test]
-async fn an_origin_that_wants_http1_gets_it() {
+async fn an_origin_that_requires_http1_gets_it() {
     let origin = Origin::tls(|seen| match seen.version {
         2 => Turn::ResetStream(13),
         _ => Reply::text("over HTTP/1.1").into(),
@@ -139,7 +139,7 @@ async fn an_origin_that_wants_http1_gets_it() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_takes_its_streams_with_it() {
+async fn a_closed_connection_fails_its_streams() {
     let origin = Origin::tls(routes);
     let engine = engine();
     let key = key(&origin);
@@ -247,7 +247,7 @@ async fn a_connection_that_has_gone_silent_takes_no_new_calls() {
 }
 
 #[tokio::test]
-async fn a_connection_whose_origin_is_only_slow_is_used_on() {
+async fn a_connection_to_a_slow_origin_stays_in_use() {
     let origin = Origin::tls(|seen| match seen.path() {
         "/never" => Reply::text("").delayed(Duration::from_hours(1)).into(),
         _ => routes(seen),
@@ -270,7 +270,7 @@ async fn a_connection_whose_origin_is_only_slow_is_used_on() {
 }
 
 #[tokio::test]
-async fn an_origin_that_does_not_answer_pings_is_left() {
+async fn a_connection_without_ping_replies_is_closed() {
     // A proxy between us that stops passing on would look like this: the origin is there and says nothing.
     let origin = Origin::setup().script(routes).greet(|_| Greeting::Silence).start();
     let options = Options {

@@ -101,7 +101,7 @@ fn facts(error: &CallError) -> (Fate, Reason, u8) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_hangs_while_it_is_opened_is_no_outage() {
+async fn a_hanging_connect_blocks_no_other_call() {
     let slow = Slow::start(|number| if number == 0 { NEVER } else { Duration::ZERO }).await;
     let engine = engine();
     let limits = Limits { connect: 3 * SECOND, queue: SECOND };
@@ -116,7 +116,7 @@ async fn a_connection_that_hangs_while_it_is_opened_is_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waited_for_anothers_attempt_is_declined_as_from_a_queue() {
+async fn a_call_waiting_for_anothers_connect_is_declined_at_its_timeout() {
     let mut slow = Slow::start(|_| NEVER).await;
     // One connection for all.
     slow.key.http = HttpVersions::Http2;
@@ -132,7 +132,7 @@ async fn whoever_waited_for_anothers_attempt_is_declined_as_from_a_queue() {
     assert_eq!(facts(&first.0.expect_err("it hangs")), late);
     assert_eq!(facts(&second.0.expect_err("it hangs")), queued);
 
-    // Callers for a minute, each for 30 s: a handful of connections, and only those for whom one was begun wait for longer than in a queue.
+    // Callers for a minute, each for 30 s: a handful of connections, and only callers with an attempt of their own wait longer than in a queue.
     let limits = Limits { connect: 30 * SECOND, queue: SECOND };
     let begin = Instant::now();
     let mut patient = 0;
@@ -151,7 +151,7 @@ async fn whoever_waited_for_anothers_attempt_is_declined_as_from_a_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_takes_as_long_as_somebody_waits_for_it() {
+async fn a_connect_may_take_as_long_as_its_caller_waits() {
     let slow = Slow::start(|_| 34 * SECOND).await;
     let engine = engine();
     let limits = Limits { connect: 75 * SECOND, queue: SECOND };
@@ -160,7 +160,7 @@ async fn a_connection_takes_as_long_as_somebody_waits_for_it() {
     assert!(took >= 34 * SECOND && took < 36 * SECOND, "{took:?}");
     assert!(slow.begun() <= 4, "{} connections", slow.begun());
 
-    // Nobody waits: it is closed, and so is what was begun beside it.
+    // No caller waits: the connection is closed, and so are attempts beside it.
     let slow = Slow::start(|_| NEVER).await;
     let limits = Limits { connect: 3 * SECOND, queue: SECOND };
     slow.call(&engine, limits).await.0.expect_err("it hangs");
@@ -169,7 +169,7 @@ async fn a_connection_takes_as_long_as_somebody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_at_once_while_another_call_is_under_way() {
+async fn a_refusal_is_reported_at_once() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let key = Key::plain(0, Scheme::Http, "127.0.0.1", port);
@@ -183,7 +183,7 @@ async fn a_refusal_is_told_at_once_while_another_call_is_under_way() {
 
     let mut refused = get(&key, "/");
     refused.limits = Limits { connect: NEVER, queue: NEVER };
-    let error = made(&engine, refused).await.expect_err("nobody listens");
+    let error = made(&engine, refused).await.expect_err("the port is closed");
     assert_eq!(facts(&error), (Fate::Declined, Reason::Connect, 7));
 
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.expect("it is read");

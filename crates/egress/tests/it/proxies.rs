@@ -136,7 +136,7 @@ async fn http_goes_to_the_proxy_in_absolute_form() {
 }
 
 #[tokio::test]
-async fn socks5_resolves_here_or_there() {
+async fn socks5_resolves_locally_or_remotely() {
     let origin = Origin::setup()
         .tls(&testkit::certificates().origin)
         .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
@@ -177,7 +177,7 @@ async fn a_proxy_that_is_not_there() {
         tls: None,
     };
     key.proxy = Some(proxy.clone());
-    let error = made(&engine(), get(&key, "/")).await.expect_err("nobody is there");
+    let error = made(&engine(), get(&key, "/")).await.expect_err("the port is closed");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Proxy, 7));
 
     let host = "a".repeat(64) + ".test";
@@ -188,7 +188,7 @@ async fn a_proxy_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn the_deny_list_is_no_narrower_through_a_proxy() {
+async fn the_deny_list_applies_through_a_proxy() {
     let proxy = Tunnels::start(true).await;
     let origin = Origin::setup().listen(([127, 0, 0, 2], 0).into()).script(routes).start();
     let deny = vec!["127.0.0.2".parse().expect("a network")];

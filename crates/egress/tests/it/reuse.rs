@@ -39,7 +39,7 @@ async fn failures(engine: &Engine, call: impl Fn() -> egress::Call) -> usize {
 }
 
 #[tokio::test]
-async fn posts_get_through_to_an_origin_that_closes_silently_after_each_answer() {
+async fn posts_succeed_on_an_origin_that_closes_silently() {
     for origin in [Origin::plain(closes_soon(ANSWER)), over_tls(closes_soon(ANSWER))] {
         let (engine, key) = (engine(), key(&origin));
         let failed = failures(&engine, || post(&key, "/order", "one book")).await;
@@ -52,7 +52,7 @@ async fn posts_get_through_to_an_origin_that_closes_silently_after_each_answer()
 }
 
 #[tokio::test]
-async fn an_origin_that_announces_to_keep_and_closes_is_believed_once() {
+async fn a_false_keep_alive_is_trusted_once() {
     let origin = Origin::plain(closes_soon(KEPT));
     let (engine, key) = (engine(), key(&origin));
     let failed = failures(&engine, || post(&key, "/order", "one book")).await;
@@ -60,7 +60,7 @@ async fn an_origin_that_announces_to_keep_and_closes_is_believed_once() {
 }
 
 #[tokio::test]
-async fn what_may_be_repeated_gets_through_to_such_an_origin_too() {
+async fn repeatable_calls_succeed_on_an_origin_that_closes_silently() {
     let origin = Origin::plain(closes_soon(ANSWER));
     let (engine, key) = (engine(), key(&origin));
     assert_eq!(failures(&engine, || get(&key, "/")).await, 0);
@@ -75,7 +75,7 @@ async fn what_may_be_repeated_gets_through_to_such_an_origin_too() {
 }
 
 #[tokio::test]
-async fn posts_share_the_connection_of_an_origin_that_keeps_it() {
+async fn posts_share_a_kept_connection() {
     // It says so.
     let announcing = |_: &Seen| Reply::text("ok").field("Connection", "keep-alive").into();
     // It has done so.
@@ -172,7 +172,7 @@ async fn after_an_unasked_answer_no_connection_of_its_origin_is_kept() {
     for origin in [Origin::plain(behind), over_tls(behind), Origin::plain(late), over_tls(late)] {
         let (engine, key) = (engine(), key(&origin));
         made(&engine, get(&key, "/")).await.expect("an answer");
-        // Nobody calls: idle connections are looked at once in a second.
+        // There are no calls: idle connections are checked once a second.
         eventually("it is noticed", || stats(&engine).unasked == 1).await;
         for _ in 0..3 {
             for call in [get(&key, "/"), post(&key, "/", "x")] {

@@ -1,4 +1,4 @@
-//! Whom to believe, and what to show.
+//! Verification of certificates, and client certificates.
 
 use egress::{
     Certificate, Engine, Fate, HttpVersions, Key, Options, Reason, Scheme, TlsVersion, Trust,
@@ -29,7 +29,7 @@ async fn error(engine: &Engine, key: &Key) -> egress::CallError {
 }
 
 #[tokio::test]
-async fn a_certificate_is_judged_as_curl_judges_it() {
+async fn certificates_are_verified_as_by_curl() {
     let all = certificates();
     let named = "SSL: no alternative certificate subject name matches target host name 'localhost'";
     for (certificate, message) in [
@@ -43,14 +43,14 @@ async fn a_certificate_is_judged_as_curl_judges_it() {
         assert_eq!((error.reason, error.curl), (Reason::Certificate, 60), "{error:?}");
         assert_eq!(error.message, message);
         assert!(origin.requests().is_empty());
-        // Whoever wants it so is not told.
+        // Without verification the call succeeds.
         let key = Key { trust: Trust::Anyone, ..key };
         assert_eq!(made(&engine(), get(&key, "/")).await.expect("an answer").status, 200);
     }
 }
 
 #[tokio::test]
-async fn authorities_are_those_that_the_file_holds_now() {
+async fn changed_authority_files_are_reloaded() {
     let all = certificates();
     let origins = [showing(&all.origin), Origin::setup().tls(&all.origin).alpn(&[]).start()];
     for origin in origins {
@@ -79,7 +79,7 @@ async fn authorities_are_those_that_the_file_holds_now() {
 }
 
 #[tokio::test]
-async fn connections_that_were_not_verified_serve_nobody_who_wants_it() {
+async fn unverified_connections_serve_no_verified_call() {
     let origin = showing(&certificates().stranger);
     let engine = engine();
     let verified = key(&origin);
@@ -89,12 +89,12 @@ async fn connections_that_were_not_verified_serve_nobody_who_wants_it() {
 }
 
 #[tokio::test]
-async fn the_system_s_authorities_or_others() {
+async fn system_or_custom_authorities() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, _) = certificates().authority.write(folder.path(), "ca");
     let origin = showing(&certificates().origin);
     let key = Key { trust: Trust::System, ..key(&origin) };
-    // Nobody's system knows the tests' authority.
+    // No system trusts the tests' authority.
     assert_eq!(error(&engine(), &key).await.reason, Reason::Certificate);
 
     let engine = Engine::new(Options { ca: Some(file), ..Options::default() });
@@ -108,7 +108,7 @@ async fn the_system_s_authorities_or_others() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_our_own() {
+async fn a_client_certificate() {
     let all = certificates();
     let origin =
         Origin::setup().tls(&all.origin).client_authority(&all.authority).script(routes).start();
@@ -120,7 +120,8 @@ async fn a_certificate_of_our_own() {
     assert!(origin.connections()[0].tls.as_ref().expect("a handshake").client_certificate);
 
     // Over TLS 1.3 the refusal comes after our Finished: something may have gone out.
-    let refused = made(&engine, get(&key, "/")).await.expect_err("nobody knows us");
+    let refused =
+        made(&engine, get(&key, "/")).await.expect_err("the origin requires a client certificate");
     assert!(matches!(refused.curl, 35 | 52 | 55 | 56), "{refused:?}");
 
     let wrong = Certificate { chain: pem(&all.client.chain), key: pem(&all.origin.key) };
@@ -130,7 +131,7 @@ async fn a_certificate_of_our_own() {
 }
 
 #[tokio::test]
-async fn pins_are_kept_whatever_else_is_verified() {
+async fn pins_apply_with_and_without_other_verification() {
     let all = certificates();
     let origin = showing(&all.origin);
     let right = [pin(&all.client), pin(&all.origin)];
@@ -147,7 +148,7 @@ async fn pins_are_kept_whatever_else_is_verified() {
 }
 
 #[tokio::test]
-async fn versions_that_do_not_meet() {
+async fn tls_versions_without_overlap_fail() {
     let origin = Origin::setup().tls(&certificates().origin).tls12().script(routes).start();
     let old = key(&origin);
     made(&engine(), get(&old, "/")).await.expect("an answer");
@@ -158,7 +159,7 @@ async fn versions_that_do_not_meet() {
 }
 
 #[tokio::test]
-async fn what_is_spoken_is_agreed_upon() {
+async fn alpn_negotiates_the_protocol() {
     for (alpn, http, version) in [
         (&["h2", "http/1.1"][..], HttpVersions::Negotiate, 2),
         (&["h2", "http/1.1"], HttpVersions::Http1, 1),
@@ -195,7 +196,7 @@ async fn a_new_connection_resumes_the_session_of_an_old_one() {
 }
 
 #[tokio::test]
-async fn who_speaks_no_tls_is_told_apart() {
+async fn a_server_without_tls_is_recognised() {
     let origin = Origin::setup().greet(|_| Greeting::Rubbish(b"220 smtp.test\r\n".into())).start();
     let mut key = Key::plain(0, Scheme::Https, "127.0.0.1", origin.port());
     key.trust = Trust::Anyone;

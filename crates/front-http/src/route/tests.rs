@@ -143,7 +143,7 @@ fn a_worker_script_answers_everything_but_static_files() {
 }
 
 #[test]
-fn without_a_front_controller_what_is_missing_is_missing() {
+fn without_a_front_controller_a_missing_file_is_404() {
     let router = Router::new(Path::new("/srv"), &Routing::Files { front_controller: None }, true);
     assert_eq!(show(&router, &tree(&["index.php"]), "/users"), "404");
     assert_eq!(show(&router, &tree(&["index.php"]), "/"), "script /srv/index.php /index.php []");

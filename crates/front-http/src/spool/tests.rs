@@ -119,7 +119,7 @@ async fn all_queues_together_stay_within_the_shared_limits() {
 }
 
 #[tokio::test]
-async fn descriptors_that_are_kept_back_become_no_temporary_files() {
+async fn reserved_descriptors_are_not_used_for_files() {
     let spools = Spools::new(MIB, 100 * MIB, std::env::temp_dir()).below(Some(0));
     let mut spool = Spool::new(&Arc::new(spools), Limits { memory: 1000, file: MIB });
     let mut written = 0;
@@ -137,7 +137,7 @@ async fn descriptors_that_are_kept_back_become_no_temporary_files() {
 }
 
 #[tokio::test]
-async fn files_are_open_descriptors_and_there_is_a_most_of_them() {
+async fn the_number_of_spool_files_is_limited() {
     let mut spools = Spools::new(MIB, 100 * MIB, std::env::temp_dir());
     spools.limit_files(3);
     let spools = Arc::new(spools);
@@ -177,7 +177,7 @@ async fn an_unwritable_directory_is_an_error_and_no_byte_is_lost() {
 }
 
 #[test]
-fn a_full_disk_and_a_full_quota_are_known() {
+fn a_full_disk_and_a_full_quota_are_recognised() {
     for (errno, full) in [(28, true), (122, true), (5, false)] {
         assert_eq!(is_disk_full(&io::Error::from_raw_os_error(errno)), full);
     }

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_encrypted_key_is_called_so() {
+    fn an_encrypted_key_is_recognised() {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = testkit::certificates().origin.write(folder.path(), "origin");
         let files = TlsFiles { certificate, key };
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_not_stapled_once_its_time_is_over() {
+    fn an_expired_response_is_not_stapled() {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = testkit::certificates().origin.write(folder.path(), "origin");
         let mut read = Certificate::read(&TlsFiles { certificate, key }).unwrap();

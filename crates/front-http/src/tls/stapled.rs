@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_not_stapled() {
+    fn a_response_without_a_status_is_not_stapled() {
         let now = at("20260102000000Z");
         assert_eq!(look(&response(3, None), now), Err(Unfit::NoAnswer(3)));
         let good = response(0, Some("20260108000000Z"));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn asn1_times_are_parsed() {
         let seconds =
             |text: &str| at(text).duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         assert_eq!(seconds("19700101000000Z"), 0);

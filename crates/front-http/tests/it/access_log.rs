@@ -20,7 +20,7 @@ async fn lines_of(path: &Path, count: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_access_log_that_was_renamed_is_opened_anew_when_that_is_asked_for() {
+async fn a_renamed_access_log_is_reopened_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let at = |path: &str| folder.path().join(path);
     std::fs::create_dir(at("logs")).unwrap();
@@ -59,7 +59,7 @@ async fn an_access_log_that_was_renamed_is_opened_anew_when_that_is_asked_for() 
 }
 
 #[tokio::test]
-async fn only_a_file_is_opened_anew() {
+async fn only_regular_files_are_reopened() {
     let server = Server::with(|options, _| {
         options.access_log = Some(front_http::AccessLog {
             format: front_http::AccessLogFormat::Common,

@@ -3,7 +3,7 @@
 use crate::support::Server;
 
 #[tokio::test]
-async fn fields_about_the_connection_are_the_fronts_to_send() {
+async fn connection_fields_are_set_by_the_front() {
     let server = Server::start().await;
     let reply = server.get("/fields").await;
     assert!(reply.head.starts_with("HTTP/1.1 200 Fine\r\n"), "{}", reply.head);
@@ -46,7 +46,7 @@ async fn a_wrong_content_length_of_a_whole_answer_is_corrected() {
 }
 
 #[tokio::test]
-async fn lengths_that_cannot_all_be_right_cost_no_answer() {
+async fn contradictory_lengths_lose_no_response() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     for (said, length) in [
@@ -82,7 +82,7 @@ async fn an_answer_shorter_than_promised_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn what_php_did_not_answer_is_answered_honestly() {
+async fn dispatch_errors_map_to_status_codes() {
     let server = Server::start().await;
     for (how, status, retry) in [
         ("overloaded", 503, true),
@@ -107,7 +107,7 @@ async fn what_php_did_not_answer_is_answered_honestly() {
 }
 
 #[tokio::test]
-async fn each_answer_has_an_id_of_its_own_that_the_application_knows() {
+async fn each_response_has_the_request_id_given_to_php() {
     let server = Server::start().await;
     let first = server.get("/describe").await;
     let second = server.get("/describe").await;

@@ -22,7 +22,7 @@ async fn decode(coding: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_answer_is_compressed_as_the_client_likes_it() {
+async fn compression_follows_accept_encoding() {
     let server = Server::start().await;
     let words = "word ".repeat(1000);
     for (accept, coding) in
@@ -60,7 +60,7 @@ async fn an_event_reaches_the_client_before_the_next_is_sent() {
 }
 
 #[tokio::test]
-async fn a_head_says_what_a_get_would_but_sends_nothing() {
+async fn head_matches_get_without_a_body() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     client.send("HEAD /words HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;

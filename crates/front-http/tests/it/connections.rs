@@ -47,7 +47,7 @@ async fn the_longest_idle_connection_is_closed_for_a_client_that_waits() {
 }
 
 #[tokio::test]
-async fn nobody_loses_an_idle_connection_while_nobody_waits() {
+async fn idle_connections_stay_while_no_client_waits() {
     let server = Server::with(|options, _| options.max_connections = 2).await;
     let mut clients = [idle(&server).await, idle(&server).await];
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -79,7 +79,7 @@ async fn a_connection_with_a_request_under_way_is_never_closed_for_another() {
 }
 
 #[tokio::test]
-async fn clients_that_send_nothing_or_half_a_head_do_not_keep_others_out() {
+async fn silent_clients_and_half_heads_do_not_block_others() {
     const LATE: Duration = Duration::from_mins(10);
     let server = Server::with(|options, _| {
         options.max_connections = 6;
@@ -101,7 +101,7 @@ async fn clients_that_send_nothing_or_half_a_head_do_not_keep_others_out() {
 }
 
 #[tokio::test]
-async fn a_tls_handshake_that_does_not_go_on_does_not_keep_others_out() {
+async fn a_stalled_tls_handshake_does_not_block_others() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/certificates");
     let files =
         TlsFiles { certificate: folder.join("localhost.pem"), key: folder.join("localhost.key") };
@@ -133,7 +133,7 @@ async fn a_tls_handshake_that_does_not_go_on_does_not_keep_others_out() {
 }
 
 #[tokio::test]
-async fn an_idle_http_2_connection_goes_away_in_order_and_one_with_a_stream_stays() {
+async fn an_idle_http2_connection_gets_goaway_and_a_busy_one_stays() {
     let server = Server::with(|options, _| options.max_connections = 2).await;
     let mut idle = Http2::to(&server).await;
     assert_eq!(idle.get("/a").await.1, b"app /a");
@@ -190,7 +190,7 @@ async fn hog(server: &Server, addresses: &[&str]) -> Vec<Client<TcpStream>> {
 }
 
 #[tokio::test]
-async fn one_address_cannot_take_the_last_places_and_others_can() {
+async fn one_address_cannot_take_the_last_connection_slots() {
     let server = behind_a_balancer(20, "192.0.2.1").await;
     let _hogs = hog(&server, &["198.51.100.7"]).await;
     let report = server.connections.report();
@@ -223,7 +223,7 @@ async fn a_trusted_proxy_has_no_share() {
 }
 
 #[tokio::test]
-async fn an_address_above_its_share_gets_further_connections_in_place_of_its_own_idle_ones() {
+async fn an_address_above_its_share_replaces_its_own_idle_connections() {
     let server = behind_a_balancer(20, "192.0.2.1").await;
     let mut others = Vec::new();
     for number in 1..=4 {
@@ -249,7 +249,7 @@ async fn an_address_above_its_share_gets_further_connections_in_place_of_its_own
 }
 
 #[tokio::test]
-async fn files_are_not_sent_with_descriptors_that_the_server_needs_itself() {
+async fn file_responses_leave_reserved_descriptors() {
     let server = Server::with(|options, _| options.descriptor_ceiling = Some(0)).await;
     server.write("app.css", "body{}");
     let mut client = server.connect().await;
@@ -299,7 +299,7 @@ impl Realtime for Keeps {
 }
 
 #[tokio::test]
-async fn a_websocket_that_the_hub_has_takes_no_place() {
+async fn an_upgraded_websocket_takes_no_connection_slot() {
     let root = tempfile::tempdir().unwrap();
     let mut options = Options::new(root.path());
     options.listen = vec![Listen::plain(Address::Tcp("127.0.0.1:0".to_owned()))];

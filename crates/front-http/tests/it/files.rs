@@ -120,7 +120,7 @@ async fn files_come_with_type_length_date_and_tag() {
 }
 
 #[tokio::test]
-async fn a_directory_is_sent_to_its_slash_and_never_to_another_site() {
+async fn a_directory_redirects_to_its_slash_on_the_same_site() {
     let server = server().await;
     let reply = server.get("/docs?q=1").await;
     assert_eq!((reply.status, reply.field("location").as_deref()), (301, Some("/docs/?q=1")));
@@ -129,7 +129,7 @@ async fn a_directory_is_sent_to_its_slash_and_never_to_another_site() {
 }
 
 #[tokio::test]
-async fn a_known_version_is_not_sent_again() {
+async fn an_unchanged_file_is_answered_with_304() {
     let server = server().await;
     let first = server.get("/app.css").await;
     let (etag, date) = (first.field("etag").unwrap(), first.field("last-modified").unwrap());
@@ -171,7 +171,7 @@ async fn a_range_is_sent_alone() {
 }
 
 #[tokio::test]
-async fn a_precompressed_file_goes_to_clients_that_take_it() {
+async fn a_precompressed_file_is_sent_to_clients_that_accept_it() {
     let server = server().await;
     for (accept, coding, body) in [
         ("gzip, br", Some("br"), "brotli"),
@@ -222,7 +222,7 @@ async fn a_large_file_arrives_whole() {
 }
 
 #[tokio::test]
-async fn a_fifo_is_no_file_and_holds_nobody_up() {
+async fn a_fifo_is_no_file_and_blocks_no_request() {
     let server = server().await;
     let path = server.root.path().join("public/pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o644)).unwrap();
@@ -243,7 +243,7 @@ async fn cache_control_is_as_configured() {
 }
 
 #[tokio::test]
-async fn php_may_name_a_file_of_the_configured_folder() {
+async fn php_may_send_a_file_of_the_configured_folder() {
     let server = Server::with(|options, root| {
         let directory = root.join("protected");
         std::fs::create_dir(&directory).unwrap();

@@ -71,7 +71,7 @@ fn statuses(bytes: &[u8]) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn each_head_of_the_table_gets_its_status_and_ends_the_connection_or_not() {
+async fn malformed_heads_get_their_status() {
     let server = Server::start().await;
     let all = cases(include_str!("hostile_heads.txt"));
     assert!(all.len() > 60, "{} cases", all.len());

@@ -114,7 +114,7 @@ async fn expect_100_continue_is_answered_when_the_body_is_read() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_its_request() {
+async fn a_disconnected_client_ends_its_request() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     client.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -127,7 +127,7 @@ async fn a_client_that_goes_away_ends_its_request() {
 }
 
 #[tokio::test]
-async fn a_client_that_closes_its_sending_side_with_its_request_gets_its_answer() {
+async fn a_half_closed_client_gets_its_response() {
     let server = Server::start().await;
     for (request, answer) in [
         ("GET /slow?1000 HTTP/1.1\r\nHost: x\r\n\r\n", "slow"),
@@ -152,7 +152,7 @@ async fn a_client_that_closes_its_sending_side_with_its_request_gets_its_answer(
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_and_is_written_to_ends_its_request_at_once() {
+async fn a_failed_write_ends_the_request_at_once() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     client.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -162,7 +162,7 @@ async fn a_client_that_leaves_and_is_written_to_ends_its_request_at_once() {
 }
 
 #[tokio::test]
-async fn a_request_that_comes_while_another_is_answered_is_answered_next() {
+async fn a_pipelined_request_is_answered_next() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n").await;
@@ -179,7 +179,7 @@ async fn a_request_that_comes_while_another_is_answered_is_answered_next() {
 }
 
 #[tokio::test]
-async fn ambiguous_lengths_are_refused_or_end_the_connection() {
+async fn ambiguous_lengths_are_rejected_or_close_the_connection() {
     let server = Server::start().await;
     for fields in [
         "Content-Length: 5\r\nContent-Length: 6",
@@ -302,7 +302,7 @@ async fn a_unix_socket_serves_as_a_trusted_neighbour() {
 
 /// hyper adds its cached date after all other fields, and its cache does not follow a clock that is set back.
 #[tokio::test]
-async fn an_answer_has_one_date_and_it_is_not_of_hypers_cache() {
+async fn a_response_has_one_current_date() {
     let server = Server::start().await;
     for (path, line) in [("/a", "content-length"), ("/chunks", "transfer-encoding")] {
         let reply = server.get(path).await;

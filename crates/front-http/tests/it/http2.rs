@@ -129,7 +129,7 @@ async fn a_large_upload_gets_credit_as_it_is_read() {
 }
 
 #[tokio::test]
-async fn an_upload_nobody_reads_gets_no_further_credit() {
+async fn an_unread_upload_gets_no_more_credit() {
     let server =
         Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
     let mut client = Http2::to(&server).await;
@@ -171,7 +171,7 @@ async fn a_reset_stream_ends_its_request_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_stream_that_takes_nothing_is_reset() {
+async fn a_stream_without_credit_is_reset() {
     let server = Server::with(|options, _| {
         options.write_timeout = Duration::from_millis(200);
         options.buffers.answer_memory = 64 << 10;
@@ -202,7 +202,7 @@ async fn a_cut_or_short_answer_resets_its_stream() {
 }
 
 #[tokio::test]
-async fn a_client_that_resets_in_a_rush_loses_its_connection() {
+async fn a_rapid_reset_client_is_disconnected() {
     let server = Server::start().await;
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     // An empty SETTINGS frame.
@@ -247,7 +247,7 @@ async fn expect_100_continue_is_answered_when_the_body_is_read() {
 }
 
 #[tokio::test]
-async fn draining_answers_open_streams_and_says_goodbye() {
+async fn draining_answers_open_streams_and_sends_goaway() {
     let mut server = Server::start().await;
     let mut idle = Http2::to(&server).await;
     assert_eq!(idle.get("/a").await.1, b"app /a");
@@ -272,7 +272,7 @@ async fn an_idle_connection_is_closed_after_the_keep_alive_timeout() {
 }
 
 #[tokio::test]
-async fn methods_and_paths_are_held_to_the_same_rules() {
+async fn http2_follows_the_same_method_and_path_rules() {
     let server = Server::start().await;
     let mut client = Http2::to(&server).await;
     assert_eq!(client.get("/.env").await.0.status, StatusCode::NOT_FOUND);
@@ -286,7 +286,7 @@ async fn methods_and_paths_are_held_to_the_same_rules() {
 }
 
 #[tokio::test]
-async fn lengths_that_cannot_all_be_right_reset_no_stream() {
+async fn contradictory_lengths_reset_no_stream() {
     let server = Server::start().await;
     let mut client = Http2::to(&server).await;
     for (said, length) in [

@@ -31,7 +31,7 @@ async fn a_chunked_body_is_cut_at_the_limit() {
 }
 
 #[tokio::test]
-async fn a_body_that_pauses_for_too_long_is_answered_with_408() {
+async fn a_paused_body_is_answered_with_408() {
     let server = Server::with(|options, _| options.body_timeout = Duration::from_millis(100)).await;
     let mut client = server.connect().await;
     client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234").await;
@@ -41,7 +41,7 @@ async fn a_body_that_pauses_for_too_long_is_answered_with_408() {
 }
 
 #[tokio::test]
-async fn a_slow_body_that_keeps_coming_is_taken() {
+async fn a_slow_but_steady_body_is_accepted() {
     // The total exceeds the limit, but each pause is far below it.
     let server = Server::with(|options, _| options.body_timeout = Duration::from_secs(3)).await;
     let mut client = server.connect().await;
@@ -54,7 +54,7 @@ async fn a_slow_body_that_keeps_coming_is_taken() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_does_not_look_complete() {
+async fn an_incomplete_body_is_an_error() {
     let server =
         Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
     let mut client = server.connect().await;
@@ -85,7 +85,7 @@ async fn heads_over_the_limits_are_refused() {
 }
 
 #[tokio::test]
-async fn a_client_that_drips_its_head_is_cut() {
+async fn a_slowly_sent_head_is_cut() {
     let server =
         Server::with(|options, _| options.header_timeout = Duration::from_millis(300)).await;
     let mut client = server.connect().await;
@@ -101,7 +101,7 @@ async fn a_client_that_drips_its_head_is_cut() {
 }
 
 #[tokio::test]
-async fn a_slow_head_is_told_so_and_silence_is_not() {
+async fn a_slow_head_gets_408_and_silence_does_not() {
     let server =
         Server::with(|options, _| options.header_timeout = Duration::from_millis(100)).await;
     let mut client = server.connect().await;
@@ -113,7 +113,7 @@ async fn a_slow_head_is_told_so_and_silence_is_not() {
 }
 
 #[tokio::test]
-async fn the_second_head_of_a_connection_may_not_drip_either() {
+async fn later_slowly_sent_heads_are_cut_too() {
     let server =
         Server::with(|options, _| options.header_timeout = Duration::from_millis(100)).await;
     let mut client = server.connect().await;
@@ -125,7 +125,7 @@ async fn the_second_head_of_a_connection_may_not_drip_either() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_reading_is_cut_and_costs_bounded_memory() {
+async fn a_client_that_stops_reading_is_disconnected_in_bounded_memory() {
     let server = Server::with(|options, _| {
         options.write_timeout = Duration::from_millis(200);
         options.buffers.answer_memory = 64 << 10;

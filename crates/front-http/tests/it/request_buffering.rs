@@ -37,7 +37,7 @@ fn called(server: &Server) -> usize {
 }
 
 #[tokio::test]
-async fn a_body_is_here_before_the_application_has_its_request() {
+async fn a_body_is_received_before_dispatch() {
     for (buffering, method, kind) in
         [(ALL, "POST", JSON), (ALL, "PUT", ""), (FORMS, "POST", FORM), (FORMS, "PUT", MULTI)]
     {
@@ -62,7 +62,7 @@ async fn a_body_is_here_before_the_application_has_its_request() {
 }
 
 #[tokio::test]
-async fn other_bodies_than_forms_are_passed_on_as_they_arrive_where_that_is_asked_for() {
+async fn with_forms_buffering_other_bodies_stream() {
     let server = Server::with(|options, _| options.request_buffering = FORMS).await;
     let mut client = server.connect().await;
     client
@@ -74,7 +74,7 @@ async fn other_bodies_than_forms_are_passed_on_as_they_arrive_where_that_is_aske
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_never_reaches_the_application() {
+async fn an_incomplete_body_never_reaches_the_application() {
     let server = Server::start().await;
     for framing in ["Content-Length: 10\r\n", "Transfer-Encoding: chunked\r\n"] {
         let mut client = asked_for_body(&server, "POST", &format!("{FORM}{framing}")).await;
@@ -103,7 +103,7 @@ async fn a_body_over_the_limit_never_reaches_the_application() {
 }
 
 #[tokio::test]
-async fn a_client_below_the_least_rate_is_answered_with_408() {
+async fn a_client_below_the_minimum_rate_gets_408() {
     for (buffering, calls) in [(ALL, 0), (FORMS, 1)] {
         let server = Server::with(|options, _| {
             options.request_buffering = buffering;
@@ -147,7 +147,7 @@ async fn a_large_body_goes_through_a_file_unchanged() {
 }
 
 #[tokio::test]
-async fn a_body_for_which_there_is_no_room_is_answered_with_507_and_small_ones_go_on() {
+async fn a_body_without_disk_space_becomes_507() {
     let large = vec![b'x'; 1 << 20];
     for (disk, directory, status) in
         [(100 << 10, std::env::temp_dir(), 507), (1 << 30, PathBuf::from("/nonexistent"), 500)]
@@ -180,7 +180,7 @@ async fn a_body_for_which_there_is_no_room_is_answered_with_507_and_small_ones_g
 }
 
 #[tokio::test]
-async fn half_bodies_on_streams_hold_nothing_but_their_streams() {
+async fn half_sent_bodies_hold_only_their_streams() {
     let server = Server::start().await;
     let stream = TcpStream::connect(server.address()).await.unwrap();
     let mut client = Http2::over(stream).await;
@@ -226,7 +226,7 @@ async fn a_stream_gets_credit_as_its_body_is_received() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_replaced_meanwhile_is_let_go_and_its_successor_gets_the_request() {
+async fn a_body_received_during_a_reload_goes_to_the_new_release() {
     let mut server = Server::start().await;
     let mut client =
         asked_for_body(&server, "POST", &format!("{FORM}Content-Length: 10\r\n")).await;

@@ -33,7 +33,7 @@ async fn requests_in_flight_are_answered_and_idle_connections_closed_at_once() {
 }
 
 #[tokio::test]
-async fn a_half_sent_head_does_not_hold_up_the_end() {
+async fn a_half_sent_head_does_not_delay_the_exit() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -45,7 +45,7 @@ async fn a_half_sent_head_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn patience_ends() {
+async fn the_drain_limit_ends_connections() {
     let mut server = Server::with(|options, _| options.patience = Duration::from_millis(100)).await;
     let mut client = server.connect().await;
     client.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -57,7 +57,7 @@ async fn patience_ends() {
 }
 
 #[tokio::test]
-async fn an_access_log_that_nobody_reads_does_not_hold_up_the_end() {
+async fn an_unread_access_log_does_not_delay_the_exit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

@@ -71,7 +71,7 @@ fn all_of(chunks: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn answers_without_http2_credit_are_taken_to_their_end_and_arrive_when_credit_comes() {
+async fn http2_responses_without_credit_are_buffered_whole() {
     let server = Server::start().await;
     let mut client = WithoutCredit::to(&server).await;
     let mut bodies = Vec::new();
@@ -87,7 +87,7 @@ async fn answers_without_http2_credit_are_taken_to_their_end_and_arrive_when_cre
 }
 
 #[tokio::test]
-async fn an_http1_answer_that_is_not_read_is_taken_to_its_end_and_arrives_when_it_is() {
+async fn an_unread_http1_response_is_buffered_whole() {
     let server = Server::with(|options, root| {
         options.buffers.directory = root.to_owned();
     })
@@ -104,7 +104,7 @@ async fn an_http1_answer_that_is_not_read_is_taken_to_its_end_and_arrives_when_i
 }
 
 #[tokio::test]
-async fn compressed_answers_are_taken_to_their_end_too() {
+async fn compressed_responses_are_buffered_whole() {
     let server = Server::start().await;
     let mut client = WithoutCredit::to(&server).await;
     let request = Request::get("http://a.example/made?100").header("accept-encoding", "gzip");
@@ -134,7 +134,7 @@ async fn an_answer_above_the_limits_waits_for_its_client() {
 }
 
 #[tokio::test]
-async fn without_buffering_an_answer_is_taken_as_its_client_reads() {
+async fn without_buffering_a_response_follows_its_reader() {
     let server = Server::with(|options, _| options.buffers.answer_memory = 0).await;
     let mut client = WithoutCredit::to(&server).await;
     let mut body = client.get("/made?100").await;
@@ -145,7 +145,7 @@ async fn without_buffering_an_answer_is_taken_as_its_client_reads() {
 }
 
 #[tokio::test]
-async fn a_disk_that_cannot_be_written_makes_the_answer_wait_and_loses_no_byte() {
+async fn an_unwritable_disk_delays_the_response_and_loses_no_byte() {
     let server =
         Server::with(|options, _| options.buffers.directory = "/dev/null/nowhere".into()).await;
     let mut client = WithoutCredit::to(&server).await;
@@ -158,7 +158,7 @@ async fn a_disk_that_cannot_be_written_makes_the_answer_wait_and_loses_no_byte()
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_the_middle_of_a_buffered_answer_ends_it() {
+async fn a_disconnect_ends_a_buffered_response() {
     let server = Server::start().await;
     let mut client = WithoutCredit::to(&server).await;
     let body = client.get("/open").await;
@@ -174,7 +174,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_buffered_answer_ends_it() {
 }
 
 #[tokio::test]
-async fn of_stalled_answers_above_the_bound_the_longest_stalled_is_cut() {
+async fn above_the_limit_the_longest_stalled_response_is_cut() {
     let server = Server::with(|options, _| options.max_stalled_per_client = 2).await;
     let mut client = WithoutCredit::to(&server).await;
     let mut bodies = Vec::new();

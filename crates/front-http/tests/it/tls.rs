@@ -126,7 +126,7 @@ async fn alpn_chooses_http_2() {
 }
 
 #[tokio::test]
-async fn http_in_the_clear_is_told_to_use_https() {
+async fn plain_http_on_a_tls_port_is_told_to_use_https() {
     let server = server().await;
     let mut client = server.connect().await;
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -181,7 +181,7 @@ fn a_useless_certificate_is_named() {
 }
 
 #[tokio::test]
-async fn a_client_is_shown_the_certificate_of_the_name_it_says() {
+async fn sni_selects_the_certificate() {
     let ours = testkit::certificates();
     let (first, wild, other) =
         (Certificate::read(&files("localhost")).unwrap(), of(&ours.origin), of(&ours.other_host));
@@ -194,7 +194,8 @@ async fn a_client_is_shown_the_certificate_of_the_name_it_says() {
 
     certificates.show(Place::Authority, vec![wild]);
     certificates.show(Place::Files, vec![first, other]);
-    let names = ["localhost", "other.example", "a.test", "a.b.test", "nobody.example", "127.0.0.1"];
+    let names =
+        ["localhost", "other.example", "a.test", "a.b.test", "unknown.example", "127.0.0.1"];
     let mut seen = Vec::new();
     for name in names {
         seen.push(shown(&server, name, &["h2"]).await.unwrap().0);
@@ -207,7 +208,7 @@ async fn a_client_is_shown_the_certificate_of_the_name_it_says() {
 }
 
 #[tokio::test]
-async fn certificates_change_for_connections_that_come_and_not_for_those_that_are_there() {
+async fn changed_certificates_apply_to_new_connections() {
     let ours = testkit::certificates();
     let certificates = certificates();
     let server = server_with(&certificates).await;
@@ -242,7 +243,7 @@ async fn an_ocsp_response_beside_the_certificate_is_stapled() {
 }
 
 #[tokio::test]
-async fn an_authority_is_shown_the_challenge_and_nobody_else_is() {
+async fn only_the_authority_gets_the_challenge_certificate() {
     let ours = testkit::certificates();
     let certificates = certificates();
     let server = server_with(&certificates).await;
@@ -259,7 +260,7 @@ async fn an_authority_is_shown_the_challenge_and_nobody_else_is() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_made_once_for_a_name_that_none_is_for() {
+async fn a_local_certificate_is_created_once_per_name() {
     let ours = testkit::certificates();
     let (certificates, count) = (certificates(), Arc::new(AtomicUsize::new(0)));
     let (other, counted) = (of(&ours.other_host), Arc::clone(&count));
@@ -274,7 +275,7 @@ async fn a_certificate_is_made_once_for_a_name_that_none_is_for() {
         assert_ne!(shown(&server, "localhost", &["h2"]).await.unwrap().0, made);
     }
     assert_eq!(count.load(Ordering::Relaxed), 1);
-    assert_ne!(shown(&server, "nobody.example", &["h2"]).await.unwrap().0, made);
+    assert_ne!(shown(&server, "unknown.example", &["h2"]).await.unwrap().0, made);
 }
 
 /// Starts a front whose second listener uses TLS and whose first redirects there.
@@ -292,7 +293,7 @@ async fn redirecting(change: impl FnOnce(&mut Options)) -> (Server, Certificates
 }
 
 #[tokio::test]
-async fn a_listener_that_redirects_answers_nothing_but_where_the_same_is_over_tls() {
+async fn a_redirect_listener_only_redirects_to_https() {
     let (server, _) = redirecting(|_| {}).await;
     let port = server.bound[1].to_string().rsplit_once(':').unwrap().1.to_owned();
     for (path, method) in
@@ -316,7 +317,7 @@ async fn a_listener_that_redirects_answers_nothing_but_where_the_same_is_over_tl
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_that_speaks_tls_is_not_sent_anywhere() {
+async fn a_trusted_tls_proxy_is_not_redirected() {
     let trusted = |options: &mut Options| {
         options.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
     };
@@ -328,7 +329,7 @@ async fn a_trusted_proxy_that_speaks_tls_is_not_sent_anywhere() {
 }
 
 #[tokio::test]
-async fn an_authority_that_asks_in_the_clear_is_answered_before_anything_else() {
+async fn http_01_challenges_are_answered_before_redirects() {
     let (server, certificates) = redirecting(|_| {}).await;
     certificates.answer("token", "token.thumbprint");
     let reply = server.get("/.well-known/acme-challenge/token").await;
@@ -339,7 +340,7 @@ async fn an_authority_that_asks_in_the_clear_is_answered_before_anything_else() 
 }
 
 #[tokio::test]
-async fn hsts_is_said_over_tls_and_never_in_the_clear() {
+async fn hsts_is_sent_over_tls_only() {
     const HSTS: &str = "max-age=31536000";
     let (server, _) = redirecting(|options| {
         options.hsts = Some(HSTS.to_owned());
@@ -359,7 +360,7 @@ async fn hsts_is_said_over_tls_and_never_in_the_clear() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_said_before_anything_is_served() {
+async fn invalid_tls_settings_fail_at_start() {
     let nothing = || Options::new("/");
     let address = || Address::Tcp("127.0.0.1:0".to_owned());
     let mut options = nothing();

@@ -48,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_it_is_cut_the_head_and_the_body_come_out(
+        fn a_prelude_is_parsed_in_any_pieces(
             cuts in proptest::collection::vec(1..9_usize, 1..40),
             body in proptest::collection::vec(any::<u8>(), 0..30),
         ) {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prelude_is_said_to_be_none() {
+    fn an_invalid_prelude_is_rejected() {
         assert!(Prelude::default().push(b"<html>\0\0\0\0\0\0\0\0").is_err());
         assert!(Prelude::default().push(&vec![b' '; MAX + 1]).is_err());
         assert!(Prelude::default().push(b"{\"statusCode\":200}\0\0\0").unwrap().is_none());

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_reads_as_those_of_aws() {
+    fn a_report_matches_the_format_of_aws() {
         let ending = Ending { duration: Duration::from_micros(1234), status: Status::Success };
         let facts = Facts { memory_size: 128, memory_used: 47 << 20, init: None, restore: None };
         assert_eq!(

@@ -89,7 +89,7 @@ fn with(mut event: Value, more: &Value) -> Value {
 }
 
 #[test]
-fn each_sender_is_known_by_its_shape() {
+fn each_sender_is_recognised_by_its_shape() {
     let shape = |event: &Value| decoded(event).unwrap().shape;
     assert_eq!(shape(&version_1(&json!({}))), Shape::ApiGateway1);
     assert_eq!(shape(&version_1(&json!({"version": "1.0"}))), Shape::ApiGateway1);
@@ -103,7 +103,7 @@ fn each_sender_is_known_by_its_shape() {
 }
 
 #[test]
-fn the_client_its_scheme_and_its_host_are_those_that_the_gateway_saw() {
+fn client_scheme_and_host_come_from_the_gateway() {
     for event in [version_1(&json!({})), version_2(&json!({}))] {
         let decoded = decoded(&event).unwrap();
         assert_eq!(decoded.remote.to_string(), "203.0.113.7");
@@ -118,7 +118,7 @@ fn the_client_its_scheme_and_its_host_are_those_that_the_gateway_saw() {
 }
 
 #[test]
-fn what_a_gateway_has_decoded_is_encoded_again() {
+fn gateway_decoded_paths_are_encoded_again() {
     let query =
         json!({"multiValueQueryStringParameters": {"q": ["a&b=c d", "é"], "list[]": ["1", "2"]}});
     assert_eq!(
@@ -132,7 +132,7 @@ fn what_a_gateway_has_decoded_is_encoded_again() {
 }
 
 #[test]
-fn what_a_gateway_has_not_decoded_stays_as_it_is() {
+fn undecoded_paths_stay_unchanged() {
     let raw = json!({"rawQueryString": "a=%20&b[]=1&c=?&a=2"});
     assert_eq!(target(&version_2(&raw)), "/shop/cart?a=%20&b[]=1&c=?&a=2");
     let query = json!({"queryStringParameters": {"q": "a%26b", "r": "%C3%A9+x"}, "path": "/a%2Fb"});
@@ -142,7 +142,7 @@ fn what_a_gateway_has_not_decoded_stays_as_it_is() {
 }
 
 #[test]
-fn the_stage_is_a_prefix_that_the_application_need_not_know() {
+fn the_stage_prefix_is_hidden_from_the_application() {
     let staged = |path: &str| {
         let mut event = version_2(&json!({"rawPath": path}));
         event["requestContext"]["stage"] = "prod".into();
@@ -168,7 +168,7 @@ fn the_stage_is_a_prefix_that_the_application_need_not_know() {
 }
 
 #[test]
-fn cookies_and_repeated_fields_are_whole_again() {
+fn cookies_and_repeated_fields_are_joined() {
     let decoded_2 = decoded(&version_2(&json!({"cookies": ["a=1", "b=2; c"]}))).unwrap();
     assert_eq!(decoded_2.parts.headers["cookie"], "a=1; b=2; c");
     assert_eq!(decoded_2.parts.headers["x-twice"], "one,two");
@@ -178,7 +178,7 @@ fn cookies_and_repeated_fields_are_whole_again() {
 }
 
 #[test]
-fn a_body_has_its_length_and_a_type_if_it_is_none() {
+fn a_body_gets_a_length_and_a_default_type() {
     let text = decoded(&version_2(&json!({"body": "a=1&b=\u{fc}"}))).unwrap();
     assert_eq!(text.body, "a=1&b=\u{fc}");
     assert_eq!(text.parts.headers["content-length"], "8");
@@ -195,7 +195,7 @@ fn a_body_has_its_length_and_a_type_if_it_is_none() {
 }
 
 #[test]
-fn a_body_that_is_no_base64_is_refused() {
+fn invalid_base64_bodies_are_rejected() {
     let event = version_2(&json!({"body": "not base64!", "isBase64Encoded": true}));
     assert!(matches!(decoded(&event), Err(EventError::Base64(_))));
 }
@@ -226,7 +226,7 @@ fn events_that_are_no_requests_are_named() {
 }
 
 #[test]
-fn what_is_no_json_or_is_nested_without_end_is_refused() {
+fn invalid_or_endlessly_nested_json_is_rejected() {
     for text in ["", "{", "{\"version\": \"2.0\"", "\u{0}", "nul"] {
         let event = Bytes::from(text);
         assert!(
@@ -239,7 +239,7 @@ fn what_is_no_json_or_is_nested_without_end_is_refused() {
 }
 
 #[test]
-fn only_what_keeps_an_environment_warm_is_a_warmer() {
+fn only_warming_events_are_warmers() {
     assert!(is_warmer(br#"{"warmer": true}"#));
     assert!(!is_warmer(br#"{"warmer": false}"#));
     assert!(!is_warmer(br#"{"path": "/"}"#));
@@ -316,7 +316,7 @@ fn each_sender_gets_the_reply_that_it_expects() {
 }
 
 #[test]
-fn what_is_no_text_travels_as_base64() {
+fn binary_response_bodies_are_base64() {
     let reply = |fields: &[(&str, &str)], body: &[u8]| {
         let reply = replied(Shape::FunctionUrl, fields, body);
         (reply["isBase64Encoded"].as_bool().unwrap(), reply["body"].as_str().unwrap().to_owned())
@@ -341,12 +341,12 @@ fn a_streamed_answer_begins_with_its_head_and_eight_nuls() {
 
 proptest! {
     #[test]
-    fn no_event_brings_it_down(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn no_event_causes_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         drop(decode(&Bytes::from(bytes), Reading::default()));
     }
 
     #[test]
-    fn whatever_a_path_or_a_query_holds_arrives_in_php(path in "\\PC{0,30}", name in "\\PC{1,10}", value in "\\PC{0,20}") {
+    fn any_path_and_query_reach_php(path in "\\PC{0,30}", name in "\\PC{1,10}", value in "\\PC{0,20}") {
         let query = json!({ name.as_str(): [value.as_str()] });
         let event = version_1(&json!({"path": format!("/{path}"), "multiValueQueryStringParameters": query}));
         let decoded = decoded(&event).unwrap();

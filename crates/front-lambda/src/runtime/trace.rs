@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn xray_is_the_parent_where_it_traces_and_names_the_trace_where_nobody_else_does() {
+    fn xray_is_the_parent_or_at_least_names_the_trace() {
         let xray = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=";
         let (sampled, unsampled) = (format!("{xray}1"), format!("{xray}0"));
         let (id, parent) = trace(&sampled, Some(PARENT));

@@ -34,7 +34,7 @@ fn told(answer: &testkit::Answer) -> (u16, String, String) {
 }
 
 #[test]
-fn an_event_goes_to_the_runtime_and_its_response_back() {
+fn an_event_reaches_the_runtime_and_its_response_returns() {
     let (running, mut runtime) = start();
     let context = STANDARD.encode(r#"{"custom":1}"#);
     let fields = [
@@ -68,7 +68,7 @@ fn an_event_goes_to_the_runtime_and_its_response_back() {
 }
 
 #[test]
-fn an_error_is_what_the_caller_gets_and_a_log_line_names_its_type() {
+fn an_error_reaches_the_caller_and_is_logged() {
     let (running, mut runtime) = start();
     let caller = running.invoke("{}");
     let event = runtime.next();
@@ -87,7 +87,7 @@ fn an_error_is_what_the_caller_gets_and_a_log_line_names_its_type() {
 }
 
 #[test]
-fn an_answer_out_of_turn_is_refused_in_the_words_of_aws() {
+fn an_out_of_order_answer_gets_aws_error_text() {
     let (running, mut runtime) = start();
     let unknown = (400, "InvalidRequestID".into(), "Invalid request ID".into());
     assert_eq!(told(&runtime.respond("nothing", b"1")), unknown);
@@ -125,7 +125,7 @@ fn a_response_of_more_than_6_megabytes_is_an_error_of_the_function() {
 }
 
 #[test]
-fn a_response_that_breaks_off_is_an_error_and_the_runtime_may_go_on() {
+fn an_incomplete_response_fails_and_the_runtime_continues() {
     let (running, mut runtime) = start();
     let caller = running.invoke("{}");
     let event = runtime.next();
@@ -193,7 +193,7 @@ fn an_error_that_is_no_json_reaches_the_caller_as_it_was_posted() {
 }
 
 #[test]
-fn what_takes_too_long_times_out_and_the_next_one_works() {
+fn a_slow_invocation_times_out_and_the_next_one_works() {
     let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
     let (running, mut runtime) = start_with(options);
     let caller = running.invoke("{}");
@@ -214,7 +214,7 @@ fn what_takes_too_long_times_out_and_the_next_one_works() {
 }
 
 #[test]
-fn several_run_at_once_and_a_late_answer_is_gone() {
+fn several_run_at_once_and_a_late_answer_gets_410() {
     let concurrency = NonZeroUsize::new(2).unwrap();
     let timeout = Duration::from_secs(5);
     let (running, mut first) = start_with(Options { concurrency, timeout, ..Options::default() });
@@ -233,7 +233,7 @@ fn several_run_at_once_and_a_late_answer_is_gone() {
 }
 
 #[test]
-fn an_init_error_is_what_every_caller_gets() {
+fn an_init_error_reaches_every_caller() {
     let (running, mut runtime) = start();
     let waits = running.invoke("{}");
     let body = br#"{"errorMessage":"no PHP","errorType":"Runtime.BootFailed","stackTrace":[]}"#;
@@ -269,7 +269,7 @@ fn bad_events_and_unknown_calls_are_refused_before_they_reach_the_runtime() {
 }
 
 #[test]
-fn too_many_that_wait_are_throttled() {
+fn too_many_waiting_invocations_are_throttled() {
     let (running, _runtime) = start_with(Options { backlog: 1, ..Options::default() });
     let fields = [("X-Amz-Invocation-Type", "Event")];
     assert_eq!(running.invoke_with(&fields, "{}").join().unwrap().status, 202);
@@ -280,7 +280,7 @@ fn too_many_that_wait_are_throttled() {
 }
 
 #[test]
-fn a_caller_that_goes_before_its_turn_leaves_no_invocation() {
+fn a_caller_that_disconnects_early_leaves_no_invocation() {
     let (running, mut runtime) = start_with(Options { backlog: 1, ..Options::default() });
     let mut gone = running.connect();
     gone.send(testkit::head("POST", INVOCATIONS, &[], 3) + "\"a\"").unwrap();
@@ -389,7 +389,7 @@ fn a_streamed_answer_reaches_the_browser_before_the_function_ends() {
 }
 
 #[test]
-fn a_stream_that_fails_half_way_breaks_off_and_is_reported() {
+fn a_failed_stream_is_cut_and_reported() {
     let (running, mut runtime) = start_with(Options { streams: true, ..Options::default() });
     let mut browser = running.connect();
     browser.send(testkit::head("GET", "/", &[], 0)).unwrap();
@@ -419,7 +419,7 @@ fn a_stream_that_fails_half_way_breaks_off_and_is_reported() {
 }
 
 #[test]
-fn a_stream_that_takes_too_long_breaks_off() {
+fn a_timed_out_stream_is_cut() {
     let timeout = Duration::from_secs(5);
     let (running, mut runtime) =
         start_with(Options { streams: true, timeout, ..Options::default() });
@@ -448,7 +448,7 @@ fn a_streamed_answer_to_an_integration_that_waits_has_its_prelude_in_the_body() 
 }
 
 #[test]
-fn an_extension_hears_of_invocations_and_of_the_end() {
+fn an_extension_gets_invoke_and_shutdown_events() {
     let external_extensions = vec!["outside".to_owned()];
     let (mut running, mut runtime) =
         start_with(Options { external_extensions, ..Options::default() });
@@ -506,7 +506,7 @@ fn a_restored_runtime_runs_its_hooks_before_the_first_event() {
 }
 
 #[test]
-fn a_runtime_that_ends_fails_what_it_had_been_given() {
+fn a_runtime_that_exits_fails_its_invocation() {
     let (running, mut runtime) = start();
     let caller = running.invoke("{}");
     runtime.next();
@@ -522,7 +522,7 @@ fn a_runtime_that_ends_fails_what_it_had_been_given() {
 }
 
 #[test]
-fn a_connection_that_waits_and_goes_costs_no_event() {
+fn a_disconnected_poll_loses_no_event() {
     let (running, mut runtime) = start();
     // Fewer than may wait at once: the emulator may not have noticed yet that they are gone.
     for _ in 0..10 {

@@ -161,7 +161,7 @@ fn a_file_is_announced_with_its_size_and_read_later() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_not_waited_for() {
+fn an_attachment_must_be_a_regular_file() {
     let path = std::env::temp_dir().join(format!("hearth-mail-{}", random()));
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("coreutils");
     assert!(made.success());
@@ -198,7 +198,7 @@ fn texts_are_encoded_as_they_need_it() {
 }
 
 #[test]
-fn what_holds_a_message_of_eight_bits_says_so() {
+fn eight_bit_attachments_are_declared() {
     const EIGHT: &str = "Content-Transfer-Encoding: 8bit\n";
     for (inner, named) in [("A: b\n\nplain", 0), ("A: b\n\ngr\u{fc}n", 2)] {
         let mut draft = draft();
@@ -234,7 +234,7 @@ fn a_name_of_quotes_fits_its_line() {
 }
 
 #[test]
-fn what_is_missing_or_doubled_is_named() {
+fn missing_and_duplicate_fields_are_named() {
     let empty = Draft::default();
     assert_eq!(empty.compose(SystemTime::now()).expect_err("empty").0, "there is no author");
     let without_recipients = Draft { from: draft().from, ..Draft::default() };
@@ -248,7 +248,7 @@ fn what_is_missing_or_doubled_is_named() {
 }
 
 #[test]
-fn who_sends_for_the_author_stands_in_a_field_of_their_own() {
+fn a_sender_on_behalf_of_the_author_gets_a_sender_field() {
     let mut with = draft();
     with.add_field("sender", " Desk <d@x.test>\t").expect("a field");
     assert!(written(&with).contains("\nFrom: Ann <ann@x.test>\nSender: Desk <d@x.test>\nTo: "));
@@ -265,7 +265,7 @@ fn who_sends_for_the_author_stands_in_a_field_of_their_own() {
 }
 
 #[test]
-fn a_mail_to_nobody_who_may_be_seen_says_so() {
+fn a_mail_with_hidden_recipients_only_gets_a_placeholder() {
     let mut draft = draft();
     draft.recipients.retain(|one| one.kind == Kind::Bcc);
     let written = written(&draft);

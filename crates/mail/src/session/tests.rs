@@ -133,7 +133,7 @@ fn run<T>(
 }
 
 #[test]
-fn a_message_goes_out_with_its_dots_and_the_session_is_good_for_another() {
+fn a_message_is_dot_stuffed_and_the_session_reused() {
     let (result, notes, settled) = send(
         vec![
             Hear("MAIL FROM:<a@x.test> SIZE=100"),
@@ -152,7 +152,7 @@ fn a_message_goes_out_with_its_dots_and_the_session_is_good_for_another() {
 }
 
 #[test]
-fn one_refused_recipient_keeps_the_message_from_all_unless_that_is_allowed() {
+fn one_rejected_recipient_stops_the_message_unless_allowed() {
     let refusing = |after: Vec<Do>| {
         let mut script = vec![
             Hear("MAIL FROM:<a@x.test> SIZE=100"),
@@ -181,7 +181,7 @@ fn one_refused_recipient_keeps_the_message_from_all_unless_that_is_allowed() {
 }
 
 #[test]
-fn all_recipients_refused_is_no_message_even_where_fails_are_allowed() {
+fn no_accepted_recipient_means_no_message() {
     let tolerant = Envelope { allow_fails: true, ..envelope(&["b@x.test"]) };
     let script = vec![
         Hear("MAIL FROM:<a@x.test> SIZE=100"),
@@ -196,7 +196,7 @@ fn all_recipients_refused_is_no_message_even_where_fails_are_allowed() {
 }
 
 #[test]
-fn a_refused_sender_ends_it_and_what_was_said_behind_it_is_heard() {
+fn a_rejected_sender_ends_the_message_and_pipelined_replies_are_read() {
     let script = vec![
         Hear("MAIL FROM:<a@x.test> SIZE=100"),
         Hear("RCPT TO:<b@x.test>"),
@@ -209,7 +209,7 @@ fn a_refused_sender_ends_it_and_what_was_said_behind_it_is_heard() {
 }
 
 #[test]
-fn a_session_whose_server_refuses_to_forget_its_last_message_is_good_for_no_other() {
+fn a_failed_rset_ends_the_session() {
     for words in ["502 5.5.1 what?\r\n250 ok\r\n250 ok\r\n", "450 no\r\n503 no\r\n503 no\r\n"] {
         let script = vec![
             Hear("RSET"),
@@ -230,7 +230,7 @@ fn a_session_whose_server_refuses_to_forget_its_last_message_is_good_for_no_othe
 }
 
 #[test]
-fn a_server_that_is_silent_is_left_at_every_stage_and_only_behind_the_dot_is_the_outcome_unknown() {
+fn a_silent_server_times_out_at_every_stage() {
     let stages: [(Vec<Do>, Phase); 4] = [
         (vec![], Phase::Sender),
         (vec![Say("250 ok\r\n")], Phase::Recipient),
@@ -256,7 +256,7 @@ fn a_server_that_is_silent_is_left_at_every_stage_and_only_behind_the_dot_is_the
 }
 
 #[test]
-fn what_is_no_smtp_or_comes_unasked_is_not_believed() {
+fn invalid_and_unsolicited_replies_are_rejected() {
     for words in ["HTTP/1.1 200 OK\r\n", "250-a\r\n220 b\r\n", "2000 ok\r\n", "354 go\r\n"] {
         let script = vec![Hear("MAIL FROM:<a@x.test> SIZE=100"), Say(words), Stay];
         let (result, ..) =
@@ -272,7 +272,7 @@ fn what_is_no_smtp_or_comes_unasked_is_not_believed() {
 }
 
 #[test]
-fn a_goodbye_or_an_end_leaves_nothing_to_go_on_with() {
+fn a_closed_session_is_not_reused() {
     let mail = "MAIL FROM:<a@x.test> SIZE=100";
     let script = vec![Hear(mail), Say("421 4.3.2 going\r\n"), Stay];
     let (result, _, settled) = send(script, &envelope(&["b@x.test"]), Times::default());
@@ -287,7 +287,7 @@ fn a_goodbye_or_an_end_leaves_nothing_to_go_on_with() {
 }
 
 #[test]
-fn limits_and_missing_extensions_are_found_before_anything_is_said() {
+fn limits_and_missing_extensions_fail_before_sending() {
     let large = Envelope { size: 5001, ..envelope(&["b@x.test"]) };
     let (result, _, settled) = send(vec![Stay], &large, Times::default());
     assert!(matches!(result, Err(Trouble::TooLarge { size: 5001, limit: 5000 })) && settled);
@@ -304,7 +304,7 @@ fn limits_and_missing_extensions_are_found_before_anything_is_said() {
 }
 
 #[test]
-fn what_stands_in_plain_behind_starttls_ends_it() {
+fn plain_text_after_starttls_ends_the_session() {
     for (words, injected) in [("220 go\r\n250 own words\r\n", true), ("220 go\r\n", false)] {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().build().expect("one");
@@ -339,7 +339,7 @@ fn what_stands_in_plain_behind_starttls_ends_it() {
 }
 
 #[test]
-fn logins_end_with_a_yes_or_with_the_servers_words() {
+fn a_failed_login_passes_on_the_servers_text() {
     let credentials = Credentials {
         user: "u".to_owned(),
         secret: "p".to_owned(),

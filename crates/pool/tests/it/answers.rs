@@ -14,7 +14,7 @@ use pool::{DispatchError, HintSender};
 use crate::{context, eventually, get, request, start, text};
 
 #[tokio::test]
-async fn an_answer_comes_back_whole() {
+async fn a_response_arrives_whole() {
     let pool = start(1).await;
     let response = get(&pool, "/hello").await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -93,7 +93,7 @@ async fn a_body_reaches_the_worker_and_streams_back() {
 }
 
 #[tokio::test]
-async fn a_body_nobody_reads_does_not_disturb_the_next_request() {
+async fn an_unread_body_does_not_disturb_the_next_request() {
     let pool = start(1).await;
     for _ in 0..3 {
         let body = Full::from(vec![1; 1_000_000]);

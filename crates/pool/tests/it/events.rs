@@ -41,7 +41,7 @@ async fn an_event_published_behind_the_answer_reaches_the_sink() {
 }
 
 #[tokio::test]
-async fn without_a_sink_and_with_bytes_that_are_no_text_the_worker_lives_on() {
+async fn events_without_a_sink_or_with_invalid_text_are_harmless() {
     let pool = start(1).await;
     assert_eq!(text(get(&pool, "/publish?1").await.unwrap()).await, "published");
     let pid = text(get(&pool, "/pid").await.unwrap()).await;

@@ -17,7 +17,7 @@ async fn a_missing_program_is_named() {
 }
 
 #[tokio::test]
-async fn php_that_does_not_start_is_quoted() {
+async fn a_php_start_error_is_quoted() {
     let mut options = options(1);
     options.ini = vec![("refuse-to-start".into(), "1".into())];
     let error = Pool::start(options).await.unwrap_err();
@@ -26,7 +26,7 @@ async fn php_that_does_not_start_is_quoted() {
 }
 
 #[tokio::test]
-async fn an_application_that_does_not_boot_is_quoted() {
+async fn a_boot_error_is_quoted() {
     let mut options = options(2);
     options.ini = vec![("refuse-to-boot".into(), "1".into())];
     let error = Pool::start(options).await.unwrap_err();
@@ -55,7 +55,7 @@ async fn workers_are_recycled_after_max_requests_and_no_request_notices() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_successor_could_not_be_forked_is_given_another() {
+async fn a_failed_fork_of_a_successor_is_retried() {
     let mut options = options(1);
     options.max_requests = NonZeroU64::new(2);
     options.ini = vec![("refuse-second".into(), "1".into())];
@@ -92,7 +92,7 @@ async fn a_worker_that_dies_while_its_successor_boots_is_not_replaced_twice() {
 }
 
 #[tokio::test]
-async fn a_lost_zygote_is_started_anew() {
+async fn a_lost_zygote_is_restarted() {
     let mut options = options(2);
     options.env = vec![("HEARTH_TEST_LOST".into(), "1".into())];
     let pool = Pool::start(options).await.unwrap();
@@ -127,7 +127,7 @@ fn environment(pid: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_drain_answers_what_was_accepted_and_takes_nothing_new() {
+async fn a_drain_answers_accepted_requests_and_rejects_new_ones() {
     let pool = start(1).await;
     let mut clients = JoinSet::new();
     for _ in 0..5 {
@@ -153,7 +153,7 @@ async fn a_drain_answers_what_was_accepted_and_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_when_patience_does() {
+async fn a_drain_ends_at_the_time_limit() {
     let pool = start(1).await;
     let busy = pool.clone();
     let mut clients = JoinSet::new();

@@ -23,7 +23,7 @@ async fn a_dead_worker_is_named_with_its_signal_and_replaced() {
 }
 
 #[tokio::test]
-async fn a_death_in_the_middle_of_an_answer_cuts_it() {
+async fn a_worker_death_cuts_its_response() {
     let pool = start(1).await;
     let mut body = get(&pool, "/die-after-head").await.unwrap().into_body();
     let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -42,7 +42,7 @@ async fn a_request_written_ahead_to_a_dying_worker_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_a_worker_leaves_behind_holds_up_nothing_once_it_is_dead() {
+async fn a_dead_workers_children_delay_nothing() {
     const LIMIT: Duration = Duration::from_secs(30);
     for model in [Model::Request, Model::Spawn] {
         let mut options = options(1);
@@ -95,7 +95,7 @@ async fn a_request_over_its_time_limit_loses_its_worker() {
 }
 
 #[tokio::test]
-async fn clients_that_leave_cost_no_worker() {
+async fn disconnecting_clients_cost_no_worker() {
     let pool = start(2).await;
     for wait in 0..40 {
         for path in ["/sleep?10", "/drip?5", "/large?1000000", "/finish?10", "/cleanup?10"] {
@@ -113,7 +113,7 @@ async fn clients_that_leave_cost_no_worker() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_told_to_the_worker() {
+async fn a_client_abort_is_sent_to_the_worker() {
     let pool = start(1).await;
     let mut body = get(&pool, "/drip?3000").await.unwrap().into_body();
     body.frame().await.unwrap().unwrap();

@@ -88,7 +88,7 @@ async fn a_client_that_leaves_ends_its_one_shot_worker_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_request_that_no_worker_can_be_told_costs_no_one_shot_worker() {
+async fn an_undeliverable_request_costs_no_one_shot_worker() {
     for model in ONE_SHOT {
         let pool = Pool::start(in_model(model, 1)).await.unwrap();
         let pid = pool.status().workers[0].pid.to_string();
@@ -118,7 +118,7 @@ async fn a_one_shot_worker_that_works_on_after_its_answer_counts_as_running() {
 }
 
 #[tokio::test]
-async fn requests_that_kill_their_one_shot_workers_slow_nobody_down() {
+async fn crashing_one_shot_requests_delay_no_other() {
     let pool = Pool::start(in_model(Model::Fork, 1)).await.unwrap();
     let started = Instant::now();
     for _ in 0..20 {
@@ -133,7 +133,7 @@ async fn requests_that_kill_their_one_shot_workers_slow_nobody_down() {
 }
 
 #[tokio::test]
-async fn a_one_shot_worker_that_ends_without_an_answer_counts_as_one_that_died() {
+async fn a_one_shot_worker_that_exits_silently_counts_as_dead() {
     let pool = Pool::start(in_model(Model::Fork, 1)).await.unwrap();
     let error = get(&pool, "/leave").await.unwrap_err();
     let DispatchError::WorkerDied { how, .. } = &error else { panic!("{error}") };
@@ -143,7 +143,7 @@ async fn a_one_shot_worker_that_ends_without_an_answer_counts_as_one_that_died()
 }
 
 #[tokio::test]
-async fn a_body_that_a_one_shot_worker_does_not_read_disturbs_nobody() {
+async fn an_unread_body_disturbs_no_one_shot_request() {
     let pool = Pool::start(in_model(Model::Spawn, 1)).await.unwrap();
     for _ in 0..5 {
         let body = Full::from(vec![1; 1_000_000]);
@@ -182,7 +182,7 @@ async fn a_drain_of_one_shot_workers_answers_what_was_accepted() {
 }
 
 #[tokio::test]
-async fn a_worker_that_retires_is_no_crash_and_costs_no_request() {
+async fn a_retiring_worker_loses_no_request() {
     let pool = Pool::start(in_model(Model::Snapshot, 1)).await.unwrap();
     let started = Instant::now();
     for round in 1..=10 {
@@ -197,7 +197,7 @@ async fn a_worker_that_retires_is_no_crash_and_costs_no_request() {
 }
 
 #[tokio::test]
-async fn a_request_written_ahead_to_a_worker_that_retires_goes_to_another() {
+async fn a_request_queued_at_a_retiring_worker_moves_to_another() {
     let pool = Pool::start(in_model(Model::Snapshot, 1)).await.unwrap();
     for round in 1..=5 {
         get(&pool, "/retire-in-cleanup?50").await.unwrap();
@@ -240,7 +240,7 @@ impl Body for Trickle {
 }
 
 #[tokio::test]
-async fn a_body_written_ahead_to_a_worker_that_retires_goes_whole_to_another() {
+async fn a_body_queued_at_a_retiring_worker_moves_whole() {
     let pool = Pool::start(in_model(Model::Snapshot, 1)).await.unwrap();
     let trickled: String = ('a'..='j').map(|piece| piece.to_string().repeat(1000)).collect();
     for (round, retires) in ["/retire-in-cleanup?50", "/retire"].into_iter().enumerate() {
@@ -263,7 +263,7 @@ async fn a_body_written_ahead_to_a_worker_that_retires_goes_whole_to_another() {
 }
 
 #[tokio::test]
-async fn a_body_beyond_what_is_kept_is_lost_with_the_worker_that_does_not_begin_it() {
+async fn a_body_above_the_kept_size_is_lost_with_its_worker() {
     let mut options = misbehaving(Model::Snapshot, 1, "retire-when-asked");
     options.backlog_timeout = Duration::from_millis(300);
     let pool = Pool::start(options).await.unwrap();
@@ -286,7 +286,7 @@ async fn workers_that_retire_before_they_answer_anything_are_replaced_ever_more_
 }
 
 #[tokio::test]
-async fn a_request_that_every_worker_retires_from_is_not_tried_for_ever() {
+async fn retries_of_a_request_that_retires_workers_are_bounded() {
     let mut options = misbehaving(Model::Snapshot, 1, "retire-when-asked");
     options.backlog_timeout = Duration::from_secs(3);
     let pool = Pool::start(options).await.unwrap();
@@ -298,14 +298,14 @@ async fn a_request_that_every_worker_retires_from_is_not_tried_for_ever() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_cannot_be_taken_is_an_error_of_its_own_at_start() {
+async fn a_failed_snapshot_is_a_separate_start_error() {
     let error = Pool::start(misbehaving(Model::Snapshot, 2, "retire-at-boot")).await.unwrap_err();
     let StartError::NoSnapshot { why } = &error else { panic!("{error}") };
     assert_eq!(why, "fake-worker: a thread was left running");
 }
 
 #[tokio::test]
-async fn a_zygote_that_cannot_be_forked_is_told_from_one_whose_script_ends() {
+async fn an_unforkable_zygote_differs_from_an_ended_script() {
     for model in [Model::Fork, Model::Snapshot] {
         let error = Pool::start(misbehaving(model, 1, "unfit")).await.unwrap_err();
         let StartError::Unfit { why } = &error else { panic!("{error}") };
@@ -344,7 +344,7 @@ async fn a_zygote_that_boots_warms_up_with_requests_marked_as_such() {
 }
 
 #[tokio::test]
-async fn a_large_warm_up_and_a_zygote_that_talks_first_do_not_wait_for_each_other() {
+async fn a_large_warm_up_does_not_deadlock_with_zygote_output() {
     let mut options = misbehaving(Model::Snapshot, 1, "chatty");
     options.warm_up = vec![warm_up("/"); 3000];
     let pool = Pool::start(options).await.unwrap();

@@ -27,7 +27,7 @@ struct Counts {
 }
 
 #[tokio::test]
-async fn far_more_requests_than_can_be_answered_are_refused_at_once_and_the_rest_answered() {
+async fn overload_is_rejected_at_once_and_the_rest_answered() {
     const CLIENTS: usize = 120;
     let target = Some(Duration::from_millis(50));
     let pool = Pool::start(Options { backlog_target: target, ..options(2) }).await.unwrap();
@@ -77,7 +77,7 @@ async fn far_more_requests_than_can_be_answered_are_refused_at_once_and_the_rest
 }
 
 #[tokio::test]
-async fn a_client_that_sends_more_than_there_is_room_for_keeps_nobody_else_out() {
+async fn a_flooding_client_excludes_no_other() {
     let pool = Pool::start(Options { backlog: 8, ..options(1) }).await.unwrap();
     let over = Arc::new(AtomicBool::new(false));
     let mut greedy = JoinSet::new();

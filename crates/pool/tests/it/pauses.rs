@@ -32,7 +32,7 @@ async fn a_zygote_that_loses_a_fork_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_zygote_that_stands_still_is_replaced_and_what_it_forks_late_is_no_worker() {
+async fn a_hanging_zygotes_late_forks_are_rejected() {
     let pool = Pool::start(misbehaving("stand-still")).await.unwrap();
     // It was forked from the stopped zygote, and that does not affect its request.
     let asked = get(&pool, "/sleep?2500");
@@ -44,7 +44,7 @@ async fn a_zygote_that_stands_still_is_replaced_and_what_it_forks_late_is_no_wor
 }
 
 #[tokio::test]
-async fn a_worker_whose_end_is_not_told_is_replaced_at_once_and_forgotten() {
+async fn a_worker_with_an_unreported_exit_is_replaced() {
     let pool = Pool::start(misbehaving("lose-exit")).await.unwrap();
     is_whole(&pool).await;
     let mut died = 0;
@@ -64,7 +64,7 @@ async fn a_worker_whose_end_is_not_told_is_replaced_at_once_and_forgotten() {
 }
 
 #[tokio::test]
-async fn the_pool_ends_although_the_end_of_a_worker_is_not_told() {
+async fn the_pool_stops_despite_an_unreported_worker_exit() {
     let pool = Pool::start(misbehaving("lose-exit")).await.unwrap();
     is_whole(&pool).await;
     ends(pool).await;

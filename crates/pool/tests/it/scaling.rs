@@ -30,7 +30,7 @@ fn crowd(pool: &Pool, number: usize, target: &'static str) -> JoinSet<String> {
 }
 
 #[tokio::test]
-async fn workers_come_while_requests_wait_and_go_when_nobody_needs_them_in_every_model() {
+async fn the_pool_scales_with_waiting_requests_in_every_model() {
     for model in
         [Model::Request, Model::Worker, Model::Spawn, Model::Prespawn, Model::Fork, Model::Snapshot]
     {
@@ -55,7 +55,7 @@ async fn workers_come_while_requests_wait_and_go_when_nobody_needs_them_in_every
 }
 
 #[tokio::test]
-async fn what_has_grown_stays_as_long_as_it_is_needed_now_and_then() {
+async fn extra_workers_stay_while_used_occasionally() {
     let pool = Pool::start(growing(Model::Request, Duration::from_mins(1))).await.unwrap();
     for _ in 0..5 {
         crowd(&pool, 8, "/sleep?50").join_all().await;
@@ -72,7 +72,7 @@ async fn what_has_grown_stays_as_long_as_it_is_needed_now_and_then() {
 }
 
 #[tokio::test]
-async fn a_pool_begins_with_as_many_as_it_is_told_within_bounds() {
+async fn a_pool_starts_with_the_requested_number_within_bounds() {
     for (start, has) in [(0, 1), (3, 3), (9, 4)] {
         let mut options = growing(Model::Request, Duration::from_mins(1));
         options.scaling.as_mut().unwrap().start = start;
@@ -83,7 +83,7 @@ async fn a_pool_begins_with_as_many_as_it_is_told_within_bounds() {
 }
 
 #[tokio::test]
-async fn nobody_who_is_ready_goes_because_others_boot() {
+async fn ready_workers_stay_while_others_boot() {
     let mut options = growing(Model::Request, Duration::from_millis(50));
     options.ini = vec![("slow-to-boot".into(), "1".into())];
     let pool = Pool::start(options).await.unwrap();

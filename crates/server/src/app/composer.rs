@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_composer_json_is_said_to_be_broken() {
+    fn a_broken_composer_json_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("composer.json"), "{").unwrap();
         assert!(

@@ -133,7 +133,7 @@ fn a_script_is_served_from_its_own_folder_and_belongs_to_the_project_above_publi
 }
 
 #[test]
-fn nothing_to_serve_is_an_error_that_says_what_was_looked_for() {
+fn nothing_to_serve_is_an_error_with_the_searched_files() {
     let empty = folder(&["hearth.toml", ".env", "lib.php"]);
     insta::assert_snapshot!(found(empty.path(), ""));
     assert!(found(empty.path(), "missing").starts_with("cannot look at"));

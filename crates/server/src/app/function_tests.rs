@@ -36,20 +36,20 @@ fn a_script_returns_something_when_a_statement_at_its_top_level_does() {
 
 proptest::proptest! {
     #[test]
-    fn any_bytes_are_a_script_that_does_or_does_not(bytes: Vec<u8>) {
+    fn return_detection_survives_any_bytes(bytes: Vec<u8>) {
         let mut script = b"<?php ".to_vec();
         script.extend(bytes);
         returns_something(&script);
     }
 
     #[test]
-    fn any_php_is_a_script_that_does_or_does_not(script in "(<\\?php)?([ \n;'\"`{}()#/*?><$\\\\]|<<<|return|EOT|a){0,40}") {
+    fn return_detection_survives_any_php(script in "(<\\?php)?([ \n;'\"`{}()#/*?><$\\\\]|<<<|return|EOT|a){0,40}") {
         returns_something(script.as_bytes());
     }
 }
 
 #[test]
-fn a_handler_is_known_by_its_name_and_its_text() {
+fn a_handler_is_recognised_by_name_and_text() {
     let folder = tempfile::tempdir().unwrap();
     let function = "<?php return fn (array $event) => $event;";
     let table = [

@@ -34,7 +34,7 @@ fn a_worker_program_is_asked_with_the_applications_ini_settings() {
 }
 
 #[test]
-fn what_php_complains_of_at_its_start_is_kept() {
+fn php_start_up_warnings_are_kept() {
     let info = said(
         "#!/bin/sh\necho \"PHP Warning:  PHP Startup: Unable to load dynamic library 'x' (tried: y) in Unknown on line 0\" >&2\n\
          echo 'PHP Warning:  Invalid \"memory_limit\" setting. in Unknown on line 0' >&2\necho 'another program: says so' >&2\n\
@@ -47,7 +47,7 @@ fn what_php_complains_of_at_its_start_is_kept() {
 }
 
 #[test]
-fn a_worker_program_that_does_not_answer_is_an_error_with_its_own_words() {
+fn a_worker_program_that_does_not_answer_fails_with_its_output() {
     let failed =
         said("#!/bin/sh\necho 'libphp8.2.so: not found' >&2; exit 127\n").unwrap_err().render();
     assert!(failed.contains("libphp8.2.so: not found"), "{failed}");
@@ -56,7 +56,7 @@ fn a_worker_program_that_does_not_answer_is_an_error_with_its_own_words() {
 }
 
 #[test]
-fn the_command_line_program_is_that_of_the_version() {
+fn the_php_command_matches_the_version() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["php", "php8.2", "php8.4", "hearth-worker-8.2"] {
         executable(folder.path(), name, "");

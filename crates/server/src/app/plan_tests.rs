@@ -82,7 +82,7 @@ fn one_line_explains_what_runs() {
 }
 
 #[test]
-fn a_framework_without_a_worker_script_gets_ours() {
+fn a_framework_without_a_worker_script_gets_hearths() {
     let model = [("php.model", "worker")];
     let script =
         |files: &[&str]| Machine::with(files).plan(&model).unwrap().php.unwrap().script.unwrap();
@@ -110,7 +110,7 @@ fn the_highest_version_runs_unless_another_is_named() {
 }
 
 #[test]
-fn settings_override_what_was_found() {
+fn settings_override_detection() {
     let machine = Machine::with(&["index.php", "web/index.php", "web/app.php", "loop.php"]);
     let plan = machine
         .plan(&[("http.document_root", "web"), ("http.front_controller", "web/app.php")])
@@ -127,7 +127,7 @@ fn settings_override_what_was_found() {
 }
 
 #[test]
-fn what_cannot_run_is_refused_with_what_to_do() {
+fn impossible_plans_are_rejected_with_a_hint() {
     let machine = Machine::with(&["index.php"]);
     let files = Machine::with(&["index.html"]);
     let bare = Machine {
@@ -149,7 +149,7 @@ fn what_cannot_run_is_refused_with_what_to_do() {
 const LARAVEL: [&str; 3] = ["artisan", "bootstrap/app.php", "public/index.php"];
 
 #[test]
-fn what_can_be_booted_ahead_is() {
+fn applications_boot_ahead_if_possible() {
     let model = |machine: &Machine| machine.plan(&[]).unwrap().php.unwrap().model;
     assert_eq!(model(&Machine::with(&LARAVEL)), Model::Snapshot);
     assert_eq!(model(&Machine::with(&["config/bundles.php", "public/index.php"])), Model::Snapshot);
@@ -178,7 +178,7 @@ fn a_machine_without_a_tracker_gets_fork() {
 }
 
 #[test]
-fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
+fn an_application_that_cannot_fork_gets_request_and_never_worker() {
     let unfit = StartError::Unfit { why: "a thread".into() };
     let boot = StartError::Boot { output: "no App\\Kernel".into() };
     let snapshot = StartError::NoSnapshot { why: "a thread".into() };
@@ -209,7 +209,7 @@ fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
 }
 
 #[test]
-fn only_hearths_own_scripts_warm_up_in_place_unasked() {
+fn only_hearths_own_scripts_warm_up_by_default() {
     let warm_up = |machine: &Machine, flags: &[(&'static str, &str)]| -> Vec<String> {
         let paths = machine.plan(flags).unwrap().warm_up(&machine.settings(flags));
         paths.iter().map(ToString::to_string).collect()
@@ -231,7 +231,7 @@ fn only_hearths_own_scripts_warm_up_in_place_unasked() {
 }
 
 #[test]
-fn octanes_script_runs_when_it_is_named_and_finds_the_environment_it_reads() {
+fn octanes_script_runs_when_named_with_its_environment() {
     let machine =
         Machine::with(&["artisan", "bootstrap/app.php", "public/index.php", OCTANE_SCRIPT]);
     machine.write(OCTANE_SCRIPT, "<?php frankenphp_handle_request(fn () => 1);");
@@ -273,7 +273,7 @@ fn a_symfony_runtime_for_frankenphp_runs_the_front_controller_as_worker_script()
 }
 
 #[test]
-fn the_most_workers_are_more_than_the_least_and_of_hearths_own() {
+fn max_workers_must_exceed_workers_and_needs_hearths_models() {
     let app = Machine::with(&["index.php"]);
     let told = app.explained(&[("php.workers", "2"), ("php.workers_max", "9")]);
     assert!(told.ends_with("; 2 to 9 workers"), "{told}");

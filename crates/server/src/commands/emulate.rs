@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_of_this_process_is_known() {
+    fn the_memory_of_this_process_is_readable() {
         let bytes = memory(std::process::id());
         assert!(bytes > 1 << 20, "{bytes}");
         assert_eq!(memory(u32::MAX), 0);

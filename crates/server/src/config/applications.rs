@@ -69,10 +69,10 @@ pub(super) struct ApplicationKey {
     /// The name.
     pub name: &'static str,
     /// The description.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page has it"))]
     pub doc: &'static str,
     /// The accepted values.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page has it"))]
     pub expected: fn() -> String,
 }
 
@@ -90,17 +90,17 @@ const PATHS: &str = "paths";
 pub(super) const APPLICATION_KEYS: &[ApplicationKey] = &[
     ApplicationKey {
         name: PATH,
-        doc: "Its folder, or one script, as `hearth serve PATH`. Without it: the application at PATH, in a pool of its own.",
+        doc: "Its folder, or one script, as `hearth serve PATH`. Without it: the application at PATH, in a separate pool.",
         expected: <PathBuf as Value>::expected,
     },
     ApplicationKey {
         name: HOSTS,
-        doc: "The hosts it is asked for by. `*.example.com` is every name below `example.com`, and not that itself.",
+        doc: "The hosts of its requests. `*.example.com` is every name below `example.com`, without that name itself.",
         expected: <Vec<HostClaim> as Value>::expected,
     },
     ApplicationKey {
         name: PATHS,
-        doc: "The paths that are for it: `/legacy` is that path and everything below it. They reach it unchanged. Without it: all paths of its hosts.",
+        doc: "The paths of its requests: `/legacy` is that path and everything below it. They reach it unchanged. Without it: all paths of its hosts.",
         expected: <Vec<PathClaim> as Value>::expected,
     },
 ];
@@ -272,7 +272,7 @@ fn application(
                         file.display(),
                         table.line
                     ),
-                    "add `hosts` or `paths`: what nobody claims goes to the application at PATH",
+                    "add `hosts` or `paths`: unclaimed requests go to the application at PATH",
                 ));
             }
             if !claims.contains(&claim) {

@@ -31,7 +31,7 @@ fn problem(toml: &str) -> String {
 }
 
 #[test]
-fn an_application_has_what_is_said_of_all_but_for_what_its_table_says() {
+fn an_applications_table_overrides_common_settings() {
     let toml = r#"
         [http]
         static_cache_control = "max-age=60"
@@ -137,7 +137,7 @@ fn a_wrong_name_or_value_names_the_nearest_right_one_and_its_line() {
         ),
         (
             "[applications.shop]\npath = \"x\"\npaths = \"/\"",
-            "`applications.shop` (hearth.toml:1) names neither hosts nor paths\nadd `hosts` or `paths`: what nobody claims goes to the application at PATH",
+            "`applications.shop` (hearth.toml:1) names neither hosts nor paths\nadd `hosts` or `paths`: unclaimed requests go to the application at PATH",
         ),
         (
             "[applications.b]\nhosts = [\"x.org\", \"y.org\"]\n[applications.a]\nhosts = \"Y.org.\"",
@@ -149,7 +149,7 @@ fn a_wrong_name_or_value_names_the_nearest_right_one_and_its_line() {
 }
 
 #[test]
-fn what_applications_say_holds_after_a_reload_and_what_is_the_servers_does_not() {
+fn a_reload_applies_application_settings_and_not_server_settings() {
     let toml = |workers: u32, slow: u32| {
         format!(
             "[log]\nslow_requests = \"{slow}s\"\n[applications.a]\nhosts = \"a\"\n[applications.a.php]\nworkers = {workers}"
@@ -165,7 +165,7 @@ fn what_applications_say_holds_after_a_reload_and_what_is_the_servers_does_not()
 }
 
 #[test]
-fn relative_paths_of_the_sandbox_start_at_the_folder_of_each_application() {
+fn relative_sandbox_paths_start_at_each_applications_folder() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     for inside in ["main", "shop", "blog/public"] {

@@ -114,7 +114,7 @@ app_keys! {
         |app, raw| app.app.rights.watchlist = read(raw)?;
     require_tls: bool = "off", "Refuse clients that connect without TLS, with 4000.",
         |app, raw| app.app.rights.plain = !read::<bool>(raw)?;
-    origins: Vec<String> = "", "Hosts of pages that may connect, `*` standing for any part; others get 4009. Empty: all. An event stream may come without `Origin`, where `Sec-Fetch-Site` is missing, `same-origin` or `none`.",
+    origins: Vec<String> = "", "Hosts of pages that may connect, `*` for any part; others get 4009. Empty: all. Event streams may lack `Origin` (docs/internals/realtime.md).",
         |app, raw| app.app.rights.origins = texts(raw)?;
     connections: Option<usize> = "off", "Sockets at a time; one more gets 4004.",
         |app, raw| app.app.limits.connections = read(raw)?;
@@ -155,18 +155,18 @@ app_keys! {
         |app, raw| app.app.limits.queue_messages = read(raw)?;
     activity_timeout: Duration = "30s", "The time that a socket may be silent before it gets a ping.",
         |app, raw| app.app.limits.activity_timeout = read(raw)?;
-    pong_timeout: Duration = "30s", "How long it may take to answer. A client that is behind in reading has longer: data that it acknowledges by TCP in the second half of that time counts as an answer.",
+    pong_timeout: Duration = "30s", "How long the answer to a ping may take. Data that a client acknowledges by TCP in the second half of that time counts as an answer.",
         |app, raw| app.app.limits.pong_timeout = read(raw)?;
     cache_age: Duration = "30m", "How long a cache channel keeps its last event.",
         |app, raw| app.app.limits.cache = read(raw)?;
-    history_events: Option<usize> = "off", "Events that each channel keeps, so that clients which come back get what they missed.",
+    history_events: Option<usize> = "off", "Events that each channel keeps, so that reconnecting clients get what they missed.",
         |app, raw| match read::<Option<usize>>(raw)? {
             Some(events) if events > 0 => app.history().events = events,
             _ => app.app.history = None,
         };
-    history_age: Duration = "5m", "For how long, where `history_events` is set.",
+    history_age: Duration = "5m", "How long they are kept.",
         |app, raw| app.history().age = read(raw)?;
-    history_channels: Vec<String> = "", "Only channels whose name begins so. Empty: all.",
+    history_channels: Vec<String> = "", "Prefixes of the channels with history. Empty: all.",
         |app, raw| app.history().channels = texts(raw)?;
     webhook: Vec<WebhookTarget> = "", "Where this application's webhooks go, instead of `realtime.webhook`.",
         |app, raw| app.webhooks = read(raw)?;

@@ -8,7 +8,7 @@ fn table(text: &str) -> Result<Apps, String> {
 }
 
 #[test]
-fn every_default_of_the_manual_is_what_holds() {
+fn every_documented_default_applies() {
     let fresh = format!("{:?}", NamedApp::new("1", "", ""));
     for key in APP_KEYS.iter().filter(|key| !key.name.starts_with("history_")) {
         let mut app = NamedApp::new("1", "", "");
@@ -21,7 +21,7 @@ fn every_default_of_the_manual_is_what_holds() {
 }
 
 #[test]
-fn what_holds_for_all_holds_unless_one_says_otherwise() {
+fn common_settings_apply_unless_overridden() {
     let apps = table(
         "\"*\" = { members = 7, origins = [\"a.example\", \"*.b.example\"], history_events = 10 }\n\
          one = { key = \"k1\", secret = \"s1\", require_tls = true }\n\

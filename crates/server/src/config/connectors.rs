@@ -72,13 +72,13 @@ macro_rules! connector_keys {
 
 connector_keys! {
     url: ServerUrl = "", "The server, and the user that logs in.";
-    password_file: PathBuf = "", "A file with the password, instead of one in the URL. It is read for each login, so a new one is used when the server wants it.";
-    sslmode: SslMode = "verify-full", "How the server proves who it is, in libpq's words. Of `redis://` the default is `disable`.";
-    sslrootcert: Auto<PathBuf> = "auto", "The authorities that are believed, a PEM file. `auto`: the system's.";
-    sslcert: PathBuf = "", "A certificate of our own, a PEM file.";
+    password_file: PathBuf = "", "A file with the password, instead of one in the URL. It is read for each login, so a change takes effect at the next one.";
+    sslmode: SslMode = "verify-full", "How the server's certificate is verified, as in libpq. The default for `redis://` is `disable`.";
+    sslrootcert: Auto<PathBuf> = "auto", "The trusted authorities, a PEM file. `auto`: the system's.";
+    sslcert: PathBuf = "", "A client certificate, a PEM file.";
     sslkey: PathBuf = "", "Its private key, a PEM file.";
-    sessions: NonZeroUsize = "50", "Sessions at the server, at most. With one more than there are workers, each of these keeps its connection, where it opens one; with twice as many where it opens two, and so on; what is not kept each request borrows.";
-    wait: Duration = "5s", "How long PHP waits for one when all are in use; then it gets an error.";
+    sessions: NonZeroUsize = "50", "The most sessions at the server. With N times (workers + 1), each worker keeps N connections; requests borrow sessions for others.";
+    wait: Duration = "5s", "How long PHP waits for a session if all are in use; then it gets an error.";
     socket: Auto<PathBuf> = "auto", "The socket that PHP connects to. `auto`: in the server's private folder; PHP finds it by `HEARTH_DATABASE_NAME`.";
 }
 

@@ -33,7 +33,7 @@ fn a_table_is_a_connector() {
 }
 
 #[test]
-fn a_text_holds_several_and_their_keys_behind_the_question_mark() {
+fn one_text_holds_several_connectors_with_query_keys() {
     let found = text(
         "main=postgresql://u@[::1]:6432/shop?sslmode=require&password_file=pw cache=rediss://cache.test plain=redis://10.0.0.1",
     );
@@ -50,7 +50,7 @@ fn a_text_holds_several_and_their_keys_behind_the_question_mark() {
 }
 
 #[test]
-fn what_is_wrong_is_said_without_the_password() {
+fn errors_do_not_contain_the_password() {
     let wrong = [
         ("main=mysql://visitor:secret@/shop", "no URL"),
         ("main=oracle://visitor:secret@db/shop", "scheme `oracle`"),

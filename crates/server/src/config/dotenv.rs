@@ -209,25 +209,25 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_wins_and_goes_into_what_refers_to_it() {
+    fn the_environment_overrides_dotenv_and_expands_references() {
         let values = read("A=file\nB=${A}\nA=again\n", &[("A", "process")], &["A", "B"]);
         assert_eq!(values, ["process", "process"]);
     }
 
     #[test]
-    fn what_the_settings_give_php_wins_over_the_environment() {
+    fn settings_for_php_override_the_environment() {
         let variables = [("A", "process"), ("HEARTH_PHP_ENV", "A=settings")];
         let values = read("A=file\nB=${A}\n", &variables, &["A", "B"]);
         assert_eq!(values, ["settings"; 2]);
     }
 
     #[test]
-    fn of_one_name_in_a_file_the_last_holds() {
+    fn the_last_of_duplicate_names_wins() {
         assert_eq!(read("A=1\nA=2\n", &[], &["A"]), ["2"]);
     }
 
     #[test]
-    fn a_file_for_this_machine_or_environment_goes_before() {
+    fn files_for_this_machine_or_environment_win() {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in
             [(".env", "A=1\nB=1\n"), (".env.testing", "A=2\n"), (".env.local", "B=3\n")]

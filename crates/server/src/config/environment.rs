@@ -20,10 +20,7 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
         "set by Hearth for console functions: `lambda.deadline_margin` in seconds",
     ),
     ("HEARTH_CONFIG", "the settings file, as `--config`"),
-    (
-        "HEARTH_CONNECTORS",
-        "set by Hearth for its own worker scripts: what connectors to databases stand for",
-    ),
+    ("HEARTH_CONNECTORS", "set by Hearth for its own worker scripts: the servers of connectors"),
     (
         "HEARTH_DATABASE_NAME",
         "set by Hearth for PHP: the socket of the connector `NAME`, of PostgreSQL its folder",
@@ -32,7 +29,7 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
     (
         "HEARTH_EGRESS_OWNER",
-        "the number of the user that the egress broker runs as, where PHP is another one; set by Hearth for PHP",
+        "the number of the egress broker's user, if PHP runs as another; set by Hearth for PHP",
     ),
     ("HEARTH_FUNCTION", "set by Hearth for functions: the file"),
     ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
@@ -58,7 +55,7 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ),
     (
         "HEARTH_TAKE_OVER",
-        "set by Hearth for the server that takes its place: the socket where it gets what listens",
+        "set by Hearth for its successor at an upgrade: the socket that passes the listeners",
     ),
     (
         "HEARTH_WARM_UP",
@@ -282,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_that_was_named_is_kept_with_its_links_if_it_leads_to_the_program() {
+    fn a_program_path_keeps_its_symbolic_links() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         for name in ["1.0", "bin"] {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_to_do_about_a_named_application_is_said_in_keys_of_its_table() {
+    fn hints_about_an_application_use_its_own_keys() {
         for (hint, of_shop) in [
             (
                 "versions found: 8.2; `--php 8.2`",

@@ -147,7 +147,7 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The HTTP front: where it listens, what it serves, and how much it puts up with.
+    /// The HTTP front: listeners, files and limits.
     http: Http {
         /// Where to listen; give it several times for several addresses.
         ///
@@ -157,13 +157,13 @@ settings! {
         /// Certificate chain for TLS, a PEM file; several for several names, each with its key at the same place of `tls_key`.
         ///
         /// A client gets the certificate with the name it asks for, else the first. The files are read again when they change, and at a
-        /// reload. An OCSP response (DER) in a file of the same name with `.ocsp` behind it is stapled (docs/guide/tls.md).
+        /// reload. An OCSP response (DER) in a file of the same name with `.ocsp` appended is stapled (docs/guide/tls.md).
         tls_cert: Option<Vec<PathBuf>> = "off", flag "tls-cert";
         /// Private key for TLS, a PEM file.
         tls_key: Option<Vec<PathBuf>> = "off", flag "tls-key";
-        /// TLS for development: a certificate for `localhost`, 127.0.0.1, `::1` and every name below `localhost`, by an authority of this machine's own.
+        /// TLS for development: a certificate for `localhost`, 127.0.0.1, `::1` and every name below `localhost`, by this machine's own authority.
         ///
-        /// The authority is made at first use, for local names and addresses only. `hearth tls trust` prints how to trust it in browsers.
+        /// The authority is created at first use, for local names and addresses only. `hearth tls trust` prints how to trust it in browsers.
         tls_local: Wanted = "off", flag "tls-local";
         /// Further names and addresses for `tls_local`: below `localhost`, `test`, `internal`, `local` or `home.arpa`, or private.
         tls_local_names: Vec<LocalName> = "", flag "tls-local-name";
@@ -178,9 +178,9 @@ settings! {
         https_port: Auto<NonZeroU16> = "auto";
         /// `Strict-Transport-Security` for answers over TLS, unless the application sends one: browsers then use only https for the host, for the given time.
         hsts: Option<Hsts> = "off";
-        /// The folder whose files are served as they are. `auto`: `public` where the application has one, else its folder.
+        /// The folder whose files are served. `auto`: `public` if the application has one, else its folder.
         document_root: Auto<PathBuf> = "auto", flag "document-root";
-        /// The script that answers what no file answers. `auto`: `index.php` in the document root.
+        /// The script for requests that match no file. `auto`: `index.php` in the document root.
         front_controller: Auto<PathBuf> = "auto", flag "front-controller";
         /// Serve existing files that are not PHP. `off`: everything goes to PHP.
         static_files: bool = "on";
@@ -197,7 +197,7 @@ settings! {
         /// The most connections that may be open at once; more wait in the system's queue.
         ///
         /// While a client waits there, idle connections and those without a whole request are closed, the longest idle first. A connection
-        /// with a request under way is not. The limit of open files may allow fewer; the log says so at the start.
+        /// with a running request is not. The limit of open files may allow fewer; the log says so at the start.
         connection_limit: NonZeroUsize = "10000";
         /// The most connections of one client address while fewer than a sixteenth are free; an IPv6 /64 is one address.
         ///
@@ -246,10 +246,10 @@ settings! {
         ///
         /// Peers on a Unix socket are trusted, too.
         trusted_proxies: Vec<Cidr> = "";
-        /// The header fields in which trusted proxies are believed: name those that the proxy sets itself, for every request.
+        /// The header fields that are used from trusted proxies: name those that the proxy sets itself, for every request.
         ///
-        /// What the proxy does not set it passes on from its client. So of requests through trusted proxies Hearth removes the `Forwarded` and `X-Forwarded-*` fields
-        /// that are not named here, and answers 400 if `Forwarded` contradicts `X-Forwarded-*`.
+        /// A proxy passes on fields of its client that it does not set. So Hearth removes unnamed `Forwarded` and `X-Forwarded-*` fields from
+        /// requests through trusted proxies. It answers 400 if `Forwarded` contradicts `X-Forwarded-*`.
         trusted_headers: TrustedHeaders = "x-forwarded-for, x-forwarded-proto";
         /// Choose among `[applications]` by the host that a trusted proxy forwards (`x-forwarded-host`, or `host` in `forwarded`), in place of the Host field.
         route_by_forwarded_host: bool = "off";
@@ -257,19 +257,19 @@ settings! {
         ///
         /// Only for listeners that only the balancer can reach.
         proxy_protocol: bool = "off";
-        /// Compress the application's answers with br, zstd or gzip when the client takes them.
+        /// Compress the application's answers with br, zstd or gzip if the client accepts them.
         compression: bool = "on";
-        /// Serve `app.js.br`, `app.js.zst` or `app.js.gz` in place of `app.js` to clients that take them.
+        /// Serve `app.js.br`, `app.js.zst` or `app.js.gz` instead of `app.js` to clients that accept them.
         precompressed: bool = "on";
         /// `Cache-Control` of static files, e.g. `public, max-age=3600`; `off` sends none.
         static_cache_control: Option<String> = "off";
         /// Send `X-Request-Id` with each answer.
         request_id: bool = "on";
-        /// Send `Server: Hearth` with each answer. A `Server` field that PHP sends stays as it is, with this setting on or off.
+        /// Send `Server: Hearth` with each answer. A `Server` field that PHP sends stays unchanged either way.
         server_header: bool = "on";
-        /// Folders whose files PHP may have sent: by `X-Sendfile` (absolute path) or `X-Accel-Redirect` (path under the name).
+        /// Folders whose files PHP may send by `X-Sendfile` (absolute path) or `X-Accel-Redirect` (path under the name).
         ///
-        /// `hearth.toml` has them as a table: `[http.sendfile]`, then `"/protected/" = "/srv/files"`.
+        /// In `hearth.toml` they are a table: `[http.sendfile]`, then `"/protected/" = "/srv/files"`.
         sendfile: Pairs = "";
         /// Log one line per request, in this format.
         access_log: Option<AccessLogFormat> = "off", flag "access-log";
@@ -277,11 +277,11 @@ settings! {
         access_log_path: Auto<PathBuf> = "auto";
     }
 
-    /// A certificate of an authority that issues them by itself (ACME, RFC 8555), such as Let's Encrypt (docs/guide/tls.md).
+    /// A certificate that an authority issues automatically (ACME, RFC 8555), such as Let's Encrypt (docs/guide/tls.md).
     acme: AcmeSettings {
-        /// The names that the certificate is for. It is obtained when the server starts, kept, and renewed when a third of its time is left.
+        /// The names of the certificate. It is ordered when the server starts, saved, and renewed when a third of its lifetime is left.
         ///
-        /// Each has to lead to this server: the authority asks on port 443 or 80 whether it does. Other certificates (`http.tls_cert`) may be there as well.
+        /// Each must resolve to this server: the authority checks this on port 443 or 80. Other certificates (`http.tls_cert`) may be used as well.
         domains: Vec<Domain> = "", flag "acme";
         /// You have read the authority's terms of service, and accept them. Without that no certificate is ordered.
         accept_terms: Wanted = "off", flag "acme-accept-terms";
@@ -289,13 +289,13 @@ settings! {
         contact: Vec<Mailbox> = "", flag "acme-contact";
         /// The authority: `letsencrypt`, `letsencrypt-staging` (for tests: browsers do not trust its certificates), or the https URL of another's directory.
         directory: Directory = "letsencrypt", flag "acme-directory";
-        /// The authorities by which the directory's own certificate is believed, a PEM file. `auto`: the system's.
+        /// The authorities that verify the directory's own certificate, a PEM file. `auto`: the system's.
         directory_ca: Auto<PathBuf> = "auto";
-        /// The folder where account, keys and certificates are kept; servers that share it share the certificate.
+        /// The folder for account, keys and certificates; servers that share it share the certificate.
         ///
         /// `auto`: `acme` in systemd's `$STATE_DIRECTORY`, for root in /var/lib/hearth, else in `$XDG_DATA_HOME/hearth` or ~/.local/share/hearth.
         cache: Auto<PathBuf> = "auto";
-        /// The challenges that prove names to be yours: `tls-alpn-01` (port 443) or `http-01` (port 80). `auto`: those that have listeners, in turn.
+        /// The challenges that prove control of the names: `tls-alpn-01` (port 443) or `http-01` (port 80). `auto`: those that have listeners, in turn.
         challenge: Auto<ChallengeName> = "auto";
         /// The id of the key that links the order to your account at the authority (external account binding).
         external_key_id: Option<String> = "off";
@@ -303,33 +303,33 @@ settings! {
         external_key: Option<KeyBytes> = "off";
     }
 
-    /// PHP: which version, how many workers, how a request meets it, and when Hearth loses patience.
+    /// PHP: version, workers, execution model and time limits.
     php: Php {
         /// The PHP version, of those that Hearth was built for. `auto`: the highest.
         version: Auto<PhpVersion> = "auto", flag "php";
-        /// How a request meets PHP: `snapshot` (booted once, restored after each answer), `request` (as under php-fpm), and others.
+        /// The execution model: `snapshot` (booted once, restored after each answer), `request` (as under php-fpm), and others.
         ///
-        /// By letter: A `worker` (one booted loop, shared state), B `spawn` (a process for each request), C `prespawn` (the same, booted
-        /// before the request comes), D `fork` (the same, forked from a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`), G
-        /// `request` (PHP starts and ends with the request), H `cgi` (php-cgi), S `snapshot` (booted once; memory and descriptors are
-        /// restored after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony and worker scripts,
-        /// else `request`. If `snapshot` cannot run, the cheaper of `fork` and `request` takes its place, measured at the start, with
-        /// a warning that gives the reason; never `worker`.
+        /// By letter: A is `worker` (one booted loop, shared state), B `spawn` (a process for each request), and C `prespawn` (a process booted
+        /// before its request arrives). D is `fork` (a fork of a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`), and G `request`
+        /// (PHP starts and ends with the request). H is `cgi` (php-cgi), and S `snapshot` (booted once; memory and descriptors are restored
+        /// after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`.
+        /// If `snapshot` cannot run, the cheaper of `fork` and `request` replaces it, measured at the start. A warning gives the reason; it
+        /// is never `worker`.
         model: Auto<Model> = "auto", flag "model";
         /// The worker script of the models that run one (`worker`, `prespawn`, `fork`, `snapshot`). `auto`: the application's own, else
         /// Hearth's for Laravel or Symfony.
         worker_script: Auto<PathBuf> = "auto", flag "worker-script";
-        /// The number of requests that PHP answers at once, each in a process of its own. `auto`: one per processor.
+        /// The number of requests that PHP answers at once, each in its own process. `auto`: one per processor.
         ///
         /// The models `spawn`, `prespawn` and `fork` keep as many further processes that wait for the next requests.
         workers: Auto<NonZeroUsize> = "auto", flag "workers";
         /// Start more workers while requests wait and all workers are busy, up to this many. `off`: the number is always `workers`.
         ///
-        /// Then `workers` is the least. For the models of Hearth's own workers; `fpm`, `builtin` and `cgi` have a fixed number.
+        /// Then `workers` is the minimum. This is for models with Hearth's own workers; `fpm`, `builtin` and `cgi` have a fixed number.
         workers_max: Option<NonZeroUsize> = "off", flag "workers-max";
         /// A worker above `workers` ends when that many were not needed for so long.
         workers_idle_timeout: Duration = "30s";
-        /// The most workers that start at once because requests wait: first one, and while that is not enough two, four and so on, up to this many.
+        /// The most workers that start at once because requests wait. First one starts; while that is not enough two, four and so on.
         ///
         /// The next batch starts when all that have started are busy.
         workers_burst: NonZeroUsize = "32";
@@ -337,7 +337,7 @@ settings! {
         backlog: usize = "1024";
         /// The time that a request may wait for a worker; then 503.
         backlog_timeout: Duration = "30s";
-        /// The time that requests may wait for a worker under lasting load. If all requests dispatched within that time had waited longer, the server is overloaded: requests that would wait as long get 503 at once, until the wait shortens. `off`: until the backlog is full.
+        /// The time that requests may wait for a worker under lasting load. If all requests dispatched within that time had waited longer, the server is overloaded. Then requests that would wait as long get 503 at once, until the wait shortens. `off`: until the backlog is full.
         ///
         /// Bursts may wait. Slow requests allow longer waits: four times the duration of one, if that is more. If there is no room for all,
         /// the newest request of the client with most of them waiting is refused first (docs/guide/scaling.md).
@@ -346,35 +346,34 @@ settings! {
         request_timeout: Option<Duration> = "60s", flag "request-timeout";
         /// The time that PHP may take to start, and a worker script to boot (its warm-up included).
         boot_timeout: Duration = "30s";
-        /// The path that a new release has to answer before a reload or an upgrade lets it take requests, with a status below 400; else the old one stays.
+        /// The path that a new release must answer with a status below 400 before a reload or an upgrade switches to it. Else the old one stays.
         ///
-        /// It is requested once, as the warm-up is. `auto`: `/`, which may be anything but what a script that failed answers: 500, or nothing at all.
-        /// `off`: that it boots is enough.
+        /// It is requested once, like the warm-up. `auto`: `/`, where any answer but 500 counts. `off`: a completed boot is enough.
         reload_check: Auto<Option<UrlPath>> = "auto";
         /// URL paths that the booted application answers before the first request, so that code and caches are warm. For the models `fork` and `snapshot`.
         ///
-        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; the answers are dropped. `auto`:
-        /// `/`, in the booted application itself when Hearth's own script for Laravel or Symfony runs, which cleans up what a request
-        /// leaves in the framework. With other worker scripts a copy answers, is thrown away and reports the classes it has loaded: less is
-        /// warm, but otherwise the state that a request leaves in memory would be in every later request. Paths that you name are always
-        /// requested in place, which makes such scripts about twice as fast: name them if they leave no state.
+        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; the answers are discarded.
+        /// `auto`: `/`, in the booted application itself if Hearth's own script for Laravel or Symfony runs, which cleans up after a
+        /// request. With other worker scripts a throwaway copy answers and reports the classes it has loaded. Less is warm then, but no
+        /// state of a request stays in memory. Paths that you name are always requested in place, which makes such scripts about twice as
+        /// fast: name them if they leave no state.
         warm_up: Auto<Option<Vec<UrlPath>>> = "auto";
         /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once. For resident workers:
         /// the models `worker`, `request` and `snapshot`.
         max_requests: Option<NonZeroU64> = "off", flag "max-requests";
         /// Replace a worker whose resident memory is above this after a request. For resident workers, as `max_requests`.
         memory_limit: Option<ByteSize> = "off";
-        /// Settings for PHP: stronger than php.ini, weaker than `ini_set()`. `hearth.toml` has them as a table `[php.ini]`.
+        /// Settings for PHP: they override php.ini, and `ini_set()` overrides them. In `hearth.toml` they are a table `[php.ini]`.
         ini: Pairs = "", flag "ini";
-        /// Environment variables for PHP, beside those of Hearth itself. `hearth.toml` has them as a table `[php.env]`.
+        /// Environment variables for PHP, beside those of Hearth itself. In `hearth.toml` they are a table `[php.env]`.
         env: Pairs = "";
         /// The user that PHP runs as, if it is another than the server's: workers, and php-fpm, `php -S` and php-cgi in the models of their names.
         ///
-        /// PHP then reads neither the server's settings nor its memory, and cannot command it. Hearth has to be started as root, or with
+        /// PHP then reads neither the server's settings nor its memory, and cannot send it commands. Hearth must be started as root, or with
         /// three capabilities (docs/guide/security.md). Programs that PHP starts gain no privileges: `sudo` does nothing. Each of
         /// `[applications]` may have a user of its own.
         user: Option<Account> = "off", flag "php-user";
-        /// The group beside it, whose files the server may read, too. `auto`: the user's own.
+        /// The group of that user, whose files the server may read, too. `auto`: the user's own.
         group: Auto<Group> = "auto", flag "php-group";
         /// The worker program. `auto`: `hearth-worker-<version>` beside the program `hearth` or in `../lib/hearth`.
         worker_program: Auto<PathBuf> = "auto";
@@ -384,23 +383,23 @@ settings! {
 
     /// Limits of PHP's processes that the kernel enforces, whatever their code does (docs/guide/security.md).
     sandbox: Sandbox {
-        /// Confine PHP: no privileges beyond its user's (no `sudo`, no `sendmail` that changes its group), no access to other processes' memory, no signals to processes that are not PHP's, no system calls that administer the machine. Workers are isolated from each other, too.
+        /// Confine PHP: no privileges beyond its user's, no access to other processes' memory, no signals to processes that are not PHP's. System calls that administer the machine are refused, and so are `sudo` and a `sendmail` that changes its group. Workers are isolated from each other, too.
         ///
         /// Programs that PHP starts are confined with it. Linux 6.12 has everything that this needs; the log says at the start what an
         /// older one lacks.
         enabled: Wanted = "off", flag "sandbox";
         /// Files and folders that PHP may read, beside the system's (/usr, /lib, /etc, /proc, /dev), the application, and those it may write. Empty: all that its user may.
         ///
-        /// Naming any turns the sandbox on. Each has to exist when PHP starts.
+        /// Naming any enables the sandbox. Each must exist when PHP starts.
         readable: Vec<PathBuf> = "";
         /// Files and folders that PHP may write. Empty: all that its user may.
         ///
-        /// Naming any turns the sandbox on. Each has to exist when PHP starts: `storage` and `bootstrap/cache` for Laravel, `var` for
+        /// Naming any enables the sandbox. Each must exist when PHP starts: `storage` and `bootstrap/cache` for Laravel, `var` for
         /// Symfony, and the folders for uploads and sessions (`/tmp`, `/var/lib/php/sessions`).
         writable: Vec<PathBuf> = "";
     }
 
-    /// Databases in the model `snapshot`: connections that a worker opens when it starts stay open while it is put back after each request
+    /// Databases in the model `snapshot`: connections that a worker opens when it starts stay open while it is restored after each request
     /// (docs/guide/databases.md).
     databases: Databases {
         /// Keep connections to MySQL, MariaDB, PostgreSQL, Redis and Valkey that are opened in `hearth_on_worker_start()`. Hearth's own scripts open
@@ -408,18 +407,18 @@ settings! {
         ///
         /// Encrypted ones cannot be kept. Each worker has its own: as many workers, as many connections on the server.
         keep: bool = "on";
-        /// The time that a kept connection may be idle before its server is asked whether it is still there.
+        /// The time that a kept connection may be idle before it is checked.
         max_idle: Option<Duration> = "30s";
         /// The time that a kept connection may live, up to a tenth less at random; then its worker is replaced. Moved servers and changed credentials are noticed after this time at the latest.
         max_lifetime: Option<Duration> = "1h";
         /// The time that a server may take to reset its session after a request; then the worker is replaced.
         reset_timeout: Duration = "1s";
-        /// The time that a starting worker waits for a server that does not answer. Then it serves without the connection, and one worker at a time tries again, after pauses that grow to 40 s.
+        /// The time that a starting worker waits for a silent server. Then it serves without the connection, and one worker at a time tries again, after pauses that grow to 40 s.
         connect_timeout: Duration = "5s";
-        /// Servers behind TLS or with few logins: PHP connects to a unix socket without TLS, and the connector to the server. `hearth.toml` has them as tables `[databases.connectors.NAME]`, with the keys listed below.
+        /// Servers behind TLS or with few logins: PHP connects to a unix socket without TLS, and the connector to the server. In `hearth.toml` they are tables `[databases.connectors.NAME]`, with the keys listed below.
         ///
-        /// In `hearth serve` only. The socket belongs to our own user and PHP's, who needs no password there: the connector logs in as the
-        /// user of its URL (docs/guide/databases.md).
+        /// In `hearth serve` only. The socket is for the server's user and PHP's, which needs no password: the connector logs in as the user
+        /// of its URL (docs/guide/databases.md).
         connectors: Connectors = "";
     }
 
@@ -427,13 +426,13 @@ settings! {
     ///
     /// `hearth serve` has one inside; `hearth egress` is one alone, for php-fpm, cron and the command line.
     egress: Egress {
-        /// Have a broker in `hearth serve`. PHP finds it by `HEARTH_EGRESS`; without one every call goes out directly.
+        /// Run a broker in `hearth serve`. PHP finds it by `HEARTH_EGRESS`; without one every call is sent directly.
         enabled: bool = "on";
-        /// The broker's socket. `egress.token` is written beside it, so there is one broker to a folder.
+        /// The broker's socket. `egress.token` is written beside it, so there is one broker per folder.
         ///
         /// `auto`: `egress.sock` in the server's private folder (`server.run_dir`); alone /run/hearth/egress.sock.
         socket: Auto<PathBuf> = "auto", flag "socket";
-        /// The authorities whose certificates are believed, a PEM file. `auto`: the system's.
+        /// The trusted authorities, a PEM file. `auto`: the system's.
         ca: Auto<PathBuf> = "auto", flag "ca";
         /// The group that may connect to the socket, by name or number. `auto`: the broker's own.
         group: Auto<Group> = "auto", flag "group";
@@ -445,13 +444,13 @@ settings! {
         ///
         /// Those of the last run are remembered in `egress.origins` beside the socket.
         prewarm: Vec<OriginUrl> = "";
-        /// Calls at once; a further one is declined, and goes out directly.
+        /// Calls at once; a further one is declined, and is made directly.
         callers: NonZeroUsize = "4096";
         /// HTTP/1.1 connections to one origin, at most.
         connections: NonZeroUsize = "20";
-        /// HTTP/2 connections to one origin, at most; one is the rule.
+        /// HTTP/2 connections to one origin, at most; usually there is one.
         http2_connections: NonZeroUsize = "12";
-        /// The time that a call may wait for a connection to become free; then it is declined, and goes out directly.
+        /// The time that a call may wait for a connection to become free; then it is declined, and made directly.
         queue_timeout: Duration = "1s";
         /// The time that connecting may take, for calls that set none.
         connect_timeout: Duration = "30s";
@@ -463,16 +462,17 @@ settings! {
 
     /// Realtime: channels that browsers subscribe to, in the Pusher protocol (docs/guide/realtime.md).
     ///
-    /// `hearth serve` has it on the application's own port; `hearth channels` is it alone.
+    /// `hearth serve` has it on the application's port; `hearth channels` serves channels only.
     realtime: Realtime {
-        /// Have channels in `hearth serve`. `auto`: where there is an application to have them for.
+        /// Serve channels in `hearth serve`. `auto`: if there is an application for them.
         ///
-        /// That is one of `realtime.apps`, any that `realtime.lookup` may know, or the one of a Laravel `.env` whose `BROADCAST_CONNECTION` (or `BROADCAST_DRIVER`) is `reverb`,
-        /// `hearth`, or `pusher` with a `PUSHER_HOST`: `REVERB_APP_ID`, `_KEY`, `_SECRET`, or `PUSHER_APP_ID` and so on.
+        /// It may be one of `realtime.apps`, any that `realtime.lookup` finds, or that of a Laravel `.env`. There `BROADCAST_CONNECTION` (or
+        /// `BROADCAST_DRIVER`) must be `reverb`, `hearth`, or `pusher` with a `PUSHER_HOST`. Its keys are `REVERB_APP_ID`, `_KEY` and
+        /// `_SECRET`, or `PUSHER_APP_ID` and so on.
         enabled: Auto<bool> = "auto";
-        /// Applications: their id, key and secret. `hearth.toml` has them as tables `[realtime.apps.ID]`, with the keys listed below.
+        /// Applications: their id, key and secret. In `hearth.toml` they are tables `[realtime.apps.ID]`, with the keys listed below.
         ///
-        /// `hearth_publish()` publishes to the first one; with none, the one of `.env`. A table `[realtime.apps."*"]` holds for all.
+        /// `hearth_publish()` publishes to the first one; with none, the one of `.env`. A table `[realtime.apps."*"]` applies to all.
         apps: Apps = "", flag "app";
         /// The place to look up applications that are not named here: `php:/path` for a path of the application served here, or a URL.
         ///
@@ -480,27 +480,27 @@ settings! {
         /// answer is JSON with `id`, `key`, `secret` and any other key of an application's table, or `null` for none
         /// (docs/guide/realtime.md).
         lookup: Option<LookupTarget> = "off", flag "lookup";
-        /// The token that calls to `realtime.lookup` carry. A URL needs one. `auto`: drawn at each start, and given to PHP in its environment.
+        /// The token that calls to `realtime.lookup` carry. A URL needs one. `auto`: created at each start, and passed to PHP in its environment.
         lookup_token: Auto<Token> = "auto";
         /// The time that an answer is valid. Applications in use are then looked up again in the background. Sockets of changed applications follow the new answer; those of removed applications are closed with 4001.
         lookup_age: Duration = "1m";
         /// The time that an answer without an application is valid.
         lookup_absence_age: Duration = "10s";
-        /// The time that an answer may take. Clients are then closed with 4100, which makes them come back after a while; calls get 503.
+        /// The time that an answer may take. Clients are then closed with 4100, so that they reconnect after a while; calls get 503.
         lookup_timeout: Duration = "5s";
         /// Targets of webhooks about channels and members, for applications that name none of their own.
         webhook: Vec<WebhookTarget> = "", flag "webhook";
-        /// The folder where webhooks are kept until they are delivered, over a restart too; each server has its own. `off`: in memory only.
+        /// The folder where webhooks are kept until they are delivered, across restarts too; each server needs its own. `off`: in memory only.
         /// `auto`: `webhooks` in `server.run_dir`, where that is set.
         webhook_spool: Auto<Option<PathBuf>> = "auto";
-        /// The place where other nodes with the same applications are met, so that clients of all of them share channels.
+        /// The service through which nodes with the same applications share channels.
         ///
         /// User and password stand before the first host, for all of them. With sentinels they are for Redis itself; `?sentinel_user=` and
         /// `?sentinel_password=` after the service are for the sentinels. A token for NATS stands in the user's place.
         adapter: AdapterUrl = "memory", flag "adapter";
         /// The prefix that nodes of one installation share: they ignore nodes with another prefix at the same Redis or NATS.
         adapter_prefix: SubjectPrefix = "hearth";
-        /// A PEM file with the certificates of authorities, besides the system's, that vouch for the adapter's servers (`rediss://`, `tls://`).
+        /// A PEM file with the certificates of authorities, besides the system's, that verify the adapter's servers (`rediss://`, `tls://`).
         adapter_ca: Option<PathBuf> = "off";
         /// Messages of at least this size are compressed (permessage-deflate) for clients that offer it, once for all of them. `off`: none.
         ///
@@ -508,7 +508,7 @@ settings! {
         deflate: Option<ByteSize> = "off";
         /// Event loops, each a thread with its own listener and sockets. `auto`: one per processor.
         threads: Auto<NonZeroUsize> = "auto";
-        /// The time over which closing all sockets is spread at most when the server ends, so that not all clients come back at once.
+        /// The longest time over which a stopping server spreads closing all sockets, so that clients do not reconnect at once.
         ///
         /// Each event loop closes 50 a second or more, so a few do not take as long. A client that does not answer the close within 2 s is
         /// cut.
@@ -517,12 +517,12 @@ settings! {
 
     /// The AWS Lambda front: `hearth lambda` (docs/guide/lambda.md).
     lambda: Lambda {
-        /// What answers events: `http`, the application, for events that are a gateway's requests; `function`, a handler that gets every event as it is; `console`, a framework's console, for events that are commands.
+        /// The kind of program that answers events. `http` is the application, for events that are a gateway's requests. `function` is a handler that gets every event unchanged. `console` is a framework's console, for events that are commands.
         ///
-        /// `auto`: `artisan`, `bin/console` and other PHP programs without `.php` are a console; a script that returns something at its top
-        /// level, other than an `index.php`, is a function; all else is an HTTP application.
+        /// `auto`: `artisan`, `bin/console` and other PHP programs without `.php` are a console. A script that returns something at its top
+        /// level, other than an `index.php`, is a function. All else is an HTTP application.
         handler: Auto<Handler> = "auto", flag "handler";
-        /// The number of invocations that run at once, each with a worker of its own. `auto`: `AWS_LAMBDA_MAX_CONCURRENCY`, else one.
+        /// The number of invocations that run at once, each with its own worker. `auto`: `AWS_LAMBDA_MAX_CONCURRENCY`, else one.
         concurrency: Auto<NonZeroUsize> = "auto";
         /// Send answers as PHP writes them (response streaming). For Function URLs with `RESPONSE_STREAM`, and for invokers that use it.
         ///
@@ -543,7 +543,7 @@ settings! {
 
     /// The emulator of AWS Lambda: `hearth lambda --emulate ADDR`. None of it is read on AWS.
     emulator: Emulator {
-        /// The events that HTTP requests to the emulator become: those of a Function URL, of API Gateway (REST API: `apigw-v1`, HTTP API: `apigw-v2`), or of an Application Load Balancer, with single or multi-value headers.
+        /// The kind of event that HTTP requests to the emulator become. It is that of a Function URL, of API Gateway (REST API: `apigw-v1`, HTTP API: `apigw-v2`), or of an Application Load Balancer, with single or multi-value headers.
         integration: Integration = "function-url", flag "as";
         /// The time that one invocation may take. `AWS_LAMBDA_FUNCTION_TIMEOUT` (seconds) sets it, too.
         timeout: Duration = "300s", flag "timeout";
@@ -551,7 +551,7 @@ settings! {
         memory_size: NonZeroUsize = "3008", flag "memory";
         /// The most invocations that may wait while others run; AWS would start another environment for them. A further one is throttled (429).
         backlog: usize = "100";
-        /// Names of extensions that run beside the function as programs of their own: those may ask for SHUTDOWN.
+        /// Names of extensions that run as separate programs beside the function: those may ask for SHUTDOWN.
         external_extensions: Vec<String> = "";
     }
 
@@ -570,25 +570,25 @@ settings! {
 
     /// Traces: a span for each request, for what PHP does of it and for each outgoing call, sent to a collector of OpenTelemetry (docs/guide/traces.md).
     ///
-    /// OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and so on) are understood, too: ours are stronger, files are weaker.
+    /// OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and so on) are understood, too. Hearth's variables override them, and they override files.
     traces: Traces {
-        /// The collector of traces, which takes OTLP over HTTP. Without a path it is `/v1/traces` there. `off`: nothing is traced.
+        /// The collector of traces, which accepts OTLP over HTTP. Without a path it is `/v1/traces` there. `off`: nothing is traced.
         endpoint: Option<CollectorUrl> = "off", flag "traces";
-        /// Header fields for the collector, such as a key. `hearth.toml` has them as a table `[traces.headers]`.
+        /// Header fields for the collector, such as a key. In `hearth.toml` they are a table `[traces.headers]`.
         headers: CollectorFields = "";
-        /// The share of requests that are traced, of those that begin a trace.
+        /// The share of requests that are traced, among those that start a trace.
         sample: Share = "1";
-        /// A request that is part of a trace already (`traceparent`) is traced if its sender's part is, whatever `sample` is.
+        /// A request that is already part of a trace (`traceparent`) is traced if its sender's part is, regardless of `sample`.
         ///
-        /// Any client can have its requests traced so. `off`: `sample` decides for them, too.
+        /// So any client can get its requests traced. `off`: `sample` decides for them, too.
         follow_parent: bool = "on";
         /// The name of the service. `auto`: the name of the application's folder, on Lambda that of the function.
         service_name: Auto<String> = "auto";
-        /// Further attributes of the service, such as `deployment.environment.name`. `hearth.toml` has them as a table `[traces.resource]`.
+        /// Further attributes of the service, such as `deployment.environment.name`. In `hearth.toml` they are a table `[traces.resource]`.
         resource: Pairs = "";
-        /// The authorities by which the collector's certificate is believed, a PEM file. `auto`: the system's.
+        /// The authorities that verify the collector's certificate, a PEM file. `auto`: the system's.
         ca: Auto<PathBuf> = "auto";
-        /// The time that the collector may take to answer. Spans that it does not take are sent again for a while, and then dropped and counted.
+        /// The time that the collector may take to answer. Rejected spans are sent again for a while, and then dropped and counted.
         timeout: Duration = "10s";
         /// Compress what is sent.
         gzip: bool = "off";
@@ -598,7 +598,7 @@ settings! {
     admin: Admin {
         /// The admin address. Addresses other than loopback need `admin.token`.
         listen: Option<SocketAddr> = "off", flag "admin";
-        /// The secret for all but `/up`: sent as `Authorization: Bearer`, or as the password that a browser asks for, with any name. Without it the address answers this machine only, under its own names: an IP address or `localhost`.
+        /// The secret for all but `/up`: sent as `Authorization: Bearer`, or as the password in a browser's dialog, with any name. Without it the address answers this machine only, by an IP address or `localhost`.
         ///
         /// It is sent unencrypted: across machines use a proxy with TLS, or a tunnel.
         token: Option<Token> = "off";
@@ -608,23 +608,23 @@ settings! {
     server: Server {
         /// Threads of the server process; PHP has its own processes. `auto`: 1 below four processors, else half of them.
         threads: Auto<NonZeroUsize> = "auto";
-        /// The time that running requests have to finish after TERM before they are cut.
+        /// The time that running requests have to finish after TERM before they are aborted.
         shutdown_patience: Duration = "30s";
-        /// A private folder for what a running server writes, its control socket among it. `auto`: a new one, removed at the end.
+        /// A private folder for files of a running server, such as its control socket. `auto`: a new one, removed at the end.
         ///
-        /// Only the server's own user, or root, may own it, and no other user may write into it: else the server does not start.
+        /// It must belong to the server's user or root, and no other user may write into it: else the server does not start.
         run_dir: Auto<PathBuf> = "auto", flag "run-dir";
-        /// The user that Hearth becomes once `hearth serve` listens, if root starts it, and PHP with it if there is no `php.user`: only ports below 1024 need root.
+        /// The user that Hearth becomes once `hearth serve` listens, if root starts it; PHP too, without `php.user`. Only ports below 1024 need root.
         ///
         /// The certificates' keys, the application and `server.run_dir` are opened as this user, with its groups. Without it a server that
         /// root starts runs as root, and so does PHP unless `php.user` names another one.
         user: Option<Account> = "off", flag "user";
-        /// The group beside it. `auto`: the user's own.
+        /// The group of that user. `auto`: the user's own.
         group: Auto<Group> = "auto";
         /// Reload when files of the application change. For development.
         ///
-        /// Changes that come together are one reload. A release that does not boot does not take over: the log gives the reason, and the
-        /// next change is the next try.
+        /// Simultaneous changes cause one reload. A release that does not boot does not take over: the log gives the reason, and the next
+        /// change causes the next try.
         watch: Wanted = "off", flag "watch";
         /// Files and folders that `watch` ignores: names anywhere, paths in the application's folder, and endings such as `*.log`.
         watch_ignore: Vec<String> = ".git, .idea, node_modules, vendor, storage, var, bootstrap/cache, *.log, *.sqlite, *.swp, *~";

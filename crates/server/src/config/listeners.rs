@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_excludes_itself_and_all_interfaces_of_its_family_their_port() {
+    fn an_address_conflicts_with_itself_and_its_wildcard() {
         let address = |text: &str| Address::parse(&Raw::Text(text.into()), "/".as_ref()).unwrap();
         for (one, other, excludes) in [
             ("127.0.0.1:80", "127.0.0.1:80", true),

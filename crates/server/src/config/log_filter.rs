@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused_with_the_nearest_one() {
+    fn an_unknown_log_level_is_rejected_with_the_nearest_one() {
         for (text, found) in [
             ("warning", "`warning` (did you mean `warn`?)"),
             ("loud", "`loud`"),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_and_filters_are_taken_as_they_are() {
+    fn levels_and_filters_are_accepted() {
         for text in ["info", "WARN", "off", "info,pool=debug,php=warn", "info,pool[a{b=1}]=debug"] {
             assert_eq!(parse(text).unwrap().0, text);
         }

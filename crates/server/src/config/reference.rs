@@ -19,9 +19,9 @@ pub(crate) fn settings_page() -> String {
     let mut page = String::from("# Settings\n\n");
     page.push_str(GENERATED);
     page.push_str(concat!(
-        "A setting is read from its flag, else from the environment, else from `hearth.toml` in the application's folder\n",
-        "(or the file that `--config` or `HEARTH_CONFIG` names), else its default holds. Relative paths in `hearth.toml` start\n",
-        "at its folder, those of flags and variables at the current directory. A name that no setting has is an error.\n\n",
+        "A setting is read from its flag, else from the environment, else from `hearth.toml`; else its default applies. The file\n",
+        "is in the application's folder, or where `--config` or `HEARTH_CONFIG` names it. Relative paths in `hearth.toml` start\n",
+        "at its folder, those of flags and variables at the current directory. An unknown name is an error.\n\n",
         "```toml\n[http]\nlisten = [\"127.0.0.1:8080\", \"unix:/run/app.sock\"]\n\n[php]\nmodel = \"worker\"\nworkers = 4\n\n",
         "[php.ini]\nmemory_limit = \"256M\"\nopcache.enable = 1\n```\n",
     ));
@@ -51,7 +51,7 @@ pub(crate) fn settings_page() -> String {
             .expect("a String takes all");
         }
         if section.name == "databases" {
-            page.push_str("\n### Keys of `[databases.connectors.NAME]`\n\nBehind a URL in the environment they stand as its query: `?sslmode=verify-ca&sessions=5`.\n\n| key | is | accepts | default |\n|---|---|---|---|\n");
+            page.push_str("\n### Keys of `[databases.connectors.NAME]`\n\nIn a URL in the environment they are its query: `?sslmode=verify-ca&sessions=5`.\n\n| key | is | accepts | default |\n|---|---|---|---|\n");
             for ConnectorKey { name, doc, expected, default } in CONNECTOR_KEYS {
                 let default =
                     if default.is_empty() { "nothing".into() } else { format!("`{default}`") };
@@ -76,7 +76,7 @@ pub(crate) fn settings_page() -> String {
     for ApplicationKey { name, doc, expected } in APPLICATION_KEYS {
         writeln!(page, "| `{name}` | {doc} | {} |", expected()).expect("a String takes all");
     }
-    page.push_str("\nAnd as tables such as `[applications.NAME.php]` these settings, which are else those of the application at PATH; what the table says is stronger than flags and variables, which speak of all:\n\n");
+    page.push_str("\nThese settings can be in tables such as `[applications.NAME.php]`; otherwise those of the application at PATH apply. A table overrides flags and variables, which apply to all:\n\n");
     for section in SECTIONS {
         let of_it = |key: &&Key| key.section_and_key().0 == section.name && key.is_of_application();
         let names: Vec<String> =

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_release_brings_along_is_taken_and_the_rest_named_until_a_restart() {
+    fn release_settings_apply_and_the_rest_need_a_restart() {
         let old = settings("[http]\nlisten = \"127.0.0.1:1\"\n[php]\nworkers = 1");
         let toml = "[http]\nlisten = \"127.0.0.1:2\"\nstatic_files = false\n[php]\nworkers = 3\n[log]\nlevel = \"debug\"";
         let (first, unapplied) = settings(toml).in_place_of(&old);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_names_its_user_has_it_and_the_others_that_of_the_start() {
+    fn an_applications_user_overrides_the_servers_user() {
         let toml = |main: u32, shop: &str| {
             format!(
                 "[php]\nuser = {main}\ngroup = 7\n[applications.blog]\nhosts = [\"blog.test\"]\n\
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_can_be_changed_and_tls_neither_begun_nor_ended() {
+    fn a_reload_changes_certificates_and_cannot_toggle_tls() {
         let pair = |name: &str| {
             settings(&format!("[http]\ntls_cert = \"{name}.pem\"\ntls_key = \"{name}.key\""))
         };

@@ -52,7 +52,7 @@ fn every_default_can_be_read() {
 }
 
 #[test]
-fn tables_of_all_sources_are_joined_and_the_stronger_value_of_a_name_wins() {
+fn tables_are_merged_and_the_stronger_source_wins() {
     let file =
         "[php.ini]\nmemory_limit = \"64M\"\nopcache.enable = true\n\"date.timezone\" = \"UTC\"\n";
     let variables = [("HEARTH_PHP_INI", "memory_limit=128M; display_errors=0")];
@@ -73,7 +73,7 @@ fn tables_of_all_sources_are_joined_and_the_stronger_value_of_a_name_wins() {
 }
 
 #[test]
-fn relative_paths_start_where_they_were_written() {
+fn relative_paths_start_at_their_source() {
     let file = "[http]\ndocument_root = \"web\"\ntls_cert = \"cert.pem\"\n";
     let settings = read(file, &[("HEARTH_HTTP_TLS_KEY", "key.pem")], &[]).unwrap();
     assert_eq!(settings.http.document_root.0, Some(PathBuf::from("/app/web")));
@@ -109,7 +109,7 @@ type Mistake<'a> = (&'a str, &'a [(&'a str, &'a str)], Vec<(&'static str, Raw)>)
 
 /// Each message as a user would see it: a changed word is a changed snapshot.
 #[test]
-fn every_mistake_is_named_with_its_place_and_what_to_do() {
+fn every_mistake_has_its_place_and_a_hint() {
     let flag = |name, value: &str| vec![(name, text(value))];
     let mistakes: Vec<Mistake<'_>> = vec![
         ("[http]\n\nlisen = \":80\"\n", &[], vec![]),
@@ -165,7 +165,7 @@ fn every_mistake_is_named_with_its_place_and_what_to_do() {
 }
 
 #[test]
-fn a_file_that_was_named_must_be_there_and_hearth_toml_need_not() {
+fn a_named_settings_file_must_exist() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hearth.toml");
     assert!(File::read_if_there(&path).unwrap().is_none());

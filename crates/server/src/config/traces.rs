@@ -308,12 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_traced_unless_somebody_says_where_to() {
+    fn tracing_requires_an_endpoint() {
         assert_eq!(endpoint(&settings("", &[("OTEL_SERVICE_NAME", "shop")])), None);
     }
 
     #[test]
-    fn opentelemetrys_variables_are_stronger_than_the_file_and_weaker_than_ours() {
+    fn opentelemetry_variables_rank_between_file_and_hearths() {
         let toml = "[traces]\nendpoint = \"http://file:1\"\nservice_name = \"file\"";
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://base:4318/");
         let of =
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn samplers_services_and_fields_are_read_as_the_specification_writes_them() {
+    fn samplers_services_and_headers_follow_the_specification() {
         let settings = settings(
             "",
             &[
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hearth_cannot_do_is_said_and_no_reason_not_to_start() {
+    fn unsupported_opentelemetry_options_only_warn() {
         let folder = tempfile::tempdir().unwrap();
         for variable in [
             ("OTEL_TRACES_SAMPLER", "jaeger_remote"),

@@ -127,7 +127,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn whole_seconds_and_bytes_come_back(number in 0_u64..1_000_000) {
+    fn whole_seconds_and_bytes_round_trip(number in 0_u64..1_000_000) {
         proptest::prop_assert_eq!(parse::<Duration>(&format!("{number}s")), Some(Duration::from_secs(number)));
         proptest::prop_assert_eq!(parse::<ByteSize>(&format!("{number}K")), Some(ByteSize(number << 10)));
     }

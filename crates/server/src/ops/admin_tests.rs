@@ -58,7 +58,7 @@ async fn the_status_is_json_and_the_page_escapes_what_it_shows() {
 }
 
 #[tokio::test]
-async fn whoever_is_turned_away_learns_nothing_and_no_answer_can_be_framed_or_sniffed() {
+async fn rejected_requests_learn_nothing_and_responses_forbid_framing() {
     let state = State::starting();
     state.ready(serving());
     for path in ["/", "/events", "/status", "/metrics", "/realtime", "/realtime/publish"] {
@@ -76,7 +76,7 @@ async fn whoever_is_turned_away_learns_nothing_and_no_answer_can_be_framed_or_sn
 }
 
 #[tokio::test]
-async fn nothing_can_be_changed_and_nothing_else_is_there() {
+async fn the_admin_address_is_read_only() {
     let state = State::starting();
     let post = ask(Request::post("/up"), &state).await;
     assert_eq!(post.status(), StatusCode::METHOD_NOT_ALLOWED);
@@ -85,7 +85,7 @@ async fn nothing_can_be_changed_and_nothing_else_is_there() {
 }
 
 #[tokio::test]
-async fn durations_have_buckets_and_old_connections_end_with_the_server() {
+async fn durations_have_buckets_and_connections_close_at_exit() {
     let state = State::starting();
     let admin = Admin::bind(([127, 0, 0, 1], 0).into(), None, state).await.unwrap();
     let address = admin.address().unwrap();
@@ -107,7 +107,7 @@ async fn durations_have_buckets_and_old_connections_end_with_the_server() {
 }
 
 #[tokio::test]
-async fn who_is_connected_when_it_ends_is_answered_and_the_dashboard_ends() {
+async fn admin_requests_are_answered_at_exit() {
     let state = State::starting();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -132,7 +132,7 @@ async fn who_is_connected_when_it_ends_is_answered_and_the_dashboard_ends() {
 }
 
 #[tokio::test]
-async fn sixteen_may_look_at_once_and_one_that_leaves_makes_room() {
+async fn at_most_sixteen_dashboards_are_open() {
     let state = State::starting();
     let (readers, mut joining) = mpsc::channel(100);
     let desk = Desk { readers, ..desk(&state) };
@@ -167,7 +167,7 @@ async fn exchange(socket: &mut TcpStream, request: &str, mark: &str) -> String {
 }
 
 #[test]
-fn a_socket_is_taken_over_only_where_the_settings_want_it() {
+fn only_a_listener_at_the_configured_address_is_taken_over() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let bound = listener.local_addr().unwrap();
     assert!(is_at(&listener, Some(bound)));

@@ -99,14 +99,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shared_counts_once_and_the_rest_for_each_worker() {
+    fn shared_memory_counts_once_and_the_rest_per_worker() {
         let footprint = Footprint { once_bytes: 40, each_bytes: 5 };
         assert_eq!(footprint.fit_into(100), 12);
         assert_eq!(footprint.fit_into(30), 0);
     }
 
     #[test]
-    fn the_tightest_control_group_bounds_what_is_left_and_files_that_can_be_dropped_do_not_count() {
+    fn the_tightest_control_group_bounds_free_memory() {
         const MEMINFO: &str = "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n";
         let root = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_state_arrives_at_the_managers_socket() {
+    async fn the_state_reaches_the_service_manager() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
@@ -85,13 +85,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_manager_that_is_gone_is_no_error_for_us() {
+    async fn an_absent_service_manager_is_no_error() {
         notify(Some(Path::new("/nonexistent/socket")), "STOPPING=1").await;
         notify(None, "STOPPING=1").await;
     }
 
     #[tokio::test]
-    async fn a_manager_that_does_not_read_holds_up_nobody_but_who_tells_it() {
+    async fn a_stalled_service_manager_blocks_only_its_notifier() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_second_upgrade_is_refused_until_something_has_become_of_the_first() {
+    async fn only_one_upgrade_runs_at_a_time() {
         let queue = UpgradeQueue::default();
         let ask = || queue.ask(oneshot::channel().0).map_err(|why| why.message());
         assert_eq!(ask(), Err("there is nothing to upgrade here".to_owned()));

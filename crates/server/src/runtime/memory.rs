@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_time_when_half_of_a_crowd_has_left_and_seldom_when_memory_has_grown() {
+    async fn memory_is_trimmed_after_half_of_a_crowd_has_left() {
         const LITTLE: u64 = 30 << 20;
         let mut crowd = Crowd::new(Instant::now());
         let mut look = |after: Duration, peak, open, resident| {

@@ -192,7 +192,7 @@ impl Signals {
                 }
                 Some(()) = self.reopen.recv() => {
                     if !state.reopen_access_log() {
-                        tracing::info!("USR1 ignored: there is no file of an access log to open anew");
+                        tracing::info!("USR1 ignored: no access log file to reopen");
                     }
                 }
                 Some(()) = self.hang_up.recv() => {

@@ -280,7 +280,7 @@ async fn start_realtime(
     let Some(named) = realtime::of_served(settings, &broadcasting)? else { return Ok(None) };
     log::line(&realtime::explain(settings, &named));
     if let Some(other) = broadcasting.other_address(listeners) {
-        tracing::warn!(elsewhere = %other, "PHP publishes to an address where this server does not listen");
+        tracing::warn!(address = %other, "PHP publishes to an address on which this server does not listen");
     }
     Realtime::start(settings, &named, None).await.map(Some)
 }

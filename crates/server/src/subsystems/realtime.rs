@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_get_most_of_few_descriptors_and_all_but_a_few_of_many() {
+    fn sockets_get_most_descriptors() {
         let expected = [(0, None), (127, None), (128, Some(96)), (300, Some(225))];
         assert_eq!(expected.map(|(descriptors, _)| (descriptors, sockets(descriptors))), expected);
         assert_eq!(sockets(1024), Some(768));

@@ -331,7 +331,7 @@ async fn look_after(
                 }
                 for certificate in &read {
                     let days_left = days_until(certificate.not_after());
-                    tracing::info!(names = ?certificate.names(), days_left, "certificate read anew");
+                    tracing::info!(names = ?certificate.names(), days_left, "certificate reloaded");
                 }
                 warn_of_expired(&read);
                 certificates.show(Place::Files, read);
@@ -355,14 +355,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_encrypted_key_is_told_with_how_to_decrypt_it() {
+    fn an_encrypted_key_error_shows_how_to_decrypt_it() {
         let told = unusable(&TlsError::EncryptedKey { path: "/etc/key.pem".into() }).render();
         assert!(told.starts_with("error: the key in /etc/key.pem is encrypted\nhint: "), "{told}");
         assert!(told.contains("`umask 077; openssl pkey -in /etc/key.pem -out FILE`"), "{told}");
     }
 
     #[tokio::test]
-    async fn what_a_reload_read_before_the_files_changed_does_not_stay() {
+    async fn a_reload_never_restores_older_certificates() {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = certificates().client.write(folder.path(), "shown");
         let named = vec![TlsFiles { certificate, key }];

@@ -350,7 +350,7 @@ mod tests {
     use crate::config::load;
 
     #[test]
-    fn authorities_of_opentelemetrys_variables_that_are_gone_keep_nobody_from_starting() {
+    fn missing_opentelemetry_authorities_do_not_prevent_the_start() {
         let folder = tempfile::tempdir().unwrap();
         let gone = folder.path().join("gone.pem");
         let gone = gone.to_str().unwrap();
@@ -365,7 +365,7 @@ mod tests {
             let why = look(&[encrypted, of_others]).unwrap().expect("nothing is traced");
             assert!(why.starts_with("OTEL_EXPORTER_OTLP_CERTIFICATE: cannot read "), "{why}");
             let plain = ("HEARTH_TRACES_ENDPOINT", "http://127.0.0.1:1");
-            assert_eq!(look(&[plain, of_others]).unwrap(), None, "nobody looks at it there");
+            assert_eq!(look(&[plain, of_others]).unwrap(), None, "plain HTTP ignores the variable");
         }
         let failure = look(&[encrypted, ("HEARTH_TRACES_CA", gone)]).unwrap_err();
         assert!(failure.hint().unwrap().starts_with("correct `traces.ca`, "), "{failure:?}");

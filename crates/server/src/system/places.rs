@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_replaced_and_taken_away_only_while_it_is_ours() {
+    fn a_published_name_is_replaced_and_removed_only_while_owned() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("a.sock");
         std::fs::write(&place, "old").unwrap();

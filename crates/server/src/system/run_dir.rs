@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_user_may_look_into_it_and_it_goes_when_we_go() {
+    fn the_run_folder_is_private_and_removed_at_exit() {
         let temporary = tempfile::tempdir().unwrap();
         let run_dir = RunDir::new(None, temporary.path()).unwrap();
         let script = run_dir.write("worker.php", "<?php").unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_in_it_are_new_and_go_alone() {
+    fn subfolders_are_new_and_removed_separately() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("1/left behind")).unwrap();
         let run_dir = RunDir::new(Some(folder.path()), folder.path()).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_is_replaced_and_taken_away_only_by_who_has_made_it() {
+    async fn a_socket_is_replaced_and_removed_only_by_its_creator() {
         let folder = tempfile::tempdir().unwrap();
         let run_dir = RunDir::new(Some(folder.path()), folder.path()).unwrap();
         let (_old, made_first) = run_dir.listen("a.sock").unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn two_servers_of_one_process_have_folders_of_names_that_cannot_be_guessed() {
+    fn run_folder_names_cannot_be_guessed() {
         let temporary = tempfile::tempdir().unwrap();
         let of_pid = format!("{SERVERS}{}-", std::process::id());
         let folders: Vec<RunDir> =
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_folder_that_other_users_can_write_into_is_refused() {
+    fn a_run_folder_writable_by_others_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
         std::fs::create_dir(&path).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_folder_of_another_user_is_refused_and_one_of_roots_is_not() {
+    fn a_run_folder_must_belong_to_the_user_or_root() {
         let folder = tempfile::tempdir().unwrap();
         let ours = geteuid().as_raw();
         only_writer(folder.path(), ours).unwrap();
@@ -279,15 +279,15 @@ mod tests {
         let error = only_writer(folder.path(), ours + 1);
         if ours == 0 {
             error.unwrap();
-            let nobody = Some(65_534);
-            std::os::unix::fs::chown(folder.path(), nobody, nobody).unwrap();
+            let other = Some(65_534);
+            std::os::unix::fs::chown(folder.path(), other, other).unwrap();
             let error = RunDir::new(Some(folder.path()), folder.path()).unwrap_err();
             assert!(error.to_string().contains("belongs to user 65534"), "{error}");
             // Where a link leads is a matter of its owner.
             let (target, link) = (tempfile::tempdir().unwrap(), folder.path().join("link"));
             std::os::unix::fs::symlink(target.path(), &link).unwrap();
             only_writer(&link, ours).unwrap();
-            std::os::unix::fs::lchown(&link, nobody, nobody).unwrap();
+            std::os::unix::fs::lchown(&link, other, other).unwrap();
             only_writer(&link, ours).unwrap_err();
         } else {
             let error = error.unwrap_err();

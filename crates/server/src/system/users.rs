@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_his_own_group_and_those_that_name_him() {
+    fn a_user_has_a_primary_group_and_its_memberships() {
         let identity = |group| accounts().identity(33, group, "server.user", "server.group");
         let known = identity(None).unwrap();
         assert_eq!(known, Identity { user: 33, group: 33, groups: vec![33, 1001] });
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_line_needs_a_group() {
+    fn a_numeric_user_without_an_account_needs_a_group() {
         let identity = |group| accounts().identity(4711, group, "php.user", "php.group");
         let refused = identity(None).unwrap_err();
         assert!(refused.render().contains("name one in `php.group`"), "{}", refused.render());

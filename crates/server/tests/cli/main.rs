@@ -35,7 +35,7 @@ fn outcome(output: &Output) -> (i32, String, String) {
 }
 
 #[test]
-fn help_teaches() {
+fn help_text_is_complete() {
     let (status, stdout, stderr) = run(&["--help"]);
     assert_eq!((status, stderr.as_str()), (0, ""));
     insta::assert_snapshot!(stdout);
@@ -52,7 +52,7 @@ fn help_teaches() {
 }
 
 #[test]
-fn a_broker_that_cannot_be_says_why_and_what_to_do() {
+fn a_broker_that_cannot_start_gives_reason_and_hint() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "text").unwrap();
     let misuses: &[&[&str]] = &[
@@ -133,7 +133,7 @@ fn without_a_command_the_help_comes_on_stderr() {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_refused() {
+fn an_unknown_variable_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let output = hearth(folder.path()).arg("serve").env("HEARTH_WORKERS", "2").output().unwrap();
     let (status, _, stderr) = outcome(&output);
@@ -145,7 +145,7 @@ fn a_variable_that_is_no_setting_is_refused() {
 }
 
 #[test]
-fn an_empty_folder_is_nothing_to_serve() {
+fn an_empty_folder_is_rejected() {
     let (status, stdout, stderr) = run(&["serve"]);
     assert_eq!((status, stdout.as_str()), (1, ""));
     assert!(stderr.starts_with("error: nothing to serve in "), "{stderr}");
@@ -245,7 +245,7 @@ fn an_address_in_use_is_an_error_with_its_cause() {
 }
 
 #[test]
-fn an_address_that_the_settings_name_twice_is_in_nobody_elses_use() {
+fn an_address_set_twice_is_reported_as_a_duplicate() {
     // An address of this test alone: a port that was free stays free.
     let free = std::net::TcpListener::bind("127.0.0.79:0").unwrap();
     let address = free.local_addr().unwrap().to_string();

@@ -110,7 +110,7 @@ fn every_model_of_the_worker_program_starts_by_name_and_by_letter() {
 }
 
 #[test]
-fn what_can_be_booted_ahead_runs_as_snapshot_unless_told_otherwise() {
+fn snapshot_is_the_default_for_applications_that_boot_ahead() {
     for (folder, model) in [
         (laravel(), "snapshot"),
         (worker_script(), "snapshot"),
@@ -127,7 +127,7 @@ fn what_can_be_booted_ahead_runs_as_snapshot_unless_told_otherwise() {
 }
 
 #[test]
-fn without_a_tracker_fork_runs_and_one_warning_says_why() {
+fn without_a_page_tracker_fork_runs_with_one_warning() {
     // What has a front controller, too, and no model named is measured first (tests/it/fallback.rs).
     for (flags, folder) in [(&[][..], worker_script()), (&["--model", "snapshot"], laravel())] {
         let mut command = serve(&folder);
@@ -144,7 +144,7 @@ fn without_a_tracker_fork_runs_and_one_warning_says_why() {
 }
 
 #[test]
-fn an_application_that_cannot_be_forked_runs_its_front_controller_for_each_request() {
+fn an_application_that_cannot_fork_runs_its_front_controller_per_request() {
     let folder = laravel();
     fs::write(folder.path().join("public/request.php"), "").unwrap();
     for model in ["snapshot", "fork"] {
@@ -162,7 +162,7 @@ fn an_application_that_cannot_be_forked_runs_its_front_controller_for_each_reque
 }
 
 #[test]
-fn a_worker_script_that_cannot_be_forked_has_nothing_to_fall_back_to() {
+fn a_worker_script_that_cannot_fork_has_no_fallback() {
     let folder = worker_script();
     let mut command = serve(&folder);
     let output = command.args(["--ini", "unfit=1"]).output().unwrap();
@@ -178,7 +178,7 @@ fn a_worker_script_that_cannot_be_forked_has_nothing_to_fall_back_to() {
 }
 
 #[test]
-fn a_snapshot_that_cannot_be_taken_gives_way_to_fork() {
+fn fork_replaces_a_snapshot_that_cannot_be_taken() {
     let folder = worker_script();
     let ready = Ready::start(serve(&folder).args(["--ini", "retire-at-boot=1"]));
     assert_eq!(ready.model(), "fork");
@@ -188,7 +188,7 @@ fn a_snapshot_that_cannot_be_taken_gives_way_to_fork() {
 }
 
 #[test]
-fn an_application_that_hearths_own_script_cannot_boot_runs_unless_booting_was_asked_for() {
+fn an_application_that_cannot_boot_ahead_still_runs_unless_ahead_was_set() {
     let folder = laravel();
     let ready = Ready::start(serve(&folder).args(["--ini", "end-early=1"]));
     assert_eq!(ready.model(), "request");
@@ -204,7 +204,7 @@ fn an_application_that_hearths_own_script_cannot_boot_runs_unless_booting_was_as
 }
 
 #[test]
-fn one_shot_workers_end_without_a_word() {
+fn one_shot_workers_exit_without_log_lines() {
     let folder = worker_script();
     let ready = Ready::start(serve(&folder).args(["--model", "fork"]));
     for _ in 0..10 {
@@ -219,7 +219,7 @@ fn one_shot_workers_end_without_a_word() {
 }
 
 #[test]
-fn a_worker_that_retires_is_counted_and_says_why() {
+fn a_retired_worker_is_counted_with_its_reason() {
     let folder = worker_script();
     let ready = Ready::start(serve(&folder).args(["--model", "snapshot"]));
     assert_eq!(ready.body("/retire"), "answered");
@@ -240,7 +240,7 @@ fn a_worker_that_retires_is_counted_and_says_why() {
 }
 
 #[test]
-fn the_booted_application_is_asked_for_what_the_settings_name() {
+fn the_warm_up_requests_the_configured_paths() {
     let folder = application(&[
         ("worker.php", "<?php while (hearth_handle_request($handler));"),
         ("hearth.toml", "[php]\nwarm_up = [\"/news?page=2\"]\n"),

@@ -389,7 +389,7 @@ fn random_requests_leave_nothing_in_redis() {
 }
 
 #[test]
-fn a_server_that_restarts_between_requests_is_noticed_by_nobody() {
+fn a_database_restart_between_requests_fails_no_request() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
         let client = client(class);
         let mut shop = Shop::open(client, |serve| serve);
@@ -427,14 +427,14 @@ pub(crate) fn a_restart_within_a_transaction(class: &str, shop: &mut Shop) {
 }
 
 #[test]
-fn a_server_that_restarts_within_a_transaction_takes_that_along_and_nothing_else() {
+fn a_database_restart_loses_only_the_open_transaction() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
         a_restart_within_a_transaction(class, &mut Shop::open(client(class), |serve| serve));
     }
 }
 
 #[test]
-fn a_database_that_is_down_stops_no_worker_and_is_kept_when_it_is_back() {
+fn a_database_outage_stops_no_worker_and_keeping_resumes() {
     let client = client("PdoMysql");
     let mut database = Database::start(client.kind);
     database.stop(false);
@@ -461,7 +461,7 @@ fn a_database_that_is_down_stops_no_worker_and_is_kept_when_it_is_back() {
 }
 
 #[test]
-fn connections_that_never_last_are_not_kept_for_a_while() {
+fn short_lived_connections_are_temporarily_not_kept() {
     let shop = Shop::open(client("PdoMysql"), |serve| serve);
     for _ in 0..8 {
         shop.get("do=reconnect");
@@ -475,7 +475,7 @@ fn connections_that_never_last_are_not_kept_for_a_while() {
 }
 
 #[test]
-fn an_idle_connection_is_asked_for_and_an_old_one_replaced() {
+fn idle_connections_are_checked_and_old_ones_replaced() {
     let began = Instant::now();
     let shop = Shop::open(client("RedisStream"), |serve| {
         serve.set("HEARTH_DATABASES_MAX_IDLE", "50ms").set("HEARTH_DATABASES_MAX_LIFETIME", "3s")
@@ -499,7 +499,7 @@ fn keeping_can_be_switched_off() {
 }
 
 #[test]
-fn connections_of_a_request_are_taken_leave_of() {
+fn connections_of_a_request_are_closed_politely() {
     for class in ["PdoMysql", "MysqliClient", "PdoPgsql", "PgsqlClient"] {
         let shop = Shop::open(client(class), |serve| serve);
         for _ in 0..5 {
@@ -524,7 +524,7 @@ fn nobody_was_cut_off(database: &Database) {
 
 /// Its requests would leave state in the session that cannot be reset: a connection without any bytes, and one of another protocol.
 #[test]
-fn a_connection_of_no_known_protocol_is_cut_before_the_snapshot() {
+fn a_connection_of_an_unknown_protocol_is_closed_before_the_snapshot() {
     let database = Database::start(DatabaseKind::Redis);
     let address = database.address();
     let connect = format!("$GLOBALS['redis']->connect('{}')", address.display());
@@ -557,7 +557,7 @@ fn a_connection_of_no_known_protocol_is_cut_before_the_snapshot() {
 
 /// 64 are followed, those with numbers below 1024: the bytes of others are unknown.
 #[test]
-fn connections_that_nobody_followed_are_cut_before_the_snapshot() {
+fn unobserved_connections_are_closed_before_the_snapshot() {
     let database = Database::start(DatabaseKind::Redis);
     let script = format!(
         "<?php function say($stream, $what) {{ return @fwrite($stream, $what) ? (string) @fgets($stream) : ''; }}\n\
@@ -584,7 +584,7 @@ fn connections_that_nobody_followed_are_cut_before_the_snapshot() {
 }
 
 #[test]
-fn an_encrypted_connection_is_cut_before_the_snapshot() {
+fn an_encrypted_connection_is_closed_before_the_snapshot() {
     let origin = Origin::tls(routes);
     let script = format!(
         "<?php hearth_on_worker_start(function () {{\n\

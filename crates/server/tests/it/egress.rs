@@ -20,7 +20,7 @@ use crate::egress::broker::{Broker, Curled};
 use crate::hearth::{Hearth, LIMIT, Serve, Site, admin_of, command, models, signal};
 
 #[test]
-fn a_call_through_the_door_is_answered_as_the_origin_answers_it() {
+fn a_call_through_the_listener_gets_the_origins_response() {
     let broker = Broker::start(&[]);
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let answer = broker.curl(&["--header", "X-oDD: 1"], &origin.url("/headers?a=b"));
@@ -32,7 +32,7 @@ fn a_call_through_the_door_is_answered_as_the_origin_answers_it() {
 }
 
 #[test]
-fn the_origin_sees_the_request_as_the_caller_wrote_it_and_nothing_of_the_door() {
+fn the_origin_sees_exactly_the_callers_request() {
     let broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     let control = format!("Hearth-Control: token=\"{}\", timing", broker.token());
@@ -132,7 +132,7 @@ fn interim_answers_and_trailers_pass() {
 }
 
 #[test]
-fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
+fn a_stale_connection_never_repeats_a_post() {
     let posts =
         |origin: &Origin| origin.requests().iter().filter(|seen| seen.method == "POST").count();
     let stale = || Origin::plain(routes);
@@ -167,7 +167,7 @@ fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
 }
 
 #[test]
-fn every_fault_of_an_origin_is_told_in_curls_numbers() {
+fn every_origin_fault_has_curls_error_number() {
     let broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     for (path, failed) in [
@@ -184,8 +184,8 @@ fn every_fault_of_an_origin_is_told_in_curls_numbers() {
     let cut = broker.curl(&[], &origin.url("/cut"));
     assert_eq!((cut.status, cut.text().as_str()), (18, "half"), "{cut:?}");
 
-    let nobody = "http://127.0.0.1:1/";
-    let refused = broker.curl(&[], nobody);
+    let closed = "http://127.0.0.1:1/";
+    let refused = broker.curl(&[], closed);
     assert!(
         refused.field("hearth-declined").unwrap().starts_with("connect; errno=7"),
         "{refused:?}"
@@ -214,7 +214,7 @@ fn every_fault_of_an_origin_is_told_in_curls_numbers() {
 }
 
 #[test]
-fn nobody_switches_verification_off_without_the_token() {
+fn verification_cannot_be_disabled_without_the_token() {
     let broker = Broker::start(&[]);
     let origin = Origin::setup().tls(&certificates().stranger).script(routes).start();
     let url = origin.url("/headers");
@@ -246,7 +246,7 @@ fn nobody_switches_verification_off_without_the_token() {
 }
 
 #[test]
-fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
+fn ambiguous_requests_are_rejected_and_not_sent() {
     let broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     let url = origin.url("/headers");
@@ -286,7 +286,7 @@ fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
         (format!("GET {url} HTTP/1.1\n{host}\n"), "request"),
         (format!("GET {url} HTTP/1.0\r\n{host}\r\n"), "request"),
         (format!("GET {url} HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(70_000)), "request"),
-        (format!("GET {url} HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n"), "host"),
+        (format!("GET {url} HTTP/1.1\r\nHost: other.test\r\n\r\n"), "host"),
         (format!("GET {url} HTTP/1.1\r\n{host}Hearth-Origin: http://other.test\r\n\r\n"), "target"),
         (format!("GET / HTTP/1.1\r\n{host}\r\n"), "target"),
         (format!("CONNECT 127.0.0.1:{} HTTP/1.1\r\n{host}\r\n", origin.port()), "target"),
@@ -315,7 +315,7 @@ fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
 }
 
 #[test]
-fn a_link_local_stand_in_is_called_by_nobody_here() {
+fn link_local_metadata_addresses_are_denied() {
     // 127.0.0.2 stands in for a metadata service.
     let broker = Broker::start_with(&[("HEARTH_EGRESS_DENY", "127.0.0.2/32, 169.254.0.0/16")], &[]);
     let address = "127.0.0.2:0".parse().unwrap();
@@ -330,8 +330,8 @@ fn a_link_local_stand_in_is_called_by_nobody_here() {
         broker.token(),
         origin.port()
     );
-    let elsewhere = broker.curl(&["--header", &control], "http://localhost/");
-    assert!(told(&elsewhere).starts_with("denied;"), "{elsewhere:?}");
+    let other = broker.curl(&["--header", &control], "http://localhost/");
+    assert!(told(&other).starts_with("denied;"), "{other:?}");
     assert!(origin.connections().is_empty());
 }
 
@@ -398,7 +398,7 @@ fn a_thousand_callers_at_once_are_all_answered() {
 }
 
 #[test]
-fn a_broker_that_is_full_says_so_and_goes_on() {
+fn a_full_broker_declines_and_recovers() {
     let broker = Broker::start_with(&[("HEARTH_EGRESS_CALLERS", "2")], &[]);
     let origin = Origin::plain(|seen| match seen.path() {
         "/hold" => Turn::Never,
@@ -422,7 +422,7 @@ fn a_broker_that_is_full_says_so_and_goes_on() {
 }
 
 #[test]
-fn a_caller_that_dies_ends_its_call_and_no_other() {
+fn a_killed_caller_ends_only_its_own_call() {
     let broker = Broker::start(&[]);
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
@@ -446,14 +446,14 @@ fn a_caller_that_dies_ends_its_call_and_no_other() {
 }
 
 #[test]
-fn a_broker_that_was_killed_is_started_anew_in_the_same_place() {
+fn a_killed_broker_restarts_at_the_same_socket() {
     let mut broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
     let token = broker.token();
     broker.process.signal(Signal::KILL);
     broker.process.wait(LIMIT);
-    assert!(broker.socket().exists(), "nobody has cleaned up");
+    assert!(broker.socket().exists(), "the socket is still there");
     // curl's number for a refused connection: the caller goes directly.
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).status, 7);
     let broker = Broker::start_in(broker.folder, &[]);
@@ -470,7 +470,7 @@ fn a_broker_that_was_killed_is_started_anew_in_the_same_place() {
 }
 
 #[test]
-fn term_finishes_what_runs_and_takes_the_socket_away() {
+fn term_finishes_running_calls_and_removes_the_socket() {
     let mut broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     let mut caller = UnixStream::connect(broker.socket()).unwrap();
@@ -478,7 +478,9 @@ fn term_finishes_what_runs_and_takes_the_socket_away() {
     caller.write_all(request.as_bytes()).unwrap();
     eventually("the call is out", LIMIT, || origin.requests().len() == 1);
     broker.process.signal(Signal::TERM);
-    eventually("nobody new can come", LIMIT, || UnixStream::connect(broker.socket()).is_err());
+    eventually("no new connection is accepted", LIMIT, || {
+        UnixStream::connect(broker.socket()).is_err()
+    });
     let mut answer = String::new();
     caller.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("late"), "{answer}");
@@ -488,7 +490,7 @@ fn term_finishes_what_runs_and_takes_the_socket_away() {
 }
 
 #[test]
-fn early_answers_reach_callers_that_still_send() {
+fn early_responses_reach_callers_that_are_still_sending() {
     let broker = Broker::start(&[]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("body");
@@ -509,9 +511,9 @@ fn early_answers_reach_callers_that_still_send() {
             assert!(answer.heads.contains("HTTP/1.1 200 "), "{}", answer.heads);
         }
         // Declined before the body was asked for: the caller still has all of it.
-        let nobody = "http://127.0.0.1:1/";
+        let closed = "http://127.0.0.1:1/";
         let arguments = ["--header", "Expect: 100-continue", "--data-binary", &upload];
-        let answer = broker.curl(&arguments, nobody);
+        let answer = broker.curl(&arguments, closed);
         assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{answer:?}");
         assert!(answer.field("hearth-declined").unwrap().starts_with("connect;"), "{answer:?}");
     }
@@ -595,7 +597,7 @@ pub(crate) fn in_each_model_with_authority(
 }
 
 #[test]
-fn a_php_process_killed_in_a_call_ends_it_and_its_successor_calls_on() {
+fn a_killed_php_process_ends_its_call_and_its_successor_can_call() {
     let script = format!("{CALLS} echo json_encode($call($_GET['url']));");
     let site =
         Site::empty().with_file("public/index.php", "").with_file("public/call.php", &script);
@@ -619,7 +621,7 @@ fn a_php_process_killed_in_a_call_ends_it_and_its_successor_calls_on() {
 }
 
 #[test]
-fn a_server_without_a_broker_tells_php_of_none() {
+fn a_server_without_a_broker_announces_none() {
     let site = Site::empty()
         .with_file("public/index.php", "<?php echo json_encode(getenv('HEARTH_EGRESS'));");
     let hearth = Serve::new(site.path())
@@ -632,9 +634,9 @@ fn a_server_without_a_broker_tells_php_of_none() {
 }
 
 #[test]
-fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
-    /// The system's `nobody`, and its group.
-    const NOBODY: &str = "65534";
+fn another_user_needs_permission_and_shares_no_connection() {
+    /// An unprivileged account of the system, and its group.
+    const UNPRIVILEGED: &str = "65534";
     if !rustix::process::geteuid().is_root() {
         // Only root can become another user.
         return;
@@ -642,7 +644,15 @@ fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
     let origin = Origin::plain(routes);
     let call = |broker: &Broker, control: &str| -> String {
         let output = Command::new("setpriv")
-            .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "curl", "--silent"])
+            .args([
+                "--reuid",
+                UNPRIVILEGED,
+                "--regid",
+                UNPRIVILEGED,
+                "--clear-groups",
+                "curl",
+                "--silent",
+            ])
             .args(["--include", "--max-time", "30", "--unix-socket"])
             .arg(broker.socket())
             .args(["--header", "Host: hearth", "--header", control, "--request-target"])
@@ -656,7 +666,7 @@ fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         folder
     };
-    let group = ("HEARTH_EGRESS_GROUP", NOBODY);
+    let group = ("HEARTH_EGRESS_GROUP", UNPRIVILEGED);
 
     let stranger = Broker::launch(open_folder(), &[], &[]);
     assert!(call(&stranger, "X: 1").starts_with("Some(7)"), "the socket's mode keeps it out");
@@ -668,7 +678,7 @@ fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
     );
     assert!(origin.connections().is_empty());
 
-    let allowed = [group, ("HEARTH_EGRESS_ALLOW_USERS", NOBODY)];
+    let allowed = [group, ("HEARTH_EGRESS_ALLOW_USERS", UNPRIVILEGED)];
     let broker = Broker::launch(open_folder(), &allowed, &[]);
     assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
     assert!(call(&broker, "X: 1").starts_with("Some(0) HTTP/1.1 200 "));
@@ -681,7 +691,7 @@ fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
 }
 
 #[test]
-fn php_on_the_command_line_is_told_of_a_broker_that_lives() {
+fn php_on_the_command_line_finds_a_running_broker() {
     let said = |socket: &Path| {
         let mut command = command();
         command.env("HEARTH_EGRESS_SOCKET", socket);
@@ -746,7 +756,7 @@ fn every_method_and_framing_passes() {
 }
 
 #[test]
-fn the_servers_own_admin_address_is_called_by_nobody_here() {
+fn the_servers_own_admin_address_is_denied() {
     let token = [("HEARTH_ADMIN_TOKEN", "0123456789abcdef")];
     for (listens, tried) in [
         ("127.0.0.1:0", &["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"][..]),
@@ -760,8 +770,8 @@ fn the_servers_own_admin_address_is_called_by_nobody_here() {
             let answer = broker.curl(&[], &format!("http://{host}:{port}/up"));
             let told = answer.field("hearth-declined").unwrap_or_default().to_owned();
             // A name may have further addresses, where nothing listens: then the reason is the last one that was tried.
-            let elsewhere = *host == "localhost" && told.starts_with("connect;");
-            assert!(told.starts_with("denied;") || elsewhere, "{host} for {listens}: {answer:?}");
+            let other = *host == "localhost" && told.starts_with("connect;");
+            assert!(told.starts_with("denied;") || other, "{host} for {listens}: {answer:?}");
         }
         // Other ports of this machine are called as ever.
         let origin = Origin::plain(routes);

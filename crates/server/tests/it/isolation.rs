@@ -54,7 +54,7 @@ fn a_request_leaves_nothing_behind_in_the_model_request() {
 }
 
 #[test]
-fn a_worker_script_gets_back_what_the_engine_keeps_per_request() {
+fn a_worker_script_gets_per_request_engine_state_restored() {
     let site = Site::of_scripts().with_script("state_worker.php", "../state_worker.php");
     let hearth = Serve::new(site.path().join("state_worker.php"))
         .args(&["--model", "worker"])
@@ -102,7 +102,7 @@ const SHARED: &[&str] = &[
 ];
 
 #[test]
-fn superglobals_of_a_worker_script_are_those_of_its_request() {
+fn a_worker_scripts_superglobals_belong_to_its_request() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let hearth = Hearth::worker(&site, "worker.php");
     let form = ("Content-Type", "application/x-www-form-urlencoded");
@@ -207,7 +207,7 @@ fn many_clients_with_sessions_never_see_each_other() {
 }
 
 #[test]
-fn a_session_handler_of_one_request_is_not_that_of_the_next() {
+fn a_session_handler_does_not_reach_the_next_request() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let hearth = with_sessions(
         Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]),

@@ -106,7 +106,7 @@ const TELLS: &str = "<?php header('Content-Type: application/json'); header('Set
                      echo json_encode(['server' => $_SERVER, 'get' => $_GET, 'post' => $_POST, 'cookie' => $_COOKIE, 'body' => file_get_contents('php://input')]);";
 
 #[test]
-fn an_event_of_each_shape_is_a_request_and_answered_in_that_shape() {
+fn each_event_shape_is_answered_in_the_same_shape() {
     let (_site, lambda) = Lambda::of_script(TELLS);
     let version_1 = json!({
         "httpMethod": "POST", "path": "/cart", "body": "a=1", "isBase64Encoded": false,
@@ -167,7 +167,7 @@ fn an_event_of_each_shape_is_a_request_and_answered_in_that_shape() {
 }
 
 #[test]
-fn every_model_answers_events_and_tells_php_of_the_invocation() {
+fn every_model_answers_events_and_gives_php_the_invocation() {
     let tells = "echo json_encode([$_SERVER['LAMBDA_INVOCATION_CONTEXT'], $_SERVER['LAMBDA_REQUEST_CONTEXT'], \
                  $_SERVER['_X_AMZN_TRACE_ID'], $_SERVER['HTTP_X_AMZN_TRACE_ID'], $_SERVER['HEARTH_REQUEST_ID']]);";
     let site = Site::empty().with_file("index.php", &format!("<?php {tells}")).with_file(
@@ -216,7 +216,7 @@ fn the_handler_of_the_environment_is_run_unless_a_path_is_named() {
 }
 
 #[test]
-fn what_is_no_text_is_posted_as_base64() {
+fn binary_responses_are_posted_as_base64() {
     let (_site, lambda) =
         Lambda::of_script("<?php header('Content-Type: image/png'); echo \"\\x89PNG\\x00\\xff\";");
     let posted = lambda.invoke(&get("/")).json();
@@ -224,7 +224,7 @@ fn what_is_no_text_is_posted_as_base64() {
 }
 
 #[test]
-fn several_invocations_run_at_once_where_the_environment_says_so() {
+fn invocations_run_concurrently_if_the_environment_allows_it() {
     // Each waits for the other.
     let script = "<?php $me = $_SERVER['REQUEST_URI']; touch(__DIR__ . $me); \
                   for ($i = 0; $i < 3000 && !(file_exists(__DIR__ . '/one') && file_exists(__DIR__ . '/two')); $i++) { clearstatcache(); usleep(10000); } \
@@ -276,7 +276,7 @@ fn a_streamed_answer_begins_before_its_script_has_ended() {
 }
 
 #[test]
-fn what_runs_on_behind_an_answer_ends_before_the_next_event_is_asked_for() {
+fn work_after_the_response_ends_before_the_next_event() {
     let script = "<?php echo 'answer'; hearth_finish_request(); \
                   while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); }";
     let (site, lambda) = Lambda::of_script(script);
@@ -402,7 +402,7 @@ fn a_restored_environment_has_new_processes_in_every_model() {
 }
 
 #[test]
-fn a_restore_that_fails_is_told_and_ends_the_program() {
+fn a_failed_restore_is_reported_and_ends_the_program() {
     let site = Site::empty().with_file(
         "worker.php",
         "<?php if (file_exists(__DIR__ . '/broken')) { throw new Exception('no database'); } \
@@ -433,7 +433,7 @@ fn refused(calls: &str) -> Command {
 }
 
 #[test]
-fn where_memfd_create_is_refused_fork_answers_with_one_warning() {
+fn without_memfd_create_fork_answers_with_one_warning() {
     let script = "<?php $count = 0; while (hearth_handle_request(function () use (&$count) { echo ++$count, ' ', getmypid(); })) { }";
     let site = Site::empty().with_file("worker.php", script);
     // A sandbox that refuses the call (EPERM), and a kernel without it (ENOSYS).
@@ -454,7 +454,7 @@ fn where_memfd_create_is_refused_fork_answers_with_one_warning() {
 }
 
 #[test]
-fn snapshot_answers_where_the_sandbox_refuses_to_track_writes() {
+fn snapshot_works_where_lambda_refuses_write_tracking() {
     if !isolating().contains(&Model::Snapshot) {
         return;
     }
@@ -469,7 +469,7 @@ fn snapshot_answers_where_the_sandbox_refuses_to_track_writes() {
 }
 
 #[test]
-fn a_file_that_is_asked_for_is_not_served_and_its_place_is_told_once() {
+fn static_files_are_not_served_and_a_hint_is_logged_once() {
     let site = Site::empty()
         .with_file(
             "public/index.php",

@@ -39,7 +39,7 @@ fn warnings(hearth: &Hearth) -> Vec<Value> {
 }
 
 #[test]
-fn each_request_to_a_one_shot_model_is_answered_by_a_process_that_ends_without_a_word() {
+fn each_one_shot_request_gets_a_process_that_exits_quietly() {
     let site = Site::empty().with_file("public/index.php", "<?php echo getmypid();");
     let site = site.with_file("worker.php", PID);
     for model in of_tier(["spawn", "prespawn", "fork"]) {
@@ -60,7 +60,7 @@ fn each_request_to_a_one_shot_model_is_answered_by_a_process_that_ends_without_a
 }
 
 #[test]
-fn a_boot_ahead_is_no_part_of_a_request() {
+fn a_boot_ahead_does_not_count_as_request_time() {
     const SCRIPT: &str =
         "<?php $booted = microtime(true); while (hearth_handle_request(function () use ($booted) {
         echo $booted < (float) $_GET['asked'] ? 'ahead' : 'for this request'; })) { }";
@@ -76,7 +76,7 @@ fn a_boot_ahead_is_no_part_of_a_request() {
 }
 
 #[test]
-fn a_booted_application_is_what_its_files_were_at_the_boot() {
+fn a_booted_application_keeps_the_files_of_its_boot() {
     let old = "<?php function version() { return 'old'; }";
     let site = Site::empty().with_file("version.php", old).with_file(
         "worker.php",
@@ -123,7 +123,7 @@ fn an_application_that_boots_with_threads_runs_as_request() {
 }
 
 #[test]
-fn a_request_that_leaves_a_thread_is_answered_and_its_worker_retired() {
+fn a_request_that_leaves_a_thread_retires_its_worker() {
     let handler = format!("if (isset($_GET['thread'])) {{ {THREAD} }} echo getmypid();");
     let site = Site::empty().with_file(
         "worker.php",
@@ -142,7 +142,7 @@ fn a_request_that_leaves_a_thread_is_answered_and_its_worker_retired() {
 }
 
 #[test]
-fn an_upload_behind_a_request_that_retires_its_worker_is_answered() {
+fn an_upload_queued_behind_a_retiring_worker_is_answered() {
     let handler = format!(
         "if (isset($_GET['thread'])) {{ {THREAD} }} echo file_get_contents('php://input');"
     );
@@ -163,7 +163,7 @@ fn an_upload_behind_a_request_that_retires_its_worker_is_answered() {
 }
 
 #[test]
-fn a_snapshot_knows_where_this_php_keeps_its_free_memory() {
+fn a_snapshot_locates_phps_free_memory() {
     if isolating().contains(&Model::Snapshot) {
         let site = Site::empty().with_file("worker.php", PID);
         let hearth = serve(&site, "worker.php", "snapshot").start();

@@ -19,7 +19,7 @@ use testkit::{Running, eventually, head};
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier, php_version};
 
 #[test]
-fn everything_php_writes_becomes_a_log_line_with_the_requests_id() {
+fn php_output_is_logged_with_the_request_id() {
     for model in of_tier(["request", "worker"]) {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
@@ -73,7 +73,7 @@ fn levels_of_phps_errors_become_levels_of_the_log() {
 }
 
 #[test]
-fn a_line_that_says_its_own_level_has_it_however_it_comes() {
+fn a_log_lines_own_level_is_used() {
     let site = Site::empty().with_file(
         "public/index.php",
         "<?php\n\
@@ -122,7 +122,7 @@ fn the_access_log_and_phps_lines_share_the_request_id() {
 }
 
 #[test]
-fn the_admin_address_tells_what_happens() {
+fn the_admin_address_reports_activity() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
     hearth.wait_idle(2);
@@ -161,7 +161,7 @@ fn the_admin_address_tells_what_happens() {
 }
 
 #[test]
-fn what_happened_is_told_with_its_reason_and_without_query_strings() {
+fn events_are_logged_with_reasons_and_without_query_strings() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
     hearth.wait_idle(2);
@@ -190,7 +190,7 @@ fn what_happened_is_told_with_its_reason_and_without_query_strings() {
 }
 
 #[test]
-fn an_admin_address_for_all_wants_a_token_and_then_asks_everybody_for_it() {
+fn a_public_admin_address_requires_a_token() {
     let site = Site::of_scripts();
     let mut open = command();
     open.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0"]);
@@ -228,7 +228,7 @@ fn the_first_lines_explain_what_runs() {
 }
 
 #[test]
-fn one_worker_per_processor_unless_told_otherwise() {
+fn one_worker_per_processor_by_default() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path()).args(&["--model", "request"]).start();
     let processors = std::thread::available_parallelism().unwrap().get();
@@ -236,7 +236,7 @@ fn one_worker_per_processor_unless_told_otherwise() {
 }
 
 #[test]
-fn systemd_is_told_when_requests_are_answered_and_when_no_longer() {
+fn systemd_is_notified_of_readiness_and_stopping() {
     let site = Site::of_scripts();
     let path = site.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
@@ -280,7 +280,7 @@ fn ended(mut process: Running) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_worker_script_that_does_not_boot_is_quoted() {
+fn a_worker_scripts_boot_error_is_quoted() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let serve = Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]);
     let (code, text) = ended(serve.set("HEARTH_PHP_ENV", "BOOT_FAILS=1").launch());
@@ -301,7 +301,7 @@ fn a_worker_script_that_does_not_boot_is_quoted() {
 }
 
 #[test]
-fn exit_codes_tell_a_failure_from_a_misuse() {
+fn exit_codes_distinguish_failure_from_misuse() {
     let site = Site::of_scripts();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -323,7 +323,7 @@ fn exit_codes_tell_a_failure_from_a_misuse() {
 }
 
 #[test]
-fn an_interrupt_ends_as_term_does() {
+fn an_interrupt_stops_like_term() {
     let site = Site::of_scripts();
     let mut hearth = Hearth::request(&site);
     hearth.process.signal(Signal::INT);

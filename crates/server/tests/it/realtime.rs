@@ -91,7 +91,7 @@ fn said(n: u32) -> (String, Value) {
 }
 
 #[test]
-fn what_php_publishes_is_heard_in_every_model() {
+fn events_published_by_php_are_received_in_every_model() {
     for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         site.write("public/publish.php", PUBLISH);
@@ -112,7 +112,7 @@ fn what_php_publishes_is_heard_in_every_model() {
 }
 
 #[test]
-fn what_breaks_a_limit_is_an_exception_in_php() {
+fn exceeding_a_publish_limit_throws_in_php() {
     let site = Site::empty().with_file("public/index.php", PUBLISH);
     let hearth = Serve::new(site.path()).args(APP).workers(1).start();
     for (query, exception) in [
@@ -138,7 +138,7 @@ try {
 }";
 
 #[test]
-fn an_event_that_cannot_be_sent_at_once_is_an_exception_whatever_the_limits_are() {
+fn an_event_that_cannot_be_sent_at_once_throws() {
     let limits = "[realtime.apps.1]\nkey = \"key\"\nsecret = \"secret\"\nchannels_per_event = 200000\n\
         channel_name = 10000\nevent_data = \"10MiB\"\n";
     let site = Site::empty().with_file("public/index.php", MUCH).with_file("hearth.toml", limits);
@@ -163,7 +163,7 @@ fn an_event_that_cannot_be_sent_at_once_is_an_exception_whatever_the_limits_are(
 }
 
 #[test]
-fn without_an_application_php_is_told_what_to_do() {
+fn publishing_without_an_application_gives_a_hint() {
     let site = Site::empty().with_file("public/index.php", PUBLISH);
     let hearth = Hearth::request(&site);
     let text = hearth.get("/").text();
@@ -192,7 +192,7 @@ fn a_warm_up_publishes_nothing() {
 }
 
 #[test]
-fn only_what_realtime_asks_for_is_taken_from_the_application() {
+fn realtime_intercepts_only_its_own_paths() {
     let site =
         Site::empty().with_file("public/index.php", "<?php echo 'php ', $_SERVER['REQUEST_URI'];");
     let hearth = Serve::new(site.path()).args(APP).workers(1).start();
@@ -209,7 +209,7 @@ fn only_what_realtime_asks_for_is_taken_from_the_application() {
 }
 
 #[test]
-fn a_reverb_application_works_by_its_env_alone() {
+fn a_reverb_application_needs_only_its_env() {
     let site = Site::empty()
         .with_file("public/index.php", PUBLISH)
         .with_file(
@@ -223,7 +223,7 @@ fn a_reverb_application_works_by_its_env_alone() {
 }
 
 #[test]
-fn sockets_are_told_to_come_back_and_requests_are_finished_at_the_end() {
+fn a_stopping_server_asks_sockets_to_reconnect_and_finishes_requests() {
     let site = Site::empty().with_file(
         "public/index.php",
         "<?php if ($_SERVER['REQUEST_URI'] === '/slow') {\n\
@@ -265,7 +265,7 @@ fn webhooks_reach_the_applications_own_workers_with_a_signature() {
 }
 
 #[test]
-fn a_webhook_that_is_refused_is_sent_again() {
+fn a_rejected_webhook_is_sent_again() {
     let site = Site::empty().with_file("public/index.html", "");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hooks?a=b", listener.local_addr().unwrap());
@@ -296,7 +296,7 @@ fn a_webhook_that_is_refused_is_sent_again() {
 }
 
 #[test]
-fn an_event_stream_hears_what_sockets_hear() {
+fn an_event_stream_receives_what_sockets_receive() {
     let site = Site::empty().with_file("public/index.php", PUBLISH);
     let hearth = Serve::new(site.path()).args(APP).workers(1).start();
     let mut stream = TcpStream::connect(hearth.address).unwrap();
@@ -322,7 +322,7 @@ fn an_event_stream_hears_what_sockets_hear() {
 }
 
 #[test]
-fn an_event_stream_of_a_private_channel_has_an_id_from_here_and_its_signature_is_not_logged() {
+fn a_private_event_stream_needs_an_issued_id_and_logs_no_signature() {
     let site = Site::empty().with_file("public/index.php", PUBLISH);
     let hearth =
         Serve::new(site.path()).args(APP).args(&["--access-log", "json"]).workers(1).start();
@@ -344,7 +344,7 @@ fn an_event_stream_of_a_private_channel_has_an_id_from_here_and_its_signature_is
 }
 
 #[test]
-fn no_page_of_another_origin_opens_an_event_stream_by_not_telling_its_own() {
+fn a_cross_site_event_stream_needs_an_origin() {
     let config = "[realtime.apps.1]\nkey = \"key\"\nsecret = \"s\"\norigins = [\"shop.example\"]\n";
     let site = Site::empty().with_file("public/index.php", "").with_file("hearth.toml", config);
     let hearth = Serve::new(site.path()).workers(1).start();
@@ -370,7 +370,7 @@ fn no_page_of_another_origin_opens_an_event_stream_by_not_telling_its_own() {
 }
 
 #[test]
-fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
+fn messages_are_compressed_if_set_and_offered() {
     let config = "[realtime]\ndeflate = \"20B\"\n";
     let site = Site::empty().with_file("public/index.php", "").with_file("hearth.toml", config);
     let compressing = Serve::new(site.path()).args(APP).workers(1).start();
@@ -410,7 +410,7 @@ fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
 }
 
 #[test]
-fn channels_alone_believe_a_trusted_proxy_that_their_clients_speak_tls() {
+fn the_channels_command_trusts_a_proxy_about_tls() {
     let folder = tempfile::tempdir().unwrap();
     let settings = |trusted: &str| {
         format!(
@@ -484,7 +484,7 @@ fn channels_with_descriptors(count: usize) -> Running {
 }
 
 #[test]
-fn with_few_descriptors_those_are_served_for_whom_there_is_room_and_it_is_said() {
+fn with_few_descriptors_as_many_clients_as_fit_are_served() {
     let process = channels_with_descriptors(300);
     let find = |prefix: &'static str| {
         process.log().find(LIMIT, |line| Some(line.strip_prefix(prefix)?.to_owned())).unwrap()
@@ -511,7 +511,7 @@ fn with_few_descriptors_those_are_served_for_whom_there_is_room_and_it_is_said()
 
 /// The behaviour as it is, not as it should be: a user of webhooks asks `GET /channels` after such a start.
 #[test]
-fn what_had_not_settled_when_the_process_was_killed_is_not_told_and_what_was_accepted_is() {
+fn a_kill_loses_debounced_events_and_no_accepted_ones() {
     let site = Site::empty().with_file(
         "public/index.php",
         "<?php if ($_SERVER['REQUEST_URI'] === '/hook') {\n\
@@ -571,7 +571,7 @@ fn read_until(socket: &mut impl std::io::Read, mark: &str) -> String {
 }
 
 #[test]
-fn channels_are_watched_and_events_sent_with_the_token_or_by_the_control_socket_only() {
+fn watching_channels_requires_the_token_or_the_control_socket() {
     const WISH: &str = r#"{"app":"1","channel":"private-a","event":"said","data":"{\"n\":7}"}"#;
     let publish = |fields: &str| {
         let length = WISH.len();

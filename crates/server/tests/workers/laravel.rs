@@ -59,7 +59,7 @@ fn laravel_starts_each_request_as_it_was_after_boot() {
 }
 
 #[test]
-fn laravel_booted_ahead_and_warmed_up_looks_as_laravel_under_the_model_request() {
+fn laravel_booted_ahead_equals_laravel_under_request() {
     let app = laravel();
     let site = app.serve("request");
     let expected = without_pid(site.json("/deeper"));
@@ -79,7 +79,7 @@ fn laravel_booted_ahead_and_warmed_up_looks_as_laravel_under_the_model_request()
 }
 
 #[test]
-fn laravel_hands_no_database_connection_of_a_warm_up_to_its_workers() {
+fn laravel_workers_inherit_no_database_connection_of_a_warm_up() {
     let app = laravel();
     let database =
         |pid: &Value| open_files(pid).iter().filter(|path| path.ends_with("chat.sqlite")).count();
@@ -151,7 +151,7 @@ fn laravel_in_maintenance_shows_its_page_and_comes_back() {
 }
 
 #[test]
-fn laravel_that_does_not_boot_says_why_in_one_line() {
+fn laravel_that_fails_to_boot_gives_the_reason_in_one_line() {
     let app = laravel();
     let config = fs::read_to_string(app.path().join("config/app.php")).unwrap();
     app.write("config/app.php", &config.replace("'providers' => [", "'providers' => ['Nowhere',"));

@@ -10,7 +10,7 @@ use super::symfony::symfony;
 use super::{App, BOOTED, FROM_BOOT, Site, material, written_after_answer};
 
 #[test]
-fn a_script_as_octanes_finds_what_it_expects() {
+fn a_script_like_octanes_runs() {
     let app = laravel();
     fs::copy(material("runners/octane.php"), app.path().join("public/frankenphp-worker.php"))
         .unwrap();
@@ -94,7 +94,7 @@ fn a_runtime_named_for_frankenphp_runs_the_front_controller() {
 }
 
 #[test]
-fn the_runtime_components_own_loop_for_frankenphp_runs_when_it_is_asked_for() {
+fn symfony_runtimes_frankenphp_loop_runs_on_request() {
     let app = symfony();
     runtime_style(&app);
     // Since Symfony 7.4; before, the front controller answers one request and ends, which is no worker script.

@@ -40,14 +40,14 @@ fn symfony_resets_its_services_and_keeps_its_kernel() {
 
         assert_eq!(site.get("/leave").lines().next(), Some("HTTP/1.1 200 OK"), "{model}");
         let after = site.json("/count");
-        assert_eq!(after["calls_since_reset"], 1, "{model}: exit() keeps nobody from being reset");
+        assert_eq!(after["calls_since_reset"], 1, "{model}: services are reset after exit() too");
         assert_eq!(site.json("/stack")["main"], "/stack", "{model}: nor its request on the stack");
         site.end();
     }
 }
 
 #[test]
-fn symfony_booted_ahead_and_warmed_up_looks_as_symfony_under_the_model_request() {
+fn symfony_booted_ahead_equals_symfony_under_request() {
     let app = symfony();
     let site = app.serve("request");
     let expected = site.json("/deeper");
@@ -89,7 +89,7 @@ fn symfony_terminates_after_the_client_has_its_answer() {
 }
 
 #[test]
-fn symfonys_kernel_is_the_one_that_its_front_controller_makes() {
+fn symfonys_front_controller_creates_its_kernel() {
     let app = symfony();
     app.write(
         "public/index.php",
@@ -110,7 +110,7 @@ fn symfonys_kernel_is_the_one_that_its_front_controller_makes() {
 }
 
 #[test]
-fn symfony_that_does_not_boot_says_why() {
+fn symfony_that_fails_to_boot_gives_the_reason() {
     let app = symfony();
     app.append("src/Kernel.php", "\nthrow new \\LogicException('not today');\n");
     for model in ["worker", "snapshot"] {

@@ -24,7 +24,7 @@ fn curl(origin: &Origin, arguments: &[&str], path: &str) -> (i32, String) {
 }
 
 #[test]
-fn both_versions_answer_the_same() {
+fn both_http_versions_answer_alike() {
     let origin = Origin::tls(routes);
     for version in ["--http1.1", "--http2"] {
         let measured = curl(
@@ -55,7 +55,7 @@ fn both_versions_answer_the_same() {
 }
 
 #[test]
-fn every_fault_is_the_one_that_curl_names() {
+fn curl_reports_each_scripted_fault() {
     let origin = Origin::plain(routes);
     for (path, status) in [("/empty", 52), ("/cut", 18), ("/reset", 56), ("/rubbish", 1)] {
         assert_eq!(curl(&origin, &[], path).0, status, "{path}");
@@ -80,7 +80,7 @@ fn every_fault_is_the_one_that_curl_names() {
 }
 
 #[test]
-fn certificates_are_what_they_are_called() {
+fn test_certificates_have_their_named_faults() {
     let all = certificates();
     for (certificate, status) in
         [(&all.origin, 0), (&all.expired, 60), (&all.other_host, 60), (&all.stranger, 60)]
@@ -98,7 +98,7 @@ fn certificates_are_what_they_are_called() {
 }
 
 #[test]
-fn the_record_has_fields_as_they_were_written_and_bodies_to_their_end() {
+fn the_record_has_exact_fields_and_bodies() {
     let origin = Origin::plain(routes);
     let mut client = Client::connect(origin.address()).unwrap();
     client.request("POST", "/a?b", &[("X-oDD", "1"), ("x-odd", "2")], b"body").unwrap();

@@ -41,7 +41,7 @@ fn finished() -> Vec<Finished> {
 }
 
 #[test]
-fn what_is_written_is_what_the_reference_implementation_writes() {
+fn otlp_matches_the_reference_implementation() {
     let reference = include_bytes!("../../vectors/request.bin");
     let resource = Resource { attributes: vec![("service.name".into(), "shop".into())] };
     let ours = encode(&resource, finished());
@@ -57,7 +57,7 @@ fn what_is_written_is_what_the_reference_implementation_writes() {
 }
 
 #[test]
-fn what_a_collector_has_not_taken_is_read() {
+fn a_collectors_partial_rejection_is_parsed() {
     let answer = b"\x0a\x0b\x08\x03\x12\x07too old";
     assert_eq!(rejected(answer), Some((3, "too old".to_owned())));
     assert_eq!(rejected(b""), None);

@@ -295,7 +295,7 @@ fn from_worker(frame: FromWorker<'_>) -> Fields {
 }
 
 #[test]
-fn every_vector_is_read_as_it_says() {
+fn every_vector_decodes_as_described() {
     let vectors = vectors();
     assert!(vectors.len() > 90, "the vectors are there");
     for vector in vectors {
@@ -332,7 +332,7 @@ fn every_vector_is_read_as_it_says() {
 }
 
 #[test]
-fn every_good_vector_is_written_as_it_says() {
+fn every_valid_vector_encodes_as_described() {
     for vector in vectors().into_iter().filter(|vector| vector.get("expect") == "ok") {
         let mut bytes = Vec::new();
         let last = vector.flags() == 1;
@@ -460,7 +460,7 @@ fn write_for_caller(vector: &Vector, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn what_is_too_large_for_a_call_is_not_written() {
+fn a_call_above_the_limits_is_not_written() {
     let mut bytes = vec![1];
     let large = vec![b'x'; wire::MAX_CALL];
     assert!(wire::send::call(&mut bytes, b"", &large, CallBody::None).is_err());

@@ -30,6 +30,31 @@ final class Door
     }
 
     /**
+     * Options that send the call of a curl handle through this door. One call per connection: on a kept one libcurl would repeat a POST itself.
+     *
+     * @return array<int, mixed>
+     */
+    public function curl(Target $target): array
+    {
+        $options = [
+            CURLOPT_URL => self::URL,
+            CURLOPT_REQUEST_TARGET => $target->absolute(),
+            CURLOPT_UNIX_SOCKET_PATH => $this->socket,
+            CURLOPT_PROTOCOLS => CURLPROTO_HTTP,
+            CURLOPT_HTTP_VERSION => CURL_HTTP_VERSION_1_1,
+            CURLOPT_PROXY => '',
+            CURLOPT_NOPROXY => '*',
+            // A Unix socket has no address family.
+            CURLOPT_IPRESOLVE => CURL_IPRESOLVE_WHATEVER,
+            CURLOPT_FRESH_CONNECT => true,
+            CURLOPT_FORBID_REUSE => true,
+        ];
+        // As libcurl does with those of a URL; the caller's own field Authorization overrides them.
+        $user = [CURLOPT_USERNAME => $target->user, CURLOPT_PASSWORD => (string) $target->password];
+        return $target->user === null ? $options : $options + $user;
+    }
+
+    /**
      * The trace context of the request being answered: header fields for the broker alone.
      *
      * @return array<string, string>

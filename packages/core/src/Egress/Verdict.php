@@ -42,6 +42,21 @@ final class Verdict
         return new self($declined, $reason, (int) ($item['errno'] ?? 0), $message !== '' ? $message : "egress broker: {$reason}");
     }
 
+    /**
+     * Reads the first verdict among the header fields of a response, by lower-case name.
+     *
+     * @param array<string, list<string>> $headers
+     */
+    public static function find(array $headers): ?self
+    {
+        foreach ([self::DECLINED, self::FAILED] as $name) {
+            if (isset($headers[strtolower($name)][0])) {
+                return self::read($name, $headers[strtolower($name)][0]);
+            }
+        }
+        return null;
+    }
+
     /** The same of a field line as curl gives it. */
     public static function readLine(string $line): ?self
     {

@@ -33,7 +33,7 @@ $end = static function (string $title, Closure $how, int $status): void {
 };
 $end('exit()', fn () => exit(), 200);
 $end('exit() deep in a callback', fn () => array_map(static fn () => usort($GLOBALS['of_boot'], static fn () => exit('bye')), [1]), 200);
-$end('uncaught exception', fn () => throw new LogicException('nobody catches this'), 500);
+$end('uncaught exception', fn () => throw new LogicException('not caught'), 500);
 $end('fatal error', fn () => undefined_function(), 500);
 $end('error while compiling', fn () => eval('class Ending { }'), 500);
 $end('user error', fn () => trigger_error('the end', E_USER_ERROR), 500);

@@ -83,7 +83,7 @@ Row::add('transaction left open on a database connection of the boot', function 
     $pdo->inTransaction() || $pdo->beginTransaction();
     $pdo->exec('INSERT INTO visits VALUES (1)');
 }, function () use ($pdo): array {
-    // first: the query would let go what nobody remembers to hold
+    // first: the query would close what has no other reference
     $locks = locks();
     return [$locks, $pdo->inTransaction(), (int) $pdo->query('SELECT count(*) FROM visits')->fetchColumn()];
 }, able: $pdo !== null);

@@ -205,7 +205,7 @@ fn a_user_can_be_terminated_with_all_its_sockets() {
     world.sign_in(two, &user("ann", &[]));
     world.sign_in(other, &user("bob", &[]));
     world.channels.terminate(&world.app, "ann");
-    world.channels.terminate(&world.app, "nobody");
+    world.channels.terminate(&world.app, "unknown");
     world.turn();
     assert_eq!(world.closed(one), Some(Close::TERMINATED));
     assert_eq!(world.closed(two), Some(Close::TERMINATED));

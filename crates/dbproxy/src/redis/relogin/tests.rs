@@ -18,7 +18,7 @@ fn through(relogin: &mut Relogin, up: &[u8], down: &[u8], size: usize) -> (Vec<u
 }
 
 #[test]
-fn behind_a_reset_the_login_is_said_and_its_answer_kept_back() {
+fn a_reset_is_followed_by_a_hidden_login() {
     let up = [ECHO, RESET, ECHO, b"*1\r\n$5\r\nreset\r\n"].concat();
     let down = b"$5\r\nRESET\r\n+RESET\r\n+OK\r\n$5\r\nRESET\r\n+RESET\r\n+OK\r\n";
     for size in 1..=up.len() {
@@ -32,7 +32,7 @@ fn behind_a_reset_the_login_is_said_and_its_answer_kept_back() {
 }
 
 #[test]
-fn a_reset_in_a_line_of_its_own_is_one_too() {
+fn an_inline_reset_is_recognised() {
     let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
     let (sent, heard) =
         through(&mut relogin, b"ping\r\nReset\r\n", b"+PONG\r\n+RESET\r\n+OK\r\n", 4);
@@ -41,7 +41,7 @@ fn a_reset_in_a_line_of_its_own_is_one_too() {
 }
 
 #[test]
-fn what_only_looks_like_a_reset_is_none() {
+fn text_resembling_a_reset_is_ignored() {
     for up in [
         &b"*2\r\n$5\r\nRESET\r\n$1\r\nx\r\n"[..],
         b"*1\r\n$15\r\n*1\r\n$5\r\nRESET\r\n\r\n",
@@ -57,7 +57,7 @@ fn what_only_looks_like_a_reset_is_none() {
 }
 
 #[test]
-fn a_client_that_stops_within_a_command_is_known() {
+fn an_incomplete_command_is_recognised() {
     let set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\n\r\n*1\r\n";
     let commands = [&b"ping\r\n"[..], set, RESET, b"\r\n", b"$12\r\n", ECHO, b"*0\r\n"];
     let mut relogin = Relogin::new(|| None);
@@ -77,7 +77,7 @@ fn a_client_that_stops_within_a_command_is_known() {
 }
 
 #[test]
-fn what_the_server_owes_an_answer_for_is_known() {
+fn pending_replies_are_counted() {
     let pop = b"*3\r\n$5\r\nBLPOP\r\n$1\r\nq\r\n$1\r\n0\r\n";
     let subscribe = b"*3\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n$1\r\nb\r\n";
     let told =
@@ -102,7 +102,7 @@ fn what_the_server_owes_an_answer_for_is_known() {
 }
 
 #[test]
-fn what_redis_does_not_reset_is_known() {
+fn state_that_survives_reset_is_recognised() {
     let commands: [(&[u8], bool); 8] = [
         (b"*3\r\n$6\r\nSCRIPT\r\n$5\r\nDEBUG\r\n$3\r\nYES\r\n", true),
         (b"*3\r\n$6\r\nclient\r\n$8\r\nno-evict\r\n$2\r\non\r\n", true),
@@ -124,7 +124,7 @@ fn what_redis_does_not_reset_is_known() {
 }
 
 #[test]
-fn a_reset_within_another_answer_is_the_others() {
+fn a_reset_inside_another_reply_is_data() {
     let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
     let down =
         b"*2\r\n+RESET\r\n%1\r\n+a\r\n*1\r\n:1\r\n>2\r\n+RESET\r\n+OK\r\n+RESET\r\n+OK\r\n+OK\r\n";
@@ -135,7 +135,7 @@ fn a_reset_within_another_answer_is_the_others() {
 }
 
 #[test]
-fn a_login_that_is_refused_ends_the_session() {
+fn a_rejected_login_closes_the_session() {
     let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
     let Relogin { up, down, due } = &mut relogin;
     up.follow(RESET, due);
@@ -145,7 +145,7 @@ fn a_login_that_is_refused_ends_the_session() {
 
 proptest! {
     #[test]
-    fn bytes_of_any_kind_go_through(
+    fn any_bytes_are_forwarded(
         up in proptest::collection::vec(proptest::sample::select(&b"*$+:%12RESET\r\n"[..]), 0..200),
         down in proptest::collection::vec(any::<u8>(), 0..200),
         size in 1..50_usize,

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_passes_as_it_is_less_what_is_ours() {
+    fn heads_pass_unchanged_without_broker_fields() {
         let written = b"HTTP/1.0 200 Fine\r\nX-oDD:  1\r\nHEARTH-Declined: x\r\nX-Odd: 2\n\n";
         let head = answer(StatusCode::OK, &HeaderMap::new(), Some(written), false);
         assert_eq!(&head[..], b"HTTP/1.0 200 Fine\r\nX-oDD:  1\r\nX-Odd: 2\n\n");

@@ -192,7 +192,7 @@ fn a_connection_that_takes_no_more_streams_is_left_and_replaced() {
 }
 
 #[test]
-fn the_connection_used_last_is_used_next_and_what_is_past_its_time_never() {
+fn the_most_recent_connection_is_reused_unless_expired() {
     let now = Instant::now();
     let closed = fake("closed", now);
     let mut short = fake("short", now);
@@ -237,7 +237,7 @@ fn a_call_that_is_not_repeatable_leaves_kept_connections_to_others_until_they_ar
 }
 
 #[test]
-fn where_there_is_no_place_for_a_new_connection_the_newest_idle_one_makes_room() {
+fn at_the_limit_the_newest_idle_connection_is_closed() {
     let now = Instant::now();
     let all = [used("a", now, 1), used("b", now, 1), used("c", now, 1)];
     let mut plan = http1(now, &all);
@@ -291,7 +291,7 @@ fn how_long_an_origin_keeps_is_known_by_when_a_connection_was_last_seen_open() {
 }
 
 #[test]
-fn after_bytes_that_were_not_asked_for_no_connection_is_kept() {
+fn after_unsolicited_bytes_no_connection_is_kept() {
     for sweep in [false, true] {
         let now = Instant::now();
         let (one, new) = (used("b", now, 1), fake("new", now));
@@ -312,7 +312,7 @@ fn after_bytes_that_were_not_asked_for_no_connection_is_kept() {
 }
 
 #[test]
-fn an_origin_that_keeps_nothing_is_believed() {
+fn an_origin_that_closes_each_connection_is_learnt() {
     let now = Instant::now();
     let mut plan = http1(now, &[fake("a", now)]);
     drop(plan.take(now, false));
@@ -322,7 +322,7 @@ fn an_origin_that_keeps_nothing_is_believed() {
 }
 
 #[test]
-fn what_is_past_its_age_serves_until_its_successor_is_there() {
+fn an_expired_connection_serves_until_it_is_replaced() {
     let born = Instant::now();
     let old = born + 300 * SECOND;
     let mut plan = http1(old - SECOND, &[fake("a", born)]);
@@ -345,7 +345,7 @@ fn what_is_past_its_age_serves_until_its_successor_is_there() {
 }
 
 #[test]
-fn a_failure_is_told_to_those_who_have_nothing_else_to_wait_for() {
+fn a_failure_reaches_callers_without_another_attempt() {
     let now = Instant::now();
     let mut plan = Fakes::new(limits(), Some(Protocol::Http1));
     assert_eq!(plan.wanted(now, 1), 1);
@@ -365,7 +365,7 @@ fn a_failure_is_told_to_those_who_have_nothing_else_to_wait_for() {
 }
 
 #[test]
-fn a_failure_of_what_was_opened_for_all_is_told_to_all_unless_streams_will_be_free() {
+fn a_shared_attempts_failure_reaches_all_unless_streams_free_up() {
     let now = Instant::now();
     let full = fake("full", now);
     full.room.set(Some(0));
@@ -386,7 +386,7 @@ fn a_failure_of_what_was_opened_for_all_is_told_to_all_unless_streams_will_be_fr
 }
 
 #[test]
-fn beside_what_is_late_one_more_is_opened_after_ever_longer_pauses() {
+fn late_attempts_get_companions_after_growing_pauses() {
     for protocol in [None, Some(Protocol::Http2), Some(Protocol::Http1)] {
         let begin = Instant::now();
         let mut plan = Fakes::new(Limits { http1: 20, http2: 20, ..limits() }, protocol);
@@ -405,7 +405,7 @@ fn beside_what_is_late_one_more_is_opened_after_ever_longer_pauses() {
 }
 
 #[test]
-fn what_comes_of_itself_ends_the_pauses() {
+fn a_success_ends_the_pauses() {
     let begin = Instant::now();
     let mut plan = Fakes::new(limits(), Some(Protocol::Http1));
     // Two hang; a third caller is served by the one that is opened beside them.
@@ -426,7 +426,7 @@ fn what_comes_of_itself_ends_the_pauses() {
 }
 
 #[test]
-fn an_origin_was_tried_in_a_callers_time_by_what_was_begun_for_him_or_had_its_time() {
+fn a_callers_own_or_timed_out_attempt_counts_as_tried() {
     let now = Instant::now();
     let mut plan = Fakes::new(limits(), None);
     assert_eq!(plan.wanted(now, 1), 1);
@@ -439,7 +439,7 @@ fn an_origin_was_tried_in_a_callers_time_by_what_was_begun_for_him_or_had_its_ti
 }
 
 #[test]
-fn sweeping_leaves_what_may_still_be_used() {
+fn sweeping_keeps_usable_connections() {
     let now = Instant::now();
     let mut plan = http1(now, &[fake("a", now), fake("b", now)]);
     plan.sweep(now + 59 * SECOND);
@@ -459,7 +459,7 @@ fn sweeping_leaves_what_may_still_be_used() {
 }
 
 #[test]
-fn evicting_takes_what_was_idle_longest_and_never_what_is_in_use() {
+fn eviction_takes_the_longest_idle_connection() {
     let now = Instant::now();
     let mut plan = http1(now, &[fake("a", now), fake("b", now)]);
     assert!(plan.evict());

@@ -63,7 +63,7 @@ fn a_second_answer_is_an_invalid_transition_and_one_after_the_end_names_no_invoc
 }
 
 #[test]
-fn a_runtime_that_lost_its_connection_is_told_the_same_invocation_again() {
+fn a_reconnected_runtime_gets_the_same_invocation_again() {
     let (mut environment, now) = (Environment::new(limits(1)), Instant::now());
     environment.invoke(now, &id(1));
     environment.next(now, 10).unwrap();
@@ -73,7 +73,7 @@ fn a_runtime_that_lost_its_connection_is_told_the_same_invocation_again() {
 }
 
 #[test]
-fn what_runs_too_long_fails_and_the_next_one_works() {
+fn a_timed_out_invocation_fails_and_the_next_one_works() {
     let (mut environment, now) = (Environment::new(limits(1)), Instant::now());
     environment.invoke(now, &id(1));
     environment.next(now, 10).unwrap();
@@ -95,7 +95,7 @@ fn what_runs_too_long_fails_and_the_next_one_works() {
 }
 
 #[test]
-fn what_is_answered_and_never_asked_past_times_out_without_a_second_answer() {
+fn an_answered_but_unfinished_invocation_times_out_silently() {
     let (mut environment, now) = (Environment::new(limits(1)), Instant::now());
     environment.invoke(now, &id(1));
     environment.next(now, 10).unwrap();
@@ -107,7 +107,7 @@ fn what_is_answered_and_never_asked_past_times_out_without_a_second_answer() {
 }
 
 #[test]
-fn several_run_at_once_where_the_environment_is_managed() {
+fn a_managed_environment_runs_several_at_once() {
     let (mut environment, now) = (Environment::new(limits(2)), Instant::now());
     environment.next(now, 10).unwrap();
     environment.next(now, 11).unwrap();
@@ -149,7 +149,7 @@ fn an_init_error_fails_what_waits_and_what_comes_until_the_runtime_asks_again() 
 }
 
 #[test]
-fn too_many_that_wait_are_throttled_and_a_caller_that_goes_makes_room() {
+fn too_many_waiting_are_throttled_and_a_disconnect_makes_room() {
     let (mut environment, now) = (Environment::new(limits(1)), Instant::now());
     for number in 1..=4 {
         assert!(environment.invoke(now, &id(number)));
@@ -161,7 +161,7 @@ fn too_many_that_wait_are_throttled_and_a_caller_that_goes_makes_room() {
 }
 
 #[test]
-fn a_call_that_is_gone_gets_nothing_and_what_it_missed_goes_to_another() {
+fn a_lost_call_passes_its_event_to_another() {
     let (mut environment, now) = (Environment::new(limits(1)), Instant::now());
     environment.next(now, 10).unwrap();
     environment.abandon(10);
@@ -190,7 +190,7 @@ fn a_restore_waits_for_the_first_invocation_and_its_hooks_are_timed() {
 }
 
 #[test]
-fn an_extension_is_told_and_waited_for_and_only_one_from_outside_hears_of_the_end() {
+fn extensions_are_notified_and_awaited() {
     let (mut environment, now) = (Environment::new(limits(1)), Instant::now());
     let refused = environment.register("i".into(), "inside", &["SHUTDOWN".into()]);
     let message = "SHUTDOWN: ShutdownEventNotSupportedForInternalExtension".into();
@@ -214,11 +214,11 @@ fn an_extension_is_told_and_waited_for_and_only_one_from_outside_hears_of_the_en
     environment.shut_down();
     let told = Effect::Tell { ticket: 30, event: ExtensionEvent::Shutdown };
     assert_eq!(environment.effects(), [told]);
-    assert!(environment.extension_next(now, "nobody", 40).is_err());
+    assert!(environment.extension_next(now, "unknown", 40).is_err());
 }
 
 #[test]
-fn a_runtime_that_exits_fails_what_it_had() {
+fn a_runtime_exit_fails_its_invocation() {
     let (mut environment, now) = (Environment::new(limits(1)), Instant::now());
     environment.invoke(now, &id(1));
     environment.next(now, 10).unwrap();
@@ -230,7 +230,7 @@ fn a_runtime_that_exits_fails_what_it_had() {
 }
 
 #[test]
-fn error_types_are_kept_where_they_are_well_formed() {
+fn well_formed_error_types_are_kept() {
     let kind = |kind| FunctionError::posted(kind, Bytes::new()).kind;
     assert_eq!(kind("Runtime.ExitError"), "Runtime.ExitError");
     assert_eq!(kind("Function.RuntimeException"), "Function.RuntimeException");
@@ -317,7 +317,7 @@ impl Ledger {
 
 proptest! {
     #[test]
-    fn whatever_is_called_each_invocation_ends_once_with_one_word_to_its_caller(
+    fn each_invocation_ends_once_with_one_result(
         steps in proptest::collection::vec(step(), 1..120),
         concurrency in 1..4_usize,
     ) {

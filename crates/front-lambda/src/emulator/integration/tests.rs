@@ -90,7 +90,7 @@ fn an_http_api_and_a_function_url_keep_the_query_and_take_cookies_apart() {
 }
 
 #[test]
-fn bodies_that_are_no_text_come_in_base64() {
+fn binary_bodies_are_base64() {
     let is_encoded = |fields: &[(&str, &str)]| {
         let request = request("POST", "/", fields);
         made(Integration::FunctionUrl, &request, b"a=1").unwrap()["isBase64Encoded"] == true
@@ -103,7 +103,7 @@ fn bodies_that_are_no_text_come_in_base64() {
 }
 
 #[test]
-fn a_load_balancer_decodes_nothing_and_has_one_of_two_forms() {
+fn a_load_balancer_keeps_encoding_and_uses_one_of_two_forms() {
     let single = made(Integration::Alb, &post(), b"hi").unwrap();
     assert_eq!(single["queryStringParameters"], json!({"x": "2%263", "flag": "", "s": "a+b"}));
     assert_eq!(single["headers"]["accept"], "b");
@@ -148,7 +148,7 @@ fn every_integration_is_found_by_its_name() {
 
 proptest::proptest! {
     #[test]
-    fn whatever_is_sent_becomes_an_event(
+    fn any_request_becomes_an_event(
         path in "/[ -~&&[^?# \"<>`{}\\\\^|]]{0,20}",
         query in "[a-zA-Z0-9%&=+;._-]{0,40}",
         value in proptest::collection::vec(0x20..=0xff_u8, 0..20),

@@ -37,7 +37,7 @@ fn a_rest_api_takes_both_kinds_of_headers_and_wants_no_other_key() {
 }
 
 #[test]
-fn an_http_api_infers_what_is_not_said() {
+fn an_http_api_infers_missing_fields() {
     for integration in [Integration::ApiGatewayV2, Integration::FunctionUrl] {
         let json = || fields(&[("content-type", "application/json")]);
         assert_eq!(made(integration, r#"{"a":1}"#), Ok((200, json(), r#"{"a":1}"#.into())));
@@ -79,7 +79,7 @@ fn a_load_balancer_wants_its_own_kind_of_headers_and_a_status() {
 
 /// Compares each integration's error responses with their exact texts.
 #[test]
-fn each_integration_refuses_in_its_own_words() {
+fn each_integration_has_its_own_error_text() {
     let said = |refused: Refused, integration| {
         let answer = refused.answer(integration);
         (answer.status().as_u16(), String::from_utf8(answer.into_body().to_vec()).unwrap())
@@ -105,7 +105,7 @@ fn each_integration_refuses_in_its_own_words() {
 
 proptest::proptest! {
     #[test]
-    fn whatever_is_returned_is_an_answer_or_a_reason(reply in ".{0,200}") {
+    fn any_result_becomes_a_response_or_a_reason(reply in ".{0,200}") {
         for (_, integration) in Integration::NAMES {
             if let Err(BadReply(reason)) = answer(*integration, reply.as_bytes()) {
                 proptest::prop_assert!(!reason.is_empty());

@@ -1,12 +1,12 @@
 <?php
 
 /*
- * Sends an application's connections through Hearth's connectors: those whose host, port and user are the ones that a connector stands for.
+ * Routes an application's database connections through Hearth's connectors if host, port and user are equal.
  *
  * Promises
- * - What no connector stands for is not touched, and neither is a connection to a socket, or to several hosts.
- * - Nobody becomes another user of the database: a connector logs in as its own, whoever its client says to be.
- * - Options that ask for encryption go: the connector encrypts, its socket does not.
+ * - Connections without a connector, to a socket or to several hosts stay unchanged.
+ * - No connection gets another database user: a connection uses a connector only if the users are equal.
+ * - Encryption options are removed: the connector encrypts, its socket does not.
  */
 
 declare(strict_types=1);

@@ -17,7 +17,7 @@ require_once __DIR__ . '/function_runner.php';
 (static function (): void {
     $file = (string) getenv('HEARTH_FUNCTION');
     $folder = (string) getenv('HEARTH_APP_DIR');
-    // The invocation's end is decided by Lambda, and nobody goes away before.
+    // Lambda decides when the invocation ends; no client can disconnect earlier.
     ignore_user_abort(true);
     chdir($folder);
 

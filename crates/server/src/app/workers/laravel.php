@@ -152,7 +152,7 @@ use Symfony\Component\HttpFoundation\Response;
         }
     };
 
-    // Values of .env live in $_SERVER too, which each request gets anew.
+    // Values of .env are in $_SERVER too, which PHP fills again for each request.
     $environment = array_filter(
         array_intersect_key($_SERVER, $_ENV),
         static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),

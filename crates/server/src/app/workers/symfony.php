@@ -105,15 +105,15 @@ use Symfony\Component\HttpKernel\TerminableInterface;
         $router->getMatcher();
     }
 
-    // Values of .env live in $_SERVER too, which each request gets anew.
+    // Values of .env are in $_SERVER too, which PHP fills again for each request.
     $environment = array_filter(
         array_intersect_key($_SERVER, $_ENV),
         static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),
         ARRAY_FILTER_USE_KEY,
     );
 
-    // Symfony's own kernel terminates by an event. When nobody listens, the answer and its end can leave in one piece: send() would
-    // say first that work goes on behind it.
+    // Symfony's own kernel terminates by an event. Without a listener, the response and its end can be sent in one frame: send() would
+    // announce work after the response.
     $terminates = static function (string $class): string {
         return method_exists($class, 'terminate') ? (new ReflectionMethod($class, 'terminate'))->class : '';
     };

@@ -75,7 +75,7 @@ fn socket(report: &mut Report, path: &Path, access: &AccessCheck, running: &Runn
         }
         report.problem(
             Topic::Egress,
-            format!("cannot listen on unix:{shown}: somebody does already"),
+            format!("cannot listen on unix:{shown}: another process already does"),
             "end what listens there (perhaps Hearth itself), or choose a folder of its own with `egress.socket`",
         );
     } else {

@@ -68,7 +68,7 @@ fn cold_start(files: &[(&str, &str)], flags: &[(&'static str, &str)]) -> String 
 }
 
 #[test]
-fn what_makes_a_cold_start_slower_is_told_where_the_application_is_a_function() {
+fn check_warns_functions_about_slow_cold_starts() {
     let map = "<?php return array('Composer\\InstalledVersions' => $vendorDir);";
     let laravel = [
         ("artisan", ""),
@@ -115,14 +115,14 @@ fn text(report: &Report) -> String {
 }
 
 #[test]
-fn a_sound_application_has_nothing_wrong() {
+fn check_finds_no_fault_in_a_sound_application() {
     let report = report(&[("public/index.php", ""), ("public/style.css", "")], "true", &[]);
     assert!(report.is_fine());
     insta::assert_snapshot!(text(&report));
 }
 
 #[test]
-fn an_application_without_a_user_beside_others_that_have_one_is_warned_of() {
+fn check_warns_about_an_application_without_its_own_user() {
     let seen = |main: &str| {
         let toml = format!(
             "[php]\nmodel = \"request\"\n{main}[applications.shop]\nhosts = [\"shop.test\"]\n\
@@ -136,7 +136,7 @@ fn an_application_without_a_user_beside_others_that_have_one_is_warned_of() {
 }
 
 #[test]
-fn everything_wrong_with_a_laravel_application_is_said_at_once() {
+fn check_reports_every_fault_of_a_laravel_application_at_once() {
     let files = [
         ("artisan", ""),
         ("bootstrap/app.php", ""),
@@ -154,7 +154,7 @@ fn everything_wrong_with_a_laravel_application_is_said_at_once() {
 }
 
 #[test]
-fn what_the_settings_give_php_is_what_a_framework_is_judged_by() {
+fn check_uses_the_environment_from_the_settings() {
     let findings = |framework: &[(&str, &str)], toml: &str| {
         let index = [("public/index.php", ""), ("hearth.toml", toml)];
         let report = report(&[framework, &index].concat(), "true", &[]);
@@ -178,7 +178,7 @@ fn what_the_settings_give_php_is_what_a_framework_is_judged_by() {
 }
 
 #[test]
-fn a_symfony_application_in_debug_mode_is_told_so() {
+fn check_warns_about_symfonys_debug_mode() {
     let files = [
         ("config/bundles.php", ""),
         ("public/index.php", ""),
@@ -191,7 +191,7 @@ fn a_symfony_application_in_debug_mode_is_told_so() {
 }
 
 #[test]
-fn a_model_that_cannot_run_here_is_told_with_what_runs_in_its_place() {
+fn check_names_the_replacement_of_an_impossible_model() {
     let script = ("worker.php", "");
     let with = |tracker: &str| {
         let settings = format!("[php.env]\nTRACKER = \"{tracker}\"\nWHY = \"refused\"\n");
@@ -221,7 +221,7 @@ fn an_address_in_use_and_a_missing_certificate_are_problems() {
 }
 
 #[test]
-fn addresses_of_which_only_one_can_listen_are_a_problem() {
+fn conflicting_addresses_are_a_problem() {
     // An address of this test alone: a port that was free stays free.
     let free = std::net::TcpListener::bind("127.0.0.78:0").unwrap().local_addr().unwrap();
     let address = free.to_string();
@@ -242,7 +242,7 @@ fn addresses_of_which_only_one_can_listen_are_a_problem() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
+fn unusable_settings_are_found_in_files_and_rejected_as_flags() {
     let broken =
         report(&[("index.php", ""), ("hearth.toml", "[http]\nlisten = 80\n")], "true", &[]);
     assert!(!broken.is_fine());
@@ -261,7 +261,7 @@ fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
 }
 
 #[test]
-fn every_setting_that_cannot_be_used_is_found_in_one_run() {
+fn check_finds_every_unusable_setting_in_one_run() {
     let toml = "[http]\nlisten = 8080\n[htpp]\n[php]\nworkers = \"four\"\nmodle = \"octane\"\nmodel = \"octane\"\n\
                 [applications.shop]\nhosts = [\"a/b\"]\npahts = [\"/x\"]\n[applications.shop.php]\nversion = \"new\"\n";
     let report =
@@ -283,7 +283,7 @@ fn every_setting_that_cannot_be_used_is_found_in_one_run() {
 }
 
 #[test]
-fn programs_get_the_same_as_one_json_object() {
+fn check_prints_json_for_programs() {
     let report = report(&[("index.php", "")], "true", &[]);
     let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
     assert_eq!(json["fine"], true);
@@ -293,14 +293,14 @@ fn programs_get_the_same_as_one_json_object() {
 }
 
 #[test]
-fn php_fpm_is_asked_when_it_would_run() {
+fn check_runs_php_fpms_own_test() {
     let report = report(&[("public/index.php", "")], "true", &[("php.model", "fpm")]);
     assert!(report.is_fine());
     insta::assert_snapshot!(text(&report));
 }
 
 #[test]
-fn a_program_that_is_missing_is_a_problem_of_php() {
+fn a_missing_program_is_a_php_problem() {
     let flags = [("php.model", "cgi"), ("php.version", "7.0")];
     let report = report(&[("public/index.php", "")], "true", &flags);
     assert!(!report.is_fine());
@@ -310,7 +310,7 @@ fn a_program_that_is_missing_is_a_problem_of_php() {
 }
 
 #[test]
-fn what_env_asks_of_realtime_is_told_with_what_clashes() {
+fn check_reports_realtime_variables_and_their_conflicts() {
     let of = |dotenv: &str, flags: &[(&'static str, &str)]| {
         let report = report(&[("public/index.php", ""), (".env", dotenv)], "true", flags);
         let text = text(&report);
@@ -334,7 +334,7 @@ fn what_env_asks_of_realtime_is_told_with_what_clashes() {
 }
 
 #[test]
-fn what_a_running_server_of_this_application_listens_on_is_in_nobodys_way() {
+fn check_accepts_addresses_of_this_applications_running_server() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("index.html"), "").unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -364,7 +364,7 @@ fn what_a_running_server_of_this_application_listens_on_is_in_nobodys_way() {
 }
 
 #[test]
-fn places_that_end_a_server_and_names_that_do_nothing_are_found() {
+fn check_finds_unusable_paths_and_unused_names() {
     let toml = "[server]\nrun_dir = \"public/index.php/x\"\n[http]\naccess_log = \"json\"\naccess_log_path = \"/nonexistent/a.log\"\n\
                 [http.sendfile]\n\"/p/\" = \"/nonexistent\"\n[php.ini]\nmemry_limit = \"1G\"\nextension = \"a.so\"\n\
                 [log]\nlevel = \"info,phpp=debug\"\n";
@@ -384,7 +384,7 @@ fn places_that_end_a_server_and_names_that_do_nothing_are_found() {
 }
 
 #[test]
-fn what_php_complains_of_and_bodies_that_never_reach_it_are_warned_of() {
+fn check_warns_about_php_warnings_and_body_limits() {
     let toml = "[http]\nbody_limit = \"8MiB\"\n[php.ini]\npost_max_size = \"256M\"\nextension = \"rediss\"\n";
     let report = report(&[("index.php", ""), ("hearth.toml", toml)], "true", &[]);
     assert!(report.is_fine(), "PHP runs without it");
@@ -398,7 +398,7 @@ fn what_php_complains_of_and_bodies_that_never_reach_it_are_warned_of() {
 }
 
 #[test]
-fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
+fn check_warns_about_root_and_checks_access_as_phps_user() {
     let folder = tempfile::tempdir().unwrap();
     let lib = tempfile::tempdir().unwrap();
     let worker = lib.path().join("hearth-worker-8.2");
@@ -440,7 +440,7 @@ fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
 }
 
 #[test]
-fn what_php_may_not_read_at_its_boot_is_a_problem() {
+fn check_finds_files_that_php_cannot_read() {
     let folder = tempfile::tempdir().unwrap();
     let lib = tempfile::tempdir().unwrap();
     let worker = lib.path().join("hearth-worker-8.2");
@@ -513,7 +513,7 @@ fn egress(report: &Report) -> String {
 }
 
 #[test]
-fn what_keeps_outgoing_calls_from_the_broker_is_told_with_what_to_do() {
+fn check_reports_what_blocks_outgoing_calls() {
     let index = ("public/index.php", "");
     let folder = tempfile::tempdir().unwrap();
     let taken = folder.path().join("egress.sock");
@@ -556,7 +556,7 @@ fn databases(dotenv: &str, settings: &str) -> String {
 }
 
 #[test]
-fn what_would_be_kept_of_databases_is_told_without_a_secret() {
+fn check_reports_kept_databases_without_secrets() {
     let local = databases("DB_CONNECTION=mysql\nDB_HOST=10.0.0.7\nDB_PASSWORD=a secret\n", "");
     assert!(local.contains("(mysql at 10.0.0.7): 2 connections at most"), "{local}");
     assert!(!local.contains("encrypt") && !local.contains("secret"), "{local}");
@@ -580,7 +580,7 @@ fn what_would_be_kept_of_databases_is_told_without_a_secret() {
 }
 
 #[test]
-fn where_traces_go_is_said_and_whether_anybody_listens_there() {
+fn check_reports_where_traces_go_and_whether_it_answers() {
     let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let there = format!("http://{}", collector.local_addr().unwrap());
     let found = |url: &str| {
@@ -588,11 +588,11 @@ fn where_traces_go_is_said_and_whether_anybody_listens_there() {
         assert!(found.is_fine(), "a server without its collector serves");
         text(&found)
     };
-    assert!(found(&there).contains(&format!("traces: they go to {there}/v1/traces\n")));
+    assert!(found(&there).contains(&format!("traces: sent to {there}/v1/traces\n")));
     // Bound and not listened on: no other process gets the port meanwhile.
     let closed = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&closed, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let nobody: SocketAddr = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();
-    assert!(found(&format!("http://{nobody}")).contains("nobody answers there"));
+    let silent: SocketAddr = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();
+    assert!(found(&format!("http://{silent}")).contains("which does not answer"));
     assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("traces: "));
 }

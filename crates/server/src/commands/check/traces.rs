@@ -28,10 +28,10 @@ pub(crate) fn look(report: &mut Report, settings: &Settings, environment: &Envir
         Err(failure) => report.failure(Topic::Traces, &failure),
     }
     match connect(endpoint) {
-        Ok(()) => report.fine(Topic::Traces, format!("they go to {}", endpoint.url)),
+        Ok(()) => report.fine(Topic::Traces, format!("sent to {}", endpoint.url)),
         Err(error) => report.warning(
             Topic::Traces,
-            format!("they go to {}, and nobody answers there: {error}", endpoint.url),
+            format!("sent to {}, which does not answer: {error}", endpoint.url),
             "start the collector, or correct `traces.endpoint`; requests are answered all the same",
         ),
     }

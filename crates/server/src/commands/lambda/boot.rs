@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_front_controller_of_a_framework_stands_for_its_project() {
+    fn a_front_controller_path_means_its_project() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["artisan", "bootstrap/app.php", "public/index.php", "public/other.php"] {
             let path = folder.path().join(name);

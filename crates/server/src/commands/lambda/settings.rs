@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_platform_is_weaker_than_every_setting_and_stronger_than_defaults() {
+    fn platform_values_rank_between_settings_and_defaults() {
         let folder = tempfile::tempdir().unwrap();
         let read = |variables: &[(&str, &str)], flags| {
             let environment = Environment::for_test(folder.path(), variables);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_workers_as_invocations_at_once_whatever_the_servers_settings_are() {
+    fn workers_equal_concurrent_invocations() {
         let folder = tempfile::tempdir().unwrap();
         for (variables, workers, told) in [
             (&[][..], 1, None),

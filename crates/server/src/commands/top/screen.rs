@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_says_what_is_wrong_first_and_what_every_worker_does() {
+    fn a_screen_shows_problems_first_then_every_worker() {
         assert_eq!(
             lines(Sort::Time, 120, 99).join("\n"),
             "Hearth 0.1.0  ready  up 1 min 1 s  process 1  model request\n\
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn several_applications_have_a_line_each_and_their_workers_their_name() {
+    fn each_application_has_a_line_and_its_workers_its_name() {
         let figures: Figures = serde_json::from_value(serde_json::json!({
             "pool": {"workers": [
                 {"application": "main", "pid": 1, "state": "idle"},
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_sorted_as_wished() {
+    fn workers_are_sorted_by_the_chosen_column() {
         let pids = |sort| {
             let all = lines(sort, 120, 99);
             let last: Vec<String> =

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_is_cut_and_one_that_has_gone_is_forgotten() {
+    fn a_stalled_feed_reader_is_disconnected_and_a_gone_one_forgotten() {
         let cut = CancellationToken::new();
         let (reader, response) = open(cut.clone(), place());
         let event = event("{}");

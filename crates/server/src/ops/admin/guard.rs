@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_address_or_localhost_is_a_name_of_ours() {
+    fn only_addresses_and_localhost_are_valid_hosts() {
         for host in ["127.0.0.1:9180", "localhost:9180", "[::1]:9180", "[::1]", "localhost"] {
             assert_eq!(asked("/status", &[("host", host)]), Ok(()), "{host}");
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_origins_get_nothing() {
+    fn pages_of_other_origins_are_rejected() {
         const HOST: (&str, &str) = ("host", "127.0.0.1:9180");
         let own = ("origin", "http://127.0.0.1:9180");
         assert_eq!(asked("/events", &[HOST, own, ("sec-fetch-site", "same-origin")]), Ok(()));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_there_are_figures_and_no_console() {
+    fn without_a_token_only_figures_are_shown() {
         const HOST: (&str, &str) = ("host", "127.0.0.1:9180");
         for path in ["/realtime", "/realtime/", "/realtime/events", "/realtime/publish"] {
             assert_eq!(asked(path, &[HOST]), Err(Refused::NoToken), "{path}");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_token_any_name_will_do_and_nobody_without_it() {
+    fn with_a_token_any_host_works_and_requests_without_it_fail() {
         let token = token();
         let ask = |path: &str, given: &str| {
             let fields = headers(&[("host", "ops.example"), ("authorization", given)]);

@@ -2,7 +2,7 @@
 {
     const line = document.getElementById("line");
     const shown = new Map();
-    // What somebody marks or has the focus in stays until they are done.
+    // A part with the focus or a text selection is not replaced until the user has finished.
     const inUse = (part) => {
         const selection = document.getSelection();
         return part.contains(document.activeElement) || (!selection.isCollapsed && part.contains(selection.anchorNode));

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_given_is_markup() {
+    fn values_are_escaped() {
         let mut html = Html::default();
         html.raw("<b title=\"").text("\" onload='x'").raw("\">").text("</b><script>&\u{202e}\n");
         assert_eq!(

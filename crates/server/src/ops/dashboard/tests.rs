@@ -75,7 +75,7 @@ fn traffic(per_second: f64, errors_per_second: f64) -> Traffic {
 }
 
 #[test]
-fn what_clients_and_scripts_can_choose_is_never_markup() {
+fn client_supplied_values_are_never_markup() {
     let mut busy = worker(WorkerState::Busy);
     busy.running = Some(Running {
         id: HOSTILE.into(),
@@ -115,7 +115,7 @@ fn what_clients_and_scripts_can_choose_is_never_markup() {
 }
 
 #[test]
-fn the_worst_comes_first_and_what_is_long_past_is_no_problem() {
+fn the_worst_problem_is_first_and_old_ones_expire() {
     assert_eq!(status(Some(pool_of(vec![worker(WorkerState::Idle)]))).problems, []);
 
     let mut pool = pool_of(vec![worker(WorkerState::Booting)]);
@@ -152,7 +152,7 @@ fn the_worst_comes_first_and_what_is_long_past_is_no_problem() {
 }
 
 #[test]
-fn parts_that_a_server_does_not_have_are_empty() {
+fn absent_parts_are_empty() {
     let mut files_only = status(None);
     files_only.traffic = Some(traffic(2.0, 0.0));
     let step = Report {
@@ -173,7 +173,7 @@ fn parts_that_a_server_does_not_have_are_empty() {
 }
 
 #[test]
-fn a_certificate_that_nobody_renews_is_a_problem_before_it_is_over() {
+fn an_unrenewed_certificate_is_a_problem_before_it_expires() {
     let with = |days_left| {
         let mut status = status(None);
         status.certificates = vec![crate::ops::status::tls::Status {
@@ -191,7 +191,7 @@ fn a_certificate_that_nobody_renews_is_a_problem_before_it_is_over() {
 }
 
 #[test]
-fn a_certificate_that_an_authority_does_not_give_is_a_problem_with_its_reason() {
+fn a_failed_certificate_order_is_a_problem_with_its_reason() {
     let with = |held: bool, failure: Option<&str>| {
         let mut status = status(None);
         let certificate = crate::ops::status::tls::Status {
@@ -213,14 +213,14 @@ fn a_certificate_that_an_authority_does_not_give_is_a_problem_with_its_reason() 
     };
     assert_eq!(with(true, None), None);
     assert_eq!(with(false, None).unwrap().0, Level::Warning);
-    let (level, text) = with(true, Some("nobody listens")).unwrap();
+    let (level, text) = with(true, Some("no listener")).unwrap();
     assert_eq!(level, Level::Warning);
-    assert!(text.contains("not renewed: nobody listens"), "{text}");
-    assert_eq!(with(false, Some("nobody listens")).unwrap().0, Level::Error);
+    assert!(text.contains("not renewed: no listener"), "{text}");
+    assert_eq!(with(false, Some("no listener")).unwrap().0, Level::Error);
 }
 
 #[test]
-fn several_applications_are_told_apart_and_their_problems_named() {
+fn problems_name_their_application() {
     let one = |name: &str, ready, backlog| OfApplication {
         name: name.into(),
         claims: vec![format!("{name}.example.com")],
@@ -258,7 +258,7 @@ fn several_applications_are_told_apart_and_their_problems_named() {
 }
 
 #[test]
-fn addresses_with_most_connections_are_shown_and_a_refused_one_is_a_problem() {
+fn busiest_addresses_are_shown_and_a_refused_one_is_a_problem() {
     let most = vec![clients::Most { address: "203.0.113.7".into(), connections: 9_000 }];
     let mut status = status(None);
     status.clients = Some(clients::Status {

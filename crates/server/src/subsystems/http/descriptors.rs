@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn with_enough_descriptors_the_setting_holds() {
+    fn with_enough_descriptors_the_setting_applies() {
         let toml = "[php]\nworkers = 4\n[http]\nconnection_limit = 10000\n";
         let all = budget(toml, 1 << 20);
         assert_eq!(all.connections, 10_000);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn with_few_descriptors_workers_and_calls_keep_theirs() {
+    fn with_few_descriptors_workers_and_calls_have_reserves() {
         let few = budget("[php]\nworkers = 2\n", 256);
         // 256 without 10 for two workers and 32 for calls; then without 64 of its own and 10 for two workers.
         assert_eq!((few.ceiling, few.connections), (214, 140));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_have_a_part_however_many_workers_there_are() {
+    fn clients_have_a_share_beside_any_number_of_workers() {
         let few = budget("[php]\nworkers = 1000\n", 256);
         assert_eq!((few.ceiling, few.connections), (128, 64));
     }

@@ -253,7 +253,7 @@ mod tests {
     const PUSHER: &str = "PUSHER_APP_ID=2\nPUSHER_APP_KEY=pk\nPUSHER_APP_SECRET=ps\n";
 
     #[test]
-    fn the_drivers_own_variables_are_taken() {
+    fn the_drivers_own_variables_are_used() {
         let wanted = |text: &str| read(text).wanted().map(|app| app.id.clone());
         for (driver, id) in [
             ("BROADCAST_CONNECTION=reverb", Some("1")),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn where_php_publishes_to_is_known() {
+    fn phps_publish_address_is_known() {
         let reverb = read(&format!("BROADCAST_CONNECTION=reverb\n{REVERB}"));
         let app = reverb.wanted().unwrap();
         let api = app.api.clone().unwrap();

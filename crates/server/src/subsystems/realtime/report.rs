@@ -193,10 +193,7 @@ fn describe_metrics() {
         "Looked-up applications that were different, or gone, when they were asked for again"
     );
     metrics::describe_gauge!("hearth_channels_sockets", "Sockets of realtime there are now");
-    metrics::describe_gauge!(
-        "hearth_channels",
-        "Channels that somebody hears or that keep something"
-    );
+    metrics::describe_gauge!("hearth_channels", "Channels with subscribers or stored events");
     metrics::describe_counter!(
         "hearth_channels_closed_total",
         "Sockets of realtime that ended, by reason"

@@ -139,7 +139,7 @@ fn random_requests_leave_nothing_behind_tls() {
 }
 
 #[test]
-fn a_server_behind_tls_that_restarts_within_a_transaction_takes_that_along_and_nothing_else() {
+fn a_tls_database_restart_loses_only_the_open_transaction() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
         let mut shop = Setup::new(client(class).kind).open(class, |serve| serve);
         a_restart_within_a_transaction(class, &mut shop);
@@ -163,7 +163,7 @@ fn nothing_is_left_in_a_session_of_redis_behind_tls() {
 
 /// Connections that are not kept: each request opens one and leaves something in it; a session with its login is reused, and is as new.
 #[test]
-fn sessions_of_connections_that_are_not_kept_are_lent_on_as_new() {
+fn sessions_of_closed_connections_are_reset_and_shared() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
         let kind = client(class).kind;
         // With one session a connection that comes while it is being reset waits for it, however long that takes.
@@ -197,7 +197,7 @@ fn sessions_of_connections_that_are_not_kept_are_lent_on_as_new() {
 }
 
 #[test]
-fn a_server_behind_tls_that_restarts_is_noticed_by_nobody() {
+fn a_tls_database_restart_fails_no_request() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
         let mut shop = Setup::new(client(class).kind).open(class, |serve| serve);
         for hard in [false, true] {
@@ -214,7 +214,7 @@ fn a_server_behind_tls_that_restarts_is_noticed_by_nobody() {
 
 /// `RESET` forgets the login, which the client never said.
 #[test]
-fn a_client_of_redis_that_knows_no_password_is_kept_where_the_connector_has_one() {
+fn a_redis_client_without_a_password_uses_the_connectors() {
     let setup = Setup::new(DatabaseKind::Redis);
     setup.configure();
     let open = format!(
@@ -258,7 +258,7 @@ fn refusal(setup: Setup, class: &str) -> String {
 }
 
 #[test]
-fn a_certificate_that_does_not_convince_is_named_to_the_client() {
+fn a_certificate_that_fails_verification_is_named_to_the_client() {
     let certificates = certificates();
     let expired = (&certificates.expired, "has expired");
     let other = (&certificates.other_host, "is not for 127.0.0.2");
@@ -278,7 +278,7 @@ fn a_certificate_that_does_not_convince_is_named_to_the_client() {
 }
 
 #[test]
-fn a_login_that_the_server_refuses_is_refused_in_its_own_words() {
+fn a_rejected_login_passes_on_the_servers_message() {
     for (class, kind, expected) in [
         ("PdoMysql", DatabaseKind::MariaDb, "Access denied for user 'visitor'"),
         ("PdoPgsql", DatabaseKind::Postgres, "password authentication failed for user"),
@@ -293,7 +293,7 @@ fn a_login_that_the_server_refuses_is_refused_in_its_own_words() {
 }
 
 #[test]
-fn a_server_that_wants_a_certificate_of_its_clients_gets_the_connectors() {
+fn a_server_that_requires_a_client_certificate_gets_the_connectors() {
     for (class, kind) in [
         ("PdoMysql", DatabaseKind::MariaDb),
         ("PdoPgsql", DatabaseKind::Postgres),
@@ -308,7 +308,7 @@ fn a_server_that_wants_a_certificate_of_its_clients_gets_the_connectors() {
 }
 
 #[test]
-fn a_password_that_was_changed_is_used_for_the_next_login() {
+fn a_changed_password_is_used_for_the_next_login() {
     let setup = Setup::new(DatabaseKind::Postgres).key("password_file = 'password'");
     setup.site.write("password", &format!("{DATABASE_PASSWORD}\n"));
     let mut shop = setup.open("PdoPgsql", |serve| serve);
@@ -326,7 +326,7 @@ fn a_password_that_was_changed_is_used_for_the_next_login() {
 
 /// The request has the only session; what it opens beside it waits, and is refused as the server would refuse it.
 #[test]
-fn who_finds_no_session_free_waits_and_hears_it_in_the_protocols_words() {
+fn a_client_without_a_free_session_waits_then_gets_a_protocol_error() {
     for (class, expected) in [
         ("PdoMysql", "[1040] connector: none of the 1 sessions became free within 300ms"),
         ("PdoPgsql", "FATAL:  connector: none of the 1 sessions became free within 300ms"),
@@ -347,7 +347,7 @@ fn who_finds_no_session_free_waits_and_hears_it_in_the_protocols_words() {
 }
 
 #[test]
-fn a_session_in_which_the_server_has_said_something_of_its_own_is_not_lent_on() {
+fn a_session_with_unsolicited_server_messages_is_not_shared() {
     let setup = Setup::new(DatabaseKind::MariaDb).key("sessions = 1").key("wait = '30s'");
     setup.configure();
     let script = "<?php while (hearth_handle_request(function () {\n\
@@ -393,7 +393,7 @@ fn more_clients_than_sessions_are_served_in_turn() {
 }
 
 #[test]
-fn a_crowd_costs_no_more_sessions_than_there_may_be() {
+fn many_clients_never_exceed_the_session_limit() {
     let setup = Setup::new(DatabaseKind::Redis).key("sessions = 2").key("wait = '2s'");
     let socket = setup.address();
     let shop = setup.open("PhpRedis", |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
@@ -415,7 +415,7 @@ fn a_crowd_costs_no_more_sessions_than_there_may_be() {
 
 /// The server's name is verified: an attacker on the way cannot make us go on in the clear.
 #[test]
-fn a_server_without_tls_is_not_spoken_to() {
+fn a_server_without_tls_gets_no_login() {
     for (kind, class) in [(DatabaseKind::MariaDb, "PdoMysql"), (DatabaseKind::Postgres, "PdoPgsql")]
     {
         let mut database = Database::with_tls(kind, &certificates().origin, false);
@@ -460,7 +460,7 @@ fn plain_server(kind: DatabaseKind, port: u16) -> std::thread::JoinHandle<Vec<u8
 
 /// An application that is configured for the server itself, as before there was a connector: it needs no other word.
 #[test]
-fn laravel_goes_through_the_connectors_that_stand_for_its_servers() {
+fn laravel_uses_the_connectors_for_its_servers() {
     let redis = Database::with_tls(DatabaseKind::Redis, &certificates().origin, false);
     let redis_port = redis.port();
     for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
@@ -513,7 +513,7 @@ fn laravel_goes_through_the_connectors_that_stand_for_its_servers() {
 }
 
 #[test]
-fn doctrine_goes_through_the_connectors_that_stand_for_its_servers() {
+fn doctrine_uses_the_connectors_for_its_servers() {
     for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
         let database = Database::with_tls(kind, &certificates().origin, false);
         let (host, port) = (Database::HOST, database.port());

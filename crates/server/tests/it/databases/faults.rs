@@ -10,7 +10,7 @@ use super::{Shop, client, nobody_was_cut_off, with_extensions};
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 #[test]
-fn a_password_that_changes_while_sessions_are_kept_arrives_everywhere() {
+fn a_changed_password_reaches_every_kept_session() {
     const NEW: &str = "another password";
     for class in ["PdoMysql", "PdoPgsql", "RedisStream"] {
         let client = client(class);
@@ -42,7 +42,7 @@ fn a_password_that_changes_while_sessions_are_kept_arrives_everywhere() {
 }
 
 #[test]
-fn a_password_that_the_server_no_longer_takes_is_told_once_and_stops_nobody() {
+fn an_expired_password_is_reported_once_and_stops_no_worker() {
     let shop = Shop::open(client("PdoMysql"), |serve| {
         serve.set("HEARTH_DATABASES_MAX_LIFETIME", "1s").set("HEARTH_PHP_WORKERS", "2")
     });
@@ -60,7 +60,7 @@ fn a_password_that_the_server_no_longer_takes_is_told_once_and_stops_nobody() {
 
 /// The engine says a Redis client's `AUTH` again after each request, so it has to remember it.
 #[test]
-fn what_is_remembered_in_confidence_is_in_no_core_dump() {
+fn secrets_are_in_no_core_dump() {
     let shop = Shop::open(client("RedisStream"), |serve| serve);
     assert_eq!(shop.get("look")["kept"], true);
     // As only the engine has it: the client sends the two one after the other.
@@ -136,7 +136,7 @@ fn kept(hearth: &Hearth) -> bool {
 
 /// A framework's script keeps it, and a callback of the application connects again.
 #[test]
-fn a_connection_that_a_later_callback_opens_anew_is_kept_in_its_place() {
+fn a_connection_reopened_by_a_later_callback_replaces_the_first() {
     let database = Database::start(DatabaseKind::Redis);
     let open = format!(
         "$GLOBALS['redis']->connect('{}'); $GLOBALS['redis']->auth('{DATABASE_PASSWORD}');\n\
@@ -162,7 +162,7 @@ fn a_connection_that_a_later_callback_opens_anew_is_kept_in_its_place() {
 
 /// The server stops between the request's last answer and that to the reset.
 #[test]
-fn a_reset_that_is_not_answered_in_time_ends_the_worker_and_no_request() {
+fn an_unanswered_reset_ends_the_worker_and_no_request() {
     let database = Database::start(DatabaseKind::Redis);
     let (site, hearth) = with_redis(&database, &[]);
     eventually("it is kept", LIMIT, || kept(&hearth));
@@ -183,7 +183,7 @@ fn a_reset_that_is_not_answered_in_time_ends_the_worker_and_no_request() {
 
 /// No request comes: the worker finds out by itself.
 #[test]
-fn a_server_that_stops_while_its_connection_is_idle_is_found_before_a_request() {
+fn a_database_that_hangs_while_idle_is_detected_before_a_request() {
     let database = Database::start(DatabaseKind::Redis);
     let (_site, hearth) = with_redis(&database, &[("HEARTH_DATABASES_MAX_IDLE", "100ms")]);
     eventually("it is kept", LIMIT, || kept(&hearth));
@@ -200,7 +200,7 @@ fn a_server_that_stops_while_its_connection_is_idle_is_found_before_a_request() 
 
 /// Whatever way a request ends, and in a transaction: its own connection says goodbye.
 #[test]
-fn connections_of_requests_that_die_in_a_transaction_are_taken_leave_of() {
+fn connections_of_requests_killed_in_a_transaction_are_closed_politely() {
     for (kind, name) in [(DatabaseKind::MariaDb, "mysql"), (DatabaseKind::Postgres, "pgsql")] {
         let database = Database::start(kind);
         let place = if name == "mysql" { "unix_socket" } else { "host" };
@@ -226,7 +226,7 @@ fn connections_of_requests_that_die_in_a_transaction_are_taken_leave_of() {
 
 /// What `databases.md` of the guide says of these models.
 #[test]
-fn a_connection_stays_in_the_model_worker_and_is_each_forks_own_in_fork() {
+fn a_connection_persists_in_worker_and_is_separate_in_each_fork() {
     for (model, stays) in [("worker", true), ("fork", false)] {
         let database = Database::start(DatabaseKind::MariaDb);
         let site = Site::empty().with_folder("databases");

@@ -88,7 +88,7 @@ fn visit(hearth: &Hearth, cookie: &str, expected: &str) -> String {
 }
 
 #[test]
-fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
+fn laravel_keeps_its_default_connections_without_configuration() {
     for (kind, client) in [(DatabaseKind::MariaDb, "phpredis"), (DatabaseKind::Postgres, "predis")]
     {
         let redis = Database::start(DatabaseKind::Redis);
@@ -141,7 +141,7 @@ pub(crate) fn symfony_site() -> Site {
 }
 
 #[test]
-fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
+fn symfony_keeps_doctrines_connections_without_configuration() {
     for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
         let database = Database::start(kind);
         let address = database.address().display().to_string();

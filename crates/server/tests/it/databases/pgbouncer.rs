@@ -37,7 +37,7 @@ fn hearth(host: &Path, options: &str, workers: usize) -> (Site, Hearth) {
 
 /// `PgBouncer` makes `SET`s of a start-up message, which the reset takes back; PostgreSQL itself goes back to it.
 #[test]
-fn what_a_client_said_when_it_began_is_kept_or_the_connection_is_not() {
+fn a_connection_is_kept_only_with_its_start_up_parameters() {
     let database = Database::start(DatabaseKind::Postgres);
     let pooler = PgBouncer::start(&database, "session");
     for (host, expected) in

@@ -77,10 +77,10 @@ const OPEN: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_server_that_answers_nothing_holds_up_no_worker() {
+fn a_silent_database_delays_no_worker() {
     let swallowing = Swallowing::new();
-    let nobody = TcpListener::bind((Database::HOST, 0)).unwrap();
-    for port in [swallowing.port(), nobody.local_addr().unwrap().port()] {
+    let silent = TcpListener::bind((Database::HOST, 0)).unwrap();
+    for port in [swallowing.port(), silent.local_addr().unwrap().port()] {
         std::thread::scope(|scope| {
             for (name, open) in OPEN {
                 scope.spawn(move || {
@@ -101,9 +101,9 @@ fn a_server_that_answers_nothing_holds_up_no_worker() {
 
 /// The processes of `fork` start for each request: after the first ones they do without at once.
 #[test]
-fn processes_that_fork_for_a_request_are_not_held_up_either() {
-    let nobody = TcpListener::bind((Database::HOST, 0)).unwrap();
-    let port = nobody.local_addr().unwrap().port();
+fn a_silent_database_delays_no_fork_either() {
+    let silent = TcpListener::bind((Database::HOST, 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
     let open = OPEN[0].1.replace("PORT", &port.to_string());
     let (_site, hearth) = hearth(&open, "'with'", 1, "fork");
     for _ in 0..5 {
@@ -121,9 +121,9 @@ fn processes_that_fork_for_a_request_are_not_held_up_either() {
 
 /// What `php.warm_up` names is requested in the booted application itself, before there is a worker: that server is known by then.
 #[test]
-fn a_warm_up_that_asks_a_silent_server_does_not_hold_up_the_boot() {
-    let nobody = TcpListener::bind((Database::HOST, 0)).unwrap();
-    let port = nobody.local_addr().unwrap().port();
+fn a_silent_database_in_a_warm_up_does_not_delay_the_boot() {
+    let silent = TcpListener::bind((Database::HOST, 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
     let open = OPEN[0].1.replace("PORT", &port.to_string());
     let script = format!(
         "<?php function open() {{ return {open}; }} hearth_on_worker_start(open(...));\n\
@@ -146,7 +146,7 @@ fn a_warm_up_that_asks_a_silent_server_does_not_hold_up_the_boot() {
 
 /// The limit is for the server's silence, not for what the application does before it asks.
 #[test]
-fn a_callback_that_takes_its_time_before_it_speaks_is_no_silent_server() {
+fn a_slow_callback_is_not_a_silent_database() {
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     // It ends with the tests' process.
@@ -172,7 +172,7 @@ fn a_callback_that_takes_its_time_before_it_speaks_is_no_silent_server() {
 
 /// A server that was silent at first: nothing of it was lost for good.
 #[test]
-fn a_server_that_answers_again_is_kept_again() {
+fn a_recovered_database_gets_kept_connections_again() {
     let database = Database::start(DatabaseKind::MariaDb);
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -200,7 +200,7 @@ fn a_server_that_answers_again_is_kept_again() {
 
 /// Proxies let clients in before they have a server for them: the greeting and the end of the login come at once, and no command is answered.
 #[test]
-fn a_proxy_that_lets_in_and_answers_no_command_holds_up_no_worker_either() {
+fn a_proxy_that_answers_no_command_delays_no_worker() {
     let database = Database::start(DatabaseKind::MariaDb);
     let place = database.address();
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();
@@ -240,7 +240,7 @@ fn a_proxy_that_lets_in_and_answers_no_command_holds_up_no_worker_either() {
 
 /// Two servers at once, and a worker waits for the second while the first answers: it is known to be back all the same, as is one that refuses.
 #[test]
-fn a_server_that_was_silent_is_known_to_be_back_by_whatever_it_does() {
+fn any_answer_marks_a_silent_database_as_recovered() {
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let open = format!(
@@ -281,7 +281,7 @@ fn pass_on(client: &TcpStream, server: &UnixStream) {
 
 /// A reset takes a round trip. While a worker waits for its proof, the next request goes to another.
 #[test]
-fn a_proof_from_far_away_keeps_no_request_waiting_while_a_worker_is_free() {
+fn a_slow_connection_check_delays_no_request_while_a_worker_is_idle() {
     let database = Database::start(DatabaseKind::Redis);
     let place = database.address();
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();

@@ -47,7 +47,7 @@ fn say(hearth: &Hearth, text: &str) -> Value {
 }
 
 #[test]
-fn each_request_begins_in_the_database_that_its_session_was_opened_in() {
+fn each_request_starts_in_the_sessions_original_database() {
     let database = Database::start(DatabaseKind::MariaDb);
     {
         let (_site, hearth) = start(&database, &[("shop", ";dbname=shop")]);
@@ -88,7 +88,7 @@ fn each_request_begins_in_the_database_that_its_session_was_opened_in() {
 }
 
 #[test]
-fn a_file_of_the_clients_that_a_request_has_loaded_is_rolled_back_with_its_session() {
+fn a_local_file_load_is_rolled_back_with_its_session() {
     let database = Database::start(DatabaseKind::MariaDb);
     let (site, hearth) = start(&database, &[("shop", ";dbname=shop")]);
     site.write("amounts", "1\n2\n3\n");
@@ -105,7 +105,7 @@ fn a_file_of_the_clients_that_a_request_has_loaded_is_rolled_back_with_its_sessi
 
 /// Prepared, a transaction belongs to the server, once its session has ended: any client that asks for it ends it.
 #[test]
-fn a_transaction_that_was_prepared_stays_with_the_server_and_ends_its_session() {
+fn a_prepared_transaction_survives_and_closes_its_session() {
     let database = Database::start(DatabaseKind::MariaDb);
     let (_site, hearth) = start(&database, &[("shop", ";dbname=shop")]);
     say(&hearth, "shop xa start 'a'; insert into things values (7, 1); xa end 'a'; xa prepare 'a'");
@@ -120,7 +120,7 @@ fn a_transaction_that_was_prepared_stays_with_the_server_and_ends_its_session() 
 }
 
 #[test]
-fn a_server_that_says_something_to_each_client_is_one_whose_connections_are_not_kept() {
+fn connections_with_a_server_message_at_login_are_not_kept() {
     let database = Database::start(DatabaseKind::MariaDb);
     let shop = &[("shop", ";dbname=shop")];
     // Its own connection is from before.
@@ -144,7 +144,7 @@ fn a_server_that_says_something_to_each_client_is_one_whose_connections_are_not_
 
 /// DISCARD ALL leaves the origin, and later commits of the session would be taken for replicated ones.
 #[test]
-fn a_replication_origin_ends_its_session() {
+fn a_replication_origin_closes_its_session() {
     let database = Database::start(DatabaseKind::Postgres);
     let host = database.address().display().to_string();
     let (_site, hearth) = serve_clients(&[format!(

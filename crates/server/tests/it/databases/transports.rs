@@ -33,7 +33,7 @@ const MYSQL_ID: &str = "$client->query('select connection_id()')->fetchColumn()"
 const POSTGRES_ID: &str = "$client->query('select pg_backend_pid()')->fetchColumn()";
 
 #[test]
-fn tls_that_a_client_turns_on_is_told_and_each_request_opens_its_own() {
+fn client_side_tls_is_reported_and_opened_per_request() {
     let (host, user) = (Database::HOST, format!("'visitor', '{DATABASE_PASSWORD}'"));
     for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
         let database = Database::with_tls(kind, &certificates().origin, false);

@@ -42,7 +42,7 @@ fn answer(mut caller: UnixStream) -> String {
 }
 
 #[test]
-fn origins_that_cannot_be_remembered_cost_no_call_and_no_start() {
+fn an_unwritable_origins_file_fails_no_call_and_no_start() {
     let mut broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     let memory = broker.folder.path().join("egress.origins");
@@ -66,7 +66,7 @@ fn origins_that_cannot_be_remembered_cost_no_call_and_no_start() {
 }
 
 #[test]
-fn a_broker_alone_that_has_no_room_for_its_token_says_so_and_leaves_nothing() {
+fn a_broker_without_disk_space_for_its_token_fails_cleanly() {
     let folder = tempfile::tempdir().unwrap();
     let hearth = command();
     let mut shell = Command::new("sh");
@@ -82,7 +82,7 @@ fn a_broker_alone_that_has_no_room_for_its_token_says_so_and_leaves_nothing() {
 }
 
 #[test]
-fn a_folder_that_is_missing_or_takes_nothing_is_named_with_what_to_do() {
+fn a_missing_or_unwritable_folder_is_named_with_a_hint() {
     for folder in ["/nonexistent/folder", "/proc/self"] {
         let output = command()
             .args(["egress", "--socket", &format!("{folder}/egress.sock")])
@@ -95,7 +95,7 @@ fn a_folder_that_is_missing_or_takes_nothing_is_named_with_what_to_do() {
 }
 
 #[test]
-fn a_server_whose_broker_has_no_place_serves_without_it_and_says_so_once() {
+fn a_server_serves_without_a_broker_that_has_no_disk_space() {
     let folder = tempfile::tempdir().unwrap();
     // A path that no socket can have, and every file can.
     let run = folder.path().join("r".repeat(100));
@@ -115,7 +115,7 @@ fn a_server_whose_broker_has_no_place_serves_without_it_and_says_so_once() {
 }
 
 #[test]
-fn without_descriptors_callers_are_sent_away_and_calls_under_way_go_on() {
+fn without_descriptors_new_callers_are_rejected_and_running_calls_finish() {
     let broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
@@ -195,7 +195,7 @@ fn a_thousand_callers_cost_bounded_memory() {
 }
 
 #[test]
-fn a_caller_that_dies_in_an_upload_that_nobody_reads_ends_its_call() {
+fn a_caller_killed_in_an_unread_upload_ends_its_call() {
     let broker = Broker::start(&[]);
     for origin in [Origin::plain(|_| Turn::Never), Origin::tls(|_| Turn::Never)] {
         let idle = ProcessFacts::of(broker.process.pid()).unwrap().descriptors;
@@ -231,7 +231,7 @@ fn says(bytes: &str) -> Origin {
 }
 
 #[test]
-fn lengths_that_lie_make_no_answer_whole() {
+fn wrong_lengths_never_complete_a_response() {
     let broker = Broker::start(&[]);
     // Said to be more than comes: curl's 18, as without a broker. In chunks curl knows 18 or 56 by how it ends.
     for short in [
@@ -284,7 +284,7 @@ fn lengths_that_lie_make_no_answer_whole() {
 }
 
 #[test]
-fn an_origin_that_says_nothing_costs_its_caller_alone_and_no_longer_than_it_wants() {
+fn a_silent_origin_delays_only_its_caller_up_to_its_timeout() {
     let broker = Broker::start(&[]);
     let silent = Origin::setup().tls(&certificates().origin).greet(|_| Greeting::Silence).start();
     let control = format!("Hearth-Control: token=\"{}\", connect-timeout=200", broker.token());
@@ -310,7 +310,7 @@ fn an_origin_that_says_nothing_costs_its_caller_alone_and_no_longer_than_it_want
 }
 
 #[test]
-fn nothing_is_smuggled_in_a_body() {
+fn a_body_smuggles_no_second_request() {
     let broker = Broker::start(&[]);
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let post = |path: &str, body: &str, fields: &str| {
@@ -365,7 +365,7 @@ fn nothing_is_smuggled_in_a_body() {
 }
 
 #[test]
-fn who_waits_and_what_was_saved_is_told_by_origin() {
+fn waiting_calls_and_saved_handshakes_are_reported_per_origin() {
     let settings = [("HEARTH_EGRESS_CONNECTIONS", "1"), ("HEARTH_EGRESS_QUEUE_TIMEOUT", "25s")];
     let broker = Broker::start_with(&settings, &["--admin", "127.0.0.1:0"]);
     let admin = broker.process.log().wait_for("admin on http://");
@@ -397,7 +397,7 @@ fn who_waits_and_what_was_saved_is_told_by_origin() {
             && told("hearth_egress_callers 3")
     });
     drop(callers);
-    eventually("nobody waits any more", LIMIT, || {
+    eventually("no caller waits any more", LIMIT, || {
         told(&format!("hearth_egress_waiting{{origin=\"{name}\"}} 0"))
             && told("hearth_egress_callers 0")
     });

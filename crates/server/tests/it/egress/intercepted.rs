@@ -39,7 +39,7 @@ fn unchanged_php_code_calls_through_the_broker_in_every_model() {
 }
 
 #[test]
-fn what_the_broker_declines_php_finds_out_itself_in_every_model() {
+fn php_makes_declined_calls_itself_in_every_model() {
     for (model, site, hearth) in in_each_model_with_authority(UNCHANGED) {
         for (url, errno) in [("http://127.0.0.1:1/", 7), ("http://no-such-name.invalid/", 6)] {
             let answer = hearth.get(&format!("/call.php?url={url}")).json();
@@ -106,7 +106,7 @@ fn urls_opened_as_files_go_through_the_broker_in_every_model() {
 }
 
 #[test]
-fn streams_that_the_broker_declines_fail_as_stock_php_says_in_every_model() {
+fn declined_streams_fail_as_in_stock_php_in_every_model() {
     for (model, site, hearth) in in_each_model_with_authority(STREAMS) {
         for (url, error) in [
             ("http://127.0.0.1:1/", "Failed to open stream: Connection refused"),
@@ -122,7 +122,7 @@ fn streams_that_the_broker_declines_fail_as_stock_php_says_in_every_model() {
 }
 
 #[test]
-fn a_request_that_ends_inside_a_stream_leaves_nothing_to_the_next_in_every_model() {
+fn a_request_that_ends_inside_a_stream_leaves_nothing_in_every_model() {
     for (model, site, hearth) in in_each_model_with_authority(STREAMS) {
         let origin = Origin::tls(routes);
         for end in ["exit", "throw", "fatal"] {
@@ -139,7 +139,7 @@ fn a_request_that_ends_inside_a_stream_leaves_nothing_to_the_next_in_every_model
 }
 
 #[test]
-fn a_post_of_a_stream_whose_answer_never_comes_is_sent_once_in_every_model() {
+fn an_unanswered_post_of_a_stream_is_sent_once_in_every_model() {
     for (model, site, hearth) in in_each_model_with_authority(STREAMS) {
         let origin = Origin::plain(routes);
         let posts = || origin.requests().iter().filter(|call| call.method == "POST").count();
@@ -186,7 +186,7 @@ echo 'left';
 ";
 
 #[test]
-fn the_connection_of_a_snapshot_is_the_same_in_each_request_however_the_one_before_ended() {
+fn a_snapshot_keeps_its_broker_connection_however_a_request_ends() {
     let mut runs = in_each_model_with_authority(KEPT);
     let Some((_model, _site, hearth)) = runs.find(|(model, ..)| *model == "snapshot") else {
         return; // This tier has other models.
@@ -205,7 +205,7 @@ fn the_connection_of_a_snapshot_is_the_same_in_each_request_however_the_one_befo
 }
 
 #[test]
-fn each_request_of_each_model_has_its_calls_answered_without_libcurl() {
+fn calls_are_answered_without_libcurl_in_each_model() {
     for (model, site, hearth) in in_each_model_with_authority(KEPT) {
         let origin = Origin::plain(routes);
         for way in ["", "late", "", "refused", "", "exit", "", "fatal", ""] {
@@ -252,8 +252,8 @@ echo json_encode([$curl([]), curl_multi_getcontent($handle), file_get_contents($
 ";
 
 #[test]
-fn calls_are_sent_to_no_process_of_a_user_who_is_not_the_brokers() {
-    const NOBODY: &str = "65534";
+fn calls_go_only_to_a_process_of_the_brokers_user() {
+    const UNPRIVILEGED: &str = "65534";
     if !rustix::process::geteuid().is_root() {
         // Only root can become another user.
         return;
@@ -262,10 +262,10 @@ fn calls_are_sent_to_no_process_of_a_user_who_is_not_the_brokers() {
     let door = folder.path().join("hearth-1-0");
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).unwrap();
     std::fs::create_dir(&door).unwrap();
-    std::os::unix::fs::chown(&door, NOBODY.parse().ok(), NOBODY.parse().ok()).unwrap();
+    std::os::unix::fs::chown(&door, UNPRIVILEGED.parse().ok(), UNPRIVILEGED.parse().ok()).unwrap();
     let php = format!("php{}", php_version());
     let mut impostor = Command::new("setpriv");
-    impostor.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", &php]);
+    impostor.args(["--reuid", UNPRIVILEGED, "--regid", UNPRIVILEGED, "--clear-groups", &php]);
     impostor.args(["-n", "-r", IMPOSTOR, "--"]).arg(&door);
     let impostor = Running::start(&mut impostor);
     impostor.log().wait_for("listens");
@@ -294,7 +294,7 @@ fn calls_are_sent_to_no_process_of_a_user_who_is_not_the_brokers() {
     }
     // The proxy of the settings is called; it is no broker, so all go directly in the end.
     let asked = origin.requests().len();
-    let (_, log) = calls(NOBODY);
+    let (_, log) = calls(UNPRIVILEGED);
     assert!(
         impostor.log().find(LIMIT, |line| line.starts_with("got ").then_some(())).is_some(),
         "{log}"

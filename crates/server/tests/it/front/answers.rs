@@ -44,7 +44,7 @@ fn a_plain_answer_has_a_length_and_phps_default_type() {
 }
 
 #[test]
-fn the_status_line_is_the_scripts_own() {
+fn the_script_sets_the_status_line() {
     for (_model, _site, hearth) in in_each_model() {
         let line = |case: &str| hearth.get(&format!("/headers.php?case={case}")).status_line;
         assert_eq!(line("reason"), "HTTP/1.1 418 I'm a teapot");
@@ -80,7 +80,7 @@ fn fields_keep_their_order_and_their_duplicates() {
 }
 
 #[test]
-fn a_head_too_large_for_a_frame_is_answered_with_500_and_a_log_line() {
+fn a_response_head_above_the_frame_limit_becomes_500() {
     for (model, _site, hearth) in in_each_model() {
         let pid = hearth.worker_pid();
         assert_eq!(hearth.get("/headers.php?case=many").status, 500, "{model}");
@@ -106,7 +106,7 @@ fn answers_without_a_body_have_none_and_leave_the_connection_usable() {
 }
 
 #[test]
-fn pieces_reach_the_client_as_the_script_flushes_them() {
+fn flushed_output_reaches_the_client_immediately() {
     for (_model, site, hearth) in in_each_model() {
         let gate = site.path().join("gate");
         site.write(
@@ -234,7 +234,7 @@ const FAILURES: &[(&str, &str)] = &[
     ("/fatal.php?where=compile", "syntax error"),
     ("/fatal.php?where=redeclare", "strlen_twice() (previously declared"),
     ("/fatal.php?after=flush", "undefined function undefined_function()"),
-    ("/exception.php", "nobody catches this"),
+    ("/exception.php", "not caught"),
     ("/memory.php", "Allowed memory size of 8388608 bytes exhausted"),
     ("/memory.php?shutdown", "Allowed memory size of 8388608 bytes exhausted"),
     ("/timeout.php", "Maximum execution time of 1 second exceeded"),
@@ -243,7 +243,7 @@ const FAILURES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_script_that_fails_is_answered_as_by_php_fpm_and_logged_and_its_worker_goes_on() {
+fn a_failing_script_is_answered_as_under_php_fpm() {
     let site = Site::of_scripts();
     // Where the processor is busy with other things, a script may run for long before PHP's own limit, which counts processor time, ends it.
     let hearth =
@@ -264,17 +264,16 @@ fn a_script_that_fails_is_answered_as_by_php_fpm_and_logged_and_its_worker_goes_
     }
     assert_eq!(hearth.get("/fatal.php").status, 500);
     let answer = hearth.get("/exception.php?handler");
-    assert_eq!((answer.status, answer.text().as_str()), (503, "handled: nobody catches this"));
+    assert_eq!((answer.status, answer.text().as_str()), (503, "handled: not caught"));
     assert_eq!(hearth.worker_pid(), pid);
 }
 
 #[test]
-fn an_exception_that_leaves_the_exception_handler_is_answered_with_500_and_logged_in_each_model() {
+fn an_uncaught_exception_becomes_500_in_each_model() {
     for (model, _site, hearth) in in_each_model() {
         let answer = hearth.get("/exception.php?handler");
-        assert_eq!((answer.status, answer.text().as_str()), (503, "handled: nobody catches this"));
-        for (how, log) in
-            [("throws", "Uncaught LogicException: nor this"), ("again", "nobody catches this")]
+        assert_eq!((answer.status, answer.text().as_str()), (503, "handled: not caught"));
+        for (how, log) in [("throws", "Uncaught LogicException: nor this"), ("again", "not caught")]
         {
             let answer = hearth.get(&format!("/exception.php?handler={how}"));
             assert_eq!((answer.status, answer.text().as_str()), (500, ""), "{model} {how}");
@@ -298,26 +297,22 @@ fn shutdown_functions_run_after_the_memory_limit_in_each_model() {
 }
 
 #[test]
-fn errors_are_shown_when_php_is_told_to() {
+fn display_errors_shows_errors() {
     let site = Site::of_scripts();
     let hearth =
         Serve::new(site.path()).args(&["--model", "request"]).ini("display_errors", "1").start();
     let answer = hearth.get("/exception.php");
     assert_eq!(answer.status, 200, "as under php-fpm: what is shown is an answer");
-    assert!(
-        answer.text().contains("Uncaught RuntimeException: nobody catches this"),
-        "{}",
-        answer.text()
-    );
+    assert!(answer.text().contains("Uncaught RuntimeException: not caught"), "{}", answer.text());
 }
 
 #[test]
-fn a_handler_that_fails_is_answered_with_500_and_the_script_boots_anew() {
+fn a_failing_handler_becomes_500_and_the_script_boots_again() {
     let (_site, hearth) = worker_model();
     let pid = hearth.worker_pid();
     for (path, log) in [
         ("/fatal", "undefined_function"),
-        ("/exception", "nobody catches this"),
+        ("/exception", "not caught"),
         ("/memory", "Allowed memory size"),
         ("/timeout", "Maximum execution time of 1 second exceeded"),
     ] {
@@ -340,7 +335,7 @@ fn shutdown_functions_run_at_the_end_of_each_request() {
 }
 
 #[test]
-fn a_script_that_is_missing_is_a_path_like_any_other() {
+fn a_missing_script_is_routed_like_any_path() {
     let (site, hearth) = request_model();
     assert_eq!(hearth.get("/hello.php").text(), "hello world\n");
     std::fs::remove_file(site.public().join("hello.php")).unwrap();

@@ -35,7 +35,7 @@ fn a_script_without_ignore_user_abort_is_stopped_and_its_shutdown_function_runs(
 }
 
 #[test]
-fn a_script_with_ignore_user_abort_goes_on_and_can_ask() {
+fn a_script_with_ignore_user_abort_continues_and_sees_the_abort() {
     for (model, site, hearth) in in_each_model() {
         site.write(
             "public/goes_on.php",
@@ -120,7 +120,7 @@ fn leave_somewhere(address: SocketAddr, dice: &mut Dice) {
 }
 
 #[test]
-fn a_hundred_clients_that_leave_at_any_time_cost_no_worker() {
+fn a_hundred_disconnecting_clients_cost_no_worker() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(2).start();

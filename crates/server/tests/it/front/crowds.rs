@@ -24,7 +24,7 @@ fn client(hearth: &Hearth, says: &str) -> TcpStream {
 }
 
 #[test]
-fn with_few_descriptors_idle_clients_keep_no_worker_from_being_replaced_and_nobody_out() {
+fn with_few_descriptors_idle_clients_block_no_worker_and_no_client() {
     let site = Site::empty().with_file("public/index.php", "<?php echo getmypid();");
     site.write("public/large.bin", &"x".repeat(16 << 20));
     let limited = ["sh", "-c", "ulimit -n 256; exec \"$0\" \"$@\""];
@@ -70,7 +70,7 @@ fn with_few_descriptors_idle_clients_keep_no_worker_from_being_replaced_and_nobo
 }
 
 #[test]
-fn a_worker_that_cannot_be_forked_for_want_of_descriptors_is_forked_when_there_are_some() {
+fn a_worker_is_forked_once_descriptors_are_free() {
     let site = Site::empty().with_file("public/index.php", "<?php echo 'there';");
     let hearth = Hearth::request(&site);
     let worker = hearth.worker_pid();
@@ -88,7 +88,7 @@ fn a_worker_that_cannot_be_forked_for_want_of_descriptors_is_forked_when_there_a
 }
 
 #[test]
-fn the_memory_of_large_heads_is_given_back_when_their_clients_have_left() {
+fn memory_of_large_heads_is_freed_after_disconnection() {
     const CLIENTS: usize = 2_000;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();

@@ -82,7 +82,7 @@ fn seen(hearth: &Hearth) -> (u64, Vec<String>) {
 }
 
 #[test]
-fn what_php_reads_before_the_script_is_whole_or_the_script_does_not_run_in_each_model() {
+fn an_incomplete_form_never_runs_a_script_in_each_model() {
     for model in &models() {
         let (_site, serve) = serve(model);
         // Others than forms are passed on as they arrive: PHP itself reads all of a POST before it runs the script.
@@ -123,7 +123,7 @@ fn what_php_reads_before_the_script_is_whole_or_the_script_does_not_run_in_each_
 }
 
 #[test]
-fn a_body_that_breaks_off_reaches_no_worker_in_any_model() {
+fn an_incomplete_body_reaches_no_worker_in_any_model() {
     for model in every_model() {
         let (_site, serve) = serve(model);
         let hearth = serve.start();
@@ -147,7 +147,7 @@ fn a_body_that_breaks_off_reaches_no_worker_in_any_model() {
 }
 
 #[test]
-fn a_client_that_stalls_in_its_form_has_its_408_and_the_script_does_not_run_in_each_model() {
+fn a_stalled_form_becomes_408_without_running_the_script_in_each_model() {
     for model in &models() {
         let (_site, serve) = serve(model);
         let hearth = serve.set("HEARTH_HTTP_BODY_TIMEOUT", "200ms").start();
@@ -158,7 +158,7 @@ fn a_client_that_stalls_in_its_form_has_its_408_and_the_script_does_not_run_in_e
 }
 
 #[test]
-fn a_script_that_reads_its_body_itself_ends_where_the_body_breaks_off_in_each_model() {
+fn a_script_reading_an_incomplete_body_is_ended_in_each_model() {
     for model in &models() {
         let (_site, serve) = serve(model);
         let hearth = serve.set("HEARTH_HTTP_REQUEST_BUFFERING", "forms").start();

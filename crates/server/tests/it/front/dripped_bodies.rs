@@ -68,7 +68,7 @@ fn others_are_answered_while(serve: Serve, clients: impl Fn(&Hearth) -> Vec<Clie
 }
 
 #[test]
-fn clients_that_drip_their_forms_hold_no_worker_in_any_model() {
+fn slowly_sent_forms_hold_no_worker_in_any_model() {
     for model in of_tier(["request", "snapshot", "fpm", "cgi"]) {
         let (_site, path) = Site::of_scripts_in(model);
         for buffering in ["all", "forms"] {
@@ -83,7 +83,7 @@ fn clients_that_drip_their_forms_hold_no_worker_in_any_model() {
 }
 
 #[test]
-fn other_bodies_that_drip_hold_no_worker_either() {
+fn other_slowly_sent_bodies_hold_no_worker() {
     let site = Site::of_scripts();
     let serve = Serve::new(site.path()).args(&["--model", "request"]);
     others_are_answered_while(serve, |hearth| {
@@ -92,7 +92,7 @@ fn other_bodies_that_drip_hold_no_worker_either() {
 }
 
 #[test]
-fn a_form_that_arrives_while_the_release_is_reloaded_is_answered_by_the_next() {
+fn a_form_that_arrives_during_a_reload_gets_the_new_release() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path())
         .args(&["--model", "request"])

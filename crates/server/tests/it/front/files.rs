@@ -120,7 +120,7 @@ fn source_and_secrets_are_never_sent() {
 }
 
 #[test]
-fn a_path_is_a_file_a_script_an_index_or_the_front_controllers() {
+fn a_path_maps_to_a_file_a_script_an_index_or_the_front_controller() {
     let site = site();
     let hearth = Hearth::request(&site);
     for (path, text) in [
@@ -160,7 +160,7 @@ fn files_are_answered_without_php() {
 }
 
 #[test]
-fn a_file_that_php_names_is_sent_in_its_place() {
+fn a_file_named_by_php_replaces_the_response_body() {
     let site = site();
     std::fs::create_dir(site.path().join("protected")).unwrap();
     site.write("protected/report.txt", "for members");

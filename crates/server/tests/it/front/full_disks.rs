@@ -51,7 +51,7 @@ fn small_forms_go_on(hearth: &Hearth, model: &str) {
 }
 
 #[test]
-fn a_body_that_finds_no_room_on_the_servers_disk_is_answered_with_507() {
+fn a_full_server_disk_answers_a_body_with_507() {
     let site = Site::of_scripts();
     let Some(disk) = small_disk(&site) else { return };
     let hearth = Serve::new(site.path())
@@ -73,7 +73,7 @@ fn a_body_that_finds_no_room_on_the_servers_disk_is_answered_with_507() {
 }
 
 #[test]
-fn a_body_that_php_cannot_keep_is_answered_with_507_in_each_model() {
+fn a_full_php_temporary_folder_becomes_507_in_each_model() {
     for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let Some(disk) = small_disk(&site) else { return };

@@ -156,7 +156,7 @@ async fn http_2_in_the_clear_reaches_php() {
 }
 
 #[tokio::test]
-async fn streams_of_one_connection_meet_php_side_by_side() {
+async fn streams_of_one_connection_run_in_parallel() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
     let client = Arc::new(Http2::in_the_clear(&hearth).await);
@@ -234,7 +234,7 @@ async fn fields_of_http_1_are_not_sent_and_duplicates_are_kept() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_reset_stops_its_script_and_no_other() {
+async fn a_reset_stream_stops_only_its_own_script() {
     let site = Site::of_scripts();
     let hearth = Hearth::request(&site);
     let pid = hearth.worker_pid();
@@ -276,7 +276,7 @@ async fn a_crash_resets_its_stream_or_answers_502() {
 }
 
 #[tokio::test]
-async fn a_drain_finishes_streams_and_says_goodbye() {
+async fn a_drain_finishes_streams_and_sends_goaway() {
     let site = Site::of_scripts();
     let mut hearth = Hearth::request(&site);
     let client = Http2::in_the_clear(&hearth).await;

@@ -162,7 +162,7 @@ fn is_the_truth((status, server): &(u16, Value)) {
 }
 
 #[test]
-fn through_nginx_as_the_manual_configures_it_a_client_is_who_it_is_whatever_it_claims() {
+fn a_client_behind_nginx_cannot_forge_its_address() {
     let page = "docs/migration/php-fpm-nginx.md";
     let conf = block(page, "nginx in front", "nginx");
     let site = site(&block(page, "nginx in front", "toml"));
@@ -175,7 +175,7 @@ fn through_nginx_as_the_manual_configures_it_a_client_is_who_it_is_whatever_it_c
 }
 
 #[test]
-fn through_haproxy_as_the_manual_configures_it_a_client_is_who_it_is_whatever_it_claims() {
+fn a_client_behind_haproxy_cannot_forge_its_address() {
     let page = "docs/guide/proxies.md";
     let conf = block(page, "haproxy", "haproxy");
     let site = site(&block("docs/migration/php-fpm-nginx.md", "nginx in front", "toml"));
@@ -187,7 +187,7 @@ fn through_haproxy_as_the_manual_configures_it_a_client_is_who_it_is_whatever_it
 }
 
 #[test]
-fn through_a_proxy_that_sets_address_and_scheme_only_nothing_else_of_the_client_is_believed() {
+fn only_headers_that_the_proxy_sets_are_trusted() {
     let page = "docs/migration/php-fpm-nginx.md";
     let conf = block(page, "nginx in front", "nginx");
     let is_cleared = |line: &&str| line.contains("proxy_set_header") && line.contains("\"\";");
@@ -204,7 +204,7 @@ fn through_a_proxy_that_sets_address_and_scheme_only_nothing_else_of_the_client_
 }
 
 #[test]
-fn the_host_that_a_proxy_forwards_chooses_an_application_only_where_that_is_asked_for() {
+fn a_forwarded_host_selects_an_application_only_if_configured() {
     let ask = |http: &str, field: (&str, &str)| {
         let site = site(&format!("[http]\ntrusted_proxies = [\"127.0.0.1\"]\n{http}"));
         let hearth = serve(&site);

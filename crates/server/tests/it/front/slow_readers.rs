@@ -80,7 +80,7 @@ async fn rest(body: &mut RecvStream) -> Result<Vec<u8>, h2::Error> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_streams_without_credit_hold_no_worker_for_an_ordinary_page() {
+async fn twenty_streams_without_credit_hold_no_worker() {
     for model in SOME_MODELS {
         println!("model {model}");
         let (_site, serve) = serve(model, 2);
@@ -117,7 +117,7 @@ fn never_reading(hearth: &Hearth, target: &str) -> Client {
 }
 
 #[test]
-fn large_answers_that_are_not_read_hold_no_worker_and_arrive_whole() {
+fn unread_large_responses_hold_no_worker_and_arrive_whole() {
     const SIZE: usize = 10_000_000;
     for model in SOME_MODELS {
         println!("model {model}");
@@ -136,7 +136,7 @@ fn large_answers_that_are_not_read_hold_no_worker_and_arrive_whole() {
 }
 
 #[test]
-fn many_large_answers_that_are_not_read_cost_bounded_memory_and_files_without_names() {
+fn many_unread_responses_use_bounded_memory_and_unlinked_files() {
     let buffers = tempfile::tempdir().unwrap();
     let (_site, serve) = serve("request", 4);
     let hearth = serve
@@ -175,7 +175,7 @@ fn resident(pid: u32) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_streams_that_their_client_does_not_read_only_a_share_of_the_workers_is_held() {
+async fn unread_endless_streams_hold_only_a_share_of_the_workers() {
     for model in of_tier(["request", "snapshot", "fpm"]) {
         println!("model {model}");
         let (_site, serve) = serve(model, 4);

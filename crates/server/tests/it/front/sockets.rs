@@ -59,7 +59,7 @@ fn get_over(path: &Path) -> String {
 }
 
 #[test]
-fn sockets_that_a_service_manager_passes_are_served_and_no_child_has_them() {
+fn sockets_passed_by_a_service_manager_are_served_and_not_inherited() {
     let site = Site::of_scripts()
         .with_file("public/environment.php", "<?php echo implode(' ', array_keys(getenv()));");
     let path = site.path().join("passed.sock");
@@ -95,7 +95,7 @@ fn sockets_that_a_service_manager_passes_are_served_and_no_child_has_them() {
 }
 
 #[test]
-fn what_is_passed_and_cannot_be_served_is_refused_before_anything_starts() {
+fn passed_descriptors_that_are_no_listeners_are_rejected_at_start() {
     let site = Site::of_scripts();
     for (sockets, why) in [
         (
@@ -118,7 +118,7 @@ fn what_is_passed_and_cannot_be_served_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn systemds_own_launcher_starts_it_with_the_first_client() {
+fn systemds_socket_launcher_starts_it_with_the_first_client() {
     const ACTIVATE: &str = "/usr/bin/systemd-socket-activate";
     if !Path::new(ACTIVATE).exists() {
         return;

@@ -186,7 +186,7 @@ fn front_controller_requests() -> Vec<Request> {
         request("PATCH", "PATCH", "/item", &[("Content-Type", "application/merge-patch+json")], b"{\"a\":1}"),
         request("DELETE", "DELETE", "/item", &[], b""),
         request("OPTIONS", "OPTIONS", "/item", &[("Origin", "https://example.com"), ("Access-Control-Request-Method", "PUT")], b""),
-        request("a method nobody knows", "PURGE", "/item", &[], b""),
+        request("an unknown method", "PURGE", "/item", &[], b""),
         request("JSON", "POST", "/json", &[("Content-Type", "application/json"), ("Accept", "application/json")], "{\"ü\": [1, null]}".as_bytes()),
         request("bytes", "POST", "/bytes", &[("Content-Type", "application/octet-stream")], &[0, 1, 254, 255, 10, 13]),
         request("no type", "POST", "/bytes", &[], b"a=1"),
@@ -381,7 +381,7 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
 }
 
 #[test]
-fn a_script_sees_the_client_behind_a_trusted_proxy_and_no_other() {
+fn a_script_sees_the_client_behind_a_trusted_proxy_only() {
     let site = site();
     let fields = [
         ("X-Forwarded-For", "203.0.113.9"),

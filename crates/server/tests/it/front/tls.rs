@@ -61,7 +61,7 @@ fn says(hearth: &Hearth, name: &str) -> bool {
 }
 
 #[test]
-fn certificates_by_name_are_read_anew_when_their_files_change_and_half_a_change_is_none() {
+fn changed_certificate_files_are_reloaded_only_as_whole_pairs() {
     let (site, ours) = (Site::of_scripts(), certificates());
     let (certificate, key) = put(&ours.origin, site.path(), "first");
     let (second, second_key) = put(&ours.expired, site.path(), "second");
@@ -106,7 +106,7 @@ fn certificates_by_name_are_read_anew_when_their_files_change_and_half_a_change_
 }
 
 #[test]
-fn a_listener_in_the_clear_sends_to_https_and_a_proxy_on_this_machine_is_answered() {
+fn a_plain_listener_redirects_to_https_except_for_local_proxies() {
     let (site, ours) = (Site::of_scripts(), certificates());
     let (certificate, key) = put(&ours.origin, site.path(), "origin");
     let socket = site.path().join("app.sock");
@@ -123,8 +123,8 @@ fn a_listener_in_the_clear_sends_to_https_and_a_proxy_on_this_machine_is_answere
         .request("GET", "/x?y=1", &[("Host", "localhost:80")], b"")
         .unwrap();
     assert_eq!(answer.status, 308);
-    let elsewhere = format!("https://localhost:{}/x?y=1", hearth.address.port());
-    assert_eq!(answer.field("location"), Some(elsewhere.as_str()));
+    let redirect = format!("https://localhost:{}/x?y=1", hearth.address.port());
+    assert_eq!(answer.field("location"), Some(redirect.as_str()));
     let answer = https_get(hearth.address, "localhost", &ours.authority.chain, "/").unwrap();
     let hsts = "strict-transport-security: max-age=300; includeSubDomains\r\n";
     assert!(answer.to_ascii_lowercase().contains(&hsts.to_ascii_lowercase()), "{answer}");
@@ -137,7 +137,7 @@ fn a_listener_in_the_clear_sends_to_https_and_a_proxy_on_this_machine_is_answere
 }
 
 #[test]
-fn an_authority_is_asked_for_a_certificate_and_plain_http_is_served_meanwhile() {
+fn plain_http_is_served_while_a_certificate_is_ordered() {
     for challenge in ["http-01", "tls-alpn-01"] {
         let site = Site::of_scripts();
         let authority = AcmeAuthority::start(AcmeSetup::default());
@@ -195,7 +195,7 @@ fn an_authority_is_asked_for_a_certificate_and_plain_http_is_served_meanwhile() 
 }
 
 #[test]
-fn in_development_local_names_have_certificates_of_this_machines_own_authority() {
+fn local_names_get_certificates_of_the_development_authority() {
     let site = Site::of_scripts();
     let folder = site.path().join("authority");
     let serve = || {

@@ -42,7 +42,7 @@ fn count(folder: &str) -> usize {
 }
 
 #[test]
-fn files_are_there_for_the_script_and_gone_after_it() {
+fn uploaded_files_exist_during_the_request_only() {
     for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let folder = temporary_folder(&site);
@@ -60,7 +60,7 @@ fn files_are_there_for_the_script_and_gone_after_it() {
 }
 
 #[test]
-fn files_of_a_script_that_fails_are_gone_too() {
+fn uploaded_files_of_a_failed_script_are_removed() {
     for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let folder = temporary_folder(&site);
@@ -93,7 +93,7 @@ fn large() -> usize {
 }
 
 #[test]
-fn a_large_upload_passes_through_and_stays_nowhere_in_memory() {
+fn a_large_upload_is_not_held_in_memory() {
     let site = Site::of_scripts();
     a_large_upload(Serve::new(site.path()).args(&["--model", "request"]), large());
     // The same loop of the engine reads it in the other model: a smaller one shows that nothing is kept.
@@ -184,7 +184,7 @@ fn a_large_raw_body_is_read_piece_by_piece() {
 }
 
 #[test]
-fn a_body_that_nobody_reads_does_not_disturb_the_next_request() {
+fn an_unread_body_does_not_disturb_the_next_request() {
     for (_model, _site, hearth) in in_each_model() {
         let mut client = hearth.connect();
         for _ in 0..5 {
@@ -198,7 +198,7 @@ fn a_body_that_nobody_reads_does_not_disturb_the_next_request() {
 }
 
 #[test]
-fn phps_limits_hold_as_under_php_fpm() {
+fn phps_body_limits_apply_as_under_php_fpm() {
     let ini = [
         ("upload_max_filesize", "1000"),
         ("post_max_size", "5000"),
@@ -278,7 +278,7 @@ fn a_body_above_hearths_own_limit_is_answered_with_413() {
 }
 
 #[test]
-fn a_client_that_waits_for_100_continue_gets_it() {
+fn a_client_waiting_for_100_continue_gets_it() {
     for (_model, _site, hearth) in in_each_model() {
         let mut client = hearth.connect();
         let fields = [("Expect", "100-continue"), ("Content-Type", "text/plain")];

@@ -129,17 +129,17 @@ fn each_by_itself(oracle: &str) {
 }
 
 #[test]
-fn no_damage_is_found_by_the_next_request() {
+fn the_next_request_finds_no_damage() {
     each_by_itself("0");
 }
 
 #[test]
-fn no_damage_is_found_by_the_oracle() {
+fn the_oracle_finds_no_damage() {
     each_by_itself("1");
 }
 
 #[test]
-fn no_order_of_damages_leaves_anything() {
+fn damages_in_any_order_are_undone() {
     let Some(adversary) = Adversary::start("0") else { return };
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     println!("seed {seed}");

@@ -79,7 +79,7 @@ fn shutdown_functions_and_destructors_of_a_request_run_once() {
 }
 
 #[test]
-fn callbacks_and_buffers_of_one_answer_are_not_in_the_next() {
+fn callbacks_and_buffers_do_not_reach_the_next_response() {
     for model in each_isolating() {
         let application = Application::start(model, 1, "");
         for _ in 0..2 {
@@ -94,7 +94,7 @@ fn callbacks_and_buffers_of_one_answer_are_not_in_the_next() {
 }
 
 #[test]
-fn files_left_open_are_written_to_their_end_and_temporary_ones_are_gone() {
+fn open_files_are_flushed_and_temporary_files_removed() {
     for model in each_isolating() {
         let application = Application::start(model, 1, "");
         assert_eq!(application.act("/?do=gzip"), "written");
@@ -149,7 +149,7 @@ fn connections_left_open_are_closed() {
 }
 
 #[test]
-fn a_session_is_seen_by_nobody_else_whatever_stores_it() {
+fn a_session_is_private_in_every_session_store() {
     for model in each_isolating() {
         let application = Application::start(model, 1, "");
         let clean = application.act("/?do=session-look");
@@ -169,7 +169,7 @@ fn a_session_is_seen_by_nobody_else_whatever_stores_it() {
 }
 
 #[test]
-fn a_file_opened_at_boot_has_a_position_of_its_own_in_each_worker() {
+fn a_file_opened_at_boot_has_its_own_position_in_each_worker() {
     for model in each_isolating() {
         let application = Application::start(model, 2, "");
         application.hearth.wait_idle(2);
@@ -214,7 +214,7 @@ fn peer() -> (String, mpsc::Receiver<()>) {
 }
 
 #[test]
-fn a_connection_opened_at_boot_is_told_of_and_no_worker_speaks_on_it() {
+fn a_connection_opened_at_boot_is_reported_and_not_used_by_workers() {
     for model in each_isolating().into_iter().filter(|model| model.boots_in_zygote()) {
         let (address, _told) = peer();
         let application = Application::start(model, 2, &format!("CONNECT=boot;PEER={address}"));
@@ -229,7 +229,7 @@ fn a_connection_opened_at_boot_is_told_of_and_no_worker_speaks_on_it() {
 }
 
 #[test]
-fn a_connection_opened_when_the_worker_starts_is_there_in_each_request_unless_it_would_be_shared() {
+fn a_start_callbacks_connection_is_kept_unless_it_would_be_shared() {
     for model in each_isolating().into_iter().filter(|model| model.boots_in_zygote()) {
         let (address, told) = peer();
         let application = Application::start(model, 1, &format!("CONNECT=start;PEER={address}"));
@@ -251,7 +251,7 @@ fn a_connection_opened_when_the_worker_starts_is_there_in_each_request_unless_it
 }
 
 #[test]
-fn opcache_is_shared_on_purpose() {
+fn opcache_is_deliberately_shared() {
     for model in each_isolating() {
         let application = Application::start(model, 2, "");
         application.hearth.wait_idle(2);
@@ -274,7 +274,7 @@ fn opcache_is_shared_on_purpose() {
 }
 
 #[test]
-fn apcu_is_shared_on_purpose_where_it_is_loaded() {
+fn apcu_is_deliberately_shared() {
     for model in each_isolating() {
         let application = Application::start(model, 2, "");
         application.hearth.wait_idle(2);
@@ -310,7 +310,7 @@ fn the_clock_of_a_request_is_its_own() {
 }
 
 #[test]
-fn a_child_that_a_request_forks_never_answers_nor_serves() {
+fn a_child_forked_by_a_request_never_serves() {
     let has_fork = "<?php echo json_encode(['answer' => function_exists('pcntl_fork')]);";
     let site = Site::empty().with_file("public/index.php", has_fork);
     if Hearth::request(&site).get("/").json()["answer"] != true {

@@ -120,7 +120,7 @@ impl Suite {
                     found.shared.insert(row.name.clone());
                 }
                 if self.model.isolates() && !differs.is_empty() {
-                    found.elsewhere.push(format!("after {}: {differs:?}", row.name));
+                    found.misplaced.push(format!("after {}: {differs:?}", row.name));
                 }
                 before.extend(seen);
             }
@@ -149,7 +149,7 @@ struct Found {
     /// Rows that cost the worker its life.
     replaced: BTreeSet<String>,
     /// Rows that damaged others (not looked for where nearly everything is shared).
-    elsewhere: Vec<String>,
+    misplaced: Vec<String>,
 }
 
 /// What the requests of one worker script share. Everything else is made fresh for each of them.
@@ -292,7 +292,7 @@ fn shares_exactly_what_the_manual_says(model: Model) {
     }
     let replaced = if model == Model::Snapshot { REPLACED_IN_SNAPSHOT } else { &[] };
     let expected =
-        Found { shared: able(shared(model)), replaced: able(replaced), elsewhere: Vec::new() };
+        Found { shared: able(shared(model)), replaced: able(replaced), misplaced: Vec::new() };
     assert_eq!(found, expected, "what the next request sees");
     assert_eq!(suite.hearth.status()["pool"]["crashes"], 0);
 }
@@ -361,7 +361,7 @@ fn the_table_of_the_manual_is_what_the_tests_assert() {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &expected).unwrap();
     } else {
-        assert!(manual == expected, "{}: UPDATE=1 writes the table anew", path.display());
+        assert!(manual == expected, "{}: UPDATE=1 rewrites the table", path.display());
     }
 }
 

@@ -22,9 +22,9 @@ const PHP: &str = "54321";
 /// The server's user, if it is not root.
 const SERVER: &str = "54322";
 /// Another one, where PHP has two users.
-const SOMEBODY: &str = "54323";
+const SERVER_USER: &str = "54323";
 const FOREIGN: &[&str] = &["fpm", "builtin", "cgi"];
-const TOKEN: &str = "a-token-that-nobody-guesses";
+const TOKEN: &str = "a-token-that-cannot-be-guessed";
 
 /// What a request finds out about itself and its server, as JSON.
 const PROBE: &str = r"<?php
@@ -133,7 +133,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn php_is_another_user_in_every_model_and_reaches_nothing_of_the_servers() {
+fn php_runs_as_another_user_without_access_to_the_server() {
     if !is_root() {
         return;
     }
@@ -150,7 +150,7 @@ fn php_is_another_user_in_every_model_and_reaches_nothing_of_the_servers() {
 }
 
 #[test]
-fn memory_that_proc_does_not_show_to_the_server_is_null() {
+fn memory_hidden_by_proc_is_reported_as_null() {
     if !is_root() {
         return;
     }
@@ -206,7 +206,7 @@ fn a_server_that_was_root_keeps_three_capabilities_and_gives_php_none() {
 }
 
 #[test]
-fn a_request_over_its_limit_ends_and_the_next_program_may_have_php_be_another_user_too() {
+fn time_limits_and_upgrades_work_with_another_php_user() {
     if !is_root() {
         return;
     }
@@ -236,7 +236,7 @@ fn a_request_over_its_limit_ends_and_the_next_program_may_have_php_be_another_us
 }
 
 #[test]
-fn what_keeps_php_from_being_another_user_is_said_with_what_to_do() {
+fn reasons_against_another_php_user_come_with_a_hint() {
     if !is_root() {
         return;
     }
@@ -278,7 +278,7 @@ fn what_keeps_php_from_being_another_user_is_said_with_what_to_do() {
 }
 
 #[test]
-fn php_of_one_user_looks_into_no_worker_of_another() {
+fn php_of_one_user_cannot_inspect_workers_of_another() {
     if !is_root() {
         return;
     }
@@ -293,7 +293,7 @@ fn php_of_one_user_looks_into_no_worker_of_another() {
 }
 
 #[test]
-fn a_connector_serves_phps_user_and_nobody_else_of_its_group() {
+fn a_connector_serves_only_phps_user() {
     if !is_root() {
         return;
     }
@@ -490,7 +490,7 @@ const CONNECTOR: &str =
     "[databases.connectors.cache]\nurl = \"redis://127.0.0.1:1?sslmode=disable\"\n";
 
 #[test]
-fn each_application_has_its_own_user_and_finds_nothing_of_anothers() {
+fn applications_with_own_users_cannot_reach_each_other() {
     if !is_root() {
         return;
     }
@@ -525,7 +525,7 @@ fn each_application_has_its_own_user_and_finds_nothing_of_anothers() {
 }
 
 #[test]
-fn users_of_applications_outlive_reloads_and_new_ones_come_with_an_upgrade() {
+fn application_users_survive_reloads_and_new_ones_need_an_upgrade() {
     const NEW: &str = "54324";
     if !is_root() {
         return;
@@ -535,10 +535,10 @@ fn users_of_applications_outlive_reloads_and_new_ones_come_with_an_upgrade() {
     // Where it is not the test's own user's to run.
     let program = two.programs.path().join("hearth");
     copy_program(Path::new(command().get_program()), &program);
-    let server = Some(SOMEBODY.parse().unwrap());
+    let server = Some(SERVER_USER.parse().unwrap());
     std::os::unix::fs::chown(two.run_dir.path(), server, server).unwrap();
     let mut hearth =
-        two.serve().args(&["--user", SOMEBODY]).set("HEARTH_SERVER_GROUP", SOMEBODY).start();
+        two.serve().args(&["--user", SERVER_USER]).set("HEARTH_SERVER_GROUP", SERVER_USER).start();
     are_apart(&two, &hearth, SERVER, &origin);
     hearth.process.signal(Signal::HUP);
     eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
@@ -552,7 +552,7 @@ fn users_of_applications_outlive_reloads_and_new_ones_come_with_an_upgrade() {
     hearth.process.signal(Signal::HUP);
     let why = hearth.log_line("reload failed");
     let expected =
-        format!("PHP is to run as user {NEW}, whom no setting named when the server started");
+        format!("PHP cannot run as user {NEW}: no setting named it when the server started");
     assert!(why["reason"].as_str().unwrap().contains(&expected), "{why}");
     assert_eq!(spy(&hearth, "shop.test", "")["uid"], SERVER.parse::<u32>().unwrap());
     let run_dir = two.run_dir.path().to_str().unwrap();
@@ -564,7 +564,7 @@ fn users_of_applications_outlive_reloads_and_new_ones_come_with_an_upgrade() {
 }
 
 #[test]
-fn users_of_applications_in_one_group_are_refused() {
+fn application_users_in_one_group_are_rejected() {
     if !is_root() {
         return;
     }

@@ -90,7 +90,7 @@ fn leaks(make: impl Fn() -> Site, leaks: &[&str]) {
 }
 
 #[test]
-fn what_a_request_leaves_in_laravel_is_seen_by_nobody() {
+fn laravel_requests_leave_nothing_to_others() {
     let shared = [
         "clock",
         "config",
@@ -115,6 +115,6 @@ fn what_a_request_leaves_in_laravel_is_seen_by_nobody() {
 }
 
 #[test]
-fn what_a_request_leaves_in_symfony_is_seen_by_nobody() {
+fn symfony_requests_leave_nothing_to_others() {
     leaks(symfony, &["collector", "environment", "ini", "listeners", "user"]);
 }

@@ -55,7 +55,7 @@ fn scopes_signals() -> bool {
 }
 
 #[test]
-fn php_has_no_way_out_of_its_sandbox_in_any_model() {
+fn php_cannot_leave_its_sandbox_in_any_model() {
     for model in &models() {
         println!("model {model}");
         let (_site, served) = site(model);
@@ -82,7 +82,7 @@ fn php_has_no_way_out_of_its_sandbox_in_any_model() {
 }
 
 #[test]
-fn php_reads_and_writes_nothing_but_the_paths_that_it_was_given() {
+fn php_reads_and_writes_only_its_allowed_paths() {
     for model in &models() {
         println!("model {model}");
         let (site, served) = site(model);
@@ -109,7 +109,7 @@ fn php_reads_and_writes_nothing_but_the_paths_that_it_was_given() {
 }
 
 #[test]
-fn a_confined_worker_looks_into_no_other_worker_and_signals_none() {
+fn a_sandboxed_worker_cannot_inspect_or_signal_others() {
     for model in of_tier(["worker", "request", "snapshot"]) {
         println!("model {model}");
         let (_site, served) = site(model);
@@ -132,7 +132,7 @@ fn a_confined_worker_looks_into_no_other_worker_and_signals_none() {
 }
 
 #[test]
-fn a_path_that_is_not_there_keeps_the_server_from_starting_and_is_named() {
+fn a_missing_sandbox_path_is_named_and_stops_the_start() {
     let (_site, served) = site("request");
     let mut failed = Serve::new(&served).set("HEARTH_SANDBOX_WRITABLE", "/not/there").launch();
     let (status, told) = failed.finish(LIMIT);
@@ -142,7 +142,7 @@ fn a_path_that_is_not_there_keeps_the_server_from_starting_and_is_named() {
 }
 
 #[test]
-fn the_zygote_still_looks_into_confined_workers_and_ends_them() {
+fn the_zygote_can_inspect_and_end_sandboxed_workers() {
     for model in of_tier(["request", "snapshot"]) {
         println!("model {model}");
         let (site, served) = site(model);
@@ -160,7 +160,7 @@ fn the_zygote_still_looks_into_confined_workers_and_ends_them() {
 }
 
 #[test]
-fn calls_go_through_the_broker_from_within_the_named_paths_too() {
+fn sandboxed_php_calls_through_the_broker() {
     let origin = Origin::plain(routes);
     for model in of_tier(["request", "snapshot"]) {
         println!("model {model}");
@@ -182,7 +182,7 @@ fn calls_go_through_the_broker_from_within_the_named_paths_too() {
 }
 
 #[test]
-fn each_application_writes_into_its_own_folder_and_into_no_others() {
+fn each_application_writes_only_into_its_own_folder() {
     const WRITES: &str = r"<?php
     foreach (explode(',', $_GET['into']) as $folder) {
         echo (int) (@file_put_contents($folder . '/note', 'x') === 1);

@@ -11,7 +11,7 @@ use testkit::{copy_program, eventually};
 
 use crate::hearth::{LIMIT, Serve, Site, command, models, php_version, worker_folder};
 
-const NOBODY: &str = "65534";
+const UNPRIVILEGED: &str = "65534";
 
 /// Every user may look into it.
 pub(crate) fn open(folder: &Path) {
@@ -32,7 +32,7 @@ fn low_port() -> u16 {
 }
 
 #[test]
-fn a_server_that_root_starts_is_somebody_else_once_it_listens() {
+fn a_server_started_by_root_changes_its_user_after_binding() {
     if !geteuid().is_root() {
         return;
     }
@@ -54,31 +54,38 @@ fn a_server_that_root_starts_is_somebody_else_once_it_listens() {
         );
         let port = low_port();
         let hearth = Serve::new(&served)
-            .args(&["--model", model, "--user", NOBODY, "--listen", &format!("127.0.0.1:{port}")])
+            .args(&[
+                "--model",
+                model,
+                "--user",
+                UNPRIVILEGED,
+                "--listen",
+                &format!("127.0.0.1:{port}"),
+            ])
             .set("HEARTH_LIB_DIR", programs.path().to_str().unwrap())
             .workers(1)
             .start();
         let low = testkit::Client::connect(([127, 0, 0, 1], port).into());
         for mut client in [hearth.connect(), low.unwrap()] {
             let told = client.get("/who.php").unwrap().json();
-            assert_eq!(told[0].to_string(), NOBODY, "{model}: {told}");
+            assert_eq!(told[0].to_string(), UNPRIVILEGED, "{model}: {told}");
             assert_ne!(told[1], 0, "{model}: {told}");
             assert_eq!(told[2], false, "{model}: {told}");
         }
         // Real, effective, saved, and for files: there is no way back.
         let server = hearth.process.pid();
-        assert_eq!(fact(server, "Uid"), [NOBODY; 4], "{model}");
+        assert_eq!(fact(server, "Uid"), [UNPRIVILEGED; 4], "{model}");
         assert!(!fact(server, "Groups").contains(&"0".to_owned()), "{model}");
         assert_eq!(fact(server, "CapEff"), ["0000000000000000"], "{model}");
         hearth.process.signal(Signal::HUP);
         eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
-        assert_eq!(hearth.get("/who.php").json()[0].to_string(), NOBODY, "{model}");
+        assert_eq!(hearth.get("/who.php").json()[0].to_string(), UNPRIVILEGED, "{model}");
         assert_eq!(hearth.stop().code(), Some(0), "{model}");
     }
 }
 
 #[test]
-fn who_is_not_root_becomes_nobody_else() {
+fn changing_the_user_requires_root() {
     if !geteuid().is_root() {
         return;
     }
@@ -88,7 +95,7 @@ fn who_is_not_root_becomes_nobody_else() {
     let copy = site.path().join("hearth");
     copy_program(Path::new(program.get_program()), &copy);
     let said = std::process::Command::new("setpriv")
-        .args(["--reuid", NOBODY, "--clear-groups", "--regid", NOBODY])
+        .args(["--reuid", UNPRIVILEGED, "--clear-groups", "--regid", UNPRIVILEGED])
         .arg(&copy)
         .args(["serve", "--user", "root", "--listen", "127.0.0.1:0"])
         .arg(site.path())
@@ -101,14 +108,14 @@ fn who_is_not_root_becomes_nobody_else() {
 }
 
 #[test]
-fn what_a_user_may_not_look_at_is_not_said_to_be_missing() {
+fn an_unreadable_path_is_not_reported_as_missing() {
     if !geteuid().is_root() {
         return;
     }
     let site = Site::of_scripts();
     fs::set_permissions(site.path(), Permissions::from_mode(0o700)).unwrap();
     let mut serve = command();
-    serve.args(["serve", "--user", NOBODY, "--listen", "127.0.0.1:0"]).arg(site.path());
+    serve.args(["serve", "--user", UNPRIVILEGED, "--listen", "127.0.0.1:0"]).arg(site.path());
     let said = serve.output().unwrap();
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.contains("cannot look at ") && said.contains("Permission denied"), "{said}");
@@ -122,7 +129,7 @@ fn what_a_user_may_not_look_at_is_not_said_to_be_missing() {
     let copied = std::process::Command::new("cp").arg(command().get_program()).arg(&copy).status();
     assert!(copied.unwrap().success());
     let said = std::process::Command::new("setpriv")
-        .args(["--reuid", NOBODY, "--clear-groups", "--regid", NOBODY])
+        .args(["--reuid", UNPRIVILEGED, "--clear-groups", "--regid", UNPRIVILEGED])
         .arg(&copy)
         .args(["status", "--run-dir"])
         .args([site.path(), folder.path()])

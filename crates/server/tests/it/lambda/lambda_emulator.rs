@@ -104,7 +104,7 @@ fn a_browser_sees_the_same_application_through_every_integration() {
 }
 
 #[test]
-fn an_event_that_is_invoked_prints_its_result_and_one_that_fails_ends_with_1() {
+fn invoke_prints_the_result_and_exits_with_1_on_failure() {
     let script = "<?php error_log('seen'); echo 'hello from ', $_SERVER['REQUEST_URI'];";
     let site = Site::empty().with_file("index.php", script);
     let emulated = Emulated::start(site.path(), &[], &[]);
@@ -133,11 +133,13 @@ fn an_event_that_is_invoked_prints_its_result_and_one_that_fails_ends_with_1() {
 }
 
 #[test]
-fn nobody_to_invoke_and_no_such_sample_are_said_with_what_to_do() {
-    let nobody =
+fn invoke_without_an_emulator_or_sample_gives_a_hint() {
+    let unreachable =
         command().args(["lambda", "invoke", "warmer", "--to", "127.0.0.1:1"]).output().unwrap();
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(text(&nobody.stderr).contains("hint: start it with `hearth lambda PATH --emulate"));
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(
+        text(&unreachable.stderr).contains("hint: start it with `hearth lambda PATH --emulate")
+    );
     let sample = command().args(["lambda", "invoke", "--sample", "sqss"]).output().unwrap();
     assert_eq!(sample.status.code(), Some(2));
     assert!(text(&sample.stderr).ends_with("hint: did you mean `sqs`?\n"));
@@ -146,7 +148,7 @@ fn nobody_to_invoke_and_no_such_sample_are_said_with_what_to_do() {
 }
 
 #[test]
-fn an_invocation_that_takes_too_long_is_answered_as_by_a_function_url_and_the_next_one_works() {
+fn a_timed_out_invocation_is_answered_and_the_next_one_works() {
     let script = "<?php if ($_SERVER['REQUEST_URI'] === '/long') { sleep(60); } echo 'done';";
     let site = Site::empty().with_file("index.php", script);
     let variables = [("AWS_LAMBDA_FUNCTION_TIMEOUT", "2")];
@@ -180,7 +182,7 @@ fn a_streamed_answer_reaches_the_browser_before_the_script_ends() {
 }
 
 #[test]
-fn a_boot_that_fails_is_said_and_ends_the_emulator() {
+fn a_failed_boot_is_reported_and_ends_the_emulator() {
     let script = "<?php throw new Exception('no'); hearth_handle_request(fn () => null);";
     let site = Site::empty().with_file("worker.php", script);
     let mut command = command();

@@ -26,7 +26,7 @@ fn error(posted: &Posted) -> (String, Value) {
 }
 
 #[test]
-fn an_event_that_is_no_request_is_an_error_that_names_it_and_the_next_one_is_served() {
+fn an_event_that_is_no_request_fails_and_the_next_one_is_served() {
     let (_site, lambda) = Lambda::of_script(FINE);
     for (event, expected) in [
         (
@@ -66,7 +66,7 @@ fn an_event_of_six_megabytes_is_served() {
 }
 
 #[test]
-fn a_script_that_exits_or_prints_before_its_headers_or_nothing_is_answered_with_what_there_is() {
+fn a_script_that_exits_early_is_answered_with_its_output() {
     let (_site, lambda) = Lambda::of_script(
         "<?php switch ($_SERVER['REQUEST_URI']) { case '/exit': echo 'so far'; exit(3); \
          case '/early': echo 'early'; flush(); header('X-Late: 1'); break; case '/throw': throw new Exception('x'); }",
@@ -82,7 +82,7 @@ fn a_script_that_exits_or_prints_before_its_headers_or_nothing_is_answered_with_
 }
 
 #[test]
-fn a_script_that_crashes_is_an_error_in_every_kind_of_model_and_the_next_event_is_served() {
+fn a_crash_fails_its_invocation_and_the_next_event_is_served() {
     let act = "if ($_SERVER['REQUEST_URI'] === '/crash') { posix_kill(getmypid(), 9); sleep(60); } echo 'fine';";
     let site = Site::empty().with_file("index.php", &format!("<?php {act}")).with_file(
         "worker.php",
@@ -101,7 +101,7 @@ fn a_script_that_crashes_is_an_error_in_every_kind_of_model_and_the_next_event_i
 }
 
 #[test]
-fn a_script_that_runs_into_the_deadline_is_stopped_before_it_and_the_next_event_is_served() {
+fn a_script_is_stopped_before_the_deadline_and_the_next_event_is_served() {
     let act = "if ($_SERVER['REQUEST_URI'] === '/slow') { sleep(60); } echo 'fine';";
     let site = Site::empty().with_file("index.php", &format!("<?php {act}")).with_file(
         "worker.php",
@@ -124,7 +124,7 @@ fn a_script_that_runs_into_the_deadline_is_stopped_before_it_and_the_next_event_
 }
 
 #[test]
-fn an_answer_that_is_too_large_is_an_error_that_says_so_and_the_next_event_is_served() {
+fn a_too_large_response_fails_and_the_next_event_is_served() {
     let (_site, lambda) = Lambda::of_script(
         "<?php for ($i = 0; $i < ($_SERVER['REQUEST_URI'] === '/large' ? 7 : 1); $i++) { echo str_repeat('x', 1024 * 1024); }",
     );
@@ -136,7 +136,7 @@ fn an_answer_that_is_too_large_is_an_error_that_says_so_and_the_next_event_is_se
 }
 
 #[test]
-fn a_stream_that_breaks_half_way_says_so_in_its_trailers() {
+fn a_broken_stream_reports_the_error_in_its_trailers() {
     let (site, _buffered) = Lambda::of_script(
         "<?php echo 'half'; ob_flush(); flush(); if ($_SERVER['REQUEST_URI'] === '/crash') { usleep(300000); posix_kill(getmypid(), 9); sleep(60); }",
     );
@@ -152,7 +152,7 @@ fn a_stream_that_breaks_half_way_says_so_in_its_trailers() {
 }
 
 #[test]
-fn a_stream_without_end_waits_for_its_reader_in_bounded_memory() {
+fn an_endless_stream_waits_for_its_reader_in_bounded_memory() {
     const PIECE: usize = 65536;
     const BOUND: usize = 32 << 20;
     let script = format!(
@@ -170,14 +170,14 @@ fn a_stream_without_end_waits_for_its_reader_in_bounded_memory() {
         let resident = || ProcessFacts::of(lambda.process.pid()).unwrap().resident;
         lambda.api.on_post(Act::Hold);
         let id = lambda.api.push(LambdaEvent::new(get("/").to_string()));
-        eventually("PHP waits until somebody reads", LIMIT, || {
+        eventually("PHP waits for a reader", LIMIT, || {
             let so_far = pieces();
             std::thread::sleep(Duration::from_millis(200));
             so_far > 0 && pieces() == so_far
         });
         // What the sockets hold on the way.
         let waiting = pieces();
-        assert!(waiting * PIECE < BOUND, "{model}: {waiting} pieces that nobody took");
+        assert!(waiting * PIECE < BOUND, "{model}: {waiting} unread pieces");
         let before = resident();
         lambda.api.release();
         let mut most = before;
@@ -196,7 +196,7 @@ fn a_stream_without_end_waits_for_its_reader_in_bounded_memory() {
 }
 
 #[test]
-fn a_stream_that_the_api_stops_reading_costs_its_own_invocation_only() {
+fn a_stream_the_api_stops_reading_fails_only_its_invocation() {
     let script = "<?php if ($_SERVER['REQUEST_URI'] === '/endless') { while (true) { echo str_repeat('x', 65536); flush(); } } echo 'fine';";
     let site = Site::empty().with_file("index.php", script);
     let variables = [("HEARTH_LAMBDA_API_TIMEOUT", "8s")];
@@ -211,7 +211,7 @@ fn a_stream_that_the_api_stops_reading_costs_its_own_invocation_only() {
 }
 
 #[test]
-fn a_stream_that_runs_into_its_deadline_says_so_in_its_trailers() {
+fn a_stream_past_its_deadline_reports_it_in_its_trailers() {
     let script = "<?php echo 'half'; ob_flush(); flush(); if ($_SERVER['REQUEST_URI'] === '/slow') { sleep(60); }";
     let site = Site::empty().with_file("index.php", script);
     // So long a margin that even a machine with much to do is in time.
@@ -228,7 +228,7 @@ fn a_stream_that_runs_into_its_deadline_says_so_in_its_trailers() {
 }
 
 #[test]
-fn a_stream_that_the_api_refuses_or_drops_costs_its_own_invocation_only() {
+fn a_stream_the_api_refuses_fails_only_its_invocation() {
     let (site, _buffered) = Lambda::of_script(
         "<?php for ($i = 0; $i < ($_SERVER['REQUEST_URI'] === '/endless' ? 100000 : 1); $i++) { echo str_repeat('x', 65536); }",
     );
@@ -242,7 +242,7 @@ fn a_stream_that_the_api_refuses_or_drops_costs_its_own_invocation_only() {
 }
 
 #[test]
-fn a_next_that_fails_or_is_refused_ends_the_program() {
+fn a_failed_next_call_ends_the_program() {
     for (act, expected) in [
         (Act::Answer(500, "{\"errorType\":\"InternalServerError\"}"), "failed `next` with 500"),
         (Act::Answer(403, "{\"errorType\":\"InvalidStateTransition\"}"), "refused `next` with 403"),
@@ -257,7 +257,7 @@ fn a_next_that_fails_or_is_refused_ends_the_program() {
 }
 
 #[test]
-fn a_connection_that_the_api_closes_is_made_again() {
+fn a_connection_closed_by_the_api_is_reopened() {
     let (_site, lambda) = Lambda::of_script(FINE);
     assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
     lambda.api.on_next(Act::Close);
@@ -280,7 +280,7 @@ fn an_api_that_is_gone_ends_the_program() {
 }
 
 #[test]
-fn an_answer_that_the_api_refuses_costs_its_own_invocation_only() {
+fn a_response_the_api_refuses_fails_only_its_invocation() {
     let (_site, lambda) = Lambda::of_script(FINE);
     for status in [400, 403, 413] {
         lambda.api.on_post(Act::Answer(status, "{\"errorType\":\"No\"}"));
@@ -292,7 +292,7 @@ fn an_answer_that_the_api_refuses_costs_its_own_invocation_only() {
 }
 
 #[test]
-fn an_answer_that_the_platform_fails_to_take_ends_the_program() {
+fn a_response_the_platform_cannot_accept_ends_the_program() {
     let (_site, lambda) = Lambda::of_script(FINE);
     lambda.api.on_post(Act::Answer(500, ""));
     lambda.api.push(LambdaEvent::new(get("/").to_string()));
@@ -302,7 +302,7 @@ fn an_answer_that_the_platform_fails_to_take_ends_the_program() {
 }
 
 #[test]
-fn an_api_that_stalls_over_an_answer_costs_its_own_invocation_only() {
+fn a_response_the_api_stalls_on_fails_only_its_invocation() {
     let site = Site::empty().with_file("index.php", FINE);
     let variables = [("HEARTH_LAMBDA_API_TIMEOUT", "8s")];
     let lambda = Lambda::start(site.path(), &["--model", "request"], &variables);
@@ -314,7 +314,7 @@ fn an_api_that_stalls_over_an_answer_costs_its_own_invocation_only() {
 }
 
 #[test]
-fn the_next_event_is_asked_for_when_the_successor_of_a_lost_worker_has_booted() {
+fn the_next_event_waits_for_a_lost_workers_successor() {
     let site = Site::empty().with_file("go", "").with_file("index.php", "").with_file(
         "worker.php",
         "<?php while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); }\n\
@@ -337,7 +337,7 @@ fn the_next_event_is_asked_for_when_the_successor_of_a_lost_worker_has_booted() 
 }
 
 #[test]
-fn what_stands_in_the_way_of_the_first_event_is_told_as_an_init_error() {
+fn a_failure_before_the_first_event_is_an_init_error() {
     let site = Site::empty()
         .with_file("index.php", FINE)
         .with_file(
@@ -381,7 +381,7 @@ fn what_stands_in_the_way_of_the_first_event_is_told_as_an_init_error() {
 }
 
 #[test]
-fn term_in_the_middle_lets_the_invocation_be_answered() {
+fn term_lets_the_running_invocation_finish() {
     let script = "<?php touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); } echo 'whole';";
     let (site, lambda) = Lambda::of_script(script);
     let id = lambda.api.push(LambdaEvent::new(get("/").to_string()));
@@ -396,7 +396,7 @@ fn term_in_the_middle_lets_the_invocation_be_answered() {
 }
 
 #[test]
-fn term_in_the_middle_lets_every_stream_of_a_managed_environment_end() {
+fn term_lets_every_stream_of_a_managed_environment_finish() {
     let script = "<?php echo 'first'; ob_flush(); flush(); while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); } echo 'last';";
     let site = Site::empty().with_file("index.php", script);
     let variables = [
@@ -425,7 +425,7 @@ fn term_in_the_middle_lets_every_stream_of_a_managed_environment_end() {
 }
 
 #[test]
-fn term_while_it_boots_or_waits_ends_it_at_once() {
+fn term_during_boot_or_wait_exits_at_once() {
     let (_site, lambda) = Lambda::of_script(FINE);
     eventually("it waits for an event", LIMIT, || lambda.api.waiting() == 1);
     assert!(lambda.stop().success());

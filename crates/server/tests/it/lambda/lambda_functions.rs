@@ -100,7 +100,7 @@ fn a_function_answers_in_every_model_and_keeps_its_state_in_worker_alone() {
 }
 
 #[test]
-fn whatever_becomes_of_a_function_lambda_is_told_and_the_next_invocation_works() {
+fn a_failed_function_is_reported_and_the_next_invocation_works() {
     for model in of_tier(["request", "snapshot", "worker"]) {
         let (site, lambda) = function(FUNCTION, &["--model", model]);
         let (kind, error) = failed(&lambda, "throw");
@@ -140,7 +140,7 @@ fn whatever_becomes_of_a_function_lambda_is_told_and_the_next_invocation_works()
 }
 
 #[test]
-fn what_a_function_prints_is_logged_and_no_part_of_its_result() {
+fn a_functions_output_is_logged_and_not_returned() {
     let (_site, lambda) = function(FUNCTION, &["--model", "snapshot"]);
     assert_eq!(result(&lambda, &json!({"do": "print"})), "result");
     for text in ["said at boot", "printedin a buffer", "at the end"] {
@@ -151,7 +151,7 @@ fn what_a_function_prints_is_logged_and_no_part_of_its_result() {
 }
 
 #[test]
-fn a_functions_result_is_sent_whole_where_answers_are_streamed() {
+fn a_functions_result_is_sent_whole_in_streaming_mode() {
     let (_site, lambda) = function(FUNCTION, &["--model", "request", "--streaming", "on"]);
     let http = json!({"statusCode": 201, "cookies": ["a=1", "b=2"], "body": "made"});
     let posted = lambda.invoke(&http);
@@ -165,7 +165,7 @@ fn a_functions_result_is_sent_whole_where_answers_are_streamed() {
 }
 
 #[test]
-fn a_function_gets_the_context_that_lambda_gives() {
+fn a_function_gets_lambdas_context() {
     let (site, lambda) = function(FUNCTION, &["--model", "snapshot"]);
     let event = LambdaEvent::new(json!({"do": "context"}).to_string())
         .field("Lambda-Runtime-Trace-Id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700")
@@ -179,7 +179,7 @@ fn a_function_gets_the_context_that_lambda_gives() {
 }
 
 #[test]
-fn a_file_may_return_any_of_what_a_function_can_be() {
+fn a_file_may_return_any_kind_of_function() {
     let table = [
         (
             "return new class { public function handle(array $event, $context) { return 'object'; } };",
@@ -215,7 +215,7 @@ fn a_file_may_return_any_of_what_a_function_can_be() {
 }
 
 #[test]
-fn functions_of_the_package_get_typed_events_and_batches_fail_in_part() {
+fn package_functions_get_typed_events_and_partial_batch_failures() {
     let core = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packages/core/src/");
     let autoload = format!(
         "<?php spl_autoload_register(static function (string $class): void {{\n\
@@ -249,7 +249,7 @@ fn functions_of_the_package_get_typed_events_and_batches_fail_in_part() {
 }
 
 #[test]
-fn a_function_that_cannot_be_loaded_is_an_init_error_where_it_is_booted_ahead() {
+fn a_function_that_cannot_be_loaded_is_an_init_error() {
     let site = Site::empty().with_file(
         "handler.php",
         "<?php throw new LogicException('no configuration');\nreturn fn () => 1;",
@@ -279,7 +279,7 @@ echo implode('|', array_slice($argv, 1));
 ";
 
 #[test]
-fn commands_run_without_a_shell_and_their_output_and_exit_status_are_the_answer() {
+fn commands_run_without_a_shell_and_return_output_and_exit_status() {
     let site = Site::empty().with_file("artisan", CONSOLE);
     let lambda = Lambda::start(site.path(), &[], &[("_HANDLER", "artisan")]);
     let output = |event: &Value| {
@@ -319,7 +319,7 @@ fn commands_run_without_a_shell_and_their_output_and_exit_status_are_the_answer(
 }
 
 #[test]
-fn a_command_ends_before_its_invocation_whatever_the_margin_is() {
+fn a_command_always_ends_before_its_invocation() {
     let site = Site::empty().with_file("artisan", CONSOLE);
     let variables = [("_HANDLER", "artisan"), ("HEARTH_LAMBDA_DEADLINE_MARGIN", "4s")];
     let lambda = Lambda::start(site.path(), &[], &variables);

@@ -107,7 +107,7 @@ fn ten_thousand_mixed_requests_leave_a_restored_worker_as_it_was() {
 }
 
 #[test]
-fn a_thousand_mixed_requests_to_processes_of_their_own_are_answered_right() {
+fn a_thousand_mixed_requests_to_one_shot_models_are_correct() {
     let site = Site::empty().with_folder("endurance");
     let hearth = Serve::new(site.path().join("worker.php"))
         .model(Model::Fork)

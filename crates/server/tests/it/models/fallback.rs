@@ -45,7 +45,7 @@ fn cheaper(warning: &Value) -> &'static str {
 }
 
 #[test]
-fn the_cheaper_of_fork_and_request_takes_the_place_of_snapshot_and_both_figures_are_told() {
+fn the_cheaper_of_fork_and_request_replaces_snapshot() {
     const WORK: &str = "for ($i = 0, $sum = 0; $i < 1000000; $i++) { $sum += $i; }";
     // A fork copies the page tables of what the boot holds.
     const MEMORY: &str =
@@ -89,7 +89,7 @@ fn the_cheaper_of_fork_and_request_takes_the_place_of_snapshot_and_both_figures_
 }
 
 #[test]
-fn a_model_that_was_named_is_not_measured() {
+fn a_named_model_is_not_measured() {
     let site = site("", "");
     let hearth = serve(&site).args(&["--model", "snapshot"]).start();
     assert_eq!(hearth.status()["model"], "fork");
@@ -104,7 +104,7 @@ fn a_model_that_was_named_is_not_measured() {
 }
 
 #[test]
-fn every_reload_measures_again_and_takes_what_is_cheaper_then() {
+fn every_reload_measures_the_fallbacks_again() {
     let site = site("", "");
     let hearth = serve(&site).start();
     for generation in 2..=3 {
@@ -119,7 +119,7 @@ fn every_reload_measures_again_and_takes_what_is_cheaper_then() {
 }
 
 #[test]
-fn an_application_that_runs_in_one_of_the_two_only_runs_in_that_and_the_line_says_why() {
+fn an_application_that_runs_in_one_fallback_only_gets_that_one() {
     let told = |site: &Site, configure: &dyn Fn(Serve) -> Serve| {
         let hearth = configure(serve(site)).start();
         let [warning] = &warnings(&hearth)[..] else { panic!("{:?}", warnings(&hearth)) };

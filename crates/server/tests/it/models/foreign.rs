@@ -57,7 +57,7 @@ fn wait_busy(hearth: &Hearth, count: usize) {
 }
 
 #[test]
-fn answers_reach_the_client_as_the_script_meant_them() {
+fn foreign_models_deliver_the_scripts_response() {
     let site = Site::of_scripts();
     for model in of_tier(MODELS) {
         let hearth = one(&site, model);
@@ -90,7 +90,7 @@ fn answers_reach_the_client_as_the_script_meant_them() {
 }
 
 #[test]
-fn what_scripts_print_is_logged_with_their_request() {
+fn script_output_on_stderr_is_logged_with_its_request() {
     let site = Site::of_scripts().with_file(
         "public/words.php",
         "<?php error_log('through the log'); file_put_contents('php://stderr', \"straight out\\n\"); echo 'done';",
@@ -153,7 +153,7 @@ fn bodies_arrive_whole_with_and_without_a_length() {
 }
 
 #[test]
-fn pieces_reach_the_client_as_the_script_flushes_them() {
+fn flushed_output_reaches_the_client_immediately() {
     for model in of_tier(MODELS) {
         let site = Site::of_scripts();
         let hearth = one(&site, model);
@@ -169,7 +169,7 @@ fn pieces_reach_the_client_as_the_script_flushes_them() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_holds_php_back_and_not_the_servers_memory() {
+fn a_slow_reader_throttles_php_and_not_server_memory() {
     let site = Site::of_scripts().with_file(
         "public/much.php",
         "<?php while (ob_get_level()) { ob_end_flush(); } for ($i = 0; $i < 100; $i++) { echo str_repeat('x', 1000000); }",
@@ -194,7 +194,7 @@ fn a_client_that_reads_slowly_holds_php_back_and_not_the_servers_memory() {
 }
 
 #[test]
-fn a_crash_is_answered_with_502_and_the_next_request_by_another_process() {
+fn a_crash_becomes_502_and_the_next_request_gets_another_process() {
     for model in of_tier(MODELS) {
         let site = Site::of_scripts().with_file(
             "public/half.php",
@@ -223,7 +223,7 @@ fn a_crash_is_answered_with_502_and_the_next_request_by_another_process() {
 }
 
 #[test]
-fn a_request_over_its_time_limit_is_answered_with_504_and_its_process_ended() {
+fn a_timed_out_request_becomes_504_and_its_process_ends() {
     let site = Site::of_scripts().with_file(
         "public/stuck.php",
         "<?php file_put_contents($_GET['file'], getmypid()); ignore_user_abort(true); set_time_limit(0); while (true) { }",
@@ -267,7 +267,7 @@ fn a_request_over_its_time_limit_is_answered_with_504_and_its_process_ended() {
 }
 
 #[test]
-fn a_client_that_leaves_ends_its_script_and_costs_no_worker() {
+fn a_disconnected_client_ends_its_script_and_costs_no_worker() {
     let site = Site::of_scripts().with_file(
         "public/endless.php",
         "<?php register_shutdown_function(function () { file_put_contents($_GET['file'], connection_aborted()); });\n\
@@ -295,7 +295,7 @@ fn a_client_that_leaves_ends_its_script_and_costs_no_worker() {
 }
 
 #[test]
-fn a_worker_that_runs_on_after_its_answer_is_not_given_the_next_request() {
+fn a_worker_busy_after_its_response_gets_no_request() {
     let site = Site::of_scripts().with_file(
         "public/finish.php",
         "<?php echo 'answered'; fastcgi_finish_request();\n\
@@ -327,7 +327,7 @@ fn a_worker_that_runs_on_after_its_answer_is_not_given_the_next_request() {
 }
 
 #[test]
-fn thousands_of_requests_leave_everything_as_it_was() {
+fn thousands_of_foreign_requests_leave_no_residue() {
     const REQUESTS: usize = 2_000;
     const WARM: usize = 600;
     let site = Site::empty().with_file(
@@ -367,7 +367,7 @@ fn thousands_of_requests_leave_everything_as_it_was() {
 }
 
 #[test]
-fn a_full_backlog_is_answered_with_503_and_so_is_one_that_waits_too_long() {
+fn a_full_backlog_and_a_long_wait_become_503() {
     for model in of_tier(MODELS) {
         let site = Site::of_scripts();
         let hearth = serve(&site, model)
@@ -435,7 +435,7 @@ fn requests_that_run_and_wait_are_answered_before_the_end() {
 }
 
 #[test]
-fn no_process_is_left_by_any_end_of_the_server() {
+fn no_process_survives_any_server_exit() {
     let site = Site::of_scripts();
     for model in of_tier(MODELS) {
         for end in ["kill", "patience", "second term"] {
@@ -477,7 +477,7 @@ fn no_process_is_left_by_any_end_of_the_server() {
 }
 
 #[test]
-fn processes_killed_while_idle_are_replaced_before_anyone_notices() {
+fn processes_killed_while_idle_are_replaced() {
     let site = Site::of_scripts();
     for model in of_tier(["fpm", "builtin"]) {
         let hearth = one(&site, model);
@@ -496,7 +496,7 @@ fn processes_killed_while_idle_are_replaced_before_anyone_notices() {
 
 /// Children of php-fpm do: `fpm_signals_init_child()` of php-src gives them the default action.
 #[test]
-fn usr1_ends_neither_php_s_nor_php_cgi() {
+fn usr1_terminates_neither_builtin_nor_cgi() {
     let site = Site::of_scripts();
     let (gate, target) = gate(&site);
     for model in of_tier(["builtin", "cgi"]) {
@@ -521,7 +521,7 @@ fn usr1_ends_neither_php_s_nor_php_cgi() {
 }
 
 #[test]
-fn a_killed_php_fpm_is_started_anew_with_all_its_children() {
+fn a_killed_php_fpm_is_restarted_with_all_its_children() {
     let site = Site::of_scripts();
     let hearth = serve(&site, "fpm").workers(2).start();
     hearth.wait_idle(2);
@@ -544,7 +544,7 @@ fn a_killed_php_fpm_is_started_anew_with_all_its_children() {
 }
 
 #[test]
-fn killed_processes_under_load_cost_no_request_its_answer() {
+fn killed_processes_under_load_lose_no_response() {
     const KILLED: usize = 12;
     for model in of_tier(["fpm", "builtin"]) {
         let site = Site::of_scripts();
@@ -674,7 +674,7 @@ fn listening(pid: u32) -> std::net::SocketAddr {
 }
 
 #[test]
-fn nobody_else_can_speak_to_the_builtin_server() {
+fn only_the_server_can_reach_the_builtin_server() {
     let site = Site::of_scripts();
     let hearth = one(&site, "builtin");
     let address = listening(hearth.worker_pid());

@@ -34,7 +34,7 @@ fn fallback(hearth: &Hearth) -> Value {
 }
 
 #[test]
-fn snapshot_runs_where_containers_and_old_kernels_refuse_to_track_writes() {
+fn snapshot_runs_without_kernel_write_tracking() {
     if !isolating().contains(&Model::Snapshot) {
         return;
     }
@@ -48,7 +48,7 @@ fn snapshot_runs_where_containers_and_old_kernels_refuse_to_track_writes() {
 }
 
 #[test]
-fn fork_takes_the_place_of_snapshot_where_memfd_create_is_refused() {
+fn fork_replaces_snapshot_without_memfd_create() {
     let site = Site::empty().with_file("worker.php", COUNT);
     let hearth = through(serve(&site), "memfd_create=1").start();
     assert_eq!(hearth.status()["model"], "fork");
@@ -60,7 +60,7 @@ fn fork_takes_the_place_of_snapshot_where_memfd_create_is_refused() {
 }
 
 #[test]
-fn fork_takes_the_place_of_snapshot_where_files_must_be_smaller_than_it() {
+fn fork_replaces_snapshot_under_a_small_file_size_limit() {
     let site = Site::empty().with_file("worker.php", COUNT);
     let hearth = serve(&site).through(&["prlimit", "--fsize=262144"], &[]).start();
     assert_eq!(hearth.status()["model"], "fork");
@@ -70,7 +70,7 @@ fn fork_takes_the_place_of_snapshot_where_files_must_be_smaller_than_it() {
 }
 
 #[test]
-fn a_limit_on_file_sizes_that_may_be_raised_stays_as_it_was() {
+fn a_soft_file_size_limit_stays_unchanged() {
     if !isolating().contains(&Model::Snapshot) {
         return;
     }

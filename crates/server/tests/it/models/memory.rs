@@ -23,7 +23,7 @@ fn is_read(hearth: &Hearth) -> Value {
 }
 
 #[test]
-fn memory_of_workers_and_zygote_is_told_and_what_they_share_counts_once() {
+fn process_memory_counts_shared_pages_once() {
     for model in ["snapshot", "worker"] {
         let is_snapshot = model == "snapshot";
         if is_snapshot && !isolating().contains(&Model::Snapshot) {
@@ -94,7 +94,7 @@ fn fit(check: &mut Command) -> (u64, String) {
 }
 
 #[test]
-fn a_check_says_how_many_workers_fit_by_a_boot_of_its_own_or_by_the_running_server() {
+fn check_reports_how_many_workers_fit() {
     let site = Site::empty().with_file("worker.php", BOOTED);
     let served = site.path().join("worker.php");
     let check = |boots: bool| {

@@ -178,7 +178,7 @@ fn kill_workers(hearth: &Hearth) {
 }
 
 #[test]
-fn a_zygote_that_stands_still_is_replaced_when_workers_are_missing() {
+fn a_hanging_zygote_is_replaced_when_workers_are_missing() {
     let models: Vec<_> =
         every_model().into_iter().filter(|model| *model != "builtin" && *model != "cgi").collect();
     in_each_of(&models, |model| {
@@ -196,7 +196,7 @@ fn a_zygote_that_stands_still_is_replaced_when_workers_are_missing() {
 }
 
 #[test]
-fn a_zygote_that_goes_on_soon_forks_what_is_missing() {
+fn a_briefly_stopped_zygote_forks_the_missing_workers() {
     in_each_of(&models(), |model| {
         let (_site, hearth) = serve(model, true);
         for kills in [false, true] {
@@ -219,7 +219,7 @@ fn a_zygote_that_goes_on_soon_forks_what_is_missing() {
 }
 
 #[test]
-fn a_request_under_way_is_answered_although_its_zygote_is_replaced() {
+fn a_running_request_survives_its_zygotes_replacement() {
     in_each_of(&["request", "worker", "snapshot"], |model| {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path)
@@ -254,7 +254,7 @@ fn a_request_under_way_is_answered_although_its_zygote_is_replaced() {
 }
 
 #[test]
-fn a_server_ends_although_its_zygote_stands_still() {
+fn a_server_stops_despite_a_hanging_zygote() {
     let models: Vec<_> =
         every_model().into_iter().filter(|model| *model != "builtin" && *model != "cgi").collect();
     in_each_of(&models, |model| {
@@ -270,7 +270,7 @@ fn a_server_ends_although_its_zygote_stands_still() {
 }
 
 #[test]
-fn a_second_signal_ends_a_server_at_once_although_its_zygote_stands_still() {
+fn a_second_signal_stops_a_server_at_once_despite_a_hanging_zygote() {
     in_each_of(&models(), |model| {
         let (_site, mut hearth) = serve(model, true);
         hearth.wait_idle(WORKERS);

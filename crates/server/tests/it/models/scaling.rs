@@ -57,7 +57,7 @@ fn workers_start_while_requests_wait_and_end_when_idle_in_every_model() {
 }
 
 #[test]
-fn a_new_generation_or_process_begins_with_as_many_workers_as_the_old_one_has() {
+fn a_reload_or_upgrade_keeps_the_number_of_workers() {
     let (site, path) = Site::of_scripts_in("request");
     let site = site.with_file("public/together.php", TOGETHER);
     let mut hearth = Serve::new(path)
@@ -78,8 +78,7 @@ fn a_new_generation_or_process_begins_with_as_many_workers_as_the_old_one_has() 
 }
 
 #[test]
-fn at_several_times_the_capacity_requests_are_refused_with_503_and_retry_after_in_every_kind_of_model()
- {
+fn overload_is_rejected_with_503_in_every_kind_of_model() {
     for model in of_tier(["request", "snapshot", "fork", "builtin"]) {
         let (site, path) = Site::of_scripts_in(model);
         let _site = site.with_file("public/work.php", "<?php usleep(5000); echo 'done';");

@@ -47,8 +47,8 @@ fn told(hearth: &Hearth, count: u64) -> Value {
     newest
 }
 
-/// Asks for `target` and has `release` end it once it is told. That PHP stands at `place` by then is nobody's promise: where it has not come
-/// so far in that time, it is asked again.
+/// Requests `target` and lets `release` end it once the slow request is logged. PHP need not have reached `place` by then:
+/// if it has not, the request is repeated.
 fn told_at(
     hearth: &Hearth,
     asked: &mut u64,
@@ -76,7 +76,7 @@ fn stack(slow: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_slow_request_is_told_with_phps_stack_and_not_disturbed_in_every_model() {
+fn a_slow_request_is_logged_with_phps_stack_in_every_model() {
     for model in &models() {
         println!("model {model}");
         let (site, served) = Site::of_scripts_in(model);
@@ -131,7 +131,7 @@ fn a_slow_request_is_told_with_phps_stack_and_not_disturbed_in_every_model() {
 }
 
 #[test]
-fn where_php_runs_in_a_program_of_its_own_a_slow_request_is_told_without_a_stack() {
+fn foreign_models_log_slow_requests_without_a_stack() {
     let site = Site::of_scripts();
     let hearth = start(&site, site.path(), "builtin");
     let flag = site.path().join("flag");
@@ -145,7 +145,7 @@ fn where_php_runs_in_a_program_of_its_own_a_slow_request_is_told_without_a_stack
 }
 
 #[test]
-fn switched_off_nothing_is_told() {
+fn slow_requests_are_not_logged_when_disabled() {
     let site = Site::of_scripts();
     let hearth =
         Serve::new(site.path()).args(&["--model", "request", "--slow", "off"]).workers(1).start();

@@ -50,7 +50,7 @@ fn a_loop_written_for_frankenphp_runs_unchanged() {
 }
 
 #[test]
-fn a_script_that_ends_after_some_requests_is_booted_anew() {
+fn a_script_that_ends_after_some_requests_boots_again() {
     let site = Site::empty().with_file("public/worker.php", BY_HAND);
     let hearth = Serve::new(site.public().join("worker.php"))
         .args(&["--model", "worker"])
@@ -73,8 +73,8 @@ final class Request
 final class Kernel
 {
     public array $log = [];
-    public function handle(Request $request): string { return 'page of ' . ($request->query['user'] ?? 'nobody'); }
-    public function terminate(Request $request): void { $this->log[] = $request->query['user'] ?? 'nobody'; }
+    public function handle(Request $request): string { return 'page of ' . ($request->query['user'] ?? 'guest'); }
+    public function terminate(Request $request): void { $this->log[] = $request->query['user'] ?? 'guest'; }
 }
 final class Runner
 {
@@ -118,15 +118,15 @@ exit((new Runner(new Kernel(), 500))->run());
 ";
 
 #[test]
-fn a_runner_as_symfonys_runs_unchanged() {
+fn a_runner_like_symfonys_runs_unchanged() {
     let site = Site::empty().with_file("public/worker.php", RUNNER);
     let hearth = Hearth::worker(&site, "worker.php");
     let mode = "web=1&worker=1";
     assert_eq!(hearth.get("/?user=ada").json(), json!(["page of ada", [], mode, "GET"]));
-    assert_eq!(hearth.post("/", &[], b"").json(), json!(["page of nobody", ["ada"], mode, "POST"]));
+    assert_eq!(hearth.post("/", &[], b"").json(), json!(["page of guest", ["ada"], mode, "POST"]));
     assert_eq!(
         hearth.get("/?user=eve").json(),
-        json!(["page of eve", ["ada", "nobody"], mode, "GET"])
+        json!(["page of eve", ["ada", "guest"], mode, "GET"])
     );
     assert_eq!(hearth.stop().code(), Some(0), "its exit() is the normal end");
 }
@@ -195,7 +195,7 @@ fn a_callback_that_throws_is_logged_and_the_worker_goes_on() {
 }
 
 #[test]
-fn a_handler_may_not_wait_for_another_request() {
+fn a_nested_wait_for_a_request_is_rejected() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let hearth = Hearth::worker(&site, "worker.php");
     let text = hearth.get("/nested").text();
@@ -204,7 +204,7 @@ fn a_handler_may_not_wait_for_another_request() {
 }
 
 #[test]
-fn a_loop_that_stops_is_started_again_and_no_request_is_lost() {
+fn a_stopped_loop_restarts_without_losing_a_request() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let hearth = Hearth::worker(&site, "worker.php");
     let first = hearth.get("/count").json();
@@ -220,7 +220,7 @@ const COUNTS: &str = "<?php $seen = $warm = 0; while (hearth_handle_request(func
     $seen++; $warm += (int) isset($_SERVER['HEARTH_WARM_UP']); echo \"$seen seen, $warm warm\"; })) { }";
 
 #[test]
-fn a_rehearsal_leaves_nothing_in_the_booted_application() {
+fn a_warm_up_leaves_nothing_in_the_booted_application() {
     for model in of_tier(["fork", "snapshot"]) {
         let site = Site::empty().with_file("public/worker.php", COUNTS);
         let serve = || Serve::new(site.public().join("worker.php")).args(&["--model", model]);
@@ -232,7 +232,7 @@ fn a_rehearsal_leaves_nothing_in_the_booted_application() {
 }
 
 #[test]
-fn a_framework_that_does_not_boot_is_served_by_the_model_request_and_it_is_said_why() {
+fn a_framework_that_cannot_boot_runs_as_request_with_a_reason() {
     let site = Site::empty()
         .with_file("artisan", "")
         .with_file("vendor/autoload.php", "<?php")
@@ -262,7 +262,7 @@ while (hearth_handle_request(static function () use ($boot): void {
 
 /// A body that is too large makes PHP warn before the script has the request. php-fpm's scripts get the request without the body then.
 #[test]
-fn what_php_warns_of_at_the_start_of_a_request_is_not_for_the_scripts_error_handler() {
+fn start_up_warnings_bypass_a_worker_scripts_error_handler() {
     for model in of_tier(["worker", "fork", "snapshot"]) {
         let site = Site::empty().with_file("public/worker.php", STRICT);
         let hearth = Serve::new(site.public().join("worker.php"))

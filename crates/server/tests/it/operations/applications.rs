@@ -95,8 +95,7 @@ const SHOP: &str = r#"
 "#;
 
 #[test]
-fn each_host_and_path_is_answered_by_the_application_that_claims_it_with_its_workers_files_and_variables()
- {
+fn each_application_answers_its_hosts_and_paths() {
     let applications = Applications::new(SHOP);
     let hearth = applications.serve().args(&["--access-log", "json"]).start();
     for (host, target, expected) in [
@@ -177,7 +176,7 @@ const ROUTES: &str = r#"
 "#;
 
 #[test]
-fn a_route_of_an_application_has_a_model_and_workers_of_its_own() {
+fn a_route_can_have_its_own_model_and_workers() {
     let applications = Applications::new(ROUTES);
     let count = "static $seen = 0; echo ++$seen, ' ', getmypid();";
     let worker = "while (hearth_handle_request(function () use (&$seen) { echo ++$seen, ' ', getmypid(); })) { }";
@@ -204,8 +203,7 @@ fn a_route_of_an_application_has_a_model_and_workers_of_its_own() {
 }
 
 #[test]
-fn where_path_holds_no_application_a_foreign_host_is_misdirected_and_files_beside_the_settings_are_not_served()
- {
+fn unclaimed_hosts_get_421_and_settings_files_stay_private() {
     let applications = Applications::new("");
     applications.0.write(
         "hearth.toml",
@@ -227,7 +225,7 @@ fn where_path_holds_no_application_a_foreign_host_is_misdirected_and_files_besid
 }
 
 #[test]
-fn a_greedy_application_takes_no_worker_of_another_and_its_refusals_are_its_own() {
+fn an_overloaded_application_takes_no_worker_of_another() {
     let applications = Applications::new(
         "[php]\nmodel = \"request\"\nworkers = 1\nbacklog = 1\n[applications.shop]\npath = \"../shop\"\nhosts = \"shop\"\n",
     );
@@ -262,7 +260,7 @@ fn a_greedy_application_takes_no_worker_of_another_and_its_refusals_are_its_own(
 }
 
 #[test]
-fn a_reload_takes_over_for_all_applications_together_or_for_none() {
+fn a_reload_switches_all_applications_or_none() {
     let applications = Applications::new(SHOP);
     let hearth = applications.serve().start();
     let reload = || {
@@ -320,7 +318,7 @@ fn a_reload_takes_over_for_all_applications_together_or_for_none() {
 }
 
 #[test]
-fn each_application_has_the_php_that_it_names() {
+fn each_application_runs_its_configured_php() {
     // One PHP is at hand here: its worker once more, under the name of another version, is another program all the same.
     let version = php_version();
     let programs = Site::empty();
@@ -356,7 +354,7 @@ fn each_application_has_the_php_that_it_names() {
 }
 
 #[test]
-fn an_upgrade_finds_every_application_with_as_many_workers_as_it_had() {
+fn an_upgrade_keeps_each_applications_workers() {
     let applications = Applications::new(
         "[php]\nmodel = \"request\"\nworkers = 1\n[applications.shop]\npath = \"../shop\"\nhosts = \"shop\"\n\
          [applications.shop.php]\nworkers_max = 3\nworkers_idle_timeout = \"1h\"\n",
@@ -380,7 +378,7 @@ fn an_upgrade_finds_every_application_with_as_many_workers_as_it_had() {
 }
 
 #[test]
-fn what_php_logs_says_of_which_application_it_is() {
+fn log_lines_name_their_application() {
     let applications = Applications::new(
         "[php]\nmodel = \"request\"\nworkers = 1\n[log]\nlevel = \"error\"\n[applications.shop]\npath = \"../shop\"\nhosts = \"shop\"\n",
     );
@@ -397,7 +395,7 @@ fn what_php_logs_says_of_which_application_it_is() {
 }
 
 #[test]
-fn what_to_do_about_a_named_application_is_said_in_keys_of_its_table() {
+fn hints_about_an_application_use_its_own_keys() {
     for (table, hint) in [
         ("[applications.shop.php]\nversion = \"8.99\"\n", "`applications.shop.php.version = \"8."),
         (

@@ -38,7 +38,7 @@ fn begin(hearth: &Hearth, target: &str) -> Client {
 }
 
 #[test]
-fn status_says_what_a_server_does_to_people_and_to_programs() {
+fn status_reports_the_server_as_text_and_json() {
     let site = Site::of_scripts();
     let hearth = Hearth::request(&site);
     hearth.wait_idle(1);
@@ -65,7 +65,7 @@ fn status_says_what_a_server_does_to_people_and_to_programs() {
 }
 
 #[test]
-fn stop_waits_until_the_process_has_ended_and_says_for_what() {
+fn stop_waits_for_the_process_and_reports_why() {
     let site = Site::of_scripts();
     let mut hearth = Hearth::request(&site);
     let gate = site.path().join("gate");
@@ -91,7 +91,7 @@ fn stop_waits_until_the_process_has_ended_and_says_for_what() {
 }
 
 #[test]
-fn stop_now_cuts_what_runs() {
+fn stop_now_aborts_running_requests() {
     let site = Site::of_scripts();
     let mut hearth = Serve::new(site.path())
         .args(&["--model", "request"])
@@ -111,7 +111,7 @@ fn stop_now_cuts_what_runs() {
 }
 
 #[test]
-fn who_means_no_server_or_several_is_told_which_there_are_and_where() {
+fn an_ambiguous_command_lists_the_running_servers() {
     let site = Site::of_scripts();
     for name in ["status", "stop"] {
         let (code, _, why) = ran(about(name, site.path(), &[]));
@@ -130,14 +130,14 @@ fn who_means_no_server_or_several_is_told_which_there_are_and_where() {
         assert_eq!(code, Some(0), "{why}");
         assert!(said.contains(&server.process.pid().to_string()), "{said}");
     }
-    let empty = site.path().join("nobody");
+    let empty = site.path().join("empty");
     let (code, _, why) = ran(about("stop", site.path(), &["--run-dir", empty.to_str().unwrap()]));
     assert_eq!(code, Some(1), "{why}");
     assert!(why.contains("no server answers at"), "{why}");
 }
 
 #[test]
-fn secrets_of_the_settings_are_in_no_report_and_in_no_log() {
+fn secrets_appear_in_no_report_and_no_log() {
     const SECRET: &str = "secret-of-";
     let site = Site::of_scripts().with_file(
         "hearth.toml",
@@ -194,7 +194,7 @@ fn stand_in(temporary: &Path, number: u32, answer: impl Fn(&mut UnixStream) + Se
 }
 
 #[test]
-fn who_only_looks_like_a_server_keeps_no_command_from_finding_the_right_one() {
+fn an_impostor_hides_no_running_server() {
     let site = Site::empty().with_file("public/index.html", "hello");
     let temporary = tempfile::tempdir().unwrap();
     let shown = temporary.path().to_str().unwrap();
@@ -233,8 +233,8 @@ fn who_only_looks_like_a_server_keeps_no_command_from_finding_the_right_one() {
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["pid"], hearth.process.pid());
 
-    let elsewhere = Site::empty();
-    let mut none = about("status", elsewhere.path(), &[]);
+    let other = Site::empty();
+    let mut none = about("status", other.path(), &[]);
     none.env("TMPDIR", shown);
     let (code, _, why) = ran(none);
     assert_eq!(code, Some(1), "{why}");
@@ -242,8 +242,8 @@ fn who_only_looks_like_a_server_keeps_no_command_from_finding_the_right_one() {
 }
 
 #[test]
-fn another_users_server_is_not_taken_for_one_of_roots() {
-    const NOBODY: &str = "65534";
+fn root_does_not_mistake_another_users_server_for_its_own() {
+    const UNPRIVILEGED: &str = "65534";
     if !geteuid().is_root() {
         return;
     }
@@ -259,7 +259,7 @@ fn another_users_server_is_not_taken_for_one_of_roots() {
         ran(status)
     };
     let serve = || Serve::new(site.path()).set("TMPDIR", shown);
-    let others = serve().args(&["--user", NOBODY]).start();
+    let others = serve().args(&["--user", UNPRIVILEGED]).start();
     let pid_in = |json: &str| serde_json::from_str::<Value>(json).unwrap()["pid"].clone();
     let (code, json, why) = status();
     assert_eq!((code, pid_in(&json)), (Some(0), others.process.pid().into()), "{why}");
@@ -274,8 +274,8 @@ fn another_users_server_is_not_taken_for_one_of_roots() {
     // A folder of his, and the way to root's server in it.
     let leads = folder_like_a_servers(temporary.path(), 0);
     symlink(run_dir(ours.process.pid()).join("control.sock"), leads.join("control.sock")).unwrap();
-    let nobody = Some(NOBODY.parse().unwrap());
-    std::os::unix::fs::chown(&leads, nobody, nobody).unwrap();
+    let other = Some(UNPRIVILEGED.parse().unwrap());
+    std::os::unix::fs::chown(&leads, other, other).unwrap();
     let (code, json, why) = status();
     assert_eq!(code, Some(0), "{why}");
     assert_eq!(pid_in(&json), ours.process.pid());
@@ -287,7 +287,7 @@ fn another_users_server_is_not_taken_for_one_of_roots() {
 }
 
 #[test]
-fn a_run_folder_that_others_can_replace_files_in_ends_the_start_with_what_to_do() {
+fn an_insecure_run_folder_stops_the_start_with_a_hint() {
     let site = Site::empty().with_file("public/index.html", "hello");
     let run_dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(run_dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -309,9 +309,9 @@ fn a_run_folder_that_others_can_replace_files_in_ends_the_start_with_what_to_do(
 
     // The command does not believe a socket of another user in a folder of ours.
     if geteuid().is_root() {
-        let nobody = Some(65_534);
+        let other = Some(65_534);
         std::fs::set_permissions(run_dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
-        std::os::unix::fs::chown(run_dir.path(), nobody, nobody).unwrap();
+        std::os::unix::fs::chown(run_dir.path(), other, other).unwrap();
         let _listener = UnixListener::bind(run_dir.path().join("control.sock")).unwrap();
         let shown = run_dir.path().to_str().unwrap();
         let (code, _, why) = ran(about("status", site.path(), &["--run-dir", shown]));

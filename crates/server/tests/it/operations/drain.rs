@@ -144,7 +144,7 @@ fn a_second_term_ends_at_once() {
 }
 
 #[test]
-fn a_drain_waits_no_longer_than_its_patience() {
+fn a_drain_ends_at_its_time_limit() {
     let site = Site::of_scripts();
     let mut hearth = Serve::new(site.path())
         .args(&["--model", "request"])

@@ -95,7 +95,7 @@ fn wait_drained(hearth: &Hearth) {
 }
 
 #[test]
-fn a_new_release_takes_over_with_its_code_and_its_files_in_every_model() {
+fn a_reload_switches_code_and_files_in_every_model() {
     for model in every_model() {
         let deploys = Deploys::new();
         let hearth = deploys.serve(model).workers(2).start();
@@ -129,7 +129,7 @@ fn a_new_release_takes_over_with_its_code_and_its_files_in_every_model() {
 }
 
 #[test]
-fn with_thousands_of_requests_under_way_not_one_fails_over_several_reloads() {
+fn a_reload_drops_no_request() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     for (model, clients) in [("worker", 2_000), ("snapshot", 400)] {
@@ -192,7 +192,7 @@ fn with_thousands_of_requests_under_way_not_one_fails_over_several_reloads() {
 }
 
 #[test]
-fn a_release_that_does_not_boot_never_takes_over_and_the_command_says_why() {
+fn a_release_that_fails_to_boot_never_takes_over() {
     for model in of_tier(["worker", "snapshot", "fork"]) {
         let deploys = Deploys::new();
         let hearth = deploys.serve(model).workers(1).start();
@@ -248,7 +248,7 @@ fn a_release_that_does_not_boot_never_takes_over_and_the_command_says_why() {
 }
 
 #[test]
-fn what_has_booted_is_not_replaced_by_a_front_controller_when_its_next_release_does_not_boot() {
+fn a_failed_boot_never_falls_back_to_the_front_controller() {
     const BROKEN: &str =
         "<?php throw new RuntimeException('no database'); hearth_handle_request(fn () => 1);";
     let deploys = Deploys::new();
@@ -308,7 +308,7 @@ fn what_has_booted_is_not_replaced_by_a_front_controller_when_its_next_release_d
 }
 
 #[test]
-fn a_release_that_boots_and_does_not_answer_never_takes_over_either() {
+fn a_release_that_does_not_answer_never_takes_over() {
     for model in of_tier(["request", "fpm", "snapshot"]) {
         let deploys = Deploys::new();
         let hearth = deploys.serve(model).workers(1).start();
@@ -332,7 +332,7 @@ fn a_release_that_boots_and_does_not_answer_never_takes_over_either() {
 }
 
 #[test]
-fn the_path_that_a_release_has_to_answer_can_be_named() {
+fn the_reload_check_path_is_configurable() {
     let deploys = Deploys::new();
     deploys.write(1, "hearth.toml", "[php]\nreload_check = \"/health\"\n");
     let hearth = deploys.serve("request").workers(1).start();
@@ -354,7 +354,7 @@ fn the_path_that_a_release_has_to_answer_can_be_named() {
 }
 
 #[test]
-fn settings_and_links_are_read_anew_and_what_needs_a_restart_is_said() {
+fn a_reload_rereads_settings_and_names_those_that_need_a_restart() {
     let deploys = Deploys::new();
     let hearth = deploys.serve("request").start();
     deploys.release(2);
@@ -400,7 +400,7 @@ fn gate(deploys: &Deploys, number: u32) -> PathBuf {
 }
 
 #[test]
-fn requests_that_run_or_wait_are_answered_by_the_release_they_came_to() {
+fn a_request_is_answered_by_the_release_that_accepted_it() {
     for model in every_model() {
         let deploys = Deploys::new();
         let gate = gate(&deploys, 1);
@@ -427,7 +427,7 @@ fn requests_that_run_or_wait_are_answered_by_the_release_they_came_to() {
 }
 
 #[test]
-fn an_old_release_finishes_within_the_patience_of_the_server() {
+fn an_old_release_finishes_within_the_drain_limit() {
     let deploys = Deploys::new();
     gate(&deploys, 1);
     let hearth =
@@ -467,7 +467,7 @@ fn wait_reloading(hearth: &Hearth) {
 }
 
 #[test]
-fn who_asks_while_a_reload_runs_shares_the_next_one() {
+fn reloads_requested_during_a_reload_share_the_next_one() {
     let deploys = Deploys::new();
     let hearth = deploys.serve("snapshot").workers(1).start();
     let gate = slow_boot(&deploys, 2);
@@ -491,7 +491,7 @@ fn who_asks_while_a_reload_runs_shares_the_next_one() {
 }
 
 #[test]
-fn hup_while_the_server_boots_is_a_reload_once_it_is_ready() {
+fn hup_during_the_boot_reloads_once_ready() {
     let deploys = Deploys::new();
     let gate = slow_boot(&deploys, 2);
     let process = deploys.serve("snapshot").workers(1).launch();
@@ -538,7 +538,7 @@ fn term_in_the_middle_of_a_reload_ends_everything() {
 }
 
 #[test]
-fn systemd_is_told_of_a_reload_and_of_its_end() {
+fn systemd_is_notified_of_a_reload_and_its_end() {
     let deploys = Deploys::new();
     let path = deploys.0.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
@@ -589,7 +589,7 @@ fn twenty_reloads_leave_the_server_as_it_was() {
 }
 
 #[test]
-fn sockets_stay_and_hear_what_the_new_release_publishes() {
+fn realtime_clients_stay_connected_over_a_reload() {
     let deploys = Deploys::new();
     let publish = |number: u32| {
         deploys.answering(
@@ -614,7 +614,7 @@ fn sockets_stay_and_hear_what_the_new_release_publishes() {
 }
 
 #[test]
-fn a_server_is_found_by_what_it_serves_or_by_its_run_folder() {
+fn a_server_is_found_by_its_application_or_run_folder() {
     let deploys = Deploys::new();
     let run_dir = deploys.0.path().join("run");
     let run_dir = run_dir.to_str().unwrap();
@@ -652,7 +652,7 @@ fn a_server_is_found_by_what_it_serves_or_by_its_run_folder() {
 }
 
 #[test]
-fn an_old_release_that_never_ends_holds_up_no_more_than_the_next_but_one() {
+fn a_stuck_old_release_delays_only_the_second_next_reload() {
     let deploys = Deploys::new();
     let gate = gate(&deploys, 1);
     let hearth = deploys.serve("request").workers(1).start();
@@ -677,7 +677,7 @@ fn an_old_release_that_never_ends_holds_up_no_more_than_the_next_but_one() {
 }
 
 #[test]
-fn with_watch_a_change_is_served_without_asking() {
+fn watch_mode_reloads_on_a_change() {
     let site = Site::empty();
     let says = |number: u32| site.write("src/number.php", &format!("<?php return {number};"));
     says(1);
@@ -723,7 +723,7 @@ fn with_watch_a_change_is_served_without_asking() {
 }
 
 #[test]
-fn what_realtime_asks_of_php_the_new_release_answers() {
+fn realtime_callbacks_use_the_new_release() {
     let deploys = Deploys::new();
     let knows = |number: u32| {
         deploys.answering(

@@ -14,7 +14,7 @@ use crate::hearth::{
 };
 use crate::isolation::user::open;
 
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 fn site() -> Site {
     Site::empty().with_file("public/index.html", "hello")
@@ -48,7 +48,7 @@ fn rename(path: &Path, number: usize) -> PathBuf {
 }
 
 #[test]
-fn a_renamed_access_log_is_opened_anew_at_usr1_at_hup_and_at_a_reload() {
+fn a_renamed_access_log_is_reopened_at_usr1_hup_and_reload() {
     let site = site();
     fs::create_dir(site.path().join("logs")).unwrap();
     let (hearth, path) = logging(&site, &[]);
@@ -73,7 +73,7 @@ fn a_renamed_access_log_is_opened_anew_at_usr1_at_hup_and_at_a_reload() {
 }
 
 #[test]
-fn who_is_root_no_more_opens_what_his_user_may_and_says_what_he_may_not() {
+fn after_dropping_root_logs_reopen_with_the_users_rights() {
     if !geteuid().is_root() {
         return;
     }
@@ -81,14 +81,14 @@ fn who_is_root_no_more_opens_what_his_user_may_and_says_what_he_may_not() {
     open(site.path());
     let logs = site.path().join("logs");
     fs::create_dir(&logs).unwrap();
-    chown(&logs, Some(NOBODY), Some(NOBODY)).unwrap();
-    let (hearth, path) = logging(&site, &["--user", &NOBODY.to_string()]);
+    chown(&logs, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+    let (hearth, path) = logging(&site, &["--user", &UNPRIVILEGED.to_string()]);
     let renamed = rename(&path, 1);
     hearth.process.signal(Signal::USR1);
     eventually("there is a new file", LIMIT, || path.exists());
     assert_eq!(
         (fs::metadata(&path).unwrap().uid(), fs::metadata(renamed).unwrap().len()),
-        (NOBODY, 0)
+        (UNPRIVILEGED, 0)
     );
 
     // A folder of root's, as /var/log is.
@@ -103,7 +103,7 @@ fn who_is_root_no_more_opens_what_his_user_may_and_says_what_he_may_not() {
     wait_for_line(&renamed, "/kept");
     // As logrotate's `create` does it.
     fs::write(&path, "").unwrap();
-    chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(&path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
     hearth.process.signal(Signal::USR1);
     wait_for_lines(hearth.log(), "access log reopened", 2);
     hearth.get("/new");
@@ -112,7 +112,7 @@ fn who_is_root_no_more_opens_what_his_user_may_and_says_what_he_may_not() {
 }
 
 #[test]
-fn channels_alone_have_an_access_log_that_is_opened_anew() {
+fn the_channels_command_reopens_its_access_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let mut channels = command();
@@ -142,7 +142,7 @@ fn all_of(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn usr1_ends_no_process_of_hearths_own() {
+fn usr1_terminates_no_hearth_process() {
     for (model, _site, hearth) in in_each_model() {
         assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
         hearth.wait_idle(1);
@@ -170,7 +170,7 @@ fn usr1_ends_no_process_of_hearths_own() {
 }
 
 #[test]
-fn usr1_ends_no_server_that_has_only_begun_to_start() {
+fn usr1_terminates_no_starting_server() {
     let site = Site::empty().with_file("public/index.php", "<?php echo 'hello';");
     let programs = tempfile::tempdir().unwrap();
     let at = |name: &str| programs.path().join(name);

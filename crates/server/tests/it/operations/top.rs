@@ -97,7 +97,7 @@ fn serve(site: &Site) -> Hearth {
 }
 
 #[test]
-fn in_a_terminal_it_is_live_sorts_fits_and_leaves_everything_as_it_was() {
+fn top_is_live_in_a_terminal_and_restores_it() {
     let site = Site::of_scripts();
     let hearth = serve(&site);
     hearth.wait_idle(2);
@@ -140,7 +140,7 @@ fn plain(line: &str) -> String {
 }
 
 #[test]
-fn ctrl_c_ends_it_a_server_that_goes_is_said_and_colours_can_be_had_without() {
+fn top_ends_on_ctrl_c_reports_a_lost_server_and_honours_no_color() {
     let site = Site::of_scripts();
     let hearth = serve(&site);
     let mut top = InTerminal::start(&hearth, &[("NO_COLOR", "1")]);
@@ -155,7 +155,7 @@ fn ctrl_c_ends_it_a_server_that_goes_is_said_and_colours_can_be_had_without() {
 }
 
 #[test]
-fn without_a_terminal_it_prints_one_plain_screen() {
+fn top_without_a_terminal_prints_one_plain_screen() {
     let site = Site::of_scripts();
     let hearth = serve(&site);
     hearth.wait_idle(2);
@@ -172,7 +172,7 @@ fn without_a_terminal_it_prints_one_plain_screen() {
 const TOKEN: &str = "0123456789abcdef";
 
 #[test]
-fn without_a_server_or_its_token_it_says_what_to_do() {
+fn top_without_a_server_or_token_gives_a_hint() {
     let ask = |address: String, token: Option<&str>| {
         let mut top = command();
         top.args(["top", "--once", &address]);

@@ -131,7 +131,7 @@ fn get(hearth: &Hearth, target: &str, fields: &[(&str, &str)]) -> serde_json::Va
 }
 
 #[test]
-fn a_request_is_one_trace_from_its_client_to_whom_php_calls() {
+fn a_trace_spans_client_php_and_called_services() {
     let (site, collector) = (site(), Collector::start());
     for model in of_tier(["request", "worker", "snapshot"]) {
         let hearth = traced(model, &site, &collector);
@@ -197,7 +197,7 @@ fn a_request_is_one_trace_from_its_client_to_whom_php_calls() {
 }
 
 #[test]
-fn over_http_2_and_without_a_client_that_traces_a_trace_begins_here() {
+fn a_trace_starts_here_without_a_tracing_client() {
     let (site, collector) = (site(), Collector::start());
     let hearth = traced("request", &site, &collector);
     let told = Command::new("curl")
@@ -206,7 +206,7 @@ fn over_http_2_and_without_a_client_that_traces_a_trace_begins_here() {
         .output()
         .unwrap();
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
-    assert_eq!(told["state"], serde_json::Value::Null, "a state without a parent is nobody's");
+    assert_eq!(told["state"], serde_json::Value::Null, "a tracestate without a parent is dropped");
     let trace = collector.trace_of(told["parent"].as_str().unwrap(), 3);
     let server = trace.only(SERVER, "GET");
     assert!(server.parent_span_id.is_empty());
@@ -218,7 +218,7 @@ fn over_http_2_and_without_a_client_that_traces_a_trace_begins_here() {
 }
 
 #[test]
-fn a_span_says_which_of_several_applications_its_request_was_for() {
+fn a_span_names_its_application() {
     let (site, collector) = (site(), Collector::start());
     site.write("hearth.toml", "[applications.legacy]\npaths = ['/legacy']\n");
     let args = ["--model", "request", "--traces", &collector.endpoint()];
@@ -232,7 +232,7 @@ fn a_span_says_which_of_several_applications_its_request_was_for() {
 }
 
 #[test]
-fn what_php_says_itself_of_a_call_goes_out_as_it_is() {
+fn trace_fields_set_by_php_stay_unchanged() {
     let (site, collector) = (site(), Collector::start());
     let hearth = traced("request", &site, &collector);
     let origin = Origin::plain(routes);
@@ -247,7 +247,7 @@ fn what_php_says_itself_of_a_call_goes_out_as_it_is() {
 }
 
 #[test]
-fn a_trace_that_its_client_does_not_keep_is_not_kept_here_and_goes_on() {
+fn an_unsampled_trace_stays_unsampled_and_is_passed_on() {
     let (site, collector) = (site(), Collector::start());
     let hearth = traced("request", &site, &collector);
     let origin = Origin::plain(routes);
@@ -264,7 +264,7 @@ fn a_trace_that_its_client_does_not_keep_is_not_kept_here_and_goes_on() {
 }
 
 #[test]
-fn without_a_collector_nothing_is_said_of_traces() {
+fn without_a_collector_no_trace_is_mentioned() {
     let site = site();
     let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
     let origin = Origin::plain(routes);
@@ -276,7 +276,7 @@ fn without_a_collector_nothing_is_said_of_traces() {
 }
 
 #[test]
-fn a_request_whose_worker_dies_says_why_in_its_span() {
+fn a_span_reports_why_its_worker_died() {
     let site =
         Site::empty().with_file("public/index.php", "<?php posix_kill(getmypid(), 9); sleep(20);");
     let collector = Collector::start();
@@ -294,7 +294,7 @@ fn a_request_whose_worker_dies_says_why_in_its_span() {
 }
 
 #[test]
-fn a_collector_that_is_down_or_never_answers_holds_nobody_up() {
+fn an_unreachable_collector_delays_no_request() {
     let site = site();
     let hanging = Origin::plain(|_| Turn::Never);
     for endpoint in ["http://127.0.0.1:1".to_owned(), hanging.url("")] {
@@ -315,7 +315,7 @@ fn a_collector_that_is_down_or_never_answers_holds_nobody_up() {
 }
 
 #[test]
-fn spans_that_are_refused_for_now_are_sent_again_and_the_last_ones_at_the_end() {
+fn rejected_spans_are_retried_and_flushed_at_exit() {
     let site = site();
     let busy = Reply::text("busy").status(503).field("Retry-After", "0");
     let origin = Origin::plain(move |seen| match seen.number {
@@ -347,7 +347,7 @@ fn spans_that_are_refused_for_now_are_sent_again_and_the_last_ones_at_the_end() 
 }
 
 #[test]
-fn an_invocation_on_lambda_is_a_span_and_sent_before_the_next_one() {
+fn a_lambda_invocation_sends_its_span_before_the_next() {
     let site = site();
     let collector = Collector::start();
     let mut command = command();

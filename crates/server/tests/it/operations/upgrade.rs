@@ -61,7 +61,7 @@ fn site() -> Site {
 }
 
 #[test]
-fn with_thousands_of_requests_under_way_not_one_is_lost_or_refused_over_an_upgrade() {
+fn an_upgrade_drops_and_refuses_no_request() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let site = site();
@@ -81,7 +81,7 @@ fn with_thousands_of_requests_under_way_not_one_is_lost_or_refused_over_an_upgra
     let successor = std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let connect = || Client::connect(address).expect("nobody is refused");
+                let connect = || Client::connect(address).expect("no client is refused");
                 let mut clients: Vec<Client> = (0..500).map(|_| connect()).collect();
                 let mut rounds = 0;
                 while !over.load(Ordering::Relaxed) {
@@ -120,11 +120,11 @@ fn with_thousands_of_requests_under_way_not_one_is_lost_or_refused_over_an_upgra
     assert_eq!(status["pool"]["crashes"], 0, "{status}");
     assert_eq!(hearth.get("/").text(), "hello");
     successor.stop();
-    assert!(Client::connect(address).is_err(), "nobody listens any more");
+    assert!(Client::connect(address).is_err(), "no listener is left");
 }
 
 #[test]
-fn a_successor_that_fails_leaves_the_server_as_it_was_and_the_command_says_why() {
+fn a_failed_upgrade_leaves_the_server_running() {
     let site = site().with_file(
         "worker.php",
         "<?php while (hearth_handle_request(function () { echo 'hello'; })) { }",
@@ -180,7 +180,7 @@ fn a_successor_that_fails_leaves_the_server_as_it_was_and_the_command_says_why()
 }
 
 #[test]
-fn what_others_know_by_name_is_there_over_upgrades_and_gone_with_the_last_process() {
+fn named_sockets_survive_upgrades_and_are_removed_at_the_end() {
     let site = site();
     let run_dir = site.path().join("run");
     let unix = site.path().join("web.sock");
@@ -222,7 +222,7 @@ fn what_others_know_by_name_is_there_over_upgrades_and_gone_with_the_last_proces
 }
 
 #[test]
-fn check_finds_the_socket_of_a_server_that_has_taken_over_in_nobodys_way() {
+fn check_accepts_the_socket_of_an_upgraded_server() {
     let site = site();
     let run_dir = site.path().join("run");
     let broker = site.path().join("broker.sock");
@@ -248,7 +248,7 @@ fn check_finds_the_socket_of_a_server_that_has_taken_over_in_nobodys_way() {
 }
 
 #[test]
-fn a_process_that_was_not_started_for_it_gets_no_sockets() {
+fn an_unrelated_process_gets_no_sockets() {
     let site = site();
     let run_dir = site.path().join("run");
     let named = ["--run-dir", run_dir.to_str().unwrap()];
@@ -264,7 +264,7 @@ fn a_process_that_was_not_started_for_it_gets_no_sockets() {
     successor.stop();
 }
 
-/// What stands for a service manager (`sd_notify(3)`). It takes what it is told at once: a server waits where nobody does.
+/// Stands in for a service manager (`sd_notify(3)`). It reads notifications at once, since a server waits for its reader.
 struct Manager {
     path: PathBuf,
     told: Receiver<String>,
@@ -307,7 +307,7 @@ impl Manager {
 }
 
 #[test]
-fn a_watchdog_hears_that_the_server_lives_and_that_its_successor_does() {
+fn the_watchdog_is_notified_before_and_after_an_upgrade() {
     let site = site();
     let manager = Manager::start(&site);
     let heard = || manager.heard();
@@ -331,7 +331,7 @@ fn a_watchdog_hears_that_the_server_lives_and_that_its_successor_does() {
 }
 
 #[test]
-fn systemd_is_told_which_process_serves_now() {
+fn systemd_is_notified_of_the_new_main_process() {
     let site = site();
     let manager = Manager::start(&site);
     let heard = || manager.heard();
@@ -351,7 +351,7 @@ fn systemd_is_told_which_process_serves_now() {
 }
 
 #[test]
-fn clients_of_realtime_are_told_to_connect_anew_and_find_the_successor() {
+fn realtime_clients_reconnect_to_the_upgraded_server() {
     let site = site();
     let mut hearth = Serve::new(site.path())
         .args(&["--model", "request", "--app", "1:key:secret"])
@@ -368,8 +368,7 @@ fn clients_of_realtime_are_told_to_connect_anew_and_find_the_successor() {
 }
 
 #[test]
-fn what_a_successors_settings_name_no_more_goes_once_it_has_taken_over_and_what_is_new_has_its_name()
- {
+fn an_upgrade_removes_old_sockets_after_the_new_ones_serve() {
     let site = Site::empty().with_file("public/index.html", "files only");
     let (run_dir, kept, dropped) =
         (site.path().join("run"), site.path().join("kept.sock"), site.path().join("dropped.sock"));
@@ -399,7 +398,7 @@ fn what_a_successors_settings_name_no_more_goes_once_it_has_taken_over_and_what_
 
     let new = upgraded(upgrade(site.path(), &["--run-dir", run]));
     assert!(UnixStream::connect(&kept).is_ok());
-    assert!(!dropped.exists(), "nobody listens there");
+    assert!(!dropped.exists(), "no listener is there");
     assert_eq!(old.wait(LIMIT).code(), Some(0));
     assert!(kept.exists());
 

@@ -32,7 +32,7 @@ if (!class_exists('Told', false)) {
 }
 $path = parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH);
 if ($path === '/hearth/apps') {
-    [$status, $body] = (new Hearth\Realtime\LookUp(new Told(), 'a token for elsewhere'))->answer($_GET, $_SERVER['HTTP_AUTHORIZATION'] ?? '');
+    [$status, $body] = (new Hearth\Realtime\LookUp(new Told(), 'another token'))->answer($_GET, $_SERVER['HTTP_AUTHORIZATION'] ?? '');
     http_response_code(is_file('FOLDER/status') ? (int) file_get_contents('FOLDER/status') : $status);
     header('Content-Type: application/json');
     echo $body;
@@ -92,7 +92,7 @@ fn signed(hearth: &Hearth, secret: &str, method: &str, path: &str, body: &str) -
 }
 
 #[test]
-fn php_tells_of_applications_in_every_model() {
+fn php_answers_application_look_ups_in_every_model() {
     for model in every_model() {
         let site = site();
         let path = site.served_in(model, "worker.php");
@@ -119,7 +119,7 @@ fn php_tells_of_applications_in_every_model() {
 }
 
 #[test]
-fn a_key_that_is_nobodys_is_refused_and_asked_for_once_in_a_while() {
+fn an_unknown_key_is_refused_and_looked_up_rarely() {
     let site = site();
     site.write(
         "hearth.toml",
@@ -127,23 +127,23 @@ fn a_key_that_is_nobodys_is_refused_and_asked_for_once_in_a_while() {
     );
     let hearth = serve(&site);
     for _ in 0..5 {
-        let mut stranger = Client::open(&hearth, "nobody");
+        let mut stranger = Client::open(&hearth, "unknown");
         assert_eq!(stranger.next().0, "pusher:error");
         assert_eq!(stranger.closed(), 4001);
     }
-    let answer = hearth.get("/apps/nobody/channels");
+    let answer = hearth.get("/apps/unknown/channels");
     assert_eq!(
         (answer.status, answer.json()["error"].clone()),
         (404, json!("application does not exist"))
     );
-    assert_eq!(asked(&site), ["key nobody", "id nobody"]);
-    assert_eq!(hearth.get("/app/nobody/sse?channels=news").status, 404);
+    assert_eq!(asked(&site), ["key unknown", "id unknown"]);
+    assert_eq!(hearth.get("/app/unknown/sse?channels=news").status, 404);
     let status = hearth.status()["realtime"]["lookup"].clone();
     assert_eq!((status["absent"].clone(), status["known"].clone()), (json!(2), json!(0)));
 }
 
 #[test]
-fn clients_come_back_while_php_cannot_tell_and_those_who_are_there_stay() {
+fn clients_reconnect_while_look_ups_fail_and_connected_ones_stay() {
     let site = site();
     let hearth = serve(&site);
     let mut there = greeted(&hearth, "key");
@@ -173,7 +173,7 @@ fn clients_come_back_while_php_cannot_tell_and_those_who_are_there_stay() {
 }
 
 #[test]
-fn what_changes_holds_for_sockets_that_are_open_and_what_is_gone_ends_them() {
+fn application_changes_apply_to_open_sockets() {
     let site = site();
     let hearth = serve(&site);
     let mut client = greeted(&hearth, "key");
@@ -226,7 +226,7 @@ fn what_changes_holds_for_sockets_that_are_open_and_what_is_gone_ends_them() {
 }
 
 #[test]
-fn webhooks_go_where_the_looked_up_application_says() {
+fn webhooks_use_the_looked_up_applications_url() {
     let site = site();
     site.write(
         "apps.json",
@@ -241,7 +241,7 @@ fn webhooks_go_where_the_looked_up_application_says() {
 }
 
 #[test]
-fn channels_alone_ask_a_url() {
+fn the_channels_command_looks_applications_up_by_url() {
     let site = site();
     let php = serve(&site);
     let folder = tempfile::tempdir().unwrap();
@@ -296,7 +296,7 @@ fn channels_alone_ask_a_url() {
 }
 
 #[test]
-fn nodes_that_look_applications_up_share_channels_and_those_with_another_prefix_do_not() {
+fn nodes_with_look_ups_share_channels_per_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let host = testkit::Database::HOST;
     let port = std::net::TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().port();

@@ -12,7 +12,7 @@ use crate::hearth::{
 };
 
 #[test]
-fn a_crash_is_answered_with_502_and_the_worker_replaced() {
+fn a_crash_becomes_502_and_the_worker_is_replaced() {
     for (model, _site, hearth) in in_each_model() {
         let first = hearth.get("/pid.php").text();
         let answer = hearth.get("/crash.php?signal=11");
@@ -30,7 +30,7 @@ fn a_crash_is_answered_with_502_and_the_worker_replaced() {
 }
 
 #[test]
-fn a_crash_in_the_middle_of_an_answer_cuts_it() {
+fn a_crash_cuts_a_started_response() {
     let site = Site::of_scripts();
     let hearth = Hearth::request(&site);
     let mut client = hearth.connect();
@@ -42,7 +42,7 @@ fn a_crash_in_the_middle_of_an_answer_cuts_it() {
 }
 
 #[test]
-fn a_worker_that_ends_itself_while_idle_is_replaced_before_anyone_notices() {
+fn a_worker_that_exits_while_idle_is_replaced() {
     let site = Site::of_scripts();
     let hearth = Hearth::request(&site);
     for _ in 0..3 {
@@ -56,7 +56,7 @@ fn a_worker_that_ends_itself_while_idle_is_replaced_before_anyone_notices() {
 }
 
 #[test]
-fn a_request_to_a_worker_that_was_killed_while_idle_goes_to_another_with_its_body() {
+fn a_request_to_a_killed_idle_worker_is_retried_with_its_body() {
     let site = Site::of_scripts()
         .with_file("public/echo.php", "<?php echo file_get_contents('php://input');");
     let hearth = Hearth::request(&site);
@@ -84,7 +84,7 @@ fn a_request_to_a_worker_that_was_killed_while_idle_goes_to_another_with_its_bod
 }
 
 #[test]
-fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
+fn a_timed_out_request_becomes_504_and_its_worker_is_killed() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path)
@@ -109,7 +109,7 @@ fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
 
 /// `pcntl_exec()`, which the embedded PHP of this machine may not have: by FFI it is the same system call.
 #[test]
-fn a_worker_whose_php_starts_another_program_in_its_place_is_replaced_at_once() {
+fn a_worker_that_calls_exec_is_replaced_at_once() {
     const SCRIPT: &str = "<?php file_put_contents($_GET['pid'], getmypid() . \"\\n\");\n\
         $c = FFI::cdef('int execl(const char *, const char *, const char *, void *);');\n\
         $c->execl('/bin/sleep', 'sleep', '1000', null);";
@@ -132,7 +132,7 @@ fn a_worker_whose_php_starts_another_program_in_its_place_is_replaced_at_once() 
 
 /// What PHP code forks is its own: it neither keeps the worker's end from being seen, nor ends with it or with the server.
 #[test]
-fn a_child_that_outlives_its_worker_holds_up_no_answer_and_no_end() {
+fn an_orphaned_child_delays_no_response_and_no_exit() {
     const SCRIPT: &str = "<?php if (!function_exists('pcntl_fork')) { exit('no'); }\n\
         if (pcntl_fork() === 0) {\n\
             file_put_contents($_GET['folder'] . '/' . getmypid(), '');\n\
@@ -194,7 +194,7 @@ impl Drop for OpenOnDrop {
 }
 
 #[test]
-fn killed_workers_under_load_cost_no_request_its_answer() {
+fn killed_workers_under_load_lose_no_response() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(3).start();
@@ -251,7 +251,7 @@ fn killed_workers_under_load_cost_no_request_its_answer() {
 }
 
 #[test]
-fn a_killed_zygote_is_started_anew_and_every_request_answered() {
+fn a_killed_zygote_restarts_and_every_request_is_answered() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
@@ -294,7 +294,7 @@ fn a_killed_zygote_is_started_anew_and_every_request_answered() {
 }
 
 #[test]
-fn a_worker_that_breaks_the_protocol_costs_its_request_and_no_other() {
+fn a_protocol_error_of_a_worker_fails_only_its_request() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path())
         .args(&["--model", "request"])
@@ -342,7 +342,7 @@ fn a_full_backlog_is_answered_with_503_and_retry_after() {
 }
 
 #[test]
-fn a_request_that_waits_too_long_for_a_worker_is_answered_with_503() {
+fn a_request_that_waits_too_long_becomes_503() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path())
         .args(&["--model", "request"])
@@ -410,7 +410,7 @@ fn a_worker_above_its_memory_cap_is_replaced_and_its_request_answered() {
 }
 
 #[test]
-fn a_worker_script_that_boots_no_longer_is_tried_again_until_it_does() {
+fn a_worker_script_that_stops_booting_is_retried() {
     const GOOD: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
     let site = Site::empty().with_file("public/worker.php", GOOD);
     let hearth = Serve::new(site.public().join("worker.php"))

@@ -48,7 +48,7 @@ fn carries(taken: &Taken<Fake, Fake>) {
 proptest! {
     /// Whatever happens: limits hold, counts agree with what there is, and no call waits without a reason.
     #[test]
-    fn whatever_happens(http2 in any::<bool>(), known in any::<bool>(), events in events()) {
+    fn any_sequence_of_events_keeps_the_plans_invariants(http2 in any::<bool>(), known in any::<bool>(), events in events()) {
         let mut now = Instant::now();
         let protocol = if http2 { Protocol::Http2 } else { Protocol::Http1 };
         let mut plan = Fakes::new(limits(), known.then_some(protocol));

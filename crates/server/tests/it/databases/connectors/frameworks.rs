@@ -69,16 +69,16 @@ fn given(laravel: &Value, redis: &Value, doctrine: &Value) -> Value {
 }
 
 #[test]
-fn a_connection_goes_through_the_connector_of_its_own_user_or_where_the_configuration_says() {
+fn a_connection_uses_the_connector_of_its_user_or_the_configured_address() {
     let mysql =
         |user: &str| json!({ "driver": "mysql", "host": "127.0.0.1", "port": 1, "username": user });
     let doctrine =
         |user: &str| json!({ "driver": "pdo_pgsql", "host": "127.0.0.1", "port": 1, "user": user });
     let redis = |user: &str| json!({ "host": "127.0.0.1", "port": 1, "username": user });
-    let nobody = json!({ "driver": "mysql", "host": "127.0.0.1", "port": 1 });
+    let unused = json!({ "driver": "mysql", "host": "127.0.0.1", "port": 1 });
     let told = sent(&given(
         &json!({
-            "shop": mysql("shop_rw"), "reports": mysql("reports_ro"), "tenant": mysql("tenant_7"), "nobody": nobody,
+            "shop": mysql("shop_rw"), "reports": mysql("reports_ro"), "tenant": mysql("tenant_7"), "unused": unused,
         }),
         &json!({
             "cache": { "host": "127.0.0.1", "port": 1 }, "default": redis("default"), "jobs": redis("worker"), "other": redis("other"),
@@ -90,7 +90,7 @@ fn a_connection_goes_through_the_connector_of_its_own_user_or_where_the_configur
     assert_eq!(socket("shop").as_deref(), Some("/shop.sock"), "{told}");
     assert_eq!(socket("reports").as_deref(), Some("/reports.sock"), "{told}");
     assert_eq!(socket("tenant"), None, "{told}");
-    assert!(socket("nobody").is_some(), "{told}");
+    assert!(socket("unused").is_some(), "{told}");
     let host = |name: &str| told["set"][format!("database.redis.{name}")]["host"].clone();
     assert_eq!(host("cache"), "/cache.sock", "{told}");
     assert_eq!(host("default"), "/cache.sock", "{told}");
@@ -101,7 +101,7 @@ fn a_connection_goes_through_the_connector_of_its_own_user_or_where_the_configur
 }
 
 #[test]
-fn a_connection_to_several_hosts_is_left_as_it_is() {
+fn a_connection_to_several_hosts_bypasses_connectors() {
     let with = |key: &str| {
         json!({
             "driver": "pgsql", "host": "127.0.0.1", "port": 1, "username": "shop", "user": "shop", "sslmode": "verify-full",

@@ -22,7 +22,7 @@ fn shop_of_one_session(kind: DatabaseKind, class: &str) -> Shop {
 
 /// The rest of the value would be the connector's own login.
 #[test]
-fn a_client_of_redis_that_goes_within_a_value_stores_nothing() {
+fn a_redis_client_that_disconnects_within_a_value_stores_nothing() {
     let shop = shop_of_one_session(DatabaseKind::Redis, "PhpRedis");
     let socket = shop.site.path().join("connector.sock");
     let whole = format!(
@@ -47,7 +47,7 @@ fn a_client_of_redis_that_goes_within_a_value_stores_nothing() {
 
 /// Programs that PHP starts have its sockets: there is no end of the connection while they live.
 #[test]
-fn a_session_is_free_when_its_client_has_said_goodbye() {
+fn a_session_is_free_after_its_clients_quit_command() {
     let shop = shop_of_one_session(DatabaseKind::Postgres, "PdoPgsql");
     let mut client = UnixStream::connect(shop.site.path().join(".s.PGSQL.5432")).unwrap();
     client.set_read_timeout(Some(LIMIT)).unwrap();
@@ -67,7 +67,7 @@ fn a_session_is_free_when_its_client_has_said_goodbye() {
 
 /// A client that waited for its end would take a job without a reader meanwhile.
 #[test]
-fn a_client_of_redis_that_goes_while_it_waits_for_a_job_takes_none() {
+fn a_redis_client_that_disconnects_while_it_waits_takes_no_job() {
     let shop = Setup::new(DatabaseKind::Redis).open("PhpRedis", |serve| {
         serve.set("HEARTH_DATABASES_KEEP", "off").set("HEARTH_DATABASES_RESET_TIMEOUT", "1h")
     });
@@ -93,12 +93,12 @@ fn a_client_of_redis_that_goes_while_it_waits_for_a_job_takes_none() {
     drop(client);
     eventually("its session has ended", LIMIT, || connector(&shop)["used"] == 1);
     assert_eq!(say("RPUSH q job"), ":1\r\n");
-    assert_eq!(say("LLEN q"), ":1\r\n", "it was taken for nobody");
+    assert_eq!(say("LLEN q"), ":1\r\n", "the job is still queued");
 }
 
 /// Behind a reset such a session can use no table of `InnoDB`, and keeps its locks for ever.
 #[test]
-fn a_session_that_has_prepared_a_transaction_is_not_lent_on() {
+fn a_session_with_a_prepared_transaction_is_not_shared() {
     let setup = Setup::new(DatabaseKind::MariaDb).key("sessions = 1").key("wait = '30s'");
     setup.configure();
     let open =

@@ -71,7 +71,7 @@ pub(super) fn a_crowd_finds_nothing_else_than(fresh: &Value, shop: &Shop) {
 }
 
 #[test]
-fn php_that_may_write_only_where_it_is_told_keeps_its_connections_all_the_same() {
+fn connections_are_kept_within_the_sandboxs_writable_paths() {
     let (class, kind) = ("PhpRedis", DatabaseKind::Redis);
     let folder = tempfile::tempdir().unwrap();
     let shop = Setup::new(kind)
@@ -82,7 +82,7 @@ fn php_that_may_write_only_where_it_is_told_keeps_its_connections_all_the_same()
 }
 
 #[test]
-fn with_no_more_sessions_than_workers_each_request_borrows_one() {
+fn with_as_many_sessions_as_workers_each_request_borrows_one() {
     for_each(|class, kind| {
         let shop = shop(class, kind, 2, "3");
         shop.hearth.wait_idle(3);
@@ -104,7 +104,7 @@ fn with_no_more_sessions_than_workers_each_request_borrows_one() {
 }
 
 #[test]
-fn a_reload_with_one_session_more_than_workers_keeps_them_when_the_old_ones_are_given_back() {
+fn a_reload_keeps_sessions_once_the_old_workers_return_theirs() {
     for_each(|class, kind| {
         let shop = shop(class, kind, 3, "2");
         eventually("both are kept", LIMIT, || kept(&shop) == 2);
@@ -127,7 +127,7 @@ fn a_reload_with_one_session_more_than_workers_keeps_them_when_the_old_ones_are_
 
 /// PHP needs no password, so it has none: neither in its environment nor anywhere in its memory.
 #[test]
-fn the_password_of_a_connector_is_nowhere_in_php() {
+fn a_connectors_password_never_reaches_php() {
     let setup = Setup::new(DatabaseKind::Postgres);
     setup.configure();
     let open =
@@ -173,7 +173,7 @@ fn the_password_of_a_connector_is_nowhere_in_php() {
 }
 
 #[test]
-fn check_says_what_as_many_sessions_are_good_for() {
+fn check_reports_what_the_session_limit_allows() {
     let site = Site::empty()
         .with_file("worker.php", "<?php while (hearth_handle_request(function () {})) {}");
     for (model, sessions, expected) in [
@@ -212,7 +212,7 @@ fn places_of(worker: u32) -> PathBuf {
 }
 
 #[test]
-fn places_that_cannot_be_opened_are_told_with_the_reason() {
+fn session_slots_that_cannot_be_opened_are_reported_with_the_reason() {
     let shop = shop("PhpRedis", DatabaseKind::Redis, 3, "1");
     assert_eq!(shop.get("look")["kept"], true);
     let pid = shop.hearth.worker_pid();
@@ -226,7 +226,7 @@ fn places_that_cannot_be_opened_are_told_with_the_reason() {
 
 /// What a worker keeps and the rest that it borrows are one conversation's: with all but one session kept it would wait for itself.
 #[test]
-fn a_worker_with_several_connections_finds_a_session_for_each_that_it_may_not_keep() {
+fn a_worker_gets_a_session_for_each_connection_it_may_not_keep() {
     const OPEN: &str = "function open() { $redis = new Redis(); $redis->connect('SOCKET'); $redis->ping(); return $redis; }\n\
         function kept() { $redis = open(); if (hearth_keep_connection($redis)) { return $redis; } LEFT return null; }\n";
     // All three of both are kept; two of each; none; all, and the new ones of a reload leave open what they may not keep yet. Of four, one of each:
@@ -269,14 +269,14 @@ fn a_worker_with_several_connections_finds_a_session_for_each_that_it_may_not_ke
         eventually("as many are kept again", LIMIT, kept);
         if expected > 0 {
             let wanted = fs::read(places_of(hearth.worker_pids()[0])).unwrap()[0];
-            assert_eq!(wanted, opened, "{sessions}: nobody wanted more");
+            assert_eq!(wanted, opened, "{sessions}: no client needed more");
         }
     }
 }
 
 /// Two connections of each worker through one connector, and places for half of them: no worker is replaced for one that is never given back.
 #[test]
-fn workers_that_want_more_places_than_there_are_stay_as_they_are() {
+fn workers_stay_unchanged_when_too_few_session_slots_exist() {
     let setup = Setup::new(DatabaseKind::Redis).key("sessions = 5");
     setup.configure();
     let socket = setup.address();
@@ -311,7 +311,7 @@ fn workers_that_want_more_places_than_there_are_stay_as_they_are() {
 }
 
 #[test]
-fn a_reload_that_fails_leaves_the_places_as_they_were() {
+fn a_failed_reload_leaves_the_session_slots_unchanged() {
     const GOOD: &str = "<?php while (hearth_handle_request(function () { echo 'good'; })) { }";
     let url = "redis://127.0.0.1:1?sslmode=disable";
     let connector = format!("[databases.connectors.main]\nurl = '{url}'\nsessions = 3\n");

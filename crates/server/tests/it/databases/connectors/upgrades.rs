@@ -8,7 +8,7 @@ use crate::hearth::LIMIT;
 use crate::operations::upgrade::{upgrade, upgraded};
 
 #[test]
-fn an_upgrade_keeps_as_many_sessions_as_before_and_logs_in_once_for_each() {
+fn an_upgrade_keeps_the_number_of_sessions_with_one_login_each() {
     for_each(|class, kind| {
         let mut shop = Setup::new(kind).key("sessions = 3").open(class, |serve| {
             serve

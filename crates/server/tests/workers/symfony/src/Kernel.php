@@ -25,7 +25,7 @@ final class Counter implements ResetInterface
     }
 }
 
-/** As applications have them: keeps what it has learnt, and nobody resets it. */
+/** A service like those of applications: it keeps state and is not reset. */
 final class Memo
 {
     public static array $seen = [];

@@ -1,6 +1,6 @@
 <?php
 
-/** One call and the redirects it follows: where it is, how it goes there, and what is known of the way. */
+/** One call and the redirects it follows: its current URL, how it is made, and what the broker reported. */
 
 declare(strict_types=1);
 
@@ -10,31 +10,31 @@ use Hearth\Egress\Target;
 use Hearth\Egress\Timing;
 
 /** @internal */
-final class Journey
+final class EgressCall
 {
-    /** The URL that the client beneath is given while the call goes through the broker; null: it goes directly. */
+    /** The URL that the inner client gets while the call goes through the broker; null: the call is made directly. */
     public ?string $doorUrl = null;
 
-    /** The final head has come, or what stands for it. */
+    /** The final response head, or the broker's error, has arrived. */
     public bool $answered = false;
 
     public ?Timing $timing = null;
 
-    /** The broker has said that it is over: the status is none of the origin's. */
+    /** The broker reported a failure: the status is not the origin's. */
     public bool $failed = false;
 
     public int $redirects = 0;
 
-    /** Where the answer would send the caller, when that is not followed. */
+    /** Target of a redirect that is not followed. */
     public ?string $redirectUrl = null;
 
     public readonly RedirectCookies $cookies;
 
-    /** Who was called first: only there go the fields that hold secrets. */
+    /** Host of the first URL: only it gets header fields with secrets. */
     public readonly string $host;
 
-    /** @var array<string, mixed> the options of the call that is under way: without what is for the first host only */
-    public array $leg = [];
+    /** @var array<string, mixed> options of the current attempt, without those for the first host only */
+    public array $attempt = [];
 
     /** @param array<string, mixed> $options prepared */
     public function __construct(public string $method, public string $url, public array $options)
@@ -43,19 +43,28 @@ final class Journey
         $this->host = (string) parse_url($url, PHP_URL_HOST);
     }
 
-    public function enter(Target $target): void
+    /** @param array<string, mixed> $options of the attempt that starts now */
+    public function begin(array $options): void
+    {
+        $this->attempt = $options;
+        $this->doorUrl = null;
+        $this->answered = false;
+        $this->timing = null;
+    }
+
+    public function route(Target $target): void
     {
         $this->doorUrl = "http://{$target->authority()}{$target->path}";
     }
 
-    /** A message of the client beneath, which knows of another URL. */
-    public function say(string $message): string
+    /** A message of the inner client, with the origin's URL in place of the broker's. */
+    public function translate(string $message): string
     {
         return $this->doorUrl === null ? $message : str_replace("\"{$this->doorUrl}\"", "\"{$this->url}\"", $message);
     }
 
     /**
-     * What the client beneath knows, with the origin in place of the broker.
+     * Returns the information of the inner client, with the origin in place of the broker.
      *
      * @param array<string, mixed> $info
      * @return array<string, mixed>
@@ -67,14 +76,14 @@ final class Journey
             if ($this->failed) {
                 $info['http_code'] = 0;
             }
-            // Who decides about repeating a call takes an empty one for: nothing has been sent.
+            // Retry strategies take an empty address as a sign that nothing was sent.
             if ($info['primary_ip'] === '' && ($info['request_size'] ?? 0) > 0 && ($info['error'] ?? null) !== null) {
                 $info['primary_ip'] = 'unknown';
             }
         }
-        $info = self::withoutOurs($info);
+        $info = self::withoutBroker($info);
         if (isset($info['previous_info'])) {
-            $info['previous_info'] = array_map(self::withoutOurs(...), $info['previous_info']);
+            $info['previous_info'] = array_map(self::withoutBroker(...), $info['previous_info']);
         }
         $info['url'] = $this->url;
         $info['http_method'] = $this->method;
@@ -89,7 +98,7 @@ final class Journey
      * @param array<string, mixed> $info
      * @return array<string, mixed>
      */
-    private static function withoutOurs(array $info): array
+    private static function withoutBroker(array $info): array
     {
         $info['debug'] = preg_replace('/token="[^"]*"/', 'token="***"', (string) ($info['debug'] ?? ''));
         $info['response_headers'] = array_values(preg_grep('/^hearth-/i', $info['response_headers'] ?? [], PREG_GREP_INVERT));
