@@ -9,6 +9,8 @@
 
 /* More than this is no limit: Symfony sets PHP_INT_MAX. */
 enum { NO_LIMIT = 1000000 };
+/* Connections that libcurl may make while calls are at the broker: a process has only so many descriptors. */
+enum { HOPS = 128 };
 
 void limits_init(struct limits *limits, CURLM *multi) {
     static unsigned long long last;
@@ -27,10 +29,12 @@ static bool any(const struct limits *limits) {
 }
 
 static void set(const struct limits *limits) {
+    long most = limits->host > limits->total ? limits->host : limits->total;
+    long hops = most > HOPS ? most : HOPS;
     libcurl.multi_setopt(
-        limits->multi, CURLMOPT_MAX_HOST_CONNECTIONS, limits->lifted ? 0L : limits->host);
+        limits->multi, CURLMOPT_MAX_HOST_CONNECTIONS, limits->lifted ? hops : limits->host);
     libcurl.multi_setopt(
-        limits->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, limits->lifted ? 0L : limits->total);
+        limits->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, limits->lifted ? hops : limits->total);
 }
 
 void limits_keep(struct limits *limits, CURLMoption option, long number) {

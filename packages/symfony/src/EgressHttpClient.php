@@ -14,6 +14,7 @@ namespace Hearth\Symfony;
 
 use Hearth\Egress\Broker;
 use Hearth\Egress\Door;
+use Hearth\Egress\Limit;
 use Hearth\Egress\Target;
 use Hearth\Egress\Timing;
 use Hearth\Egress\Verdict;
@@ -46,15 +47,18 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
     /**
      * @param array<string, mixed> $defaultOptions what the client beneath was given as its default options, and no more knows for itself
      * @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all below one
+     * @param int $maxHostConnections what the client beneath was given: the most connections to one origin; 0: no limit
      */
     public function __construct(
         private readonly HttpClientInterface $client,
         private readonly Broker $broker,
         array $defaultOptions = [],
-        array $directHosts = []
+        array $directHosts = [],
+        int $maxHostConnections = 6
     ) {
+        $limit = $maxHostConnections > 0 ? new Limit($maxHostConnections) : null;
         // Only it has a way to a unix socket.
-        $this->planner = new Planner($client instanceof CurlHttpClient ? $broker : new Broker(null), $directHosts);
+        $this->planner = new Planner($client instanceof CurlHttpClient ? $broker : new Broker(null), $directHosts, $limit);
         $this->defaultOptions = self::mergeDefaultOptions($defaultOptions, self::OPTIONS_DEFAULTS + ['auth_ntlm' => null], true);
     }
 
@@ -69,13 +73,14 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         ?string $socket,
         array $defaultOptions,
         array $directHosts,
-        ?LoggerInterface $logger = null
+        ?LoggerInterface $logger = null,
+        int $maxHostConnections = 6
     ): self {
         $notice = $logger === null ? null : static function (string $message) use ($logger): void {
             $logger->notice($message);
         };
         $broker = $socket === null || $socket === '' ? Broker::fromEnvironment($notice) : new Broker($socket, $notice);
-        return new self($client, $broker, $defaultOptions, $directHosts);
+        return new self($client, $broker, $defaultOptions, $directHosts, $maxHostConnections);
     }
 
     public function request(string $method, string $url, array $options = []): ResponseInterface
@@ -139,6 +144,9 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         }
         [$door, $control] = $plan;
         $journey->enter($target);
+        if (preg_grep('/^host:/i', $options['headers']) === []) {
+            $options['headers'][] = "Host: {$target->authority()}";
+        }
         $options['headers'][] = Door::ORIGIN . ": {$target->origin()}";
         $options['headers'][] = Door::CONTROL . ": {$control}";
         foreach (Door::trace() as $name => $value) {

@@ -6,6 +6,7 @@ declare(strict_types=1);
 
 namespace Hearth\Symfony;
 
+use Hearth\Egress\Door;
 use Hearth\Egress\Target;
 use Hearth\Egress\Timing;
 
@@ -45,7 +46,7 @@ final class Journey
 
     public function enter(Target $target): void
     {
-        $this->doorUrl = "http://{$target->authority()}{$target->path}";
+        $this->doorUrl = Door::url($target->path);
     }
 
     /** A message of the client beneath, which knows of another URL. */
