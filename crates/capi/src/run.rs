@@ -299,7 +299,7 @@ impl<'a> Way<'a> {
         let interim = self.extras.and_then(|extras| extras.interim);
         let watcher = Watcher::new(&io.runtime, in_flight, self.track);
         let called = io.runtime.egress.call_tapped(
-            Call { key, request, limits },
+            Call { key, request, limits, scope: None },
             watcher.as_ref().map(|watcher| watcher as &dyn Tap),
             |(status, headers, _): Interim<'_>| {
                 let Some(interim) = interim else { return };

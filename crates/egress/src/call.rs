@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::{Key, Secured};
+use crate::{Key, Scope, Secured};
 
 /// The body of a call. An error of it ends the call: its sender has broken off.
 pub type CallBody = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -25,6 +25,8 @@ pub struct Call {
     pub request: Request<CallBody>,
     /// The time limits.
     pub limits: Limits,
+    /// The calls whose connections are limited together with this one's.
+    pub scope: Option<Scope>,
 }
 
 /// The time limits of a call before it is under way. After that its owner ends it by dropping it.

@@ -16,15 +16,16 @@ use tokio_util::task::TaskTracker;
 use crate::connect::{Birth, Ways};
 use crate::dns::Dns;
 use crate::http1::{Begun, Broken};
-use crate::origin::{Lease, Origin};
+use crate::origin::{Lease, Need, Origin};
 use crate::repeat::{Progress, Tries, idempotent};
 use crate::request::{Head, signs_in};
+use crate::scope::{Members, Scopes};
 use crate::stats::Counters;
 use crate::tls::Tls;
 use crate::upload::{Upload, Watch, Whole};
 use crate::{
     Answer, Call, CallBody, CallError, Fate, HttpVersions, Interim, Key, Options, OriginReport,
-    Scheme, Sight, Tap, Timing, Trust, memory, tap,
+    Scheme, Scope, Sight, Tap, Timing, Trust, memory, tap,
 };
 
 /// How often the engine closes expired connections.
@@ -66,6 +67,7 @@ pub(crate) struct Common {
     pub(crate) ways: Ways,
     pub(crate) tasks: TaskTracker,
     origins: RwLock<HashMap<Key, Arc<Origin>>>,
+    scopes: Scopes,
     counted: Mutex<HashMap<Name, Arc<Counters>>>,
     permits: Arc<Semaphore>,
     wanted: AtomicUsize,
@@ -195,6 +197,7 @@ impl Engine {
             ways,
             tasks,
             origins: RwLock::default(),
+            scopes: Scopes::default(),
             counted: Mutex::default(),
             permits,
             wanted: AtomicUsize::new(0),
@@ -255,11 +258,18 @@ impl Engine {
             }
             key.http = HttpVersions::Http1;
         }
+        let scope = call.scope.as_ref();
+        let scoped = scope.map(|scope| Scoped {
+            members: self.held.common.scopes.members(key.uid, scope),
+            scope,
+        });
         let origin = self.held.common.origin(key);
         origin.counters.called();
         let result = match Head::new(call.request) {
             Ok((head, body)) => {
-                attempt(&origin, head, body, (limits, begin), tap, &mut interim).await
+                let attempt =
+                    attempt(&origin, scoped, head, body, (limits, begin), tap, &mut interim);
+                attempt.await
             }
             Err(error) => Err(error),
         };
@@ -328,9 +338,39 @@ impl Engine {
     }
 }
 
+/// The scope of a call.
+struct Scoped<'a> {
+    members: Arc<Members>,
+    scope: &'a Scope,
+}
+
+/// Waits until the call's scope allows a connection, then for one.
+async fn acquire(
+    origin: &Arc<Origin>,
+    scoped: Option<&Scoped<'_>>,
+    need: Need,
+) -> Result<Lease, CallError> {
+    let Some(Scoped { members, scope }) = scoped else { return origin.acquire(need).await };
+    let need = Need { most: scope.shared(), ..need };
+    let place = Arc::as_ptr(origin).addr();
+    let mut alone = false;
+    loop {
+        let entered = members.enter(place, scope, origin.shares(), alone);
+        let entered = origin.closing().run_until_cancelled(entered).await;
+        let ticket = entered.ok_or_else(CallError::closing)?;
+        let mut lease = origin.acquire(need).await?;
+        if let Some(ticket) = ticket.over(matches!(lease, Lease::Http2(..))) {
+            lease.hold(ticket);
+            return Ok(lease);
+        }
+        alone = true;
+    }
+}
+
 /// Makes a call, and repeats it if that is safe.
 async fn attempt(
     origin: &Arc<Origin>,
+    scoped: Option<Scoped<'_>>,
     head: Head,
     body: CallBody,
     (limits, begin): (crate::Limits, Instant),
@@ -347,7 +387,8 @@ async fn attempt(
         if let Some(tap) = tap {
             tap.see(Sight::Waiting);
         }
-        let lease = origin.acquire(limits, repeatable).await;
+        let need = Need { limits, repeatable, most: usize::MAX };
+        let lease = acquire(origin, scoped.as_ref(), need).await;
         let lease = lease.map_err(|error| error.final_if(begun || tries.sent()))?;
         let (kept, birth, secured) = (lease.kept(), lease.birth(), lease.secured());
         if let Some(tap) = tap {

@@ -37,6 +37,7 @@ use crate::errors::code;
 use crate::origin::{Condition, Origin};
 use crate::repeat::Progress;
 use crate::request;
+use crate::scope::Ticket;
 use crate::stream::Stream;
 use crate::upload::{Upload, Watch};
 use crate::{CallError, Interim, Key, Reason, Secured};
@@ -90,6 +91,8 @@ pub(crate) struct Http1 {
     answered: bool,
     /// While it carries a call, or may.
     home: Option<Arc<Origin>>,
+    /// The place of the call in its scope.
+    ticket: Option<Ticket>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -143,6 +146,7 @@ impl Http1 {
             rested: Duration::ZERO,
             answered: false,
             home: None,
+            ticket: None,
             _permit: permit,
         })
     }
@@ -190,14 +194,20 @@ impl Http1 {
         self.home.clone()
     }
 
-    /// Its origin has it again.
-    pub(crate) fn come_home(&mut self, now: Instant) -> Option<Arc<Origin>> {
+    /// Keeps the call's place in its scope until its origin has it again.
+    pub(crate) fn hold(&mut self, ticket: Ticket) {
+        self.ticket = Some(ticket);
+    }
+
+    /// Its origin has it again. Returns the place of the call in its scope.
+    pub(crate) fn come_home(&mut self, now: Instant) -> Option<Ticket> {
         self.used = now;
         self.outgoing.shrink();
         if self.input.capacity() > ROOM {
             self.input = BytesMut::new();
         }
-        self.home.take()
+        self.home = None;
+        self.ticket.take()
     }
 
     /// How many calls it has carried, the one under way included.

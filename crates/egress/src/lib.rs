@@ -18,6 +18,7 @@ mod engine;
 mod origin;
 mod repeat;
 mod request;
+mod scope;
 mod upload;
 
 mod http1;
@@ -62,6 +63,7 @@ pub use key::{
 pub use listener::{HttpListener, ListenerOptions, ListenerReport, ListenerWatch, SocketError};
 pub use memory::{recall, remember};
 pub use options::Options;
+pub use scope::Scope;
 pub use secured::{Cipher, Secured};
 pub use stats::{OriginReport, OriginStats};
 pub use tap::{Sight, Tap};

@@ -16,12 +16,14 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::connect::{Birth, Connected};
 use crate::engine::Common;
 use crate::http1::Http1;
 use crate::http2::{Driver, Http2, Streams};
 use crate::request::Head;
+use crate::scope::Ticket;
 use crate::stats::Counters;
 use crate::upload::Upload;
 use crate::{CallError, HttpVersions, Key, Limits, Scheme, Secured};
@@ -87,11 +89,21 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    /// How many connections are to be opened now.
+    fn wanted(&mut self, now: Instant) -> usize {
+        let waiting = self.waiters.len();
+        let most = self.waiters.iter().map(|waiter| waiter.most).max().unwrap_or(usize::MAX);
+        self.plan.wanted(now, waiting, most)
+    }
+}
+
 #[derive(Debug)]
 struct Waiter {
     tell: oneshot::Sender<Result<Lease, CallError>>,
     since: Instant,
     repeatable: bool,
+    most: usize,
 }
 
 impl Waiter {
@@ -99,6 +111,16 @@ impl Waiter {
     fn gone(&self) -> bool {
         self.tell.is_closed()
     }
+}
+
+/// What a call needs of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    pub(crate) limits: Limits,
+    /// The call may be made again.
+    pub(crate) repeatable: bool,
+    /// No HTTP/2 connection is opened for the call if there are so many.
+    pub(crate) most: usize,
 }
 
 /// What a caller waits for.
@@ -149,6 +171,18 @@ impl Drop for Lease1 {
 }
 
 impl Lease {
+    /// Keeps the call's place in its scope for as long as the call uses the connection.
+    pub(crate) fn hold(&mut self, ticket: Ticket) {
+        match self {
+            Self::Http1(lease) => {
+                if let Some(connection) = &mut lease.0 {
+                    connection.hold(ticket);
+                }
+            }
+            Self::Http2(_, guard) => guard.ticket = Some(ticket),
+        }
+    }
+
     /// Whether the connection has carried a call before.
     pub(crate) fn kept(&self) -> bool {
         match self {
@@ -180,6 +214,8 @@ impl Lease {
 pub(crate) struct StreamGuard {
     home: Arc<Origin>,
     id: Id,
+    /// The call's place in its scope. It is free after the stream.
+    ticket: Option<Ticket>,
 }
 
 impl StreamGuard {
@@ -236,6 +272,16 @@ impl Origin {
         &self.key
     }
 
+    /// Cancelled when the engine accepts no more calls.
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.common.closing
+    }
+
+    /// Whether the origin is known to speak HTTP/2.
+    pub(crate) fn shares(&self) -> bool {
+        self.state().plan.shares()
+    }
+
     /// The numbers of open connections and of waiting calls.
     pub(crate) fn now(&self) -> (usize, usize) {
         let state = self.state();
@@ -247,15 +293,12 @@ impl Origin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a connection for a call: an idle one, or the next one that is freed or opened. `repeatable`: the call may be made again.
+    /// Returns a connection for a call: an idle one, or the next one that is freed or opened.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the caller's place in the queue.
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        limits: Limits,
-        repeatable: bool,
-    ) -> Result<Lease, CallError> {
+    pub(crate) async fn acquire(self: &Arc<Self>, need: Need) -> Result<Lease, CallError> {
+        let Need { limits, repeatable, most } = need;
         let now = Instant::now();
         let noted;
         let (waiting, connects, what) = {
@@ -270,9 +313,8 @@ impl Origin {
             // Calls that are not repeatable may wait for a new connection while kept ones are there for others.
             let first = state.waiters.is_empty()
                 || (repeatable && state.waiters.iter().all(|waiter| !waiter.repeatable));
-            if first && let Some(taken) = state.plan.take(now, repeatable) {
-                let waiting = state.waiters.len();
-                let connects = state.plan.wanted(now, waiting);
+            if first && let Some(taken) = state.plan.take(now, repeatable, most) {
+                let connects = state.wanted(now);
                 let noted = state.plan.noted();
                 drop(state);
                 self.connect(connects, now);
@@ -286,9 +328,9 @@ impl Origin {
                 return Err(CallError::queue_full());
             }
             let (tell, waiting) = oneshot::channel();
-            state.waiters.push_back(Waiter { tell, since: now, repeatable });
+            state.waiters.push_back(Waiter { tell, since: now, repeatable, most });
             let places = state.waiters.len();
-            let connects = state.plan.wanted(now, places);
+            let connects = state.wanted(now);
             noted = state.plan.noted();
             let what = match (state.plan.makes_for(places, now), state.plan.open()) {
                 (true, _) => Wait::Made,
@@ -348,7 +390,7 @@ impl Origin {
                 Lease::Http1(Lease1(Some(connection)))
             }
             Taken::Http2(id, connection) => {
-                Lease::Http2(connection, StreamGuard { home: Arc::clone(self), id })
+                Lease::Http2(connection, StreamGuard { home: Arc::clone(self), id, ticket: None })
             }
         }
     }
@@ -370,12 +412,12 @@ impl Origin {
                     state.waiters.remove(passed);
                     continue;
                 }
-                let repeatable = waiter.repeatable;
+                let (repeatable, most) = (waiter.repeatable, waiter.most);
                 if passed > 0 && !repeatable {
                     passed += 1;
                     continue;
                 }
-                let Some(taken) = state.plan.take(now, repeatable) else {
+                let Some(taken) = state.plan.take(now, repeatable, most) else {
                     if repeatable || !state.plan.passes_over() {
                         break;
                     }
@@ -391,7 +433,7 @@ impl Origin {
                 }
             }
             let waiting = state.waiters.len();
-            let connects = if state.closed { 0 } else { state.plan.wanted(now, waiting) };
+            let connects = if state.closed { 0 } else { state.wanted(now) };
             if waiting == 0 && state.plan.connecting() > 0 {
                 self.served.notify_waiters();
             }
@@ -406,7 +448,8 @@ impl Origin {
     /// Takes back an HTTP/1.1 connection that can carry another call.
     pub(crate) fn put_back(self: &Arc<Self>, mut connection: Box<Http1>) {
         let now = Instant::now();
-        drop(connection.come_home(now));
+        // The next call of the scope finds the connection here.
+        let _ticket = connection.come_home(now);
         let closed = self.after_at(now, |state| {
             if state.renewed.is_some_and(|renewed| connection.born() < renewed) {
                 state.plan.lost();

@@ -135,6 +135,7 @@ const struct libcurl libcurl_replacements = {
     .multi_perform = multi_perform,
     .multi_info_read = multi_info_read,
     .multi_cleanup = multi_cleanup,
+    .multi_setopt = multi_setopt,
     .share_setopt = share_setopt,
     .share_cleanup = share_cleanup,
 };

@@ -52,6 +52,18 @@ struct handle *handle_of(CURL *curl) {
     return handle;
 }
 
+void handles_forget_limits(const struct limits *limits) {
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct handle *handle = buckets[i]; handle != NULL; handle = handle->next) {
+            if (handle->limits == limits) {
+                handle->limits = NULL;
+                handle->next_direct = NULL;
+                handle->at_broker = false;
+            }
+        }
+    }
+}
+
 struct handle *handle_new(CURL *curl) {
     struct handle *handle = expect_memory(calloc(1, sizeof *handle));
     struct handle **bucket = bucket_of(curl);

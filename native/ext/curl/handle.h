@@ -111,6 +111,8 @@ struct sums {
         redirect; /* microseconds */
 };
 
+struct limits;
+
 struct handle {
     CURL *curl;
     struct handle *next;
@@ -131,9 +133,12 @@ struct handle {
     bool alone;                   /* the call is curl_easy_perform()'s */
     struct text control, request; /* of a step without libcurl */
     struct fast fast;
-    CURLM *multi;              /* the call is made by it */
-    struct handle *next_added; /* another one that waits for its first curl_multi_perform() */
-    char *origin;              /* of the step: `https://host:port`. Owned */
+    CURLM *multi;               /* the call is made by it */
+    struct handle *next_added;  /* another one that waits for its first curl_multi_perform() */
+    struct limits *limits;      /* of the multi handle that makes the call; NULL: none. Borrowed */
+    struct handle *next_direct; /* another one of the multi handle whose call goes directly */
+    bool at_broker;             /* counted in `limits` as a call at the broker */
+    char *origin;               /* of the step: `https://host:port`. Owned */
     bool https;
     bool cut_port;              /* `:443` was left out of the URL for libcurl */
     struct curl_slist *headers; /* of the step. Owned */
@@ -158,6 +163,8 @@ struct handle {
 
 /* NULL for a handle that is not ext-curl's. */
 struct handle *handle_of(CURL *curl);
+/* A multi handle goes away: its limits concern no handle any more. */
+void handles_forget_limits(const struct limits *limits);
 struct handle *handle_new(CURL *curl);
 /* A copy of the options, for a handle that libcurl has duplicated. */
 struct handle *handle_copy(const struct handle *from, CURL *curl);

@@ -223,6 +223,9 @@ bool hop_begin(struct handle *handle, bool alone) {
     const char *url = handle_text(handle, CURLOPT_URL);
     handle->by_broker = false;
     handle->alone = alone;
+    if (alone) {
+        handle->limits = NULL;
+    }
     handle_clear_fast(handle);
     handle->sums = (struct sums){0};
     info_forget(handle);

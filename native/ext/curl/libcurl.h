@@ -17,7 +17,7 @@
 #define LIBCURL_REPLACED(each) \
     each(easy_init) each(easy_setopt) each(easy_perform) each(easy_getinfo) each(easy_reset) each(easy_duphandle) \
     each(easy_cleanup) each(multi_add_handle) each(multi_remove_handle) each(multi_perform) each(multi_info_read) \
-    each(multi_cleanup) each(share_setopt) each(share_cleanup)
+    each(multi_cleanup) each(multi_setopt) each(share_setopt) each(share_cleanup)
 
 /* Those that are only called. */
 #define LIBCURL_CALLED(each) \

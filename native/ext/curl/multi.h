@@ -9,6 +9,7 @@ CURLMcode multi_remove_handle(CURLM *multi, CURL *curl);
 CURLMcode multi_perform(CURLM *multi, int *running);
 CURLMsg *multi_info_read(CURLM *multi, int *left);
 CURLMcode multi_cleanup(CURLM *multi);
+CURLMcode multi_setopt(CURLM *multi, CURLMoption option, ...);
 
 /* The handle goes away. */
 void multi_forget(struct handle *handle);

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "ext/curl/cookies.h"
+#include "ext/curl/multi_limits.h"
 #include "ext/curl/settings.h"
 
 static bool same(const char *begin, const char *end, const char *text) {
@@ -355,6 +356,7 @@ static bool add_own_headers(struct handle *handle, const struct target *target) 
     text_append(&line, token, strlen(token));
     text_append(&line, "\"", 1);
     bool done = route_control(handle, target->https, &line);
+    limits_write(handle->limits, &line);
     text_append(&line, "", 1);
     done = done && add_header(handle, line.bytes);
     handle->own_bytes = (long)(line.len - 1 + 2);

@@ -419,6 +419,19 @@ final class Egress
         }
     }
 
+    /** Limits of curl_multi are of connections to origins, on each way. */
+    public function limits(): void
+    {
+        $seen = fn (?string $socket) => json_decode($out = $this->php([__DIR__ . '/limits.php'], $socket), true) ?? ['nothing' => $out];
+        $stock = $seen(null);
+        foreach (['with' => $this->socket, 'without' => "{$this->folder}/missing.sock"] as $name => $socket) {
+            foreach ($seen($socket) as $what => $value) {
+                $this->check("limits, $name a broker: $what", $stock[$what] ?? 'not seen', $value);
+            }
+        }
+        $this->check('limits: stock', [], array_keys(array_filter($stock, fn ($value) => $value === false)));
+    }
+
     private function kill_broker(): void
     {
         proc_terminate($this->processes['broker'], 9);
@@ -569,8 +582,12 @@ $egress = new Egress($hearth, sprintf('%s/hearth-%d.%d.so', $folder, PHP_MAJOR_V
 $egress->start_all();
 $egress->table('curl', $argv[1] ?? '');
 $egress->table('streams', $argv[1] ?? '', ['-d', 'hearth.intercept_streams=1']);
+if (($argv[1] ?? '') === 'limits') {
+    $egress->limits();
+}
 if (!isset($argv[1])) {
     $egress->beyond();
+    $egress->limits();
     $egress->faults();
     $egress->beyond_streams();
     $fpm = sprintf('/usr/sbin/php-fpm%d.%d', PHP_MAJOR_VERSION, PHP_MINOR_VERSION);

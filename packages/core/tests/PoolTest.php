@@ -157,6 +157,50 @@ final class PoolTest extends TestCase
         $this->assertSame(range(0, 19), array_values(array_map(static fn ($answer): int => strlen($answer->body()), $pool->all())));
     }
 
+    public function testWithoutABrokerCallsShareOneConnectionOfHttp2(): void
+    {
+        $this->assertSame([100, 1], $this->directly(CURL_HTTP_VERSION_2TLS));
+    }
+
+    public function testWithoutABrokerThereAreSixConnectionsOfHttp1OrAsManyAsTheCallerSays(): void
+    {
+        [$answers, $connections] = $this->directly(CURL_HTTP_VERSION_1_1);
+        $this->assertSame(100, $answers);
+        $this->assertLessThanOrEqual(6, $connections);
+        $this->assertSame([100, 1], $this->directly(CURL_HTTP_VERSION_1_1, 1));
+    }
+
+    /** @return array{int, int} answers of a hundred calls, and connections that the origin saw */
+    private function directly(int $version, ?int $limit = null): array
+    {
+        $curl = [CURLOPT_CAINFO => Servers::authority(), CURLOPT_HTTP_VERSION => $version];
+        $pool = new Pool(new Broker(null), curl: $curl, connections: $limit);
+        for ($i = 0; $i < 100; $i++) {
+            $pool->send(Servers::secure('/headers'));
+        }
+        $seen = array_map(static fn ($answer) => json_decode($answer->orFail()->body(), true)['connection'], $pool->all());
+        return [count($seen), count(array_unique($seen))];
+    }
+
+    public function testALimitOfConnectionsIsTheBrokersToKeep(): void
+    {
+        $pool = new Pool(Servers::broker(), 20, connections: 2);
+        for ($i = 0; $i < 20; $i++) {
+            $pool->send(Servers::plain('/headers'));
+        }
+        $connections = array_map(static fn ($answer) => json_decode($answer->orFail()->body(), true)['connection'], $pool->all());
+        if (Servers::door() === 'broker') {
+            $this->assertLessThanOrEqual(2, count(array_unique($connections)));
+            return;
+        }
+        $scopes = [];
+        foreach (Servers::calls() as $call) {
+            $this->assertSame(1, preg_match('/scope="(php-\d+-\d+)".*connections=2\b/', $call['control'], $found));
+            $scopes[] = $found[1];
+        }
+        $this->assertSame([20, 1], [count($scopes), count(array_unique($scopes))]);
+    }
+
     public function testTheTimingIsTheOrigins(): void
     {
         $pool = new Pool(Servers::broker());
@@ -175,6 +219,7 @@ final class PoolTest extends TestCase
         yield 'a name that is none' => [static fn () => new Call('http://a.test/', 'GET', ['X Y' => 'a'])];
         yield 'a method that is none' => [static fn () => new Call('http://a.test/', "GET / HTTP/1.1\r\n")];
         yield 'no room' => [static fn () => new Pool(null, 0)];
+        yield 'no connection' => [static fn () => new Pool(null, connections: 0)];
     }
 
     /** @dataProvider nonsense */

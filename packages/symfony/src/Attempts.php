@@ -32,6 +32,9 @@ final class Attempts
         }
         [$door, $control] = $plan;
         $call->route($target);
+        if (preg_grep('/^host:/i', $options['headers']) === []) {
+            $options['headers'][] = "Host: {$target->authority()}";
+        }
         foreach ([Door::ORIGIN => $target->origin(), Door::CONTROL => $control] + Door::trace() as $name => $value) {
             $options['headers'][] = "{$name}: {$value}";
         }

@@ -6,6 +6,7 @@ declare(strict_types=1);
 
 namespace Hearth\Symfony;
 
+use Hearth\Egress\Door;
 use Hearth\Egress\Target;
 use Hearth\Egress\Timing;
 
@@ -54,7 +55,7 @@ final class EgressCall
 
     public function route(Target $target): void
     {
-        $this->doorUrl = "http://{$target->authority()}{$target->path}";
+        $this->doorUrl = Door::url($target->path);
     }
 
     /** A message of the inner client, with the origin's URL in place of the broker's. */

@@ -14,6 +14,7 @@ namespace Hearth\Symfony;
 
 use Hearth\Egress\Broker;
 use Hearth\Egress\Door;
+use Hearth\Egress\Limit;
 use Psr\Log\LoggerAwareInterface;
 use Psr\Log\LoggerInterface;
 use Symfony\Component\HttpClient\CurlHttpClient;
@@ -40,15 +41,18 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
     /**
      * @param array<string, mixed> $defaultOptions default options of the inner client, which are applied here instead
      * @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all below one
+     * @param int $maxHostConnections highest number of connections to one origin, as the inner client was given it; 0: no limit
      */
     public function __construct(
         private readonly HttpClientInterface $client,
         Broker $broker,
         array $defaultOptions = [],
-        array $directHosts = []
+        array $directHosts = [],
+        int $maxHostConnections = 6
     ) {
+        $limit = $maxHostConnections > 0 ? new Limit($maxHostConnections) : null;
         // Only CurlHttpClient can connect to a Unix socket.
-        $planner = new Planner($client instanceof CurlHttpClient ? $broker : new Broker(null), $directHosts);
+        $planner = new Planner($client instanceof CurlHttpClient ? $broker : new Broker(null), $directHosts, $limit);
         $this->attempts = new Attempts($planner);
         $this->strategy = new EgressStrategy($broker, $this->attempts);
         $this->defaultOptions = self::mergeDefaultOptions($defaultOptions, self::OPTIONS_DEFAULTS + ['auth_ntlm' => null], true);
@@ -65,13 +69,14 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         ?string $socket,
         array $defaultOptions,
         array $directHosts,
-        ?LoggerInterface $logger = null
+        ?LoggerInterface $logger = null,
+        int $maxHostConnections = 6
     ): self {
         $notice = $logger === null ? null : static function (string $message) use ($logger): void {
             $logger->notice($message);
         };
         $broker = $socket === null || $socket === '' ? Broker::fromEnvironment($notice) : new Broker($socket, $notice);
-        return new self($client, $broker, $defaultOptions, $directHosts);
+        return new self($client, $broker, $defaultOptions, $directHosts, $maxHostConnections);
     }
 
     public function request(string $method, string $url, array $options = []): ResponseInterface

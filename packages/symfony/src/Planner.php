@@ -13,6 +13,7 @@ use Hearth\Egress\Broker;
 use Hearth\Egress\Control;
 use Hearth\Egress\CurlOptions;
 use Hearth\Egress\Door;
+use Hearth\Egress\Limit;
 use Hearth\Egress\Proxies;
 use Hearth\Egress\Target;
 
@@ -26,7 +27,7 @@ final class Planner
     private const CONNECT_TIMEOUT = 300_000;
 
     /** @param list<string> $directHosts */
-    public function __construct(private readonly Broker $broker, private readonly array $directHosts)
+    public function __construct(private readonly Broker $broker, private readonly array $directHosts, private readonly ?Limit $limit = null)
     {
     }
 
@@ -70,6 +71,7 @@ final class Planner
         $limit = (float) ($options['max_connect_duration'] ?? 0);
         $limit = $limit > 0 ? (int) ceil(1000 * $limit) : self::CONNECT_TIMEOUT;
         $control = new Control(proxy: $proxy, connectTo: $connectTo, connectTimeout: $limit, timing: true);
+        $control = $this->limit?->on($control) ?? $control;
         if ($target->scheme === 'https') {
             $control = self::tls($options, $control);
         }

@@ -54,6 +54,40 @@ final class HttpClientTest extends TestCase
         $this->assertThrough(4);
     }
 
+    public function testALimitOfConnectionsHoldsNoCallBackOnItsWayToTheBroker(): void
+    {
+        // Over HTTP/2 one connection carries them all.
+        $client = new EgressHttpClient(new CurlHttpClient([], 1), Servers::broker(), ['cafile' => Servers::authority()], [], 1);
+        $responses = [];
+        for ($i = 0; $i < 12; $i++) {
+            $responses[] = $client->request('GET', Servers::secure('/drip'));
+        }
+        $begun = $most = $ended = 0;
+        foreach ($client->stream($responses) as $chunk) {
+            $begun += (int) $chunk->isFirst();
+            $ended += (int) $chunk->isLast();
+            $most = max($most, $begun - $ended);
+        }
+        $this->assertSame(12, $ended);
+        if (Servers::door() === 'broker') {
+            $this->assertSame(12, $most);
+            return;
+        }
+        $this->assertGreaterThan(1, $most);
+        foreach (Servers::calls() as $call) {
+            $this->assertMatchesRegularExpression('/scope="php-\d+-\d+".*connections=1\b/', $call['control']);
+        }
+    }
+
+    public function testTheLimitOfTheClientBeneathIsTheBrokersToKeep(): void
+    {
+        $client = $this->container('http_client', ['egress' => ['socket' => Servers::socket()]], 3)->get('http_client');
+        $this->assertSame(200, $client->request('GET', Servers::plain('/headers'))->getStatusCode());
+        if (Servers::door() === 'stand-in') {
+            $this->assertStringContainsString('connections=3', Servers::calls()[0]['control']);
+        }
+    }
+
     public function testSilenceIsToldAndTheCallGoesOn(): void
     {
         $response = $this->client->request('GET', Servers::plain('/delay/600'));
@@ -202,12 +236,12 @@ final class HttpClientTest extends TestCase
     }
 
     /** @param array<string, mixed> $config */
-    private function container(string $transport, array $config): ContainerBuilder
+    private function container(string $transport, array $config, int $maxHostConnections = 6): ContainerBuilder
     {
         $container = new ContainerBuilder();
         $container->register($transport, HttpClientInterface::class)
             ->setFactory([HttpClient::class, 'create'])
-            ->setArguments([['headers' => ['X-Default' => 'of the framework']], 6])
+            ->setArguments([['headers' => ['X-Default' => 'of the framework']], $maxHostConnections])
             ->setPublic(true);
         if ($transport !== 'http_client') {
             $container->register('http_client', ScopingHttpClient::class)->setArguments([new \Symfony\Component\DependencyInjection\Reference($transport), []])->setPublic(true);

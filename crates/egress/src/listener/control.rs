@@ -4,6 +4,7 @@
 //! - No option counts without the token. A second `Hearth-Control` field, injected by another party, invalidates both.
 
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,14 @@ use http::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use super::refusal::Refusal;
-use crate::{HttpVersions, IpFamily, Proxy, ProxyKind, TlsVersion};
+use crate::{HttpVersions, IpFamily, Proxy, ProxyKind, Scope, TlsVersion};
 
 /// The name of the field.
 pub(crate) const CONTROL: HeaderName = HeaderName::from_static("hearth-control");
 /// The port of a proxy without one, as in libcurl.
 const PROXY_PORT: u16 = 1080;
+/// The longest name of a scope.
+const SCOPE_NAME: usize = 64;
 
 /// The options of a call.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -50,6 +53,8 @@ pub(crate) struct Control {
     pub(crate) connect_timeout: Option<Duration>,
     /// Whether the response carries `Hearth-Timing`.
     pub(crate) timing: bool,
+    /// The calls whose connections are limited together.
+    pub(crate) scope: Option<Scope>,
 }
 
 impl Default for Control {
@@ -68,6 +73,7 @@ impl Default for Control {
             proxy: None,
             connect_timeout: None,
             timing: false,
+            scope: None,
         }
     }
 }
@@ -106,6 +112,7 @@ pub(crate) fn options(value: &[u8]) -> Result<Control, Refusal> {
 fn read(dictionary: &Dictionary) -> Result<Control, Refusal> {
     let mut control = Control::default();
     let (mut certificate, mut key) = (None, None);
+    let (mut scope, mut connections, mut total) = (None, None, None);
     for (name, entry) in dictionary {
         let wrong = || Refusal::control(format!("Hearth-Control: `{name}` cannot be that"));
         let ListEntry::Item(item) = entry else { return Err(wrong()) };
@@ -144,6 +151,9 @@ fn read(dictionary: &Dictionary) -> Result<Control, Refusal> {
                 control.connect_to = Some((host, port));
             }
             "proxy" => control.proxy = Some(proxy(text()?).ok_or_else(wrong)?),
+            "scope" => scope = Some(scope_name(text()?).ok_or_else(wrong)?),
+            "connections" => connections = Some(positive(value).ok_or_else(wrong)?),
+            "connections-total" => total = Some(positive(value).ok_or_else(wrong)?),
             "connect-timeout" => {
                 let milliseconds = value.as_integer().map(i64::from).ok_or_else(wrong)?;
                 let milliseconds = u64::try_from(milliseconds).ok().filter(|time| *time > 0);
@@ -158,6 +168,11 @@ fn read(dictionary: &Dictionary) -> Result<Control, Refusal> {
         (None, None) => None,
         _ => return Err(Refusal::control("Hearth-Control: `cert` and `key` go together")),
     };
+    control.scope = match (scope, connections, total) {
+        (Some(name), connections, total) => Some(Scope { name, connections, total }),
+        (None, None, None) => None,
+        _ => return Err(Refusal::control("Hearth-Control: `connections` needs a `scope`")),
+    };
     if control.tls_min > control.tls_max {
         return Err(Refusal::control("Hearth-Control: `tls-min` is above `tls-max`"));
     }
@@ -171,6 +186,16 @@ fn text(value: &BareItem) -> Option<&str> {
         BareItem::DisplayString(text) => Some(text),
         _ => None,
     }
+}
+
+/// Rejects names that are empty or long.
+fn scope_name(text: &str) -> Option<Arc<str>> {
+    (1..=SCOPE_NAME).contains(&text.len()).then(|| text.into())
+}
+
+fn positive(value: &BareItem) -> Option<NonZeroUsize> {
+    let number = i64::from(value.as_integer()?);
+    usize::try_from(number).ok().and_then(NonZeroUsize::new)
 }
 
 /// Rejects relative paths: only the caller knows what they are relative to.
@@ -339,7 +364,8 @@ mod tests {
         let value = format!(
             "TOKEN, verify=?0, ca=\"/ca.pem\", cert=\"/c.pem\", key=%\"/k%c3%bc.pem\", pin=\"{pin};{pin}\", tls-min=1.3, \
              tls-max=1.3, http=1.1, ip=4, interface=\"127.0.0.1\", connect-to=\"[::1]:8443\", \
-             proxy=\"http://us%40er:pass@Proxy.test:3128/\", connect-timeout=1500, timing"
+             proxy=\"http://us%40er:pass@Proxy.test:3128/\", connect-timeout=1500, timing, \
+             scope=\"7-1\", connections=6, connections-total=20"
         );
         let expected = Control {
             verify: false,
@@ -361,6 +387,11 @@ mod tests {
             }),
             connect_timeout: Some(Duration::from_millis(1500)),
             timing: true,
+            scope: Some(Scope {
+                name: "7-1".into(),
+                connections: NonZeroUsize::new(6),
+                total: NonZeroUsize::new(20),
+            }),
         };
         assert_eq!(asked(&[&value]), Ok(expected));
         assert_eq!(asked(&["TOKEN, http=2"]).unwrap().http, HttpVersions::Http2);
@@ -403,6 +434,13 @@ mod tests {
             "connect-timeout=-1",
             "connect-timeout=1.5",
             "timing=(1 2)",
+            "connections=1",
+            "connections-total=1",
+            "scope=\"\"",
+            "scope=1",
+            "scope=\"a\", connections=0",
+            "scope=\"a\", connections=-1",
+            "scope=\"a\", connections=1.5",
             "not a dictionary!",
         ] {
             assert_eq!(asked(&[&format!("TOKEN, {wish}")]), Err("control"), "{wish}");

@@ -155,7 +155,8 @@ impl Listener {
                 return Err(refusal);
             }
         };
-        Ok((Call { key, request: Request::from_parts(head, body), limits }, control, span))
+        let (request, scope) = (Request::from_parts(head, body), control.scope.clone());
+        Ok((Call { key, request, limits, scope }, control, span))
     }
 
     async fn key(&self, uid: u32, target: Target, control: &Control) -> Result<Key, Refusal> {

@@ -155,9 +155,19 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         self.protocol = Some(protocol);
     }
 
-    /// A connection for a call, if one is free. `repeatable`: one that may be made again.
-    pub(super) fn take(&mut self, now: Instant, repeatable: bool) -> Option<Taken<A, B>> {
-        if let Some((id, connection)) = self.take_stream(now) {
+    /// Whether the origin is known to speak HTTP/2.
+    pub(super) fn shares(&self) -> bool {
+        self.protocol == Some(Protocol::Http2)
+    }
+
+    /// A connection for a call, if one is free. `repeatable`: one that may be made again. `most`: as many HTTP/2 connections may there be for it.
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        repeatable: bool,
+        most: usize,
+    ) -> Option<Taken<A, B>> {
+        if let Some((id, connection)) = self.take_stream(now, most) {
             return Some(Taken::Http2(id, connection));
         }
         self.take_idle(now, repeatable).map(Taken::Http1)
@@ -190,7 +200,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         self.idle.noted()
     }
 
-    fn take_stream(&mut self, now: Instant) -> Option<(Id, B)> {
+    fn take_stream(&mut self, now: Instant, most: usize) -> Option<(Id, B)> {
         if self.slots.is_empty() {
             return None;
         }
@@ -230,13 +240,14 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         let taken = (slot.id, slot.connection.clone());
         if slot.woke_cold && slot.active >= BURST {
             let active: usize = self.slots.iter().map(|slot| slot.active).sum();
-            self.grow_to = self.grow_to.max(active.div_ceil(BURST).min(limits.http2));
+            self.grow_to = self.grow_to.max(active.div_ceil(BURST).min(limits.http2).min(most));
         }
         Some(taken)
     }
 
-    /// How many connections are to be opened now, with so many calls waiting. They count as being opened from here on.
-    pub(super) fn wanted(&mut self, now: Instant, waiting: usize) -> usize {
+    /// How many connections are to be opened now, with so many calls waiting. They count as being opened from here on. `most`: as many HTTP/2 connections
+    /// may there be for those who wait.
+    pub(super) fn wanted(&mut self, now: Instant, waiting: usize, most: usize) -> usize {
         let connecting = self.connecting();
         // Unless there is nothing else to wait for.
         let paused = self.paused_until.is_some_and(|until| now < until)
@@ -264,8 +275,10 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
                 let coming = self.slots.len() + connecting;
                 let grown = self.grow_to.saturating_sub(coming);
                 // Whatever is renewed goes: its successor may be one too many for a moment.
-                let most = self.limits.http2 + usize::from(self.renew);
-                one.max(grown).min(most.saturating_sub(coming))
+                let spare = usize::from(self.renew);
+                let most = self.limits.http2.min(most) + spare;
+                let one = one.min(most.saturating_sub(coming));
+                one.max(grown.min((self.limits.http2 + spare).saturating_sub(coming)))
             }
         };
         self.renew = false;

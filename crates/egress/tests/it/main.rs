@@ -8,5 +8,6 @@ mod http2;
 mod opening;
 mod proxies;
 mod reuse;
+mod scopes;
 mod support;
 mod tls;

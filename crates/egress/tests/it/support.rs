@@ -50,7 +50,7 @@ pub(crate) fn post(key: &Key, path: &str, body: &'static str) -> Call {
 pub(crate) fn call(key: &Key, request: http::request::Builder, body: CallBody) -> Call {
     let request = request.body(body).expect("a request");
     let limits = Limits { connect: LONG, queue: LONG };
-    Call { key: key.clone(), request, limits }
+    Call { key: key.clone(), request, limits, scope: None }
 }
 
 pub(crate) fn empty() -> CallBody {

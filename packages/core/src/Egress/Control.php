@@ -17,6 +17,8 @@ final class Control
      * @param ?string $interface local address
      * @param ?string $connectTo `host:port`
      * @param ?int $connectTimeout milliseconds
+     * @param ?string $scope calls of one name share the limit `connections`
+     * @param ?int $connections the most connections to the origin for calls of the scope
      */
     public function __construct(
         public readonly bool $verify = true,
@@ -33,6 +35,8 @@ final class Control
         public readonly ?string $proxy = null,
         public readonly ?int $connectTimeout = null,
         public readonly bool $timing = false,
+        public readonly ?string $scope = null,
+        public readonly ?int $connections = null,
     ) {
     }
 
@@ -70,7 +74,7 @@ final class Control
         }
         $strings = [
             'ca' => $this->ca, 'cert' => $this->cert, 'key' => $this->key, 'pin' => $this->pin, 'interface' => $this->interface,
-            'connect-to' => $this->connectTo, 'proxy' => $this->proxy,
+            'connect-to' => $this->connectTo, 'proxy' => $this->proxy, 'scope' => $this->scope,
         ];
         foreach ($strings as $key => $value) {
             if ($value !== null) {
@@ -83,7 +87,7 @@ final class Control
                 $members[$key] = number_format((float) $value, 1, '.', '');
             }
         }
-        foreach (['ip' => $this->ip, 'connect-timeout' => $this->connectTimeout] as $key => $value) {
+        foreach (['ip' => $this->ip, 'connect-timeout' => $this->connectTimeout, 'connections' => $this->connections] as $key => $value) {
             if ($value !== null) {
                 $members[$key] = (string) $value;
             }

@@ -19,8 +19,23 @@ final class Door
     /** The URL that curl is given; the broker's socket and the request's target decide where the call goes. */
     public const URL = 'http://hearth/';
 
+    /** Hosts of the kind `hearth-7`. A process has at most as many connections to the broker as that, times curl's limit for a host. */
+    private const HOSTS = 64;
+
+    private static int $host = 0;
+
     public function __construct(public readonly string $socket, private readonly string $token)
     {
+    }
+
+    /**
+     * The same with another host in turn: curl's limit of connections to a host is one of connections to the origin, which the broker keeps, and holds no
+     * call back on its way there. The call must name its host in a field.
+     */
+    public static function url(string $path = '/'): string
+    {
+        self::$host = (self::$host + 1) % self::HOSTS;
+        return 'http://hearth-' . self::$host . $path;
     }
 
     /** The value of Hearth-Control; null: it cannot be said in a field, so the call must be made directly. */

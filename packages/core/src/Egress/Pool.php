@@ -12,7 +12,7 @@
  *     }
  *
  * Promises: no more than `concurrency` calls are under way; a call that fails stops no other; calls may be added while results are read;
- * a caller that stops reading cancels what is under way. The broker carries those to one origin over few connections (HTTP/2 where it has that).
+ * a caller that stops reading cancels what is under way. Those to one origin go over few connections, shared where it has HTTP/2, with a broker and without one.
  */
 
 declare(strict_types=1);
@@ -24,7 +24,11 @@ final class Pool implements \IteratorAggregate, \Countable
 {
     private const SELECT_SECONDS = 1.0;
 
+    /** Connections to one origin without a broker: each costs TLS, and the loading of all authorities. */
+    private const CONNECTIONS = 6;
+
     private readonly Broker $broker;
+    private readonly ?Limit $limit;
 
     /** @var array<int|string, Call> not yet begun */
     private array $waiting = [];
@@ -52,15 +56,18 @@ final class Pool implements \IteratorAggregate, \Countable
      * @param int $concurrency how many calls may be under way at once
      * @param ?\Closure(int, int, int): void $progress hears how many calls have ended, how many there are, how many bytes have come
      * @param array<int, mixed> $curl options of curl for each call that is given by its URL alone
+     * @param ?int $connections the most connections to one origin; null: as many as the broker allows, six where calls go directly
      */
     public function __construct(
         ?Broker $broker = null,
         private readonly int $concurrency = 100,
         private readonly ?\Closure $progress = null,
         private readonly array $curl = [],
+        private readonly ?int $connections = null,
     ) {
         $concurrency >= 1 || throw new InvalidCall('A pool needs room for one call at least.');
         $this->broker = $broker ?? Broker::fromEnvironment();
+        $this->limit = $connections === null ? null : new Limit($connections);
     }
 
     /** Adds a call; the result comes under the key, which is a number where none is given. */
@@ -151,6 +158,8 @@ final class Pool implements \IteratorAggregate, \Countable
                 $this->idle = [];
             }
             $this->multi = curl_multi_init();
+            curl_multi_setopt($this->multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
+            curl_multi_setopt($this->multi, CURLMOPT_MAX_HOST_CONNECTIONS, $this->connections ?? self::CONNECTIONS);
             $this->process = $process;
         }
         $this->running === [] || throw new \LogicException('The results of a pool are read at one place at a time.');
@@ -171,7 +180,7 @@ final class Pool implements \IteratorAggregate, \Countable
             }
             $call = $this->waiting[$key];
             unset($this->waiting[$key]);
-            $this->begin($key, new Transfer($call, $this->broker));
+            $this->begin($key, new Transfer($call, $this->broker, limit: $this->limit));
         }
         return $this->running !== [];
     }

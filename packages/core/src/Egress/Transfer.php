@@ -35,8 +35,12 @@ final class Transfer
     private readonly float $begin;
     private ?Answer $answer = null;
 
-    public function __construct(private readonly Call $call, private readonly Broker $broker, private readonly bool $timed = true)
-    {
+    public function __construct(
+        private readonly Call $call,
+        private readonly Broker $broker,
+        private readonly bool $timed = true,
+        private readonly ?Limit $limit = null,
+    ) {
         $this->sink = fopen('php://temp', 'w+');
         $this->start = is_resource($call->body) ? (int) ftell($call->body) : 0;
         $this->begin = microtime(true);
@@ -76,7 +80,7 @@ final class Transfer
                 $lines[] = "{$name}: {$value}";
             }
             $options = [
-                CURLOPT_URL => Door::URL,
+                CURLOPT_URL => Door::url(),
                 CURLOPT_REQUEST_TARGET => $target->absolute(),
                 CURLOPT_UNIX_SOCKET_PATH => $this->door->socket,
                 CURLOPT_HTTP_VERSION => CURL_HTTP_VERSION_1_1,
@@ -94,6 +98,8 @@ final class Transfer
             $this->call->has('Host') || $lines[] = "Host: {$target->authority()}";
         } else {
             $options[CURLOPT_URL] = $this->call->url;
+            // A call waits to see whether it can share a connection that is being made.
+            $options += [CURLOPT_PIPEWAIT => true];
             if (($share = SharedConnections::get()) !== null && !isset($options[CURLOPT_SHARE])) {
                 $options[CURLOPT_SHARE] = $share;
             }
@@ -165,6 +171,7 @@ final class Transfer
             return null;
         }
         $control = new Control(proxy: $proxy, connectTimeout: self::CONNECT_TIMEOUT, timing: $this->timed);
+        $control = $this->limit?->on($control) ?? $control;
         if ($target->scheme === 'https') {
             $authorities = CurlOptions::authoritiesOfPhp();
             $curl += $authorities === null || ($curl[CURLOPT_SSL_VERIFYPEER] ?? true) == false ? [] : [CURLOPT_CAINFO => $authorities];

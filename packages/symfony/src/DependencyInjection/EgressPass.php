@@ -35,6 +35,7 @@ final class EgressPass implements CompilerPassInterface
                 is_array($arguments[0] ?? null) ? $arguments[0] : [],
                 '%hearth.egress.direct%',
                 new Reference('logger', ContainerInterface::NULL_ON_INVALID_REFERENCE),
+                is_int($arguments[1] ?? null) ? $arguments[1] : 6,
             ])
             ->setDecoratedService($transport, null, self::INNERMOST)
             ->addTag('kernel.reset', ['method' => 'reset', 'on_invalid' => 'ignore'])

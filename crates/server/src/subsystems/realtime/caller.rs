@@ -111,6 +111,7 @@ impl Caller {
             key,
             request: Request::from_parts(parts, body),
             limits: Limits { connect: CONNECT.min(patience), queue: patience },
+            scope: None,
         };
         let answer = self.engine.call(call, |_| {}).await.map_err(|error| error.to_string())?;
         let (head, body) = answer.response.into_parts();

@@ -60,7 +60,7 @@ proptest! {
             match event {
                 Event::Call => waiting += 1,
                 Event::Repeatable => {
-                    if let Some(taken) = plan.take(now, true) {
+                    if let Some(taken) = plan.take(now, true, ANY) {
                         carries(&taken);
                         used.push(taken);
                     }
@@ -104,7 +104,7 @@ proptest! {
                 Event::Evict => drop(plan.evict()),
                 _ => {}
             }
-            while waiting > 0 && let Some(taken) = plan.take(now, false) {
+            while waiting > 0 && let Some(taken) = plan.take(now, false, ANY) {
                 if let Taken::Http1(connection) = &taken {
                     prop_assert!(connection.room.get().is_some(), "a closed connection was used");
                 }
@@ -113,7 +113,7 @@ proptest! {
                 waiting -= 1;
             }
             let before = plan.connecting();
-            let opened = plan.wanted(now, waiting);
+            let opened = plan.wanted(now, waiting, ANY);
             if !(http2 || before < waiting) {
                 prop_assert!(opened <= 1, "one beside those that are late, or for what is old");
             }

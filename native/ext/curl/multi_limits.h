@@ -1,0 +1,41 @@
+/* The limits of a multi handle (CURLMOPT_MAX_HOST_CONNECTIONS, CURLMOPT_MAX_TOTAL_CONNECTIONS): of connections to origins, not to the broker.
+ *
+ * Promises
+ * - Calls at the broker are not held back here: the broker keeps their limits, and each call says which.
+ * - Calls that go directly have no more connections than without the broker. While libcurl's own limits are lifted for calls at the broker,
+ *   direct calls beyond the limits are held, not in libcurl's hands.
+ */
+#ifndef HEARTH_EXT_CURL_MULTI_LIMITS_H
+#define HEARTH_EXT_CURL_MULTI_LIMITS_H
+
+#include "ext/curl/handle.h"
+
+struct limits {
+    CURLM *multi;
+    unsigned long long id; /* no other multi handle of this process has it */
+    long host, total;      /* 0: none */
+    size_t hops;           /* calls at the broker */
+    bool lifted;
+    struct handle *direct;           /* under way, without the broker */
+    struct handle *held, **held_end; /* the same, once there is room */
+    size_t held_count;
+};
+
+void limits_init(struct limits *limits, CURLM *multi);
+/* As curl_multi_setopt(), once libcurl has taken it. */
+void limits_keep(struct limits *limits, CURLMoption option, long number);
+
+/* The keys of Hearth-Control that tell the broker. Adds nothing where there is no limit. */
+void limits_write(const struct limits *limits, struct text *control);
+
+/* A call goes directly, and libcurl has it in its hands. It may be taken out, and held. */
+void limits_direct(struct limits *limits, struct handle *handle);
+/* The call is over, or taken away: it is counted no more. */
+void limits_forget(struct limits *limits, struct handle *handle);
+/* Whether a call is held. */
+bool limits_holds(const struct limits *limits, const struct handle *handle);
+
+/* Before libcurl goes on: held calls that may begin do, and libcurl's limits are what they have to be. True: some began. */
+bool limits_apply(struct limits *limits);
+
+#endif
