@@ -55,7 +55,7 @@ void script_request_close_body(void) {
     php_stream_close(body);
 }
 
-void script_request_forget_superglobals(void) {
+static void forget_superglobals(void) {
     for (int i = 0; i < NUM_TRACK_VARS; i++) {
         if (i != TRACK_VARS_ENV) {
             zval_ptr_dtor_nogc(&PG(http_globals)[i]);
@@ -64,12 +64,39 @@ void script_request_forget_superglobals(void) {
     }
 }
 
+/* Values of the boot that every request would free, one by one and in many places. */
+void script_request_empty_superglobals(void) {
+    static const char *const NAMES[] = {"_GET", "_POST", "_COOKIE", "_SERVER", "_FILES", "_REQUEST"};
+    forget_superglobals();
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        if (zend_hash_str_exists(&EG(symbol_table), NAMES[i], strlen(NAMES[i]))) {
+            zval none;
+            ZVAL_EMPTY_ARRAY(&none);
+            zend_hash_str_update(&EG(symbol_table), NAMES[i], strlen(NAMES[i]), &none);
+        }
+    }
+}
+
+void script_request_gather_superglobals(void) {
+    enum { MOST = 16 };
+    static zend_auto_global gathered[MOST];
+    size_t count = 0;
+    zval *global;
+    ZEND_HASH_FOREACH_VAL(CG(auto_globals), global) {
+        if (count < MOST) {
+            gathered[count] = *(zend_auto_global *)Z_PTR_P(global);
+            Z_PTR_P(global) = &gathered[count++];
+        }
+    }
+    ZEND_HASH_FOREACH_END();
+}
+
 /* Makes the superglobals those of the request. php_hash_environment(), main/php_variables.c, without its leak: the old arrays
  * are let go first. $_ENV stays as the boot made it. */
 static void import_superglobals(void) {
     zval env;
     ZVAL_COPY_VALUE(&env, &PG(http_globals)[TRACK_VARS_ENV]);
-    script_request_forget_superglobals();
+    forget_superglobals();
     php_hash_environment();
     ZVAL_COPY_VALUE(&PG(http_globals)[TRACK_VARS_ENV], &env);
 

@@ -226,7 +226,10 @@ static bool become_worker(void) {
     script_request_close_body();
     script_request_close();
     module_clear_request_info();
-    script_request_forget_superglobals();
+    script_request_empty_superglobals();
+    if (options->model == MODEL_SNAPSHOT) {
+        script_request_gather_superglobals();
+    }
     script_request_forget_last_error();
     state = IDLE;
     return true;
