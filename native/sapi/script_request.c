@@ -130,12 +130,22 @@ static void start_output(void) {
     }
 }
 
+/* The time limit was started before the snapshot, and each restore starts it again. */
+static bool limit_runs;
+
+void script_request_start_limit(void) {
+    zend_set_timeout(EG(timeout_seconds), 0);
+    limit_runs = true;
+}
+
 void script_request_begin(void) {
     module_clear_request_info();
     response_begin();
     module_fill_request_info();
     /* counts CPU time, so it need not be stopped while the worker waits */
-    zend_set_timeout(EG(timeout_seconds), 0);
+    if (!limit_runs) {
+        zend_set_timeout(EG(timeout_seconds), 0);
+    }
     /* What the engine finds wrong with a body or a variable is reported as at the start of any request: no handler of the script's hears it,
      * or one that throws would end the script for what a client has sent. php_request_startup(), main/main.c */
     zval handler;

@@ -26,6 +26,9 @@ void script_request_gather_superglobals(void);
 void script_request_close_body(void);
 void script_request_forget_last_error(void);
 
+/* Before the snapshot: starts the time limit for this request and all that the process is put back for. */
+void script_request_start_limit(void);
+
 /* Makes the request that has been received PHP's own. Nothing is open before. */
 void script_request_begin(void);
 /* Calls the handler. Borrowed: both. */

@@ -307,6 +307,7 @@ static bool serve_next(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
 static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     request_leavings_mark();
     if (options->model == MODEL_SNAPSHOT) {
+        script_request_start_limit();
         if (snapshot_model_take()) {
             send_ready();
         }
