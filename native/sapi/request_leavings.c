@@ -14,7 +14,7 @@ static uint32_t boot_top;
 static uint64_t *boot_objects; /* a bit for each handle below boot_top */
 static zend_long boot_resources;
 static bool left_alone[MODULES]; /* by number: see LEFT_ALONE */
-static uint32_t first_held = 1;  /* no object below this handle is one for free_objects() */
+static uint32_t first_held;      /* no object below this handle is one for free_objects() */
 
 /* Extensions whose objects are not freed at the end of a request: those that hold nothing but memory, which is put back or gone with
  * the process, among them all that requests have many of; and connections of databases, which databases.h puts back or cuts. */
@@ -50,6 +50,7 @@ void request_leavings_mark(void) {
             boot_objects[i / 64] |= 1ULL << (i % 64);
         }
     }
+    first_held = 1;
     boot_resources = EG(regular_list).nNextFreeElement;
     for (size_t i = 0; i < sizeof LEFT_ALONE / sizeof *LEFT_ALONE; i++) {
         const zend_module_entry *module =

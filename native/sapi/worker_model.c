@@ -257,6 +257,7 @@ static void end_life(void) {
     if (response_was_busy() && !databases_announce_later()) {
         send_ready();
     }
+    zend_memory_learn();
     snapshot_model_restore();
 }
 
@@ -316,6 +317,7 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         }
         snapshot_model_wait();
         databases_wait();
+        zend_memory_refill();
     } else {
         prefault_populate();
         send_ready();
