@@ -77,6 +77,8 @@ void attributes_take(void) {
     raw(SYS_sigaltstack, NULL, &then->stack);
     for (int i = 0; i < 3; i++) {
         raw(SYS_getitimer, i, &then->timers[i]);
+        bool runs = then->timers[i].it_value.tv_sec != 0 || then->timers[i].it_value.tv_usec != 0;
+        then->timers_run |= (uint8_t)(runs << i);
     }
     then->next_timer = next_timer();
     then->umask = (uint32_t)raw(SYS_umask, 077);
@@ -250,7 +252,7 @@ static void compare_identity(void) {
 
 static void put_back_timers(bool thorough) {
     struct engine *e = engine;
-    uint32_t timers = thorough ? 7 : e->timers_armed;
+    uint32_t timers = thorough ? 7 : e->timers_armed | e->attributes.timers_run;
     e->timers_armed = 0;
     for (int i = 0; i < 3; i++) {
         if (timers >> i & 1) {

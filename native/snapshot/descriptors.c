@@ -3,6 +3,8 @@
  * Promises
  * - After descriptors_put_back() the boot's descriptors are the same open files under the same numbers, with the offsets of the snapshot;
  *   every other is closed, except the engine's. One that is gone or became another file retires the process.
+ * - Closing what a request has left open looks at few numbers: the kernel goes through all places of its table one by one, so behind some free
+ *   numbers for the request the table is full.
  * - Offsets of 0 to 2 are left alone: they are shared with the process that started the server. Those of files opened for appending are put back
  *   at the complete check only: writing does not use them.
  */
@@ -17,11 +19,20 @@
 
 #include "snapshot/text.h"
 
+enum {
+    FOR_REQUESTS = 12, /* numbers between the boot's and the engine's. A request that needs more finds them behind the engine's */
+    FILLERS_MAX = 64,
+};
+
 int descriptors_own(long fd, const char *what) {
     struct engine *e = engine;
-    long own = fd < 0 ? fd
-                      : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC,
-                            e->fds.first != 0 ? e->fds.first : e->descriptor_max + 1);
+    long own = fd;
+    if (fd >= 0 && e->fds.first != 0) {
+        own = raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, e->fds.first);
+    } else if (fd >= 0) {
+        own = raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, e->descriptor_max + 1 + FOR_REQUESTS);
+        own = own >= 0 ? own : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, e->descriptor_max + 1);
+    }
     if (own < 0) {
         struct text text = {0};
         text_add(&text, "no descriptor for ");
@@ -138,6 +149,24 @@ static enum identity choose_identity(void) {
     return raw(SYS_kcmp, pid, pid, SAME_FILE, fd, fd) == 0 ? IDENTITY_KCMP : IDENTITY_STAT;
 }
 
+/* Takes the places of the kernel's table behind the engine's descriptors, if they are few. Descriptors beyond would make the table larger: they are left
+ * to the request. */
+static void fill_table(void) {
+    struct engine *e = engine;
+    uint64_t size = status_number("\nFDSize:");
+    if (size <= (uint64_t)e->fds.last + 1 || size - (uint64_t)e->fds.last > FILLERS_MAX) {
+        return;
+    }
+    while ((uint64_t)e->fds.last + 1 < size) {
+        long fd = raw(SYS_fcntl, e->fds.tasks, F_DUPFD_CLOEXEC, e->fds.last + 1);
+        if (fd != e->fds.last + 1) {
+            raw(SYS_close, fd);
+            return;
+        }
+        e->fds.last = (int)fd;
+    }
+}
+
 /* The numbers between and around the boot's and the engine's. */
 static void find_gaps(void) {
     struct engine *e = engine;
@@ -179,6 +208,7 @@ void descriptors_take(void) {
             raw(SYS_fcntl, descriptor->fd, F_DUPFD_CLOEXEC, 0), "a duplicate of the boot's");
     }
     find_locks();
+    fill_table();
     find_gaps();
 }
 

@@ -163,6 +163,7 @@ struct attributes {
     struct kernel_action actions[65];
     stack_t stack;
     struct itimerval timers[3];
+    uint8_t timers_run; /* those that ran at the snapshot, a bit each */
     uint32_t next_timer; /* the id that the next POSIX timer would get */
     bool posix_timers;
     uint32_t umask;
@@ -186,7 +187,7 @@ struct descriptor {
 enum identity { IDENTITY_QUERY, IDENTITY_KCMP, IDENTITY_STAT };
 
 struct engine_descriptors {
-    int first, last; /* all of the engine's, twins included: contiguous */
+    int first, last; /* all of the engine's, twins and fillers included: contiguous */
     int pagemap, maps, statm, status, tasks, directory;
     int kill_score, core_filter,
         autogroup; /* of /proc/self; the last two are -1 where the kernel has none */
@@ -354,8 +355,8 @@ const struct mapping *maps_at(uint64_t address);
 /* Calls `visit` for each mapping that overlaps the range, until it returns false. Reads /proc/self/maps. Any stack. */
 void maps_visit(uint64_t start, uint64_t end,
     bool (*visit)(const struct mapping *mapping, void *data), void *data);
-/* Pages of this process that are swapped out. */
-uint64_t usage_swapped(void);
+/* The number that stands behind `name` in /proc/self/status. 0: none does. */
+uint64_t status_number(const char *name);
 struct usage usage_read(void);
 
 /* pagemap.c */

@@ -362,22 +362,22 @@ struct usage usage_read(void) {
     return usage;
 }
 
-uint64_t usage_swapped(void) {
+uint64_t status_number(const char *name) {
     struct engine *e = engine;
     long n = raw(SYS_pread64, e->fds.status, e->buffer, sizeof e->buffer - 1, 0);
     if (n <= 0) {
         retire("/proc/self/status cannot be read");
     }
     e->buffer[n] = 0;
-    char *at = strstr(e->buffer, "\nVmSwap:");
+    char *at = strstr(e->buffer, name);
     if (at == NULL) {
-        return 0; /* a kernel without swap */
+        return 0;
     }
-    at += sizeof "\nVmSwap:" - 1;
+    at += strlen(name);
     while (*at == ' ' || *at == '\t') {
         at++;
     }
-    return number(&at, 10) * 1024 / PAGE;
+    return number(&at, 10);
 }
 
 #endif

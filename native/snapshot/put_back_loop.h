@@ -1,18 +1,14 @@
-/* The loop over all known pages, once for each width of registers. Defines NAME; wants, and undefines:
+/* The loops over all known pages, once for each width of registers. Defines NAME; wants, and undefines:
  *   NAME     the function
  *   TARGET   what the processor must have
  *   HASH     void HASH(const char *page, const char *key, uint64_t *hash)
+ *
+ * First all lines that changed before are written, then all pages are hashed: the second loop reads memory as fast as it comes.
  */
 __attribute__((target(TARGET))) static uint64_t NAME(struct known_page *pages, uint64_t count,
     const char *key, uint64_t restore, bool learns, uint64_t *misses) {
-    uint64_t changed = 0;
     for (uint64_t i = 0; i < count; i++) {
         struct known_page *page = &pages[i];
-        uint64_t hash[2];
-        if (!page->hashed) {
-            HASH(page->copy, key, page->hash);
-            page->hashed = true;
-        }
         uint64_t wrong = 0; /* lines that were put back */
         for (uint64_t lines = page->lines; lines != 0; lines &= lines - 1) {
             int line = __builtin_ctzll(lines);
@@ -24,18 +20,28 @@ __attribute__((target(TARGET))) static uint64_t NAME(struct known_page *pages, u
                 __builtin_memcpy(live, copy, LINE);
             }
         }
+        if (wrong != 0) {
+            page->lines_next |= wrong;
+            page->changed_at = restore;
+        }
+    }
+    uint64_t changed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        struct known_page *page = &pages[i];
+        uint64_t hash[2];
+        if (!page->hashed) {
+            HASH(page->copy, key, page->hash);
+            page->hashed = true;
+        }
         HASH(page->live, key, hash);
         if (((hash[0] ^ page->hash[0]) | (hash[1] ^ page->hash[1])) != 0) {
             ++*misses;
             uint64_t more = put_back_page(page->live, page->copy);
             page->lines |= more;
-            wrong |= more;
-        }
-        if (wrong != 0) {
-            page->lines_next |= wrong;
+            page->lines_next |= more;
             page->changed_at = restore;
-            changed++;
         }
+        changed += page->changed_at == restore;
     }
     return changed;
 }

@@ -99,7 +99,7 @@ static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *
     }
     *wide = true;
     if (e->resident_exact) {
-        return found == grown && seen == had && usage_swapped() == 0;
+        return found == grown && seen == had && status_number("\nVmSwap:") == 0;
     }
     if (e->born_pages == 0) {
         return false;

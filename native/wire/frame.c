@@ -199,7 +199,9 @@ enum frame_error frame_read_trace(const uint8_t *payload, size_t len, uint32_t *
 }
 
 void frame_buffer_free(struct frame_buffer *buffer) {
-    free(buffer->data);
+    if (!buffer->has_room) {
+        free(buffer->data);
+    }
     *buffer = (struct frame_buffer){0};
 }
 
@@ -209,10 +211,14 @@ uint8_t *frame_buffer_extend(struct frame_buffer *buffer, size_t len) {
         if (cap < 1024) {
             cap = 1024;
         }
-        uint8_t *data = realloc(buffer->data, cap);
+        uint8_t *data = realloc(buffer->has_room ? NULL : buffer->data, cap);
         if (data == NULL) {
             fputs("hearth-worker: out of memory\n", stderr);
             abort();
+        }
+        if (buffer->has_room) {
+            memcpy(data, buffer->data, buffer->len);
+            buffer->has_room = false;
         }
         buffer->data = data;
         buffer->cap = cap;

@@ -116,11 +116,12 @@ enum frame_error frame_read_kill(
 
 enum frame_error frame_read_trace(const uint8_t *payload, size_t len, uint32_t *pid);
 
-/* Bytes to be sent. All zero is an empty one. Owned: data. */
+/* Bytes to be sent. All zero is an empty one. Owned: data, unless it is the caller's room. */
 struct frame_buffer {
     uint8_t *data;
     size_t len;
     size_t cap;
+    bool has_room; /* `data` is the caller's: never freed, and left behind when it is too small */
 };
 
 void frame_buffer_free(struct frame_buffer *buffer);

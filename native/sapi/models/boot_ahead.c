@@ -98,7 +98,7 @@ static bool become_worker(struct worker_run *run) {
     script_request_close_body();
     script_request_close();
     module_clear_request_info();
-    script_request_forget_superglobals();
+    script_request_empty_superglobals();
     script_request_forget_last_error();
     run->state = IDLE;
     return true;

@@ -17,6 +17,7 @@
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
 #include "sapi/request/channel.h"
+#include "sapi/request/script_request.h"
 #include "sapi/request/shared_counters.h"
 #include "sapi/sapi_module.h"
 #include "snapshot/snapshot.h"
@@ -147,6 +148,8 @@ static void prepare_forks(void) {
 }
 
 static void wait_for_request(void) {
+    script_request_gather_superglobals();
+    script_request_start_limit();
     if (take()) {
         channel_send_ready();
     }
@@ -158,6 +161,7 @@ static void wait_for_request(void) {
         snapshot_restore(true);
     }
     databases_wait();
+    zend_memory_refill();
 }
 
 static uint8_t end_flags(void) {
@@ -170,6 +174,7 @@ static _Noreturn void end_life(void) {
         channel_send_ready();
     }
     egress_settle();
+    zend_memory_learn();
     snapshot_restore(false);
 }
 

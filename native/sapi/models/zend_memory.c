@@ -5,9 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <zend_alloc.h>
 #include <zend_arena.h>
 #include <zend_gc.h>
+
+#include "snapshot/snapshot.h"
 
 enum {
     CHUNK = 2 * 1024 * 1024,
@@ -79,6 +82,128 @@ bool zend_memory_is_known(void) {
     return !is_zends_own() || free_lists(first_bin()) != NULL;
 }
 
+/* --- slots for a request ---------------------------------------------------------------------------------------------------------------- */
+
+/* The engine links all slots of a run when the first of them is asked for: up to 28 KB for one. With empty lists that would be so in each request and for
+ * each size. Here is a run of each size, and a request finds as many of its slots linked as requests have needed. */
+struct run {
+    char *start;
+    size_t len;
+    uint32_t count; /* slots; 0: there is no run */
+};
+static struct run runs[BINS];
+static void **lists_of_heap;
+static uint16_t linked[BINS]; /* for this request */
+static bool looks;            /* the slots of this request are looked at when it is over */
+
+/* Shared by the zygote and its workers: what one request shows is for the next, here and there. A word that is overwritten makes one request slower. */
+static struct wanted {
+    uint32_t requests;
+    uint32_t slots[BINS];
+} * wanted;
+
+enum {
+    FEW_SLOTS = 8, /* to begin with */
+    SMALLEST_SLOTS = 32, /* of those whose use cannot be seen */
+    SOME_REQUESTS = 32, /* each of the first is looked at, then every ... */
+    LOOK_EVERY = 16,
+};
+/* In the second word of a slot that was not handed out. */
+static const uintptr_t UNUSED = (uintptr_t)0x9e3779b97f4a7c15;
+
+/* Since 8.4 a free slot has a second, encoded link at its end. */
+static bool links_are_plain(void) {
+    return PHP_VERSION_ID < 80400;
+}
+
+/* The smallest slots have room for a link only. */
+static bool has_room_for_mark(size_t bin) {
+    return bin_sizes[bin] > sizeof(void *);
+}
+
+/* Slots of this size to link. */
+static uint32_t wanted_slots(size_t bin) {
+    uint32_t slots = __atomic_load_n(&wanted->slots[bin], __ATOMIC_RELAXED);
+    return slots < runs[bin].count ? slots : runs[bin].count;
+}
+
+static void reserve_run(size_t bin, void **list) {
+    const size_t size = bin_sizes[bin];
+    char *slot = emalloc(size);
+    efree(slot);
+    uint32_t count = 0;
+    for (char *at = *list; at != NULL && at == slot + count * size; at = *(void **)at) {
+        count++;
+    }
+    *list = NULL;
+    if (count > 1 && (uintptr_t)slot % PAGE == 0) {
+        runs[bin] = (struct run){slot, (count * size + PAGE - 1) & ~(size_t)(PAGE - 1), count};
+        wanted->slots[bin] = has_room_for_mark(bin) ? FEW_SLOTS : SMALLEST_SLOTS;
+    }
+}
+
+/* The lists are empty. */
+static void reserve_runs(size_t first, void **lists) {
+    if (!links_are_plain() || wanted != NULL) {
+        return;
+    }
+    void *memory =
+        mmap(NULL, sizeof *wanted, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return;
+    }
+    wanted = memory;
+    lists_of_heap = lists;
+    for (size_t bin = first; bin < BINS; bin++) {
+        reserve_run(bin, lists + bin);
+    }
+}
+
+void zend_memory_refill(void) {
+    if (wanted == NULL) {
+        return;
+    }
+    uint32_t requests = __atomic_fetch_add(&wanted->requests, 1, __ATOMIC_RELAXED);
+    looks = requests < SOME_REQUESTS || requests % LOOK_EVERY == 0;
+    for (size_t bin = 0; bin < BINS; bin++) {
+        const size_t size = bin_sizes[bin];
+        linked[bin] = (uint16_t)wanted_slots(bin);
+        if (linked[bin] == 0) {
+            continue;
+        }
+        char *const last = runs[bin].start + (linked[bin] - 1) * size;
+#pragma GCC unroll 4
+        for (char *slot = runs[bin].start; slot < last; slot += size) {
+            *(void **)slot = slot + size;
+        }
+        *(void **)last = NULL;
+        for (char *slot = runs[bin].start; looks && has_room_for_mark(bin) && slot <= last;
+             slot += size) {
+            ((uintptr_t *)slot)[1] = UNUSED;
+        }
+        lists_of_heap[bin] = runs[bin].start;
+    }
+}
+
+void zend_memory_learn(void) {
+    for (size_t bin = 0; looks && bin < BINS; bin++) {
+        uint32_t used = linked[bin];
+        if (used == 0 || !has_room_for_mark(bin)) {
+            continue;
+        }
+        while (used > 0 &&
+               ((uintptr_t *)(runs[bin].start + (used - 1) * bin_sizes[bin]))[1] == UNUSED) {
+            used--;
+        }
+        if (used == linked[bin]) {
+            __atomic_store_n(&wanted->slots[bin], used * 2, __ATOMIC_RELAXED);
+        } else if (used + 1 < linked[bin]) {
+            __atomic_store_n(&wanted->slots[bin], linked[bin] - 1U, __ATOMIC_RELAXED);
+        }
+    }
+    looks = false;
+}
+
 void zend_memory_detach(void) {
     gc_collect_cycles();
     if (!is_zends_own()) {
@@ -89,6 +214,7 @@ void zend_memory_detach(void) {
     void **lists = free_lists(first);
     if (lists != NULL) {
         memset(lists + first, 0, (BINS - first) * sizeof *lists);
+        reserve_runs(first, lists);
     }
 }
 
@@ -163,6 +289,9 @@ size_t zend_memory_dead(struct snapshot_range *ranges, size_t max) {
             add_free_pages(&list, chunk, offset);
             chunk = chunk->next;
         } while (chunk != first);
+    }
+    for (size_t bin = 0; bin < BINS; bin++) {
+        add(&list, (uintptr_t)runs[bin].start, (uintptr_t)runs[bin].start + runs[bin].len);
     }
     add(&list, (uintptr_t)EG(vm_stack_top), (uintptr_t)EG(vm_stack_end));
     add(&list, (uintptr_t)CG(arena)->ptr, (uintptr_t)CG(arena)->end);

@@ -23,4 +23,9 @@ void zend_memory_detach(void);
  * Allocates nothing. */
 size_t zend_memory_dead(struct snapshot_range *ranges, size_t max);
 
+/* In a process whose memory was detached and is put back: links slots for the next request. */
+void zend_memory_refill(void);
+/* At a request's end: notes how many slots it needed. */
+void zend_memory_learn(void);
+
 #endif

@@ -12,11 +12,14 @@
 #include "snapshot/snapshot.h"
 #include "wire/frame.h"
 
-/* A head larger than this gives its memory back after the answer. */
-enum { HEAD_KEPT = 65536 };
+enum {
+    HEAD_ROOM = 65536, /* a larger head gives its memory back after the answer */
+    END_ROOM = 64,
+};
 
 static struct frame_buffer head; /* the HEAD frame while it has not been sent */
-static uint8_t *body;            /* kept memory, FRAME_MAX_BODY bytes: of no use to a restore */
+static uint8_t *head_room;       /* kept memory: of no use to a restore, as ... */
+static uint8_t *body;            /* ... this, of FRAME_MAX_BODY bytes */
 static size_t body_len;
 static bool has_head;
 static bool gone;    /* the client no longer takes the answer */
@@ -27,11 +30,13 @@ static bool busy; /* END said so: the server waits for READY */
 void response_prepare(void) {
     if (body == NULL) {
         body = snapshot_keep(FRAME_MAX_BODY);
+        head_room = snapshot_keep(HEAD_ROOM);
     }
 }
 
 void response_begin(void) {
-    head.len = 0;
+    frame_buffer_free(&head);
+    head = (struct frame_buffer){.data = head_room, .cap = HEAD_ROOM, .has_room = true};
     body_len = 0;
     has_head = gone = refused = ended = busy = false;
 }
@@ -215,13 +220,14 @@ void response_end(uint8_t flags, uint64_t peak) {
     if (gone) {
         body_len = 0;
     }
-    static struct frame_buffer end;
-    end.len = 0;
+    uint8_t room[END_ROOM];
+    struct frame_buffer end = {.data = room, .cap = sizeof room, .has_room = true};
     frame_write_end(&end, flags, peak);
     send_all(NULL, 0, &end);
     ended = true;
     busy = (flags & FRAME_FLAG_BUSY) != 0;
-    if (head.cap > HEAD_KEPT) {
+    frame_buffer_free(&end);
+    if (!head.has_room) {
         frame_buffer_free(&head);
     }
 }

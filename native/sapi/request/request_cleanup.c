@@ -11,10 +11,10 @@
 enum { MODULES = 256 };
 
 static uint32_t boot_top;
-static uint8_t *boot_objects; /* a bit for each handle below boot_top */
+static uint64_t *boot_objects; /* a bit for each handle below boot_top */
 static zend_long boot_resources;
 static bool left_alone[MODULES]; /* by number: see LEFT_ALONE */
-static uint32_t first_held = 1;  /* no object below this handle is one for free_objects() */
+static uint32_t first_held;      /* no object below this handle is one for free_objects() */
 
 /* Extensions whose objects are not freed at the end of a request: those that hold nothing but memory, which is put back or gone with
  * the process, among them all that requests have many of; and connections of databases, which databases.h puts back or cuts. */
@@ -23,21 +23,34 @@ static const char *const LEFT_ALONE[] = {"core", "date", "dom", "hash", "intl", 
     "spl", "standard", "tokenizer"};
 
 static bool is_of_boot(uint32_t handle) {
-    return handle < boot_top && (boot_objects[handle / 8] >> (handle % 8) & 1) != 0;
+    return handle < boot_top && (boot_objects[handle / 64] >> (handle % 64) & 1) != 0;
+}
+
+/* The first handle from here on that is none of the boot's. */
+static uint32_t of_request(uint32_t handle) {
+    while (handle < boot_top) {
+        uint64_t others = ~boot_objects[handle / 64] >> (handle % 64);
+        if (others != 0) {
+            return handle + (uint32_t)__builtin_ctzll(others);
+        }
+        handle = (handle / 64 + 1) * 64;
+    }
+    return handle;
 }
 
 void request_cleanup_mark(void) {
     const zend_objects_store *store = &EG(objects_store);
     boot_top = store->top;
-    boot_objects = calloc(boot_top / 8 + 1, 1);
+    boot_objects = calloc(boot_top / 64 + 1, sizeof *boot_objects);
     if (boot_objects == NULL) {
         abort();
     }
     for (uint32_t i = 1; i < store->top; i++) {
         if (IS_OBJ_VALID(store->object_buckets[i])) {
-            boot_objects[i / 8] |= (uint8_t)(1 << (i % 8));
+            boot_objects[i / 64] |= 1ULL << (i % 64);
         }
     }
+    first_held = 1;
     boot_resources = EG(regular_list).nNextFreeElement;
     for (size_t i = 0; i < sizeof LEFT_ALONE / sizeof *LEFT_ALONE; i++) {
         const zend_module_entry *module =
@@ -72,10 +85,10 @@ static void destroy_objects(void) {
     }
     EG(flags) |= EG_FLAGS_OBJECT_STORE_NO_REUSE;
     uint32_t held = 0;
-    for (uint32_t i = 1; i < store->top; i++) {
+    /* the boot's objects are not even looked at: they are many, and mostly cold */
+    for (uint32_t i = of_request(1); i < store->top; i = of_request(i + 1)) {
         zend_object *object = store->object_buckets[i];
-        /* the boot's objects are not even looked at: they are many, and mostly cold */
-        if (!IS_OBJ_VALID(object) || is_of_boot(i)) {
+        if (!IS_OBJ_VALID(object)) {
             continue;
         }
         if (held == 0 && holds_more(object)) {

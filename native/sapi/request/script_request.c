@@ -55,7 +55,7 @@ void script_request_close_body(void) {
     php_stream_close(body);
 }
 
-void script_request_forget_superglobals(void) {
+static void forget_superglobals(void) {
     for (int i = 0; i < NUM_TRACK_VARS; i++) {
         if (i != TRACK_VARS_ENV) {
             zval_ptr_dtor_nogc(&PG(http_globals)[i]);
@@ -64,12 +64,39 @@ void script_request_forget_superglobals(void) {
     }
 }
 
+/* Values of the boot that every request would free, one by one and in many places. */
+void script_request_empty_superglobals(void) {
+    static const char *const NAMES[] = {"_GET", "_POST", "_COOKIE", "_SERVER", "_FILES", "_REQUEST"};
+    forget_superglobals();
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        if (zend_hash_str_exists(&EG(symbol_table), NAMES[i], strlen(NAMES[i]))) {
+            zval none;
+            ZVAL_EMPTY_ARRAY(&none);
+            zend_hash_str_update(&EG(symbol_table), NAMES[i], strlen(NAMES[i]), &none);
+        }
+    }
+}
+
+void script_request_gather_superglobals(void) {
+    enum { MOST = 16 };
+    static zend_auto_global gathered[MOST];
+    size_t count = 0;
+    zval *global;
+    ZEND_HASH_FOREACH_VAL(CG(auto_globals), global) {
+        if (count < MOST) {
+            gathered[count] = *(zend_auto_global *)Z_PTR_P(global);
+            Z_PTR_P(global) = &gathered[count++];
+        }
+    }
+    ZEND_HASH_FOREACH_END();
+}
+
 /* Makes the superglobals those of the request. php_hash_environment(), main/php_variables.c, without its leak: the old arrays
  * are let go first. $_ENV stays as the boot made it. */
 static void import_superglobals(void) {
     zval env;
     ZVAL_COPY_VALUE(&env, &PG(http_globals)[TRACK_VARS_ENV]);
-    script_request_forget_superglobals();
+    forget_superglobals();
     php_hash_environment();
     ZVAL_COPY_VALUE(&PG(http_globals)[TRACK_VARS_ENV], &env);
 
@@ -103,12 +130,22 @@ static void start_output(void) {
     }
 }
 
+/* The time limit was started before the snapshot, and each restore starts it again. */
+static bool limit_runs;
+
+void script_request_start_limit(void) {
+    zend_set_timeout(EG(timeout_seconds), 0);
+    limit_runs = true;
+}
+
 void script_request_begin(void) {
     module_clear_request_info();
     response_begin();
     module_fill_request_info();
     /* counts CPU time, so it need not be stopped while the worker waits */
-    zend_set_timeout(EG(timeout_seconds), 0);
+    if (!limit_runs) {
+        zend_set_timeout(EG(timeout_seconds), 0);
+    }
     /* What the engine finds wrong with a body or a variable is reported as at the start of any request: no handler of the script's hears it,
      * or one that throws would end the script for what a client has sent. php_request_startup(), main/main.c */
     zval handler;

@@ -16,11 +16,18 @@
 void script_request_open_idle(void);
 /* Ends output and headers, of a request or of the time between two. */
 void script_request_close(void);
-/* Lets go of the superglobals of the last request, so that the next need not; $_ENV stays. */
-void script_request_forget_superglobals(void);
+/* Before a worker's first request, for all of its requests: lets go of the superglobals of the boot, or of the last warm-up; $_ENV stays. They are
+ * empty arrays then. */
+void script_request_empty_superglobals(void);
+/* Puts what the engine notes about each superglobal in a request side by side, so that this is one page to put back. The engine's shutdown would free
+ * them: for a process that never reaches it. */
+void script_request_gather_superglobals(void);
 /* Closes the request's body, and the php://input streams on it. */
 void script_request_close_body(void);
 void script_request_forget_last_error(void);
+
+/* Before the snapshot: starts the time limit for this request and all that the process is put back for. */
+void script_request_start_limit(void);
 
 /* Makes the request that has been received PHP's own. Nothing is open before. */
 void script_request_begin(void);
