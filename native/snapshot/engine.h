@@ -23,6 +23,7 @@
 #endif
 
 #if SNAPSHOT_ENGINE
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -213,6 +214,7 @@ struct engine {
 
     /* Constant after snapshot_share(). */
     struct memory_file shared;
+    jmp_buf *sharing; /* while it runs: what ends a worker ends the sharing only */
 
     /* Constant after take. */
     bool taken;
@@ -334,6 +336,8 @@ bool text_add_failure(struct text *why, const char *what, long error);
 /* freeze.c, freeze_pages.c */
 /* Turns all private memory into mappings of a sealed file. */
 void freeze_take(const struct snapshot_range *dead, size_t dead_count);
+/* Ends the sharing that runs: the zygote lives on, and its workers take all memory themselves. Any stack. */
+_Noreturn void freeze_fail(const char *why);
 /* The file whose mapping this is, or NULL. */
 const struct memory_file *freeze_file_of(const struct mapping *mapping);
 /* Zeroes what madvise() threw away: a file's pages would show the snapshot again. Any stack. */
