@@ -415,6 +415,14 @@ void descriptors_take(void);
 int descriptors_own(long fd, const char *what);
 void descriptors_put_back(bool thorough);
 
+/* put_back_arm64.c: the processor fetches what was written to a page of code, not what its cache of instructions holds. */
+#if defined(__aarch64__)
+void put_back_fetch(char *page);
+#else
+static inline void put_back_fetch(char *page) {
+    (void)page; /* x86-64 keeps this cache coherent */
+}
+#endif
 /* put_back.c, put_back_arm64.c. Static: *name. */
 put_back_function *put_back_choose(bool exact, const char **name);
 

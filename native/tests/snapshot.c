@@ -334,7 +334,7 @@ void run_variant(const struct test_case *c, const struct variant *variant) {
         live_case(c, variant);
     }
     struct size_facts sizes = {0};
-    watch(pid, 60 + turns_of(c) / 50);
+    watch(pid, (c->prepare != NULL ? 240 : 60) + turns_of(c) / 50);
     int status;
     while (waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status)) {
         if (WSTOPSIG(status) == SIGSTOP) {

@@ -272,6 +272,12 @@ void test_arrangement(void) {
         "close_range: operation not permitted");
     compare_output("seals are refused", "--refused-seals", "A=1", retired,
         "a memfd cannot be sealed: operation not permitted");
+    compare_output("a memfd cannot grow", "--refused-growth", "A=1", retired,
+        "a memfd cannot grow: no space left");
+    compare_output("a memfd cannot be written", "--refused-writing", "A=1", retired,
+        "a memfd cannot be written: out of memory or of mappings (vm.max_map_count)");
+    compare_output("the address space is used up when the snapshot is taken",
+        "--refused-more-address-space", "A=1", retired, "no memory for the snapshot");
     compare_output("24,000 mappings are taken", "--refused-many-mappings", "A=1", 0, "taken");
     compare_output("40,000 mappings are too many", "--refused-mappings", "A=1", retired,
         "too many writable mappings");

@@ -1,5 +1,8 @@
 /* Cases: much memory, and little room for it: a used up address space, a heap of 1 GB, 60,000 mappings. A case that this machine has no room for says so. */
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,6 +60,31 @@ static void limited_by_child(unsigned n) {
         _exit(0);
     }
     waitpid(pid, NULL, 0);
+    boot_bss[n * PAGE] ^= 1;
+}
+
+/* --- no descriptors --------------------------------------------------------------------------------------------------------------------- */
+
+static void boot_few_descriptors(void) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 300;
+    raw(SYS_prlimit64, 0, RLIMIT_NOFILE, (long)&limit, 0, 0, 0);
+}
+static int count_down(void *argument) {
+    usleep(2000);
+    *(volatile unsigned char *)argument ^= 0x3d;
+    _exit(0);
+}
+/* The restore has none to read /proc with, and a child in its memory may still write. */
+static void use_up_descriptors(unsigned n) {
+    static char stack[1 << 16];
+    while (open("/dev/null", O_RDONLY) >= 0) {
+    }
+    check(errno == EMFILE, "descriptors are not used up: %s", strerror(errno));
+    if (n % 2 == 1) {
+        clone(count_down, stack + sizeof stack, CLONE_VM | SIGCHLD, boot_bss + 9 * PAGE);
+    }
     boot_bss[n * PAGE] ^= 1;
 }
 
@@ -171,6 +199,11 @@ static const struct test_case cases[] = {
         .request = limited_by_child,
         .outcome = EITHER,
         .flags = ALONE},
+    {.name = "a request uses up the descriptors",
+        .request = use_up_descriptors,
+        .outcome = EITHER,
+        .flags = ALONE,
+        .boot = boot_few_descriptors},
     {.name = "a heap of 1 GB",
         .request = write_heap,
         .flags = ALONE | UNSEEN,
