@@ -81,9 +81,9 @@ static struct call call_of(pid_t pid) {
 static void refuse(pid_t pid) {
     ptrace(PTRACE_POKEUSER, pid, offsetof(struct user_regs_struct, orig_rax), -1L);
 }
-/* At the entry: a question is asked instead. */
-static void ask(pid_t pid) {
-    ptrace(PTRACE_POKEUSER, pid, offsetof(struct user_regs_struct, rdi), 0L);
+/* At the entry: a question is asked instead. At the exit the register must hold again what the compiler put there. */
+static void set_first(pid_t pid, uint64_t value) {
+    ptrace(PTRACE_POKEUSER, pid, offsetof(struct user_regs_struct, rdi), value);
 }
 static void answer(pid_t pid, long result) {
     ptrace(PTRACE_POKEUSER, pid, offsetof(struct user_regs_struct, rax), result);
@@ -109,8 +109,10 @@ static void answer(pid_t pid, long result) {
     registers.regs[0] = (uint64_t)result;
     use_registers(pid, PTRACE_SETREGSET, &registers);
 }
-static void ask(pid_t pid) {
-    answer(pid, 0); /* the register of the result is that of the first argument */
+static void set_first(pid_t pid, uint64_t value) {
+    if (value == 0) { /* the register of the result is that of the first argument */
+        answer(pid, 0);
+    }
 }
 #endif
 
@@ -168,7 +170,7 @@ static unsigned fail_one(pid_t pid, unsigned wanted, int *status, long *failed) 
         if (chosen) {
             *failed = (long)call.number;
             if (moves_end) {
-                ask(pid); /* brk() answers with the end that there is */
+                set_first(pid, 0); /* brk() answers with the end that there is */
             } else {
                 refuse(pid);
             }
@@ -177,7 +179,9 @@ static unsigned fail_one(pid_t pid, unsigned wanted, int *status, long *failed) 
             break;
         }
         if (chosen) {
-            if (!moves_end) {
+            if (moves_end) {
+                set_first(pid, call.first);
+            } else {
                 answer(pid, -error);
             }
             break;
