@@ -2,7 +2,8 @@
  *
  * Promises
  * - Put back is what calls were seen for (engine->touched); everything, when `thorough`.
- * - What can be read but not put back (limits, users, priority ...) is compared at the complete check and retires the process.
+ * - What can be read but not put back (limits, users, priority ...) is compared at the complete check, and after a request with children, and
+ *   retires the process.
  */
 #include "snapshot/engine.h"
 
@@ -98,11 +99,14 @@ static bool has_sharing_child(void) {
     text_add_number(&path, (uint64_t)e->pid);
     text_add(&path, "/children");
     long fd = raw_open(path.data, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
+    if (fd == -ENOENT) {
+        return false; /* a kernel without CONFIG_PROC_CHILDREN */
     }
-    long n = raw(SYS_read, fd, e->buffer, sizeof e->buffer - 1);
+    long n = fd < 0 ? fd : raw(SYS_read, fd, e->buffer, sizeof e->buffer - 1);
     raw(SYS_close, fd);
+    if (n < 0) { /* no descriptor, or no memory, is left */
+        retire("the request left children, and /proc does not tell whether they share its memory");
+    }
     long child = 0;
     for (long i = 0; i < n; i++) {
         if (e->buffer[i] >= '0' && e->buffer[i] <= '9') {
@@ -319,7 +323,8 @@ void attributes_put_back(bool thorough, bool complete, bool had_children, bool s
         }
         raw(SYS_munlockall);
     }
-    if (complete) {
+    /* A child may limit its parent, or move it to another process group. */
+    if (complete || had_children || (e->touched & TOUCHED_CHILDREN)) {
         compare_identity();
     }
 }

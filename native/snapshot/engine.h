@@ -23,6 +23,7 @@
 #endif
 
 #if SNAPSHOT_ENGINE
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -214,6 +215,7 @@ struct engine {
 
     /* Constant after snapshot_share(). */
     struct memory_file shared;
+    jmp_buf *sharing; /* while it runs: what ends a worker ends the sharing only */
 
     /* Constant after take. */
     bool taken;
@@ -335,6 +337,8 @@ bool text_add_failure(struct text *why, const char *what, long error);
 /* freeze.c, freeze_pages.c */
 /* Turns all private memory into mappings of a sealed file. */
 void freeze_take(const struct snapshot_range *dead, size_t dead_count);
+/* Ends the sharing that runs: the zygote lives on, and its workers take all memory themselves. Any stack. */
+_Noreturn void freeze_fail(const char *why);
 /* The file whose mapping this is, or NULL. */
 const struct memory_file *freeze_file_of(const struct mapping *mapping);
 /* Zeroes what madvise() threw away: a file's pages would show the snapshot again. Any stack. */
@@ -412,6 +416,14 @@ void descriptors_take(void);
 int descriptors_own(long fd, const char *what);
 void descriptors_put_back(bool thorough);
 
+/* put_back_arm64.c: the processor fetches what was written to a page of code, not what its cache of instructions holds. */
+#if defined(__aarch64__)
+void put_back_fetch(char *page);
+#else
+static inline void put_back_fetch(char *page) {
+    (void)page; /* x86-64 keeps this cache coherent */
+}
+#endif
 /* put_back.c, put_back_arm64.c. Static: *name. */
 put_back_function *put_back_choose(bool exact, const char **name);
 

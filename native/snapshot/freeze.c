@@ -352,20 +352,49 @@ void freeze_take(const struct snapshot_range *dead, size_t dead_count) {
 /* --- in the zygote ---------------------------------------------------------------------------------------------------------------------- */
 
 /* Kinds of all regions, for the time of snapshot_share(). */
-static char *reserve_kinds(uint64_t *len) {
+static char *shared_kinds;
+static uint64_t shared_kinds_len;
+static struct text share_failure;
+
+static bool reserve_kinds(void) {
     struct engine *e = engine;
     uint64_t pages = 0;
     for (uint32_t i = 0; i < e->region_count; i++) {
         pages += (e->regions[i].end - e->regions[i].start) / PAGE;
     }
-    *len = PAGE_UP(pages);
-    char *kinds = reserve(*len);
-    uint8_t *at = (uint8_t *)kinds;
-    for (uint32_t i = 0; kinds != NULL && i < e->region_count; i++) {
+    shared_kinds_len = PAGE_UP(pages);
+    shared_kinds = reserve(shared_kinds_len);
+    uint8_t *at = (uint8_t *)shared_kinds;
+    for (uint32_t i = 0; at != NULL && i < e->region_count; i++) {
         e->regions[i].kinds = at;
         at += (e->regions[i].end - e->regions[i].start) / PAGE;
     }
-    return kinds;
+    return at != NULL;
+}
+
+static void release_kinds(void) {
+    if (shared_kinds != NULL) {
+        raw(SYS_munmap, shared_kinds - PAGE, shared_kinds_len + 2 * PAGE);
+        shared_kinds = NULL;
+    }
+}
+
+void freeze_fail(const char *why) {
+    jmp_buf *sharing = engine->sharing;
+    engine->sharing = NULL;
+    share_failure = (struct text){0};
+    text_add(&share_failure, why);
+    longjmp(*sharing, 1);
+}
+
+/* What was mapped from a file that was not identified is memory of some file: workers take it like any other. */
+static void clean_up_after_failure(void) {
+    struct engine *e = engine;
+    memory_file_close(&e->shared);
+    if (e->shared.view != NULL && e->shared.inode == 0) {
+        raw(SYS_munmap, e->shared.view, e->shared.size);
+        e->shared.view = NULL;
+    }
 }
 
 static bool share(const struct snapshot_range *dead, size_t dead_count, struct text *why) {
@@ -381,9 +410,7 @@ static bool share(const struct snapshot_range *dead, size_t dead_count, struct t
         }
     }
     e->region_count = kept;
-    uint64_t len;
-    char *kinds = reserve_kinds(&len);
-    if (kinds == NULL) {
+    if (!reserve_kinds()) {
         text_add(why, "out of memory");
         return false;
     }
@@ -391,8 +418,22 @@ static bool share(const struct snapshot_range *dead, size_t dead_count, struct t
         classify(&e->regions[i]);
     }
     pages_mark_dead(dead, dead_count);
-    bool done = freeze_read_only(why) && freeze_regions(&e->shared, why);
-    raw(SYS_munmap, kinds - PAGE, len + 2 * PAGE);
+    return freeze_read_only(why) && freeze_regions(&e->shared, why);
+}
+
+/* share(), which fails where a worker would have to retire. */
+static bool try_to_share(const struct snapshot_range *dead, size_t dead_count, struct text *why) {
+    jmp_buf failed;
+    bool done = false;
+    engine->sharing = &failed;
+    if (setjmp(failed) == 0) {
+        done = share(dead, dead_count, why);
+        engine->sharing = NULL;
+    } else {
+        *why = share_failure;
+        clean_up_after_failure();
+    }
+    release_kinds();
     return done;
 }
 
@@ -419,7 +460,7 @@ bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const 
         e->fds.maps = (int)maps;
         e->fds.pagemap = (int)pagemap;
         uint64_t mask = block_signals();
-        done = share(dead, dead_count, &text);
+        done = try_to_share(dead, dead_count, &text);
         unblock_signals(mask);
     }
     raw(SYS_close, maps);

@@ -257,6 +257,9 @@ void pages_put_back_dropped(void) {
             if ((*kind & KIND_MASK) == KIND_STORED) {
                 /* Written even if equal: memory that was only marked (MADV_FREE) could go later. */
                 memcpy((char *)at, pages_copy(region, at), PAGE);
+                if (region->executable) {
+                    put_back_fetch((char *)at); /* no later look finds it changed */
+                }
                 if (!(*kind & KIND_KNOWN)) {
                     pages_know(region, at);
                 }

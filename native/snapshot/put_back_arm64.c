@@ -62,6 +62,10 @@ static void synchronize_code(char *code, uint64_t len) {
     __asm__ volatile("dsb ish\n    isb" : : : "memory");
 }
 
+void put_back_fetch(char *page) {
+    synchronize_code(page, PAGE);
+}
+
 static void synchronize_changed(const struct known_page *pages, uint64_t count, uint64_t restore) {
     for (uint64_t i = 0; i < count; i++) {
         if (pages[i].executable && (pages[i].lines != 0 || pages[i].changed_at == restore)) {

@@ -81,6 +81,9 @@ char *reserve(uint64_t len) {
 }
 
 void retire(const char *why) {
+    if (engine != NULL && engine->sharing != NULL) {
+        freeze_fail(why);
+    }
     if (engine != NULL && engine->say != NULL) {
         engine->say(why);
     }

@@ -3,6 +3,7 @@
 
 #if SNAPSHOT_ENGINE
 
+#include <errno.h>
 #include <malloc.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ static void leave_rseq(void) {
 uint64_t take_prepare_malloc_top(void) {
     malloc_trim(0);
     void *volatile slack = malloc(MALLOC_SLACK);
+    const uint64_t inside = (uint64_t)slack;
     free(slack);
     uint64_t end = (uint64_t)sbrk(0);
     uint64_t size = mallinfo2().keepcost;
@@ -51,6 +53,9 @@ uint64_t take_prepare_malloc_top(void) {
         return 0;
     }
     uint64_t top = end - size;
+    if (inside < top || inside >= end) {
+        return 0; /* the heap could not grow: malloc goes on in a mapping */
+    }
     return (((const uint64_t *)top)[1] & ~7ULL) == size ? top + LINE : 0;
 }
 
@@ -140,6 +145,7 @@ bool snapshot_take(const struct snapshot_options *options) {
     struct engine *e = engine;
     const char *why = "";
     const char *width;
+    int error = errno;
     if (e == NULL) {
         if (options->say != NULL) {
             options->say("snapshot_arrange() was not called");
@@ -173,6 +179,7 @@ bool snapshot_take(const struct snapshot_options *options) {
     e->canary_at = 0;
     memset(&e->statistics, 0, sizeof e->statistics);
     wanted = *options;
+    errno = error;
     return switch_save(&e->context, e->stack, take);
 }
 

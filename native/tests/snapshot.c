@@ -168,7 +168,7 @@ static void compare_kernel_state(void) {
 }
 
 /* QUICK=1 is for emulated processors: two variants of each case, and the long ones are shorter. */
-static bool is_quick(void) {
+bool is_quick(void) {
     const char *quick = getenv("QUICK");
     return quick != NULL && *quick == '1';
 }
@@ -248,7 +248,12 @@ static void on_alarm(int number) {
     kill(watched, SIGKILL);
 }
 
-static void judge(const struct test_case *c, int status) {
+void watch(pid_t pid, unsigned seconds) {
+    watched = pid;
+    alarm(limit_of(seconds));
+}
+
+void judge(const struct test_case *c, int status) {
     unsigned last = turns_of(c);
     unsigned turn = board->turn;
     if (WIFSIGNALED(status)) {
@@ -301,16 +306,21 @@ void share_scenery(void) {
     check(shared, "nothing is shared: %s", why);
 }
 
-void run_variant(const struct test_case *c, const struct variant *variant) {
+void clear_board(const char *name, const char *variant) {
     uint32_t failures = board->failures;
     uint64_t seed = board->seed;
     memset(board, 0, offsetof(struct board, scratch));
     memset(board->scratch, 0, 65536);
     board->failures = failures;
     board->seed = seed;
-    snprintf(board->name, sizeof board->name, "%s (%s)", c->name, variant->name);
-    board->variant = variant->name;
+    snprintf(board->name, sizeof board->name, "%s (%s)", name, variant);
+    board->variant = variant;
     fflush(stdout);
+}
+
+void run_variant(const struct test_case *c, const struct variant *variant) {
+    uint32_t failures = board->failures;
+    clear_board(c->name, variant->name);
     pid_t pid = fork();
     if (pid == 0) {
         signal(SIGALRM, SIG_DFL);
@@ -324,8 +334,7 @@ void run_variant(const struct test_case *c, const struct variant *variant) {
         live_case(c, variant);
     }
     struct size_facts sizes = {0};
-    watched = pid;
-    alarm(limit_of(60 + turns_of(c) / 50));
+    watch(pid, (c->prepare != NULL ? 240 : 60) + turns_of(c) / 50);
     int status;
     while (waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status)) {
         if (WSTOPSIG(status) == SIGSTOP) {
@@ -386,14 +395,7 @@ static bool is_in_part(void) {
     return next++ % parts == part - 1;
 }
 
-void run_case(const struct test_case *c) {
-    if (!is_in_part()) {
-        return;
-    }
-    if ((only != NULL && strstr(c->name, only) == NULL) ||
-        ((c->flags & AS_ROOT) != 0 && geteuid() != 0)) {
-        return;
-    }
+static void run_variants(const struct test_case *c) {
     if ((c->flags & STEADY) != 0) {
         run_variant(c, &variants[0]);
         return;
@@ -408,6 +410,22 @@ void run_case(const struct test_case *c) {
             (c->outcome == EXACT || !variant->exact_only)) {
             run_variant(c, variant);
         }
+    }
+}
+
+void run_case(const struct test_case *c) {
+    if (!is_in_part() || (only != NULL && strstr(c->name, only) == NULL) ||
+        ((c->flags & AS_ROOT) != 0 && geteuid() != 0)) {
+        return;
+    }
+    const char *why = c->prepare != NULL ? c->prepare() : NULL;
+    if (why != NULL) {
+        printf("snapshot: left out: %s: %s\n", c->name, why);
+        return;
+    }
+    run_variants(c);
+    if (c->undo != NULL) {
+        c->undo();
     }
 }
 
@@ -448,7 +466,7 @@ int main(int argc, char **argv) {
     inspector_prepare();
     const struct case_list *const lists[] = {&memory_cases, &arena_cases, &mapping_cases,
         &fixed_cases, &process_cases, &descriptor_cases, &attribute_cases, &library_cases,
-        &outside_cases, &life_cases};
+        &outside_cases, &machine_cases, &limit_cases, &tracer_cases, &life_cases};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         for (size_t k = 0; k < lists[i]->count; k++) {
             run_case(&lists[i]->cases[k]);
@@ -456,6 +474,9 @@ int main(int argc, char **argv) {
     }
     if (is_in_part() && (only == NULL || strcmp(only, "zygote") == 0)) {
         test_zygote();
+    }
+    if (is_in_part() && (only == NULL || strcmp(only, "faults") == 0)) {
+        test_faults();
     }
     if (is_in_part() && (only == NULL || strcmp(only, "soak") == 0)) {
         test_soak(lists, sizeof lists / sizeof lists[0]);

@@ -54,6 +54,9 @@ struct test_case {
     /* After every turn, when the inspector has looked. */
     void (*verify)(void);
     unsigned turns; /* 0: DEFAULT_TURNS */
+    /* In the parent, before the variants: brings the machine into a state. Returns why the case cannot be tried here, or NULL. */
+    const char *(*prepare)(void);
+    void (*undo)(void); /* in the parent, after the variants, if prepare() returned NULL */
 };
 
 enum { DEFAULT_TURNS = 9 };
@@ -92,6 +95,7 @@ struct board {
     bool signals_come; /* from outside, at any time: so pending and blocked ones say nothing */
     uint64_t seed;
     struct snapshot_statistics statistics;
+    uint64_t sum;                   /* of verify_sum() */
     unsigned char scratch[1 << 20]; /* for the case */
 };
 extern struct board *board;
@@ -145,6 +149,8 @@ struct area {
 };
 enum { AREAS = 8 };
 void list_areas(struct area areas[AREAS]);
+/* A case's verify(): the areas hold what they held at the first turn, by a sum that the board keeps. */
+void verify_sum(void);
 
 /* The inspector. */
 void inspector_prepare(void);
@@ -168,7 +174,8 @@ struct case_list {
     size_t count;
 };
 extern const struct case_list memory_cases, arena_cases, mapping_cases, fixed_cases, process_cases,
-    descriptor_cases, attribute_cases, library_cases, outside_cases, life_cases;
+    descriptor_cases, attribute_cases, library_cases, outside_cases, machine_cases, limit_cases,
+    tracer_cases, life_cases;
 #define CASE_LIST(array)                                                                           \
     { array, sizeof(array) / sizeof(array)[0] }
 
@@ -188,6 +195,20 @@ void live_case(const struct test_case *c, const struct variant *variant);
 /* Tests that are no cases. */
 void test_arrangement(void);
 void test_zygote(void);
+/* Each system call of a snapshot and of a restore fails once. */
+void test_faults(void);
+/* The first line of a file of the kernel. Returns false when there is none. */
+bool read_line(const char *path, char *to, size_t size);
+/* The number behind NAME in a file of the kernel; -1 when it is not there. */
+long number_of(const char *path, const char *name);
+/* Whether long tests are to be shorter. */
+bool is_quick(void);
+/* Sets whose process the time limit ends. */
+void watch(pid_t pid, unsigned seconds);
+/* Compares how the case's process ended with what the case promises. */
+void judge(const struct test_case *c, int status);
+/* Clears the board for the next process. */
+void clear_board(const char *name, const char *variant);
 void test_soak(const struct case_list *const lists[], size_t count);
 /* The program as a child of test_arrangement(); called before snapshot_arrange() and after it. */
 int helper_before(char **argv);

@@ -52,6 +52,38 @@ static void boot_locked(void) {
 static void boot_executable(void) {
     map_memory(PROT_READ | PROT_WRITE | PROT_EXEC, 0);
 }
+/* A function that returns a number. */
+static void write_code(unsigned number) {
+#if defined(__x86_64__)
+    const unsigned char code[] = {0xb8, (unsigned char)number, 0, 0, 0, 0xc3}; /* mov eax; ret */
+#else
+    const uint32_t code[] = {0x52800000 | number << 5, 0xd65f03c0}; /* mov w0; ret */
+#endif
+    memcpy(memory, code, sizeof code);
+    __builtin___clear_cache((char *)memory, (char *)memory + sizeof code);
+}
+static unsigned run_code(void) {
+    unsigned (*function)(void);
+    memcpy(&function, &memory, sizeof function);
+    return function();
+}
+static void boot_code(void) {
+    boot_executable();
+    write_code(7);
+    check(run_code() == 7, "the boot's code runs");
+}
+static void throw_code_away(unsigned n) {
+    write_code(100 + n);
+    check(run_code() == 100 + n, "the request's code runs");
+    madvise(memory, PAGE, MADV_DONTNEED);
+    if (n % 2 == 1) {
+        write_code(50 + n);
+        check(run_code() == 50 + n, "the request's code runs again");
+    }
+}
+static void verify_code(void) {
+    check(run_code() == 7, "code of a request runs: %u", run_code());
+}
 static void boot_grows_down(void) {
     map_memory(PROT_READ | PROT_WRITE, MAP_GROWSDOWN);
 }
@@ -98,6 +130,11 @@ static const struct test_case cases[] = {
     {.name = "executable memory of the boot is written",
         .request = write_and_throw_away,
         .boot = boot_executable},
+    {.name = "code of the boot is thrown away, and runs again",
+        .request = throw_code_away,
+        .flags = ALONE,
+        .boot = boot_code,
+        .verify = verify_code},
     {.name = "memory that grows downwards is written",
         .request = write_memory,
         .boot = boot_grows_down},
@@ -114,13 +151,13 @@ static void limit(int what, rlim_t soft, rlim_t hard) {
 }
 
 /* Refuses a system call; with `argument` not 0 only if that is its second one. */
-static void refuse(uint32_t number, uint32_t argument) {
+static void refuse(uint32_t number, uint32_t argument, uint32_t error) {
     struct sock_filter steps[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, argument, 0, argument == 0 ? 0 : 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog filter = {sizeof steps / sizeof *steps, steps};
@@ -156,11 +193,18 @@ int take_refused(const char *what) {
     } else if (strcmp(what, "file-size-soft") == 0) {
         limit(RLIMIT_FSIZE, 65536, RLIM_INFINITY);
     } else if (strcmp(what, "memfd") == 0) {
-        refuse(SYS_memfd_create, 0);
+        refuse(SYS_memfd_create, 0, EPERM);
     } else if (strcmp(what, "seals") == 0) {
-        refuse(SYS_fcntl, 1033 /* F_ADD_SEALS */);
+        refuse(SYS_fcntl, 1033 /* F_ADD_SEALS */, EPERM);
     } else if (strcmp(what, "close-range") == 0) {
-        refuse(SYS_close_range, 0);
+        refuse(SYS_close_range, 0, EPERM);
+    } else if (strcmp(what, "growth") == 0) {
+        refuse(SYS_ftruncate, 0, ENOSPC);
+    } else if (strcmp(what, "writing") == 0) {
+        refuse(SYS_pwrite64, 0, ENOMEM);
+    } else if (strcmp(what, "more-address-space") == 0) {
+        rlim_t size = (rlim_t)number_of("/proc/self/status", "VmSize:") * 1024 + (1 << 20);
+        limit(RLIMIT_AS, size, size);
     } else if (strcmp(what, "mappings") == 0) {
         hold_mappings(20000);
     } else if (strcmp(what, "many-mappings") == 0) {

@@ -70,6 +70,29 @@ static size_t read_file(const char *name, char *to, size_t size) {
     return len;
 }
 
+/* Where the kernel accounts for all memory (vm.overcommit_memory=2) no mapping is marked NORESERVE: there the engine's are those between two that have no
+ * access. */
+static void find_engine_by_guards(struct mapping *m, size_t count) {
+    char policy[16];
+    if (!read_line("/proc/sys/vm/overcommit_memory", policy, sizeof policy) || policy[0] != '2') {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t end = i + 1;
+        while (end < count && m[end].start == m[end - 1].end &&
+               strcmp(m[end].permissions, "rw-p") == 0 && !m[end].backed) {
+            end++;
+        }
+        bool guarded = end < count && m[end].start == m[end - 1].end && end > i + 1 &&
+                       strcmp(m[i].permissions, "---p") == 0 &&
+                       strcmp(m[end].permissions, "---p") == 0;
+        for (size_t k = i + 1; guarded && k < end; k++) {
+            m[k].engine = true;
+        }
+        i = end - 1;
+    }
+}
+
 /* /proc/PID/maps, or smaps with its VmFlags. Neighbours that the kernel did not merge count as one. */
 static size_t read_mappings(struct mapping *to, const char *source) {
     read_file(source, it->file, sizeof it->file);
@@ -284,6 +307,7 @@ void inspector_baseline(pid_t pid) {
     write_text();
     memcpy(it->baseline_text, it->text, sizeof it->text);
     it->baseline_count = read_mappings(it->baseline, "smaps");
+    find_engine_by_guards(it->baseline, it->baseline_count);
     it->used = 0;
     struct mapping *kept = mapping_at((uint64_t)board->kept);
     if (kept != NULL) {

@@ -28,11 +28,20 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 32, BLOCK = 300000 };
+enum { PAGES = 32 };
+#if defined(__x86_64__)
+enum { PAGE = 4096, PAGE_LARGEST = PAGE };
+#else
+enum { PAGE_LARGEST = 65536 }; /* on ARM64 the kernel tells: 4, 16 or 64 KB */
+#define PAGE getpagesize()
+#endif
+#define BLOCK ((size_t)(73 * PAGE + 992))
+/* Of each array as much as so many of the kernel's pages. */
+#define LEN ((size_t)(PAGES * PAGE))
 
-static unsigned char data[PAGES * PAGE] __attribute__((aligned(PAGE))) = {1, 2, 3};
-static unsigned char bss[PAGES * PAGE] __attribute__((aligned(PAGE)));
-static __thread unsigned char local[PAGE];
+static unsigned char data[PAGES * PAGE_LARGEST] __attribute__((aligned(PAGE_LARGEST))) = {1, 2, 3};
+static unsigned char bss[PAGES * PAGE_LARGEST] __attribute__((aligned(PAGE_LARGEST)));
+static __thread unsigned char local[PAGE_LARGEST];
 static unsigned char *block, *anon, *readonly;
 static int regular, pair[2];
 static int rounding_at_boot;
@@ -50,11 +59,11 @@ static void fill(unsigned char *at, size_t len) {
 }
 
 int adversary_boot(void) {
-    fill(data + PAGE, sizeof data - PAGE);
-    fill(bss, sizeof bss / 2); /* the rest is never touched */
-    fill(local, sizeof local);
+    fill(data + PAGE, LEN - (size_t)PAGE);
+    fill(bss, LEN / 2); /* the rest is never touched */
+    fill(local, (size_t)PAGE);
     block = malloc(BLOCK);
-    anon = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    anon = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     readonly = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char name[] = "/tmp/adversary-XXXXXX";
     regular = mkstemp(name);
@@ -63,9 +72,9 @@ int adversary_boot(void) {
         return -1;
     }
     fill(block, BLOCK);
-    fill(anon, PAGES * PAGE / 2);
+    fill(anon, LEN / 2);
     fill(readonly, PAGE);
-    if (write(regular, data, sizeof data) != sizeof data || lseek(regular, 100, SEEK_SET) != 100 ||
+    if (write(regular, data, LEN) != (ssize_t)LEN || lseek(regular, 100, SEEK_SET) != 100 ||
         mprotect(readonly, PAGE, PROT_READ) != 0) {
         return -1;
     }
@@ -200,9 +209,9 @@ static void look_at_mappings(void) {
 
 const char *adversary_look(void) {
     text_len = 0;
-    say("data %lx bss %lx local %lx block %lx anon %lx readonly %lx\n", sum(data, sizeof data),
-        sum(bss, sizeof bss), sum(local, sizeof local), sum(block, BLOCK), sum(anon, PAGES * PAGE),
-        sum(readonly, PAGE));
+    say("data %lx bss %lx local %lx block %lx anon %lx readonly %lx\n", sum(data, LEN),
+        sum(bss, LEN), sum(local, (size_t)PAGE), sum(block, BLOCK), sum(anon, LEN),
+        sum(readonly, (size_t)PAGE));
     look_at_mappings();
     look_at_descriptors();
     look_at_attributes();
@@ -215,15 +224,15 @@ const char *adversary_look(void) {
 static void cold_write(int n) {
     bss[(4 + n) % PAGES * PAGE + 7] ^= 0x80;
     anon[(4 + n) % PAGES * PAGE] ^= 0x80;
-    data[(4 + n) % PAGES * PAGE + 4095] ^= 0x80;
+    data[(4 + n) % PAGES * PAGE + PAGE - 1] ^= 0x80;
     block[(4 + n) * PAGE] ^= 0x80;
 }
 static void write_all(int n) {
-    memset(data, n, sizeof data);
-    memset(bss, n + 1, sizeof bss);
-    memset(local, n + 2, sizeof local);
+    memset(data, n, LEN);
+    memset(bss, n + 1, LEN);
+    memset(local, n + 2, (size_t)PAGE);
     memset(block, n + 3, BLOCK);
-    memset(anon, n + 4, PAGES * PAGE);
+    memset(anon, n + 4, LEN);
 }
 static void kernel_writes(int n) {
     int fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC), ends[2];
@@ -357,7 +366,7 @@ static void discard(int n) {
 static void discard_raw(int n) {
     syscall(SYS_madvise, bss + (2 + n) * PAGE, PAGE, MADV_DONTNEED);
     syscall(SYS_madvise, data + (2 + n) * PAGE, PAGE, MADV_DONTNEED);
-    bss[sizeof bss - (size_t)(1 + n) * PAGE] = 1;
+    bss[LEN - (size_t)(1 + n) * (size_t)PAGE] = 1;
 }
 static void discard_and_read(int n) {
     syscall(SYS_madvise, bss + (2 + n) * PAGE, PAGE, MADV_DONTNEED);

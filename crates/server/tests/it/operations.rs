@@ -4,6 +4,7 @@ mod applications;
 mod control;
 mod drain;
 mod reload;
+mod reload_snapshots;
 mod rotation;
 mod top;
 mod traces;

@@ -18,11 +18,11 @@ use crate::realtime;
 
 /// Releases side by side, and a link to the one that is served: what deployment tools leave on a machine.
 #[derive(Debug)]
-struct Deploys(Site);
+pub(super) struct Deploys(Site);
 
 impl Deploys {
     /// The first one is served.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let deploys = Self(Site::empty());
         deploys.release(1);
         deploys.point_to(1);
@@ -37,7 +37,7 @@ impl Deploys {
     }
 
     /// A release whose front controller is this.
-    fn answering(&self, number: u32, php: &str) {
+    pub(super) fn answering(&self, number: u32, php: &str) {
         self.write(number, "public/index.php", &format!("<?php {php}"));
         let worker = "<?php while (hearth_handle_request(function () { require __DIR__ . '/public/index.php'; })) { }";
         self.write(number, "worker.php", worker);
@@ -52,13 +52,13 @@ impl Deploys {
     }
 
     /// As deployment tools do it: the link is never missing.
-    fn point_to(&self, number: u32) {
+    pub(super) fn point_to(&self, number: u32) {
         let new = self.0.path().join("new");
         symlink(format!("releases/{number}"), &new).unwrap();
         std::fs::rename(new, self.path()).unwrap();
     }
 
-    fn serve(&self, model: &str) -> Serve {
+    pub(super) fn serve(&self, model: &str) -> Serve {
         let serve = Serve::new(self.path()).args(&["--model", model]);
         // As in production: code is read once.
         let serve = serve.ini("opcache.enable", "1").ini("opcache.validate_timestamps", "0");
@@ -70,7 +70,7 @@ impl Deploys {
     }
 
     /// `hearth reload`.
-    fn reload(&self) -> Command {
+    pub(super) fn reload(&self) -> Command {
         let mut reload = command();
         reload.arg("reload").arg(self.path());
         reload
@@ -83,14 +83,14 @@ fn ran(mut command: Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-fn assert_reloaded(command: Command, generation: u64) {
+pub(super) fn assert_reloaded(command: Command, generation: u64) {
     let (code, said, why) = ran(command);
     assert_eq!((code, &*why), (Some(0), ""), "{said}");
     assert!(said.starts_with(&format!("generation {generation} ")), "{said}");
 }
 
 /// Waits until one generation is left.
-fn wait_drained(hearth: &Hearth) {
+pub(super) fn wait_drained(hearth: &Hearth) {
     eventually("older generations are gone", LIMIT, || hearth.status()["draining"] == json!([]));
 }
 
