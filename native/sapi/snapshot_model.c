@@ -128,9 +128,9 @@ void snapshot_model_say_statistics(void) {
         "snapshot: %lu pages, %lu of them shared, %lu restores: %lu without a fault, %lu by hot "
         "regions, "
         "%lu by what was written, %lu by all; %lu faults; %lu pages put back, %lu hashes missed, "
-        "%lu pages compared; taken in %u us, %lu pages known then; ns: attributes %u, gate %u, "
+        "%lu pages compared; taken in %u us, %lu pages known then, %lu mapped; ns: attributes %u, gate %u, "
         "scan %u, copy %u, all %u\n",
         s.snapshot_pages, s.shared_pages, s.restores, s.gated, s.hot_scans, s.wide_scans,
         s.full_scans, s.faults, s.known_pages, s.hash_misses, s.oracle_pages, s.take_us,
-        s.handed_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
+        s.handed_pages, s.mapped_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
 }
