@@ -17,7 +17,7 @@ enum {
     FEW_RESTORES = 8, /* after so many, and ... */
     SOME_RESTORES =
         64, /* ... so many a worker tells what it has learned, and then at each complete check */
-    MAPPED_MAX = 16384, /* pages mapped ahead, about */
+    MAPPED_MAX = 8192, /* pages mapped ahead, about */
 };
 
 /* For those who write. */
