@@ -166,8 +166,7 @@ static void know(uint64_t page, uint64_t lines, struct range *run) {
 /* Maps a run that lies within one mapping. A page is read, because a hypervisor's page tables are filled by that only. */
 static uint64_t map_run(uint64_t start, uint64_t end) {
     const struct mapping *mapping = start % PAGE == 0 && end % PAGE == 0 ? maps_at(start) : NULL;
-    if (mapping == NULL || end <= start || end > mapping->end ||
-        !is_mapped_late(mapping) ||
+    if (mapping == NULL || end <= start || end > mapping->end || !is_mapped_late(mapping) ||
         raw(SYS_madvise, start, end - start, ADVICE_POPULATE_READ) != 0) {
         return 0;
     }

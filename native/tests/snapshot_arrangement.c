@@ -364,8 +364,7 @@ static void spoil(struct snapshot_hot_set *set) {
                                           : random_number();
         set->pages[i].lines = random_number();
     }
-    const struct area code = {
-        .at = (unsigned char *)(uintptr_t)test_zygote_that, .len = 1 << 20};
+    const struct area code = {.at = (unsigned char *)(uintptr_t)test_zygote_that, .len = 1 << 20};
     for (unsigned i = 0; i < SNAPSHOT_HOT_RUNS; i++) {
         const struct area *area = i % 2 == 0 ? &code : &areas[random_number() % AREAS];
         uint64_t start = (uint64_t)area->at + random_number() % (2 * area->len);

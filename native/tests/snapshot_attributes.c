@@ -211,7 +211,8 @@ static void use_boot_timer(unsigned n) {
     }
 }
 static void has_all_of_its_time(void) {
-    static struct itimerval first; /* put back with the rest: what the first turn saw is on the board */
+    static struct itimerval
+        first; /* put back with the rest: what the first turn saw is on the board */
     getitimer(ITIMER_PROF, &first);
     uint64_t *left = (uint64_t *)(void *)board->scratch;
     uint64_t now = (uint64_t)first.it_value.tv_sec * 1000000 + (uint64_t)first.it_value.tv_usec;
