@@ -20,7 +20,8 @@
 #include "snapshot/text.h"
 
 enum {
-    FOR_REQUESTS = 12, /* numbers between the boot's and the engine's. A request that needs more finds them behind the engine's */
+    FOR_REQUESTS =
+        12, /* numbers between the boot's and the engine's. A request that needs more finds them behind the engine's */
     FILLERS_MAX = 64,
 };
 

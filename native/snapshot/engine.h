@@ -164,7 +164,7 @@ struct attributes {
     struct kernel_action actions[65];
     stack_t stack;
     struct itimerval timers[3];
-    uint8_t timers_run; /* those that ran at the snapshot, a bit each */
+    uint8_t timers_run;  /* those that ran at the snapshot, a bit each */
     uint32_t next_timer; /* the id that the next POSIX timer would get */
     bool posix_timers;
     uint32_t umask;

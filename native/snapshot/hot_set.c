@@ -1,4 +1,5 @@
-/* Pages that requests write to: one worker learns them, those after it copy them when they take their snapshot, instead of by a fault each.
+/* Pages that requests need: one worker learns them, those after it have them when they take their snapshot, instead of by a fault each. Those that are
+ * written are copied; those of libraries and of shared memory, which a fork finds unmapped, are mapped.
  *
  * Promises
  * - Nothing in the table that workers share changes what a restore puts back, whatever is written there: it names pages that are known from the
@@ -16,6 +17,7 @@ enum {
     FEW_RESTORES = 8, /* after so many, and ... */
     SOME_RESTORES =
         64, /* ... so many a worker tells what it has learned, and then at each complete check */
+    MAPPED_MAX = 8192, /* pages mapped ahead, about */
 };
 
 /* For those who write. */
@@ -56,6 +58,55 @@ static void add_dead(struct snapshot_hot_set *set, uint32_t *count) {
     }
 }
 
+/* Whether code is mapped from the same file, close by: it is a program's or a library's. */
+static bool is_beside_code(const struct mapping *mapping) {
+    enum { PARTS = 8 };
+    const struct engine *e = engine;
+    const struct mapping *first = e->mappings;
+    const struct mapping *end = e->mappings + e->mapping_count;
+    first = mapping - first > PARTS ? mapping - PARTS : first;
+    end = end - mapping > PARTS ? mapping + PARTS : end;
+    for (; first < end; first++) {
+        if (first->inode == mapping->inode && first->device == mapping->device &&
+            first->permissions[2] == 'x') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What a fork does not inherit the page tables of: libraries, and memory that is a file's inside the kernel (what processes share, this process's
+ * snapshot). No file that could shrink while it is mapped. */
+static bool is_mapped_late(const struct mapping *mapping) {
+    const struct engine *e = engine;
+    if (mapping->permissions[0] != 'r' || mapping->inode == 0 || mapping->name != MAPPING_OTHER) {
+        return false;
+    }
+    const bool memory = mapping->device == (e->own.view != NULL ? &e->own : &e->shared)->device;
+    if (mapping->permissions[3] == 's') {
+        return memory;
+    }
+    return mapping->permissions[1] != 'w' && (memory || is_beside_code(mapping));
+}
+
+/* Pages that this process has in its page tables: the kernel maps some more around one that is touched. */
+static void learn_runs(struct snapshot_hot_set *set) {
+    struct engine *e = engine;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < e->mapping_count; i++) {
+        uint64_t at = e->mappings[i].start;
+        while (is_mapped_late(&e->mappings[i]) && at < e->mappings[i].end) {
+            uint32_t spans =
+                pagemap_scan(&at, e->mappings[i].end, PAGEMAP_PRESENT, e->spans, SPANS_MAX);
+            for (uint32_t s = 0; s < spans && count < SNAPSHOT_HOT_RUNS; s++, count++) {
+                __atomic_store_n(&set->runs[count].start, e->spans[s].start, __ATOMIC_RELAXED);
+                __atomic_store_n(&set->runs[count].end, e->spans[s].end, __ATOMIC_RELAXED);
+            }
+        }
+    }
+    __atomic_store_n(&set->run_count, count, __ATOMIC_RELAXED);
+}
+
 void hot_set_learn(bool complete) {
     const struct engine *e = engine;
     struct snapshot_hot_set *set = e->hot_set;
@@ -73,6 +124,9 @@ void hot_set_learn(bool complete) {
     }
     add_dead(set, &count);
     __atomic_store_n(&set->count, count, __ATOMIC_RELAXED);
+    if (restores <= SOME_RESTORES) {
+        learn_runs(set);
+    }
     unlock(set);
 }
 
@@ -109,6 +163,28 @@ static void know(uint64_t page, uint64_t lines, struct range *run) {
     }
 }
 
+/* Maps a run that lies within one mapping. A page is read, because a hypervisor's page tables are filled by that only. */
+static uint64_t map_run(uint64_t start, uint64_t end) {
+    const struct mapping *mapping = start % PAGE == 0 && end % PAGE == 0 ? maps_at(start) : NULL;
+    if (mapping == NULL || end <= start || end > mapping->end || !is_mapped_late(mapping) ||
+        raw(SYS_madvise, start, end - start, ADVICE_POPULATE_READ) != 0) {
+        return 0;
+    }
+    for (uint64_t at = start; at < end; at += PAGE) {
+        (void)*(volatile const char *)at;
+    }
+    return (end - start) / PAGE;
+}
+
+static void map_runs(const struct snapshot_hot_set *set) {
+    uint32_t count = __atomic_load_n(&set->run_count, __ATOMIC_RELAXED);
+    uint64_t *mapped = &engine->statistics.mapped_pages;
+    for (uint32_t i = 0; i < count && i < SNAPSHOT_HOT_RUNS && *mapped < MAPPED_MAX; i++) {
+        *mapped += map_run(__atomic_load_n(&set->runs[i].start, __ATOMIC_RELAXED),
+            __atomic_load_n(&set->runs[i].end, __ATOMIC_RELAXED));
+    }
+}
+
 /* Without the lock: an entry that is just being written is as harmless as any. */
 void hot_set_apply(void) {
     const struct snapshot_hot_set *set = engine->hot_set;
@@ -122,6 +198,11 @@ void hot_set_apply(void) {
             __atomic_load_n(&set->pages[i].lines, __ATOMIC_RELAXED), &run);
     }
     copy_now(run.start, run.end);
+    map_runs(set);
+    /* What pages are put back from is read, too. */
+    for (uint64_t i = 0; i < engine->known_count; i++) {
+        (void)*(volatile const char *)engine->known[i].copy;
+    }
 }
 
 #endif

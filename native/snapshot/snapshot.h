@@ -41,14 +41,17 @@ struct snapshot_range {
     uintptr_t start, end;
 };
 
-/* Pages that requests write to, as one process has learned them for those that take the same snapshot after it. Zeroed memory that all of them share. */
-enum { SNAPSHOT_HOT_PAGES = 1024 };
+/* Pages that requests need, as one process has learned them for those that take the same snapshot after it. Zeroed memory that all of them share. */
+enum { SNAPSHOT_HOT_PAGES = 1024, SNAPSHOT_HOT_RUNS = 2048 };
 struct snapshot_hot_set {
     uint32_t owner; /* process that writes to it now, or 0 */
-    uint32_t count;
+    uint32_t count, run_count;
     struct {
         uint64_t page, lines;
-    } pages[SNAPSHOT_HOT_PAGES];
+    } pages[SNAPSHOT_HOT_PAGES]; /* written to */
+    struct {
+        uint64_t start, end;
+    } runs[SNAPSHOT_HOT_RUNS]; /* of files and shared memory: read, or beside such */
 };
 
 struct snapshot_options {
@@ -107,6 +110,7 @@ struct snapshot_statistics {
     uint64_t shared_pages;   /* of those: in the file of snapshot_share() */
     uint64_t oracle_pages;   /* compared by the oracle, all restores together */
     uint64_t handed_pages;   /* known from the start, by the hot set */
+    uint64_t mapped_pages;   /* of files and shared memory, mapped ahead by the hot set */
     uint32_t take_us;        /* microseconds that snapshot_take() took */
     /* Nanoseconds of the restores' phases, median of the last 4096: attributes, gate, scan, copy, all. */
     uint32_t phase_ns[5];

@@ -124,6 +124,15 @@ static void model_snapshot(void) {
     for (int i = 0; i < 2000; i++) {
         expect_answer(&one, "booted.php", "/state", 200, "static 1, boot 101, warm no");
     }
+    /* free slots: few, then more than are linked ahead, then few again, until their number is learned, and behind that */
+    static const unsigned slots[] = {1, 50, 3000, 2};
+    for (unsigned i = 0; i < 80; i++) {
+        char url[64];
+        snprintf(url, sizeof url, "/slots?n=%u", slots[i % 4] + i);
+        expect_answer(&one, "booted.php", url, 200, "0 wrong");
+    }
+    expect_answer(&one, "booted.php", "/spin", 500, "");
+    expect_answer(&one, "booted.php", "/state", 200, "static 1, boot 101, warm no");
     check(taken(&one) > 2000, "the shared counters are no part of what is put back");
     shutdown(one.fd, SHUT_WR);
     check(wait_for(&zygote, &one) == 0, "a worker exits with 0 when the server wants no more");

@@ -332,8 +332,12 @@ static void run_workers(struct board *boards, const struct test_case *c,
             "worker %d shares %lu of %lu pages", i, s->shared_pages, s->snapshot_pages);
         check(round != 1 || s->handed_pages > 10, "worker %d was handed %lu pages", i,
             s->handed_pages);
+        check(round != 1 || s->mapped_pages > 10, "worker %d found %lu pages mapped", i,
+            s->mapped_pages);
     }
 }
+
+static void test_zygote_that(bool shares);
 
 /* A table that no worker would leave: addresses of all kinds, the process that held it has died. */
 static void spoil(struct snapshot_hot_set *set) {
@@ -352,7 +356,15 @@ static void spoil(struct snapshot_hot_set *set) {
                                           : random_number();
         set->pages[i].lines = random_number();
     }
-    set->count = UINT32_MAX;
+    const struct area code = {.at = (unsigned char *)(uintptr_t)test_zygote_that, .len = 1 << 20};
+    for (unsigned i = 0; i < SNAPSHOT_HOT_RUNS; i++) {
+        const struct area *area = i % 2 == 0 ? &code : &areas[random_number() % AREAS];
+        uint64_t start = (uint64_t)area->at + random_number() % (2 * area->len);
+        set->runs[i].start = i % 3 != 0 ? start & ~(uint64_t)(PAGE - 1) : random_number();
+        set->runs[i].end = i % 5 != 0 ? set->runs[i].start + random_number() % 64 * PAGE
+                                      : random_number() & ~(uint64_t)(PAGE - 1);
+    }
+    set->count = set->run_count = UINT32_MAX;
     set->owner = (uint32_t)dead;
 }
 

@@ -200,6 +200,27 @@ static void boot_timer(void) {
     setitimer(ITIMER_PROF, &long_time, NULL);
 }
 
+/* Half a tick of its time is used, and it is set to less. */
+static void use_boot_timer(unsigned n) {
+    struct itimerval less = {.it_value.tv_sec = 40 + n};
+    clock_t start = clock();
+    while (clock() - start < CLOCKS_PER_SEC / 200) {
+    }
+    if (n % 2 == 0) {
+        setitimer(ITIMER_PROF, &less, NULL);
+    }
+}
+static void has_all_of_its_time(void) {
+    static struct itimerval
+        first; /* put back with the rest: what the first turn saw is on the board */
+    getitimer(ITIMER_PROF, &first);
+    uint64_t *left = (uint64_t *)(void *)board->scratch;
+    uint64_t now = (uint64_t)first.it_value.tv_sec * 1000000 + (uint64_t)first.it_value.tv_usec;
+    *left = board->turn == 0 ? now : *left;
+    /* the kernel takes time from it in ticks */
+    check(now + 100000 > *left, "a timer of the boot has %lu of %lu µs left", now, *left);
+}
+
 /* --- directory, umask --- */
 
 static void change_directory(unsigned n) {
@@ -392,6 +413,11 @@ static const struct test_case cases[] = {
         .outcome = EITHER,
         .flags = ALONE,
         .boot = boot_timer},
+    {.name = "time of an interval timer of the boot is used",
+        .request = use_boot_timer,
+        .flags = ALONE,
+        .boot = boot_timer,
+        .verify = has_all_of_its_time},
     {.name = "chdir()", .request = change_directory},
     {.name = "fchdir()", .request = change_directory_by_descriptor},
     {.name = "chdir by a raw system call", .request = change_directory_raw, .flags = RAW},

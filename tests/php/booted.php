@@ -59,6 +59,28 @@ $handle = static function () use ($boot, &$objects, $file, &$connection): void {
         case '/exit':
             echo 'before';
             exit;
+        case '/slots':
+            // Memory of all sizes, more of each than a request has needed before; what lies in it must stay what was written.
+            $of = [];
+            for ($i = 0; $i < (int) $_GET['n']; $i++) {
+                $of[$i] = str_repeat(chr(65 + $i % 26), 1 + $i * 7 % 3000);
+                if ($i % 3 === 0) {
+                    unset($of[intdiv($i, 2)]);
+                }
+                if ($i % 100 === 99) {
+                    gc_mem_caches();
+                }
+            }
+            $wrong = 0;
+            foreach ($of as $i => $text) {
+                $wrong += $text !== str_repeat(chr(65 + $i % 26), 1 + $i * 7 % 3000);
+            }
+            echo "$wrong wrong";
+            break;
+        case '/spin':
+            set_time_limit(1);
+            while (true) {
+            }
         case '/finish':
             echo 'whole';
             hearth_finish_request();

@@ -212,7 +212,8 @@ fn rules(sandbox: &Sandbox, options: &Options) -> Result<Option<OwnedFd>, Sandbo
 
 /// Returns the filter: `EPERM` for calls that administer the machine, other processes and the kernel, and for kernel
 /// features that only attackers need; everything else is allowed. `memfd_create(2)` stays allowed, because snapshots
-/// use it.
+/// use it, and `unshare(CLONE_VM)`, by which a restore asks whether the process is alone in its memory: it changes
+/// nothing.
 fn filter() -> Result<BpfProgram, SandboxError> {
     let refused = |error: seccompiler::BackendError| SandboxError::Refused(error.to_string());
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;
@@ -225,6 +226,10 @@ fn filter() -> Result<BpfProgram, SandboxError> {
         SeccompRule::new(vec![condition])
     });
     calls.insert(libc::SYS_clone, namespaces.collect::<Result<_, _>>().map_err(refused)?);
+    let asks = u64::from(libc::CLONE_VM.cast_unsigned());
+    let does_more = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, asks)
+        .and_then(|condition| SeccompRule::new(vec![condition]));
+    calls.insert(libc::SYS_unshare, vec![does_more.map_err(refused)?]);
     let denied = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let filter = SeccompFilter::new(calls, SeccompAction::Allow, denied, arch).map_err(refused)?;
     let mut program = before();
@@ -315,7 +320,6 @@ const REFUSED: &[i64] = &[
     libc::SYS_swapon,
     libc::SYS_syslog,
     libc::SYS_umount2,
-    libc::SYS_unshare,
     libc::SYS_vhangup,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_ioperm,

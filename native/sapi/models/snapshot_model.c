@@ -123,11 +123,13 @@ static void say_statistics(void) {
         "snapshot: %lu pages, %lu of them shared, %lu restores: %lu without a fault, %lu by hot "
         "regions, "
         "%lu by what was written, %lu by all; %lu faults; %lu pages put back, %lu hashes missed, "
-        "%lu pages compared; taken in %u us, %lu pages known then; ns: attributes %u, gate %u, "
+        "%lu pages compared; taken in %u us, %lu pages known then, %lu mapped; ns: attributes %u, "
+        "gate %u, "
         "scan %u, copy %u, all %u\n",
         s.snapshot_pages, s.shared_pages, s.restores, s.gated, s.hot_scans, s.wide_scans,
         s.full_scans, s.faults, s.known_pages, s.hash_misses, s.oracle_pages, s.take_us,
-        s.handed_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
+        s.handed_pages, s.mapped_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3],
+        s.phase_ns[4]);
 }
 
 /* All workers' snapshots share the memory of the zygote. */
@@ -173,6 +175,7 @@ static _Noreturn void end_life(void) {
     if (response_was_busy() && !databases_announce_later()) {
         channel_send_ready();
     }
+    zend_memory_learn();
     egress_settle();
     zend_memory_learn();
     snapshot_restore(false);

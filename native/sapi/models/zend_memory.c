@@ -103,9 +103,9 @@ static struct wanted {
 } * wanted;
 
 enum {
-    FEW_SLOTS = 8, /* to begin with */
+    FEW_SLOTS = 8,       /* to begin with */
     SMALLEST_SLOTS = 32, /* of those whose use cannot be seen */
-    SOME_REQUESTS = 32, /* each of the first is looked at, then every ... */
+    SOME_REQUESTS = 32,  /* each of the first is looked at, then every ... */
     LOOK_EVERY = 16,
 };
 /* In the second word of a slot that was not handed out. */

@@ -66,7 +66,8 @@ static void forget_superglobals(void) {
 
 /* Values of the boot that every request would free, one by one and in many places. */
 void script_request_empty_superglobals(void) {
-    static const char *const NAMES[] = {"_GET", "_POST", "_COOKIE", "_SERVER", "_FILES", "_REQUEST"};
+    static const char *const NAMES[] = {
+        "_GET", "_POST", "_COOKIE", "_SERVER", "_FILES", "_REQUEST"};
     forget_superglobals();
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
         if (zend_hash_str_exists(&EG(symbol_table), NAMES[i], strlen(NAMES[i]))) {

@@ -81,6 +81,35 @@ fn php_cannot_leave_its_sandbox_in_any_model() {
     }
 }
 
+/// What `unshare(2)` answers to each of some flags, as JSON: CLONE_VM, CLONE_FILES, CLONE_NEWUSER, and CLONE_VM with it.
+const UNSHARE: &str = r"<?php
+$libc = FFI::cdef('long syscall(long number, ...);');
+$number = php_uname('m') === 'x86_64' ? 272 : 97;
+header('Content-Type: application/json');
+echo json_encode(array_map(
+    static fn (int $flags): int => $libc->syscall($number, $flags),
+    [0x100, 0x400, 0x10000000, 0x10000100],
+));
+";
+
+#[test]
+fn a_worker_in_a_sandbox_may_ask_whether_it_is_alone_in_its_memory() {
+    for model in of_tier(["snapshot", "worker"]) {
+        println!("model {model}");
+        let (site, served) = site(model);
+        site.write("public/unshare.php", UNSHARE);
+        let hearth = Serve::new(&served)
+            .args(&["--model", model, "--sandbox"])
+            .ini("ffi.enable", "1")
+            .workers(1)
+            .start();
+        for _ in 0..2 {
+            let told = hearth.get("/unshare.php").json();
+            assert_eq!(told, serde_json::json!([0, -1, -1, -1]), "{model}");
+        }
+    }
+}
+
 #[test]
 fn php_reads_and_writes_only_its_allowed_paths() {
     for model in &models() {
