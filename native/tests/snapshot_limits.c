@@ -184,8 +184,7 @@ static void leave_mappings(unsigned n) {
 }
 /* At the kernel's limit: not one mapping more is to be had. */
 static void leave_all_mappings(unsigned n) {
-    long at =
-        raw(SYS_mmap, 0, 70000L * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE, -1, 0);
+    long at = raw(SYS_mmap, 0, 70000L * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE, -1, 0);
     check(at > 0 && split((unsigned char *)at, 70000, 0) < 70000, "the limit is not reached");
     boot_bss[n * PAGE] ^= 1;
 }
