@@ -12,6 +12,7 @@
 
 #if SNAPSHOT_ENGINE
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
@@ -114,12 +115,15 @@ static bool holds_lock(int fd) {
     text_add(&path, "/proc/self/fdinfo/");
     text_add_number(&path, (uint64_t)fd);
     long info = raw_open(path.data, O_RDONLY | O_CLOEXEC);
-    if (info < 0) {
-        return false;
+    if (info == -ENOENT || info == -EACCES) {
+        return false; /* a /proc that hides it */
     }
-    long len = raw(SYS_read, info, e->buffer, sizeof e->buffer - 1);
+    long len = info < 0 ? info : raw(SYS_read, info, e->buffer, sizeof e->buffer - 1);
     raw(SYS_close, info);
-    e->buffer[len > 0 ? len : 0] = 0;
+    if (len < 0) { /* no memory, or no descriptor: restores would release a lock of the boot */
+        retire("/proc/self/fdinfo cannot be read, which tells of the boot's locks");
+    }
+    e->buffer[len] = 0;
     return strstr(e->buffer, "\nlock:") != NULL;
 }
 

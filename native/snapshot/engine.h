@@ -334,7 +334,7 @@ bool memory_file_map(const struct memory_file *file, uint64_t offset, uint64_t s
 /* Adds a failed call to `why`. Returns false. */
 bool text_add_failure(struct text *why, const char *what, long error);
 
-/* freeze.c, freeze_pages.c */
+/* freeze.c, freeze_calls.c */
 /* Turns all private memory into mappings of a sealed file. */
 void freeze_take(const struct snapshot_range *dead, size_t dead_count);
 /* Ends the sharing that runs: the zygote lives on, and its workers take all memory themselves. Any stack. */

@@ -201,6 +201,8 @@ void test_faults(void);
 bool read_line(const char *path, char *to, size_t size);
 /* The number behind NAME in a file of the kernel; -1 when it is not there. */
 long number_of(const char *path, const char *name);
+/* Kilobytes that may be used: what is free, or the limit of the control group. */
+long memory_free(void);
 /* Whether long tests are to be shorter. */
 bool is_quick(void);
 /* Sets whose process the time limit ends. */

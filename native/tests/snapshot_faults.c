@@ -132,8 +132,8 @@ static int refusal_of(const struct call *call) {
         return EMFILE;
     case SYS_fcntl:
         return call->second == F_DUPFD_CLOEXEC || call->second == F_DUPFD ? EMFILE
-               : call->second == F_ADD_SEALS                            ? ENOMEM
-                                                                         : 0;
+               : call->second == F_ADD_SEALS                              ? ENOMEM
+                                                                          : 0;
     case SYS_ftruncate:
     case SYS_pwrite64:
         return ENOSPC;
@@ -224,8 +224,7 @@ static bool begins(pid_t pid, enum phase phase) {
     if (!is_mark(&call)) {
         return false;
     }
-    return phase <= TAKE ? board->turn == 0
-                         : board->damaged == (phase == RESTORE ? 1 : 2);
+    return phase <= TAKE ? board->turn == 0 : board->damaged == (phase == RESTORE ? 1 : 2);
 }
 
 /* One life with one failure. Returns false when the phase has no such call. */
@@ -271,8 +270,8 @@ static bool try_failure(const struct test_case *c, enum phase phase, unsigned wa
     int length = (int)strlen(board->name);
     snprintf(board->name + length, sizeof board->name - (size_t)length, ", call %u (number %d)",
         wanted, (int)failed);
-    bool at_boot = WIFEXITED(status) && WEXITSTATUS(status) == SNAPSHOT_EXIT_RETIRED &&
-                   board->damaged == 0;
+    bool at_boot =
+        WIFEXITED(status) && WEXITSTATUS(status) == SNAPSHOT_EXIT_RETIRED && board->damaged == 0;
     if (at_boot) {
         check(board->said == 1 && board->last_said[0] != '\0', "retired, and said %u times why",
             board->said);

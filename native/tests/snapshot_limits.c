@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,35 @@ static unsigned char *map(size_t len, int protection, int flags) {
         give_up("mmap");
     }
     return at;
+}
+
+/* The limit of the process's control group, in bytes; -1: none is known. */
+static long group_limit(void) {
+    char line[256], path[512];
+    FILE *groups = fopen("/proc/self/cgroup", "re");
+    long limit = -1;
+    while (groups != NULL && fgets(line, sizeof line, groups) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *group = strrchr(line, ':');
+        bool second = strncmp(line, "0::", 3) == 0;
+        if (group == NULL || (!second && strstr(line, ":memory:") == NULL)) {
+            continue;
+        }
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s%s/%s", second ? "" : "/memory", group + 1,
+            second ? "memory.max" : "memory.limit_in_bytes");
+        long found = number_of(path, "");
+        limit = found > 0 ? found : limit;
+    }
+    if (groups != NULL) {
+        fclose(groups);
+    }
+    return limit;
+}
+
+long memory_free(void) {
+    long available = number_of("/proc/meminfo", "MemAvailable:");
+    long limit = group_limit();
+    return limit > 0 && limit / 1024 < available ? limit / 1024 : available;
 }
 
 /* --- little address space --------------------------------------------------------------------------------------------------------------- */
@@ -94,8 +124,7 @@ static const size_t HEAP = (size_t)1 << 30;
 static unsigned char *heap;
 
 static const char *has_3_gb(void) {
-    return number_of("/proc/meminfo", "MemAvailable:") >= 3 << 20 ? NULL
-                                                                  : "less than 3 GB of memory free";
+    return memory_free() >= 3 << 20 ? NULL : "less than 3 GB of memory free";
 }
 static uint64_t word_of(size_t at) {
     return (at ^ 0x5bd1e995) * 0x9e3779b97f4a7c15;
@@ -184,8 +213,7 @@ static void leave_mappings(unsigned n) {
 }
 /* At the kernel's limit: not one mapping more is to be had. */
 static void leave_all_mappings(unsigned n) {
-    long at =
-        raw(SYS_mmap, 0, 70000L * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE, -1, 0);
+    long at = raw(SYS_mmap, 0, 70000L * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE, -1, 0);
     check(at > 0 && split((unsigned char *)at, 70000, 0) < 70000, "the limit is not reached");
     boot_bss[n * PAGE] ^= 1;
 }

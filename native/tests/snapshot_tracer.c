@@ -162,8 +162,7 @@ static void poked(unsigned n) {
 }
 static void poked_read_only(unsigned n) {
     talk()->count = 1;
-    talk()->targets[0] =
-        n % 2 == 0 ? (uintptr_t)boot.readonly : (uintptr_t)on_boot_signal / 8 * 8;
+    talk()->targets[0] = n % 2 == 0 ? (uintptr_t)boot.readonly : (uintptr_t)on_boot_signal / 8 * 8;
     tell(POKE);
 }
 static void poked_and_stopped(unsigned n) {

@@ -35,7 +35,8 @@ fn reloads_while_snapshots_are_taken_and_restored_lose_no_request_and_leave_noth
         return;
     }
     let deploys = Deploys::new();
-    let release = |number: u32| deploys.answering(number, &format!("const RELEASE = {number};{LEAVING}"));
+    let release =
+        |number: u32| deploys.answering(number, &format!("const RELEASE = {number};{LEAVING}"));
     release(1);
     let hearth = deploys
         .serve("snapshot")
