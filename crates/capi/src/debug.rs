@@ -30,7 +30,7 @@ impl InFlight {
         let (Some(debug), Some(runtime)) = (self.debug(), &self.runtime) else { return };
         let caller = Arc::clone(self);
         let shown = move || debug.call(caller.request.as_ref(), seen, &piece);
-        let _over = runtime.ask(self.spec.threaded, shown).await;
+        let _over = runtime.callbacks.ask(self.spec.threaded, shown).await;
     }
 
     fn debug(&self) -> Option<Debug> {
@@ -68,7 +68,7 @@ impl<'a> Watcher<'a> {
     fn tell(&self, seen: Seen, bytes: Vec<u8>) {
         let Some(debug) = self.debug else { return };
         let caller = Arc::clone(self.in_flight);
-        self.runtime.tell(self.in_flight.spec.threaded, move || {
+        self.runtime.callbacks.tell(self.in_flight.spec.threaded, move || {
             debug.call(caller.request.as_ref(), seen, &bytes);
         });
     }

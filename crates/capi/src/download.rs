@@ -64,8 +64,11 @@ pub(crate) async fn take(
         let (response, caller) = (Arc::new(so_far().clone()), Arc::clone(in_flight));
         let threaded = in_flight.spec.threaded;
         let _held = track.hold();
-        let said =
-            io.runtime.ask(threaded, move || head.call(caller.request.as_ref(), &response)).await;
+        let said = io
+            .runtime
+            .callbacks
+            .ask(threaded, move || head.call(caller.request.as_ref(), &response))
+            .await;
         heed(said, in_flight, track).await?;
     }
     if empty {
@@ -156,6 +159,7 @@ impl Taken<'_> {
             let said = self
                 .io
                 .runtime
+                .callbacks
                 .ask(threaded, move || sink.call(caller.request.as_ref(), &piece))
                 .await;
             return heed(said, self.in_flight, self.track).await;

@@ -96,7 +96,7 @@ pub(crate) fn run(
     });
     tokio_runtime.block_on(serve(&io));
     tokio_runtime.shutdown_timeout(BLOCKED);
-    runtime.flush();
+    runtime.callbacks.flush();
     runtime.over_by_itself();
 }
 
@@ -148,12 +148,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 async fn serve(io: &Arc<Io>) {
     let mut starts = Vec::new();
     // A task of its own: it runs after everything that is ready now, so completions of that are delivered together.
-    let runtime = Arc::clone(&io.runtime);
+    let callbacks = Arc::clone(&io.runtime.callbacks);
     let mut courier = JoinSet::new();
     courier.spawn(async move {
         loop {
-            runtime.gathered().await;
-            runtime.flush();
+            callbacks.gathered().await;
+            callbacks.flush();
         }
     });
     loop {

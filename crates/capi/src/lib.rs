@@ -37,6 +37,7 @@ mod target;
 mod unlock;
 mod upload;
 
+mod callbacks;
 mod calls;
 mod error;
 mod stats;

@@ -124,7 +124,11 @@ async fn tell_once(
     let (caller, far) = (Arc::clone(in_flight), track.far());
     let threaded = in_flight.spec.threaded;
     let _held = track.hold();
-    let said = io.runtime.ask(threaded, move || progress.call(caller.request.as_ref(), far)).await;
+    let said = io
+        .runtime
+        .callbacks
+        .ask(threaded, move || progress.call(caller.request.as_ref(), far))
+        .await;
     if said == Some(Flow::Abort) { Err(aborted(in_flight)) } else { Ok(()) }
 }
 
@@ -309,7 +313,7 @@ impl<'a> Way<'a> {
                     ..Response::default()
                 };
                 let (response, caller) = (Arc::new(response), Arc::clone(in_flight));
-                io.runtime.tell(in_flight.spec.threaded, move || {
+                io.runtime.callbacks.tell(in_flight.spec.threaded, move || {
                     if interim.call(caller.request.as_ref(), &response) == Flow::Abort {
                         caller.abort();
                     }
@@ -545,8 +549,12 @@ impl<'a> Way<'a> {
         let (source, caller) = (*source, Arc::clone(self.in_flight));
         let threaded = self.in_flight.spec.threaded;
         let _held = self.track.hold();
-        let can =
-            self.io.runtime.ask(threaded, move || source.rewind(caller.request.as_ref())).await;
+        let can = self
+            .io
+            .runtime
+            .callbacks
+            .ask(threaded, move || source.rewind(caller.request.as_ref()))
+            .await;
         if can == Some(true) {
             return Ok(());
         }

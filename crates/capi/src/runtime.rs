@@ -1,21 +1,21 @@
 //! The runtime of an engine: its queue, its threads, its end.
 //!
-//! The I/O thread runs tokio and all connections. The callback thread exists once a request wants its callbacks there. A start
+//! The I/O thread runs tokio and all connections. Callbacks run there or where `callbacks` says. A start
 //! puts its request into the queue and wakes the I/O thread if the queue was empty: one wake-up for all starts until the thread looks.
 //!
 //! Invariants
 //! - Every accepted start completes before `end` returns.
 //! - The queue is bounded by the callers' requests under way: each entry is a start of theirs, and its completion is reported to them.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use crate::calls::{Executor, Job};
+use crate::callbacks::{Callbacks, Make};
+use crate::calls::Executor;
 use crate::cookies::Jar;
 use crate::error::{Kind, Refused};
 use crate::in_flight::InFlight;
@@ -42,7 +42,7 @@ pub(crate) struct Runtime {
     over: Condvar,
     /// Whether no thread waits for the end.
     left: AtomicBool,
-    calls: Calls,
+    pub(crate) callbacks: Arc<Callbacks<Completion>>,
     io: Mutex<Option<JoinHandle<()>>>,
     /// The engine below, for its statistics.
     pub(crate) egress: egress::Engine,
@@ -65,44 +65,16 @@ pub(crate) enum Stage {
     Killed,
 }
 
-/// How many completions are gathered before the callback thread is woken, unless the I/O thread has handled everything that was ready:
-/// waking a thread costs as much as a small request.
-const GATHERED: usize = 32;
+/// The completion of a start, delivered where its callbacks run.
+#[derive(Debug)]
+pub(crate) struct Completion(Arc<InFlight>, Arc<Response>);
 
-/// The callback thread and its queue.
-#[derive(Default)]
-struct Calls {
-    /// Completions that are not delivered yet.
-    gathered: Mutex<Vec<Call>>,
-    /// Notified when there are some.
-    some: Notify,
-    wanted: Mutex<Wanted>,
-    came: Condvar,
-    running: AtomicBool,
-    /// The program's executor, used instead of the thread.
-    executor: Option<Executor>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct Wanted {
-    calls: VecDeque<Call>,
-    /// Whether the thread waits.
-    sleeps: bool,
-    /// Whether the executor has a job that delivers until the queue is empty.
-    posted: bool,
-}
-
-impl std::fmt::Debug for Calls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Calls").field("running", &self.running).finish_non_exhaustive()
+impl Make for Completion {
+    fn make(self) {
+        let Self(in_flight, response) = self;
+        let runtime = in_flight.runtime.as_ref().expect("it was accepted by one");
+        runtime.completed(&in_flight, response);
     }
-}
-
-enum Call {
-    Complete(Arc<InFlight>, Arc<Response>),
-    Ask(Box<dyn FnOnce() + Send>),
-    End,
 }
 
 static NUMBER: AtomicUsize = AtomicUsize::new(1);
@@ -116,8 +88,9 @@ impl Runtime {
         numbers: Arc<Numbers>,
         executor: Option<Executor>,
     ) -> Result<Arc<Self>, Refused> {
+        let number = NUMBER.fetch_add(1, Relaxed);
         let runtime = Arc::new(Self {
-            number: NUMBER.fetch_add(1, Relaxed),
+            number,
             ours,
             numbers,
             jar,
@@ -127,7 +100,7 @@ impl Runtime {
             aborted: AtomicBool::new(false),
             over: Condvar::new(),
             left: AtomicBool::new(false),
-            calls: Calls { executor, ..Calls::default() },
+            callbacks: Callbacks::new(number, executor),
             io: Mutex::new(None),
             egress: egress::Engine::new(io::options(settings)),
         });
@@ -175,14 +148,13 @@ impl Runtime {
         self: &Arc<Self>,
         in_flight: Arc<InFlight>,
     ) -> Result<Arc<InFlight>, Refused> {
-        let own_thread = in_flight.spec.threaded && self.calls.executor.is_none();
         let mut queue = self.queue();
         if queue.stage != Stage::Open {
             return Err(Refused::state("the engine is stopped"));
         }
         // With the lock: who ends this runtime joins the thread, or it does not begin.
-        if own_thread && !self.calls.running.load(SeqCst) {
-            self.begin_calls()?;
+        if in_flight.spec.threaded {
+            self.callbacks.begin_thread()?;
         }
         self.active.fetch_add(1, SeqCst);
         self.numbers.launched();
@@ -224,36 +196,10 @@ impl Runtime {
         let called = in_flight.has_callback() || in_flight.spec.extras.is_some();
         let response = Arc::new(response);
         if in_flight.spec.threaded && called {
-            let mut gathered = self.calls.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-            gathered.push(Call::Complete(in_flight, response));
-            let count = gathered.len();
-            drop(gathered);
-            match count {
-                1 => self.calls.some.notify_one(),
-                GATHERED.. => self.flush(),
-                _ => {}
-            }
+            self.callbacks.gather(Completion(in_flight, response));
         } else {
             self.completed(&in_flight, response);
         }
-    }
-
-    /// Waits until completions were gathered.
-    pub(crate) async fn gathered(&self) {
-        self.calls.some.notified().await;
-    }
-
-    /// Wakes the callback thread for the gathered completions.
-    pub(crate) fn flush(self: &Arc<Self>) {
-        let mut gathered = self.calls.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        if gathered.is_empty() {
-            return;
-        }
-        // An executor may run a job at once, and the job may complete other requests: not under the lock. Only the I/O thread gathers.
-        let room = Vec::with_capacity(gathered.capacity());
-        let taken = std::mem::replace(&mut *gathered, room);
-        drop(gathered);
-        self.call(|calls| calls.extend(taken));
     }
 
     fn completed(&self, in_flight: &InFlight, response: Arc<Response>) {
@@ -262,123 +208,6 @@ impl Runtime {
         if self.active.fetch_sub(1, SeqCst) == 1 && self.queue().stage != Stage::Open {
             self.wake.notify_one();
             self.over.notify_all();
-        }
-    }
-
-    /// Calls the caller where its callbacks run, and waits for the result.
-    pub(crate) async fn ask<T: Send + 'static>(
-        self: &Arc<Self>,
-        threaded: bool,
-        call: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
-        if !threaded {
-            return Some(call());
-        }
-        let (tell, told) = oneshot::channel();
-        let ask = Call::Ask(Box::new(move || drop(tell.send(call()))));
-        self.call(|calls| calls.push_back(ask));
-        told.await.ok()
-    }
-
-    /// Calls the caller where its callbacks run, and does not wait.
-    pub(crate) fn tell(self: &Arc<Self>, threaded: bool, call: impl FnOnce() + Send + 'static) {
-        if threaded {
-            self.call(|calls| calls.push_back(Call::Ask(Box::new(call))));
-        } else {
-            call();
-        }
-    }
-
-    fn call(self: &Arc<Self>, put: impl FnOnce(&mut VecDeque<Call>)) {
-        let mut wanted = self.calls.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        put(&mut wanted.calls);
-        let sleeps = std::mem::take(&mut wanted.sleeps);
-        let posts = self.calls.executor.is_some()
-            && !self.calls.running.load(SeqCst)
-            && !std::mem::replace(&mut wanted.posted, true);
-        drop(wanted);
-        if posts {
-            self.post();
-        } else if sleeps {
-            self.calls.came.notify_one();
-        }
-    }
-
-    /// Submits a job to the executor. If the executor refuses, the thread delivers from then on.
-    fn post(self: &Arc<Self>) {
-        let Some(executor) = &self.calls.executor else { return };
-        if executor.execute(Arc::clone(self)) {
-            return;
-        }
-        if self.begin_calls().is_err() {
-            // There is no thread to be had: late is worse than here.
-            self.make_some_calls();
-        }
-    }
-
-    /// Delivers the queued completions on a thread of the program's. For later ones it submits another job, so that other jobs get their turn.
-    fn make_some_calls(self: &Arc<Self>) {
-        let wanted = || self.calls.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = std::mem::take(&mut wanted().calls);
-        sys::lent_to(self.number, || {
-            for call in here {
-                self.make(call);
-            }
-        });
-        let mut wanted = wanted();
-        if wanted.calls.is_empty() {
-            wanted.posted = false;
-            return;
-        }
-        drop(wanted);
-        self.post();
-    }
-
-    /// Returns true if it was the last.
-    fn make(&self, call: Call) -> bool {
-        match call {
-            Call::Complete(in_flight, response) => self.completed(&in_flight, response),
-            Call::Ask(ask) => ask(),
-            Call::End => return true,
-        }
-        false
-    }
-
-    fn begin_calls(self: &Arc<Self>) -> Result<(), Refused> {
-        let mut thread = self.calls.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.is_some() {
-            return Ok(());
-        }
-        let this = Arc::clone(self);
-        let started = sys::quiet_thread("hearth-calls", move || {
-            sys::belong_to(this.number);
-            this.make_calls();
-        });
-        *thread =
-            Some(started.map_err(|error| {
-                Refused::system(format!("no thread could be started: {error}"))
-            })?);
-        self.calls.running.store(true, SeqCst);
-        Ok(())
-    }
-
-    fn make_calls(&self) {
-        let mut here = VecDeque::new();
-        loop {
-            {
-                let mut wanted = self.calls.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-                while wanted.calls.is_empty() {
-                    wanted.sleeps = true;
-                    wanted = self.calls.came.wait(wanted).unwrap_or_else(PoisonError::into_inner);
-                }
-                wanted.sleeps = false;
-                std::mem::swap(&mut wanted.calls, &mut here);
-            }
-            for call in here.drain(..) {
-                if self.make(call) {
-                    return;
-                }
-            }
         }
     }
 
@@ -399,7 +228,7 @@ impl Runtime {
         }
         let queue = self.queue();
         drop(self.over.wait_while(queue, |_queue| self.busy()));
-        self.end_calls(true);
+        self.callbacks.end(true);
         forced
     }
 
@@ -410,27 +239,10 @@ impl Runtime {
         self.wake.notify_one();
     }
 
-    /// Called when the I/O thread ends and nothing is left.
-    fn end_calls(self: &Arc<Self>, join: bool) {
-        let thread = self.calls.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            self.call(|calls| calls.push_back(Call::End));
-            if join {
-                drop(thread.join());
-            }
-        }
-    }
-
     /// Does what `end` would do, if no thread waits for the end.
     pub(crate) fn over_by_itself(self: &Arc<Self>) {
         if self.left.load(SeqCst) {
-            self.end_calls(false);
+            self.callbacks.end(false);
         }
-    }
-}
-
-impl Job for Runtime {
-    fn run(self: Arc<Self>) {
-        self.make_some_calls();
     }
 }

@@ -235,7 +235,7 @@ async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
                     .ok_or_else(|| io::Error::other("there is no engine"))?;
                 let threaded = in_flight.spec.threaded;
                 let caller = Arc::clone(&in_flight);
-                let asked = runtime.ask(threaded, move || {
+                let asked = runtime.callbacks.ask(threaded, move || {
                     let mut buffer = vec![0; PIECE];
                     let (flow, written) = source.call(caller.request.as_ref(), &mut buffer);
                     buffer.truncate(written);

@@ -1,6 +1,9 @@
 //! The state of a connector.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
 
 /// Counters since the start.
 #[derive(Debug, Default)]
@@ -17,7 +20,7 @@ pub(crate) fn add(counter: &AtomicU64) {
 }
 
 /// The state of a connector.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Name of the connector.
     pub name: String,
@@ -41,4 +44,15 @@ pub struct Report {
     pub dropped: u64,
     /// Clients without a session.
     pub refused: u64,
+}
+
+/// The connector in one line, for the dashboard.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, server, used, idle, limit, waiting, refused, .. } = self;
+        write!(
+            f,
+            "{name} ({server}): {used} of {limit} sessions used, {idle} idle, {waiting} waiting, {refused} refused"
+        )
+    }
 }

@@ -1,13 +1,16 @@
 //! Statistics of one origin, for metrics. Numbers only grow, unless their comment says otherwise.
 
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
 
 use crate::origin::Noted;
 use crate::{Fate, Reason, Scheme};
 
 /// The statistics of one origin: of all keys with the same scheme, host and port.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct OriginStats {
     /// Requested calls.
     pub calls: u64,
@@ -32,7 +35,25 @@ pub struct OriginStats {
     /// Connections that are open now.
     pub connections: usize,
     /// Calls without a response, by outcome and reason.
+    #[serde(skip)]
     pub unanswered: Vec<(Fate, Reason, u64)>,
+}
+
+/// Adds up origins; what is `unanswered` stays as it was.
+impl AddAssign for OriginStats {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.reused += other.reused;
+        self.connects += other.connects;
+        self.handshakes += other.handshakes;
+        self.handshakes_saved += other.handshakes_saved;
+        self.repeated += other.repeated;
+        self.closed += other.closed;
+        self.passed_over += other.passed_over;
+        self.unasked += other.unasked;
+        self.waiting += other.waiting;
+        self.connections += other.connections;
+    }
 }
 
 /// One origin and its statistics.

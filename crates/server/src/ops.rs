@@ -8,6 +8,7 @@ pub(crate) mod footprint;
 pub(crate) mod format;
 pub(crate) mod lifecycle;
 pub(crate) mod log;
+pub(crate) mod metric;
 pub(crate) mod notify;
 pub(crate) mod problems;
 pub(crate) mod reloads;

@@ -21,14 +21,9 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let settings = config::load(&environment.current_dir, config, flags, environment)?;
     log::start(&settings, environment)?;
-    process::run(&settings, alone(&settings, environment))
-}
-
-async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    process::attend_alone(settings, async |state, drain| {
-        serve_and_drain(settings, environment, state, drain).await
+    process::run_alone(&settings, async |state, drain| {
+        serve_and_drain(&settings, environment, state, drain).await
     })
-    .await
 }
 
 async fn serve_and_drain(

@@ -33,44 +33,41 @@ pub(crate) fn run(
     let tail = LogTail::default();
     log::keep_tail(tail.clone());
     let options = options(&settings, address, began, tail, environment);
-    process::run(&settings, async {
-        let outcome = process::attend_alone(&settings, async |state, drain| {
-            let emulator = Emulator::bind(options).await.map_err(|error| {
-                Failure::caused_by(
-                    format!("cannot listen on {address}"),
-                    &error,
-                    "choose another address with `--emulate`, or port 0 for any free one",
-                )
-            })?;
-            let (api, handle) = (emulator.address().to_string(), emulator.handle());
-            let over = CancellationToken::new();
-            let mut beside = JoinSet::new();
-            beside.spawn(emulator.serve(over.clone()));
-            {
-                let (handle, api) = (handle.clone(), api.clone());
-                let socket = environment.notify_socket().map(ToOwned::to_owned);
-                let integration = settings.emulator.integration;
-                let over = over.clone();
-                beside.spawn(async move {
-                    tokio::select! {
-                        () = handle.ready() => {}
-                        () = over.cancelled() => return,
-                    }
-                    log::line(&format!("HTTP requests come as events of {integration}"));
-                    log::line(&format!("ready on http://{api}"));
-                    notify::notify(socket.as_deref(), "READY=1").await;
-                });
-            }
-            let outcome =
-                lambda::serve_and_drain(&settings, &path, &api, environment, state, drain).await;
-            if let Err(failure) = &outcome {
-                handle.exited(&FunctionError::new("Runtime.ExitError", &failure.message()));
-            }
-            over.cancel();
-            while beside.join_next().await.is_some() {}
-            outcome
-        });
-        outcome.await
+    process::run_alone(&settings, async |state, drain| {
+        let emulator = Emulator::bind(options).await.map_err(|error| {
+            Failure::caused_by(
+                format!("cannot listen on {address}"),
+                &error,
+                "choose another address with `--emulate`, or port 0 for any free one",
+            )
+        })?;
+        let (api, handle) = (emulator.address().to_string(), emulator.handle());
+        let over = CancellationToken::new();
+        let mut beside = JoinSet::new();
+        beside.spawn(emulator.serve(over.clone()));
+        {
+            let (handle, api) = (handle.clone(), api.clone());
+            let socket = environment.notify_socket().map(ToOwned::to_owned);
+            let integration = settings.emulator.integration;
+            let over = over.clone();
+            beside.spawn(async move {
+                tokio::select! {
+                    () = handle.ready() => {}
+                    () = over.cancelled() => return,
+                }
+                log::line(&format!("HTTP requests come as events of {integration}"));
+                log::line(&format!("ready on http://{api}"));
+                notify::notify(socket.as_deref(), "READY=1").await;
+            });
+        }
+        let outcome =
+            lambda::serve_and_drain(&settings, &path, &api, environment, state, drain).await;
+        if let Err(failure) = &outcome {
+            handle.exited(&FunctionError::new("Runtime.ExitError", &failure.message()));
+        }
+        over.cancel();
+        while beside.join_next().await.is_some() {}
+        outcome
     })
 }
 

@@ -56,12 +56,9 @@ pub(crate) fn run(
         return Err(tell(&api, failure));
     }
     let begun = Cell::new(false);
-    let outcome = process::run(&settings, async {
-        let outcome = process::attend_alone(&settings, async |state, drain| {
-            begun.set(true);
-            serve_and_drain(&settings, &path, &api, environment, state, drain).await
-        });
-        outcome.await
+    let outcome = process::run_alone(&settings, async |state, drain| {
+        begun.set(true);
+        serve_and_drain(&settings, &path, &api, environment, state, drain).await
     });
     // From there on the command itself reports init errors.
     outcome.map_err(|failure| if begun.get() { failure } else { tell(&api, failure) })

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::Status;
 use crate::ops::subsystem::Subsystem;
@@ -86,8 +87,9 @@ impl Subsystem for Lifecycle {
     }
 
     fn metrics(&self) {
-        metrics::describe_gauge!("hearth_uptime_seconds", "Seconds since the server started");
-        metrics::gauge!("hearth_uptime_seconds").set(self.started.elapsed().as_secs_f64());
+        metrics_table! { &[];
+            gauge "hearth_uptime_seconds" = self.started.elapsed().as_secs_f64(), "Seconds since the server started";
+        }
     }
 
     fn problems(&self, status: &Status, problems: &mut Problems) {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::failure::Failure;
+use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::Status;
 use crate::ops::subsystem::Subsystem;
@@ -108,10 +109,12 @@ impl Subsystem for ReloadQueue {
         if !self.is_on() {
             return;
         }
-        metrics::describe_counter!("hearth_reloads_total", "Reloads by outcome: done, failed");
         let reloads = self.outcomes.lock().expect("no holder panics").clone();
-        metrics::counter!("hearth_reloads_total", "outcome" => "done").absolute(reloads.done);
-        metrics::counter!("hearth_reloads_total", "outcome" => "failed").absolute(reloads.failed);
+        for (outcome, count) in [("done", reloads.done), ("failed", reloads.failed)] {
+            metrics_table! { &[("outcome", outcome.to_owned())];
+                counter "hearth_reloads_total" = count, "Reloads by outcome: done, failed";
+            }
+        }
     }
 
     fn problems(&self, status: &Status, problems: &mut Problems) {

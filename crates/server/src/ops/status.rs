@@ -1,7 +1,6 @@
 //! The model of `/status`: plain data that subsystems fill in, and that `/status` and the dashboard show.
 
 pub(crate) mod clients;
-pub(crate) mod connectors;
 pub(crate) mod egress;
 pub(crate) mod realtime;
 pub(crate) mod tls;
@@ -39,7 +38,7 @@ pub(crate) struct Status {
     pub draining: Vec<Draining>,
     pub reloads: Reloads,
     pub egress: Option<egress::Status>,
-    pub connectors: Vec<connectors::Status>,
+    pub connectors: Vec<dbproxy::Report>,
     pub realtime: Option<realtime::Status>,
     pub certificates: Vec<tls::Status>,
     pub acme: Option<tls::AcmeStatus>,

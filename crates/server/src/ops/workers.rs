@@ -160,13 +160,10 @@ impl Subsystem for Workers {
         status.pool = in_one(pools);
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
     fn metrics(&self) {
-        metrics::describe();
         let (generation, draining) = self.draining();
         if let Some(generation) = generation {
-            ::metrics::gauge!("hearth_generation").set(generation as f64);
-            ::metrics::gauge!("hearth_generations_draining").set(draining.len() as f64);
+            metrics::set_generations(generation, draining.len());
         }
         let mut pools = self.pools();
         // Processes are processes, whatever generation they are of.
@@ -178,7 +175,7 @@ impl Subsystem for Workers {
             }
         }
         for (name, status) in &pools {
-            metrics::set_pool_gauges(name, status);
+            metrics::set_pool(name, status);
         }
     }
 

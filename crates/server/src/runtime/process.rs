@@ -97,16 +97,16 @@ pub(crate) async fn attend(
     outcome
 }
 
-/// Runs a command that takes no other process's place and reloads nothing.
-pub(crate) async fn attend_alone(
+/// Runs a command that takes no other process's place and reloads nothing, with what [`attend`] has, until a signal ends it.
+pub(crate) fn run_alone(
     settings: &Settings,
     serve: impl AsyncFnOnce(&Arc<State>, &CancellationToken) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    attend(settings, None, alone(), async |state, drain| {
+    let attended = attend(settings, None, alone(), async |state, drain| {
         state.reloads.switch_off();
         serve(state, drain).await
-    })
-    .await
+    });
+    run(settings, attended)
 }
 
 /// Returns a cancelled token: this process takes no other process's place.

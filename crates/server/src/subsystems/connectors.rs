@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{NamedConnector, Settings};
 use crate::failure::Failure;
+use crate::ops::metric::metrics_table;
 use crate::ops::status;
-use crate::ops::status::connectors::Status;
 use crate::ops::subsystem::Subsystem;
 use crate::system::places::beside;
 use crate::system::run_dir::let_pass;
@@ -298,85 +298,32 @@ pub(crate) fn failure(name: &str, error: &BindError) -> Failure {
     Failure::caused_by(format!("the connector `{name}` cannot start"), error, hint)
 }
 
-/// Returns the connector's part of `/status`.
-fn status_of(watch: &Watch) -> Status {
-    let report = watch.report();
-    Status {
-        name: report.name,
-        server: report.server,
-        used: report.used,
-        idle: report.idle,
-        limit: report.limit,
-        waiting: report.waiting,
-        clients: report.clients,
-        opened: report.opened,
-        reused: report.reused,
-        dropped: report.dropped,
-        refused: report.refused,
-    }
-}
-
 /// The connectors as operators see them.
 #[derive(Debug)]
 pub(crate) struct Watches(Vec<Watch>);
 
 impl Subsystem for Watches {
     fn status(&self, status: &mut status::Status) {
-        status.connectors = self.0.iter().map(status_of).collect();
+        status.connectors = self.0.iter().map(Watch::report).collect();
     }
 
     fn metrics(&self) {
-        describe_metrics();
-        set_metrics(&self.0);
-    }
-}
-
-/// The connectors' metrics, described.
-fn describe_metrics() {
-    metrics::describe_gauge!(
-        "hearth_connector_sessions",
-        "Sessions at a database's server, by connector and by what they do"
-    );
-    metrics::describe_gauge!("hearth_connector_session_limit", "Sessions that there may be");
-    metrics::describe_gauge!("hearth_connector_waiting", "Clients that wait for a session");
-    metrics::describe_counter!("hearth_connector_clients_total", "Connections that PHP has made");
-    metrics::describe_counter!(
-        "hearth_connector_opened_total",
-        "Sessions opened: connections, handshakes and logins"
-    );
-    metrics::describe_counter!(
-        "hearth_connector_reused_total",
-        "Connections that got a session which another had left"
-    );
-    metrics::describe_counter!(
-        "hearth_connector_dropped_total",
-        "Sessions ended because they could not be proved to be as new"
-    );
-    metrics::describe_counter!("hearth_connector_refused_total", "Connections that got no session");
-}
-
-/// Copies the numbers at the moment of the scrape.
-#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-fn set_metrics(watches: &[Watch]) {
-    for watch in watches {
-        let report = watch.report();
-        let name = report.name;
-        let gauge = |metric: &'static str, value: usize| {
-            metrics::gauge!(metric, "connector" => name.clone()).set(value as f64);
-        };
-        for (state, count) in [("used", report.used), ("idle", report.idle)] {
-            metrics::gauge!("hearth_connector_sessions", "connector" => name.clone(), "state" => state)
-                .set(count as f64);
+        for report in self.0.iter().map(Watch::report) {
+            let connector = || ("connector", report.name.clone());
+            for (state, count) in [("used", report.used), ("idle", report.idle)] {
+                metrics_table! { &[connector(), ("state", state.to_owned())];
+                    gauge "hearth_connector_sessions" = count, "Sessions at a database's server, by connector and by what they do";
+                }
+            }
+            metrics_table! { &[connector()];
+                gauge "hearth_connector_session_limit" = report.limit, "Sessions that there may be";
+                gauge "hearth_connector_waiting" = report.waiting, "Clients that wait for a session";
+                counter "hearth_connector_clients_total" = report.clients, "Connections that PHP has made";
+                counter "hearth_connector_opened_total" = report.opened, "Sessions opened: connections, handshakes and logins";
+                counter "hearth_connector_reused_total" = report.reused, "Connections that got a session which another had left";
+                counter "hearth_connector_dropped_total" = report.dropped, "Sessions ended because they could not be proved to be as new";
+                counter "hearth_connector_refused_total" = report.refused, "Connections that got no session";
+            }
         }
-        gauge("hearth_connector_session_limit", report.limit);
-        gauge("hearth_connector_waiting", report.waiting);
-        let counter = |metric: &'static str, value| {
-            metrics::counter!(metric, "connector" => name.clone()).absolute(value);
-        };
-        counter("hearth_connector_clients_total", report.clients);
-        counter("hearth_connector_opened_total", report.opened);
-        counter("hearth_connector_reused_total", report.reused);
-        counter("hearth_connector_dropped_total", report.dropped);
-        counter("hearth_connector_refused_total", report.refused);
     }
 }

@@ -37,7 +37,6 @@ impl Subsystem for Http {
     }
 
     fn metrics(&self) {
-        clients::describe_metrics();
         clients::set_metrics(&self.connections);
     }
 

@@ -23,6 +23,7 @@ use traces::{Resource, Sampler, Tracer};
 
 use crate::config::{CollectorUrl, Environment, OfOpenTelemetry, Settings};
 use crate::failure::{Failure, in_one_line};
+use crate::ops::metric::metrics_table;
 use crate::ops::subsystem::Subsystem;
 use crate::subsystems::egress::check_authorities;
 
@@ -318,30 +319,18 @@ pub(crate) struct Spans(Tracer);
 
 impl Subsystem for Spans {
     fn metrics(&self) {
-        describe_metrics();
-        set_metrics(&self.0);
+        let counts = self.0.counts();
+        for (outcome, number) in
+            [("sent", counts.sent), ("dropped", counts.dropped), ("lost", counts.lost)]
+        {
+            metrics_table! { &[("outcome", outcome.to_owned())];
+                counter "hearth_traces_spans_total" = number, "Spans that have ended, by what became of them: sent, dropped (the queue was full), lost (no collector took them)";
+            }
+        }
+        metrics_table! { &[];
+            gauge "hearth_traces_waiting" = self.0.waiting(), "Spans that wait to be sent";
+        }
     }
-}
-
-/// Describes the metrics.
-fn describe_metrics() {
-    metrics::describe_counter!(
-        "hearth_traces_spans_total",
-        "Spans that have ended, by what became of them: sent, dropped (the queue was full), lost (no collector took them)"
-    );
-    metrics::describe_gauge!("hearth_traces_waiting", "Spans that wait to be sent");
-}
-
-/// Copies the numbers at the moment of the scrape.
-#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-fn set_metrics(tracer: &Tracer) {
-    let counts = tracer.counts();
-    for (outcome, number) in
-        [("sent", counts.sent), ("dropped", counts.dropped), ("lost", counts.lost)]
-    {
-        metrics::counter!("hearth_traces_spans_total", "outcome" => outcome).absolute(number);
-    }
-    metrics::gauge!("hearth_traces_waiting").set(tracer.waiting() as f64);
 }
 
 #[cfg(test)]

@@ -17,37 +17,31 @@ use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually};
 /// How long anything may take that is not a matter of time; generous, since both processors may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// The models that run in `hearth-worker`. Clients get the same answers in all of them.
-const OWN_MODELS: [&str; 6] = ["request", "worker", "spawn", "prespawn", "fork", "snapshot"];
-
-/// [`OWN_MODELS`], and those that run PHP's own programs.
-const EVERY_MODEL: [&str; 9] =
-    ["request", "worker", "spawn", "prespawn", "fork", "snapshot", "fpm", "builtin", "cgi"];
-
 /// The models that applications get without asking, and `fpm` for those that run PHP's own programs.
 const QUICK_MODELS: &[&str] = &["request", "snapshot", "fpm"];
 
-/// The models of `hearth-worker` that this run tests.
+/// The models of `hearth-worker` that this run tests. Clients get the same answers in all of them.
 pub(crate) fn models() -> Vec<&'static str> {
-    of_tier(OWN_MODELS)
+    of_tier(Model::ALL.iter().filter(|model| !model.is_foreign()).map(|model| model.name()))
 }
 
 /// The models of this run, with those that run PHP's own programs.
 pub(crate) fn every_model() -> Vec<&'static str> {
-    of_tier(EVERY_MODEL)
+    of_tier(Model::ALL.iter().map(|model| model.name()))
 }
 
 /// Those of `models` that this run tests: all of them, except where scripts/test-rust runs one tier. `TEST_TIER=quick` takes
 /// [`QUICK_MODELS`], at least one, and `TEST_TIER=rest` takes the others.
 #[expect(clippy::disallowed_methods, reason = "the tier of all tests of a run")]
-pub(crate) fn of_tier<const N: usize>(models: [&'static str; N]) -> Vec<&'static str> {
+pub(crate) fn of_tier(models: impl IntoIterator<Item = &'static str>) -> Vec<&'static str> {
+    let models: Vec<_> = models.into_iter().collect();
     let is_quick = |model: &&'static str| QUICK_MODELS.contains(model);
-    let mut quick: Vec<_> = models.into_iter().filter(is_quick).collect();
+    let mut quick: Vec<_> = models.iter().copied().filter(is_quick).collect();
     if quick.is_empty() {
         quick.extend(models.first());
     }
     match std::env::var("TEST_TIER").as_deref() {
-        Err(_) => models.into(),
+        Err(_) => models,
         Ok("quick") => {
             note_several_models();
             quick

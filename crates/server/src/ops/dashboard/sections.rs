@@ -345,7 +345,7 @@ pub(super) fn connectors(view: &View, html: &mut Html) {
     html.heading("Connectors", connectors.len());
     html.raw("<ul>");
     for connector in connectors {
-        html.raw("<li>").text(connector.line()).raw("</li>");
+        html.raw("<li>").text(connector).raw("</li>");
     }
     html.raw("</ul>");
 }
@@ -384,10 +384,11 @@ pub(super) fn egress(view: &View, html: &mut Html) {
         ">Waiting",
     ]);
     for origin in egress.origins.iter().take(ROWS) {
-        html.raw("<tr>").cell(&origin.url).number(count(origin.calls));
-        html.number(percent(origin.reused, origin.calls)).number(count(origin.handshakes));
-        html.number(count(origin.handshakes_saved)).number(origin.connections);
-        html.number(origin.waiting).raw("</tr>");
+        let stats = &origin.stats;
+        html.raw("<tr>").cell(&origin.url).number(count(stats.calls));
+        html.number(percent(stats.reused, stats.calls)).number(count(stats.handshakes));
+        html.number(count(stats.handshakes_saved)).number(stats.connections);
+        html.number(stats.waiting).raw("</tr>");
     }
     html.end_table();
     more(html, egress.origins.len());

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use egress::OriginStats;
 use serde::Serialize;
 
 /// The broker's part of `/status`.
@@ -21,19 +22,10 @@ pub(crate) struct Unanswered {
     pub calls: u64,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Origin {
     #[serde(rename = "origin")]
     pub url: String,
-    pub calls: u64,
-    pub reused: u64,
-    pub connects: u64,
-    pub handshakes: u64,
-    pub handshakes_saved: u64,
-    pub repeated: u64,
-    pub closed: u64,
-    pub passed_over: u64,
-    pub unasked: u64,
-    pub waiting: usize,
-    pub connections: usize,
+    #[serde(flatten)]
+    pub stats: OriginStats,
 }

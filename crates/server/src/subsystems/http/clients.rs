@@ -7,41 +7,26 @@ use std::time::Duration;
 
 use front_http::Connections;
 
+use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::clients::{Most, Status};
 
 /// A refusal longer ago is no problem of now.
 const RECENT: Duration = Duration::from_mins(5);
 
-pub(super) fn describe_metrics() {
-    metrics::describe_gauge!(
-        "hearth_connections_by_state",
-        "Connections of clients: busy (a request is under way), idle (between two), unfinished (a request has not come, or not all of its head)"
-    );
-    metrics::describe_gauge!(
-        "hearth_connections_limit",
-        "Connections of clients that there may be"
-    );
-    metrics::describe_gauge!(
-        "hearth_connections_not_reading",
-        "Connections whose client does not take its answer at this moment"
-    );
-    metrics::describe_gauge!(
-        "hearth_client_addresses",
-        "Addresses of clients with a connection; an IPv6 /64 is one"
-    );
-}
-
-#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
 pub(super) fn set_metrics(connections: &Connections) {
     let status = status_of(connections);
     let states = [("busy", status.busy), ("idle", status.idle), ("unfinished", status.unfinished)];
     for (state, count) in states {
-        metrics::gauge!("hearth_connections_by_state", "state" => state).set(count as f64);
+        metrics_table! { &[("state", state.to_owned())];
+            gauge "hearth_connections_by_state" = count, "Connections of clients: busy (a request is under way), idle (between two), unfinished (a request has not come, or not all of its head)";
+        }
     }
-    metrics::gauge!("hearth_connections_limit").set(status.limit as f64);
-    metrics::gauge!("hearth_connections_not_reading").set(status.not_reading as f64);
-    metrics::gauge!("hearth_client_addresses").set(status.addresses as f64);
+    metrics_table! { &[];
+        gauge "hearth_connections_limit" = status.limit, "Connections of clients that there may be";
+        gauge "hearth_connections_not_reading" = status.not_reading, "Connections whose client does not take its answer at this moment";
+        gauge "hearth_client_addresses" = status.addresses, "Addresses of clients with a connection; an IPv6 /64 is one";
+    }
 }
 
 pub(super) fn status_of(connections: &Connections) -> Status {

@@ -1,12 +1,13 @@
-//! What realtime does, for `/status` and `/metrics`.
+//! The figures of realtime, for `/status` and `/metrics`.
 
 use super::Realtime;
+use crate::ops::metric::metrics_table;
 use crate::ops::status::Status;
 use crate::ops::status::realtime::{Application, Looked, Status as RealtimeStatus};
 use crate::ops::subsystem::Subsystem;
-use channels::hub::{Figures, Reason};
+use channels::Counters;
+use channels::hub::Reason;
 use channels::lookup::Lookup;
-use channels::{Counters, Number};
 
 fn looked(lookup: &Lookup) -> Looked {
     let figures = lookup.figures();
@@ -54,197 +55,74 @@ impl Subsystem for Realtime {
     }
 
     fn metrics(&self) {
-        describe_metrics();
-        set_metrics(self);
+        self.set_metrics_of_node();
+        for (id, counters) in self.channels.statistics().all() {
+            set_metrics_of_app(&id, &counters);
+        }
     }
 }
 
-/// A number of the hub's: its metric, what it is, and where it stands.
-type OfHub = (&'static str, &'static str, fn(&Figures) -> u64);
-/// A number of an application's.
-type OfApp = (&'static str, &'static str, fn(&Counters) -> &Number);
-
-const HUB_COUNTERS: &[OfHub] = &[
-    (
-        "hearth_channels_accepted_total",
-        "Connections taken by listeners of realtime's own",
-        |figures| figures.accepted,
-    ),
-    ("hearth_channels_upgraded_total", "WebSockets opened", |figures| figures.upgraded),
-    ("hearth_channels_delivered_total", "Messages put into queues of sockets", |figures| {
-        figures.delivered
-    }),
-    (
-        "hearth_channels_dropped_total",
-        "Messages let go because the queue of their socket was full",
-        |figures| figures.dropped,
-    ),
-    ("hearth_channels_writes_total", "Writes to sockets; one may carry many messages", |figures| {
-        figures.writes
-    }),
-    ("hearth_channels_received_bytes_total", "Bytes read from sockets", |figures| figures.bytes_in),
-    ("hearth_channels_sent_bytes_total", "Bytes written to sockets", |figures| figures.bytes_out),
-    (
-        "hearth_channels_blocked_total",
-        "Times a socket took less than there was for it",
-        |figures| figures.blocked,
-    ),
-];
-
-const APP_GAUGES: &[OfApp] = &[
-    ("hearth_channels_connections", "Sockets open now, by application", |counters| {
-        &counters.connections
-    }),
-    ("hearth_channels_subscriptions", "Subscriptions there are now, by application", |counters| {
-        &counters.subscriptions
-    }),
-];
-
-const APP_COUNTERS: &[OfApp] = &[
-    ("hearth_channels_connected_total", "Sockets opened, by application", |counters| {
-        &counters.connected
-    }),
-    (
-        "hearth_channels_errors_total",
-        "Sockets turned away or closed with an error of the protocol, by application",
-        |counters| &counters.closed_with_error,
-    ),
-    (
-        "hearth_channels_messages_received_total",
-        "Messages from clients, by application",
-        |counters| &counters.received,
-    ),
-    ("hearth_channels_messages_sent_total", "Messages to clients, by application", |counters| {
-        &counters.sent
-    }),
-    (
-        "hearth_channels_published_total",
-        "Events published, one for each channel, by application",
-        |counters| &counters.published,
-    ),
-    (
-        "hearth_channels_client_events_total",
-        "Events that clients published, by application",
-        |counters| &counters.client_events,
-    ),
-    (
-        "hearth_channels_signatures_refused_total",
-        "Signatures of clients and of calls that were refused, by application",
-        |counters| &counters.signatures_refused,
-    ),
-    (
-        "hearth_channels_rate_limited_total",
-        "Events refused because there were too many, by application",
-        |counters| &counters.rate_limited,
-    ),
-    ("hearth_channels_subscribed_total", "Subscriptions made, by application", |counters| {
-        &counters.subscribed
-    }),
-    (
-        "hearth_channels_subscription_errors_total",
-        "Subscriptions refused, by application",
-        |counters| &counters.subscription_errors,
-    ),
-    (
-        "hearth_channels_inbox_full_total",
-        "Deliveries that an event loop had no room for, by application",
-        |counters| &counters.inbox_full,
-    ),
-    ("hearth_channels_signed_in_total", "Users that signed in, by application", |counters| {
-        &counters.signed_in
-    }),
-    (
-        "hearth_channels_recovered_total",
-        "Clients that came back and got all they had missed, by application",
-        |counters| &counters.recovered,
-    ),
-    (
-        "hearth_channels_not_recovered_total",
-        "Clients that came back and could not, by application",
-        |counters| &counters.not_recovered,
-    ),
-];
-
-/// Describes realtime's metrics.
-fn describe_metrics() {
-    metrics::describe_gauge!("hearth_channels_nodes", "Other nodes that this one hears");
-    metrics::describe_gauge!(
-        "hearth_channels_broker_connected",
-        "1 while the adapter's broker is connected"
-    );
-    metrics::describe_counter!(
-        "hearth_channels_packets_missed_total",
-        "Packets of other nodes that were lost on the way"
-    );
-    metrics::describe_gauge!(
-        "hearth_channels_lookup_known",
-        "Looked-up applications that are known now"
-    );
-    metrics::describe_gauge!(
-        "hearth_channels_lookup_waiting",
-        "Keys and ids of applications that are being asked for"
-    );
-    metrics::describe_counter!(
-        "hearth_channels_lookups_total",
-        "Applications asked for, by what came of it: `found`, `absent`, `failed`"
-    );
-    metrics::describe_counter!(
-        "hearth_channels_lookup_changes_total",
-        "Looked-up applications that were different, or gone, when they were asked for again"
-    );
-    metrics::describe_gauge!("hearth_channels_sockets", "Sockets of realtime there are now");
-    metrics::describe_gauge!("hearth_channels", "Channels with subscribers or stored events");
-    metrics::describe_counter!(
-        "hearth_channels_closed_total",
-        "Sockets of realtime that ended, by reason"
-    );
-    for (name, text, _) in HUB_COUNTERS {
-        metrics::describe_counter!(*name, *text);
-    }
-    for (name, text, _) in APP_COUNTERS {
-        metrics::describe_counter!(*name, *text);
-    }
-    for (name, text, _) in APP_GAUGES {
-        metrics::describe_gauge!(*name, *text);
+impl Realtime {
+    fn set_metrics_of_node(&self) {
+        let figures = self.hub.figures();
+        metrics_table! { &[];
+            gauge "hearth_channels_sockets" = figures.sockets, "Sockets of realtime there are now";
+            gauge "hearth_channels" = self.channels.registry().len(), "Channels with subscribers or stored events";
+            counter "hearth_channels_accepted_total" = figures.accepted, "Connections taken by listeners of realtime's own";
+            counter "hearth_channels_upgraded_total" = figures.upgraded, "WebSockets opened";
+            counter "hearth_channels_delivered_total" = figures.delivered, "Messages put into queues of sockets";
+            counter "hearth_channels_dropped_total" = figures.dropped, "Messages let go because the queue of their socket was full";
+            counter "hearth_channels_writes_total" = figures.writes, "Writes to sockets; one may carry many messages";
+            counter "hearth_channels_received_bytes_total" = figures.bytes_in, "Bytes read from sockets";
+            counter "hearth_channels_sent_bytes_total" = figures.bytes_out, "Bytes written to sockets";
+            counter "hearth_channels_blocked_total" = figures.blocked, "Times a socket took less than there was for it";
+        }
+        for reason in Reason::ALL {
+            metrics_table! { &[("reason", reason.as_str().to_owned())];
+                counter "hearth_channels_closed_total" = figures.closed_by(reason), "Sockets of realtime that ended, by reason";
+            }
+        }
+        if let Some(report) = self.nodes() {
+            metrics_table! { &[];
+                gauge "hearth_channels_nodes" = report.nodes, "Other nodes that this one hears";
+                gauge "hearth_channels_broker_connected" = report.connected, "1 while the adapter's broker is connected";
+                counter "hearth_channels_packets_missed_total" = report.missed, "Packets of other nodes that were lost on the way";
+            }
+        }
+        if let Some(looked) = self.lookup.as_deref().map(looked) {
+            metrics_table! { &[];
+                gauge "hearth_channels_lookup_known" = looked.known, "Looked-up applications that are known now";
+                gauge "hearth_channels_lookup_waiting" = looked.waiting, "Keys and ids of applications that are being asked for";
+                counter "hearth_channels_lookup_changes_total" = looked.changed, "Looked-up applications that were different, or gone, when they were asked for again";
+            }
+            let outcomes =
+                [("found", looked.found), ("absent", looked.absent), ("failed", looked.failed)];
+            for (outcome, count) in outcomes {
+                metrics_table! { &[("outcome", outcome.to_owned())];
+                    counter "hearth_channels_lookups_total" = count, "Applications asked for, by what came of it: `found`, `absent`, `failed`";
+                }
+            }
+        }
     }
 }
 
-/// Copies the numbers at the moment of the scrape.
-#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-fn set_metrics(realtime: &Realtime) {
-    let figures = realtime.hub.figures();
-    metrics::gauge!("hearth_channels_sockets").set(figures.sockets as f64);
-    metrics::gauge!("hearth_channels").set(realtime.channels.registry().len() as f64);
-    if let Some(report) = realtime.nodes() {
-        metrics::gauge!("hearth_channels_nodes").set(report.nodes as f64);
-        metrics::gauge!("hearth_channels_broker_connected")
-            .set(f64::from(u8::from(report.connected)));
-        metrics::counter!("hearth_channels_packets_missed_total").absolute(report.missed);
-    }
-    if let Some(looked) = realtime.lookup.as_deref().map(looked) {
-        metrics::gauge!("hearth_channels_lookup_known").set(looked.known as f64);
-        metrics::gauge!("hearth_channels_lookup_waiting").set(looked.waiting as f64);
-        let outcomes =
-            [("found", looked.found), ("absent", looked.absent), ("failed", looked.failed)];
-        for (outcome, count) in outcomes {
-            metrics::counter!("hearth_channels_lookups_total", "outcome" => outcome)
-                .absolute(count);
-        }
-        metrics::counter!("hearth_channels_lookup_changes_total").absolute(looked.changed);
-    }
-    for (name, _, value) in HUB_COUNTERS {
-        metrics::counter!(*name).absolute(value(&figures));
-    }
-    for reason in Reason::ALL {
-        metrics::counter!("hearth_channels_closed_total", "reason" => reason.as_str())
-            .absolute(figures.closed_by(reason));
-    }
-    for (id, counters) in realtime.channels.statistics().all() {
-        for (name, _, value) in APP_COUNTERS {
-            metrics::counter!(*name, "app" => id.to_string()).absolute(value(&counters).get());
-        }
-        for (name, _, value) in APP_GAUGES {
-            metrics::gauge!(*name, "app" => id.to_string()).set(value(&counters).get() as f64);
-        }
+fn set_metrics_of_app(id: &str, counters: &Counters) {
+    metrics_table! { &[("app", id.to_owned())];
+        gauge "hearth_channels_connections" = counters.connections.get(), "Sockets open now, by application";
+        gauge "hearth_channels_subscriptions" = counters.subscriptions.get(), "Subscriptions there are now, by application";
+        counter "hearth_channels_connected_total" = counters.connected.get(), "Sockets opened, by application";
+        counter "hearth_channels_errors_total" = counters.closed_with_error.get(), "Sockets turned away or closed with an error of the protocol, by application";
+        counter "hearth_channels_messages_received_total" = counters.received.get(), "Messages from clients, by application";
+        counter "hearth_channels_messages_sent_total" = counters.sent.get(), "Messages to clients, by application";
+        counter "hearth_channels_published_total" = counters.published.get(), "Events published, one for each channel, by application";
+        counter "hearth_channels_client_events_total" = counters.client_events.get(), "Events that clients published, by application";
+        counter "hearth_channels_signatures_refused_total" = counters.signatures_refused.get(), "Signatures of clients and of calls that were refused, by application";
+        counter "hearth_channels_rate_limited_total" = counters.rate_limited.get(), "Events refused because there were too many, by application";
+        counter "hearth_channels_subscribed_total" = counters.subscribed.get(), "Subscriptions made, by application";
+        counter "hearth_channels_subscription_errors_total" = counters.subscription_errors.get(), "Subscriptions refused, by application";
+        counter "hearth_channels_inbox_full_total" = counters.inbox_full.get(), "Deliveries that an event loop had no room for, by application";
+        counter "hearth_channels_signed_in_total" = counters.signed_in.get(), "Users that signed in, by application";
+        counter "hearth_channels_recovered_total" = counters.recovered.get(), "Clients that came back and got all they had missed, by application";
+        counter "hearth_channels_not_recovered_total" = counters.not_recovered.get(), "Clients that came back and could not, by application";
     }
 }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use front_http::{Certificate, Place};
 
 use super::{Watch, days_until};
+use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status;
 use crate::ops::status::tls::{AcmeStatus, Status};
@@ -60,8 +61,23 @@ impl Subsystem for Watch {
     }
 
     fn metrics(&self) {
-        describe_metrics();
-        set_metrics(self);
+        if let Some(acme) = self.acme() {
+            metrics_table! { &[];
+                counter "hearth_acme_issued_total" = acme.issued, "Certificates that an authority issued";
+                counter "hearth_acme_failed_total" = acme.failed, "Tries to get one that failed";
+            }
+            if let Some(next) = acme.next {
+                metrics_table! { &[];
+                    gauge "hearth_acme_next_order_timestamp_seconds" = next, "When the next certificate is ordered, in seconds since 1970: a renewal, or a try after a failure";
+                }
+            }
+        }
+        for status in self.certificates() {
+            let name = status.names.first().cloned().unwrap_or_default();
+            metrics_table! { &[("name", name), ("from", status.from.to_owned())];
+                gauge "hearth_certificate_expires_timestamp_seconds" = status.not_after, "When each certificate is over, in seconds since 1970, by its first name and where it comes from";
+            }
+        }
     }
 
     fn problems(&self, status: &status::Status, problems: &mut Problems) {
@@ -114,35 +130,5 @@ fn of_certificate(certificate: &Status, problems: &mut Problems) {
             format!("The certificate for {names} holds for {days} days more, and was not renewed."),
         ),
         _ => {}
-    }
-}
-
-fn describe_metrics() {
-    metrics::describe_gauge!(
-        "hearth_certificate_expires_timestamp_seconds",
-        "When each certificate is over, in seconds since 1970, by its first name and where it comes from"
-    );
-    metrics::describe_counter!("hearth_acme_issued_total", "Certificates that an authority issued");
-    metrics::describe_counter!("hearth_acme_failed_total", "Tries to get one that failed");
-    metrics::describe_gauge!(
-        "hearth_acme_next_order_timestamp_seconds",
-        "When the next certificate is ordered, in seconds since 1970: a renewal, or a try after a failure"
-    );
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
-fn set_metrics(watch: &Watch) {
-    if let Some(acme) = watch.acme() {
-        metrics::counter!("hearth_acme_issued_total").absolute(acme.issued);
-        metrics::counter!("hearth_acme_failed_total").absolute(acme.failed);
-        if let Some(next) = acme.next {
-            metrics::gauge!("hearth_acme_next_order_timestamp_seconds").set(next as f64);
-        }
-    }
-    for status in watch.certificates() {
-        let name = status.names.first().cloned().unwrap_or_default();
-        let labels = [("name", name), ("from", status.from.to_owned())];
-        metrics::gauge!("hearth_certificate_expires_timestamp_seconds", &labels)
-            .set(status.not_after as f64);
     }
 }
