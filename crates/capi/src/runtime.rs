@@ -59,9 +59,9 @@ struct Queue {
 pub(crate) enum Stage {
     /// It accepts requests.
     Open,
-    /// It accepts none, and waits for those under way.
+    /// It accepts none, and waits for running ones.
     Ending,
-    /// It aborts what is left.
+    /// It aborts the remaining ones.
     Killed,
 }
 
@@ -382,7 +382,7 @@ impl Runtime {
         }
     }
 
-    /// Ends the runtime. Returns true if something had to be aborted. Must not be called on a thread of its own.
+    /// Ends the runtime. Returns true if something had to be aborted. Must not be called on one of its threads.
     pub(crate) fn end(self: &Arc<Self>, patience: Duration) -> bool {
         let mut queue = self.queue();
         queue.stage = queue.stage.max(Stage::Ending);
@@ -403,7 +403,7 @@ impl Runtime {
         forced
     }
 
-    /// Ends the runtime without a waiting thread. Called on a thread of its own.
+    /// Ends the runtime without a waiting thread. Called on one of its threads.
     pub(crate) fn leave(&self) {
         self.left.store(true, SeqCst);
         self.queue().stage = Stage::Killed;

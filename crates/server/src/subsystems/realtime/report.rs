@@ -1,4 +1,4 @@
-//! What realtime does, for `/status` and `/metrics`.
+//! The figures of realtime, for `/status` and `/metrics`.
 
 use super::Realtime;
 use crate::ops::status::Status;
@@ -59,7 +59,7 @@ impl Subsystem for Realtime {
     }
 }
 
-/// A number of the hub's: its metric, what it is, and where it stands.
+/// A figure of the hub: its metric, its description, and its value.
 type OfHub = (&'static str, &'static str, fn(&Figures) -> u64);
 /// A number of an application's.
 type OfApp = (&'static str, &'static str, fn(&Counters) -> &Number);
