@@ -15,7 +15,7 @@ use url::Url;
 use crate::error::Refused;
 use crate::sys::{Once, PerProcess};
 
-/// Where Debian and Fedora keep the list.
+/// The files of the list in Debian and Fedora.
 const LISTS: [&str; 2] = [
     "/usr/share/publicsuffix/public_suffix_list.dat",
     "/usr/share/publicsuffix/effective_tld_names.dat",

@@ -22,7 +22,7 @@ const GOING: u8 = 0;
 const ABORTED: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// Where the response is left for a waiting caller.
+/// The place of the response for a waiting caller.
 pub(crate) type Kept = Arc<std::sync::OnceLock<Arc<Response>>>;
 
 /// One start of a request.

@@ -61,7 +61,7 @@ impl Track {
         self.begun.store(true, Relaxed);
     }
 
-    /// Returns whether the body was begun since the last call.
+    /// Returns whether the body was started since the last call.
     pub(crate) fn begun(&self) -> bool {
         self.begun.swap(false, Relaxed)
     }

@@ -43,7 +43,7 @@ impl Spec {
     }
 }
 
-/// What a request may have beyond method and target.
+/// The optional properties of a request, besides method and target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras {
     pub(crate) headers: HeaderMap,

@@ -211,7 +211,7 @@ impl Runtime {
         }
     }
 
-    /// Ends the runtime. Returns true if something had to be aborted. Must not be called on a thread of its own.
+    /// Ends the runtime. Returns true if something had to be aborted. Must not be called on one of its threads.
     pub(crate) fn end(self: &Arc<Self>, patience: Duration) -> bool {
         let mut queue = self.queue();
         queue.stage = queue.stage.max(Stage::Ending);

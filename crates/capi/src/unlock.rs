@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a key with OpenSSL, in a folder of its own.
+    /// Creates a key with OpenSSL, in a separate folder.
     struct Made {
         folder: tempfile::TempDir,
     }

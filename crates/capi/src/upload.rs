@@ -51,7 +51,7 @@ struct Sending {
     from: From,
     in_flight: Arc<InFlight>,
     track: Arc<Track>,
-    /// What is still to come, if the length was stated.
+    /// The remaining bytes, if the length was stated.
     left: Option<u64>,
     trailers: Option<HeaderMap>,
     over: bool,

@@ -73,7 +73,7 @@ struct Shared {
     counters: Counters,
     /// Time of the last logged rejection.
     logged: Mutex<Option<Instant>>,
-    /// It was logged that sessions cannot be reused.
+    /// Whether it was logged that sessions cannot be reused.
     told: AtomicBool,
 }
 

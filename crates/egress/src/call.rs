@@ -10,7 +10,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::{Key, Scope, Secured};
 
-/// The body of a call. An error of it ends the call: its sender has broken off.
+/// The body of a call. An error ends the call: its sender has aborted it.
 pub type CallBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// The body of a response, with trailers. Dropping it before its end discards the rest.
@@ -38,73 +38,73 @@ pub struct Limits {
     pub queue: Duration,
 }
 
-/// What came back.
+/// The result of a call.
 #[derive(Debug)]
 pub struct Answer {
     /// The final head and the body.
     pub response: Response<AnswerBody>,
-    /// How it went.
+    /// The times of the call.
     pub timing: Timing,
-    /// What TLS has come to, where there is any and [`Options::peers`](crate::Options::peers) has it kept.
+    /// The outcome of TLS, if it is used and [`Options::peers`](crate::Options::peers) records it.
     pub secured: Option<Arc<Secured>>,
-    /// Its head as the origin wrote it, over HTTP/1.1.
+    /// The head as the origin wrote it, over HTTP/1.1.
     pub(crate) written: Option<Bytes>,
 }
 
-/// An interim answer (100 to 199), passed on as it comes; its head as it was written, over HTTP/1.1.
+/// An interim response (100 to 199), passed on as it arrives, and its head as it was written over HTTP/1.1.
 pub type Interim<'a> = (StatusCode, &'a HeaderMap, Option<&'a [u8]>);
 
-/// When what was done, from the call's begin. Zero: it was there already.
+/// When each step was done, counted from the start of the call. Zero: it was done before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timing {
     /// The name was resolved.
     pub resolved: Duration,
-    /// The connection was there.
+    /// The connection was established.
     pub connected: Duration,
-    /// TLS was there.
+    /// The TLS handshake was done.
     pub secured: Duration,
-    /// The head of the answer came.
+    /// The head of the response had arrived.
     pub first_byte: Duration,
-    /// The connection had carried a call before.
+    /// Whether the connection had carried a call before.
     pub reused: bool,
-    /// How often it was made again, because the attempt before had not been processed.
+    /// How often the call was repeated, because the previous attempt was not processed.
     pub repeated: u8,
-    /// Over HTTP/2.
+    /// Whether HTTP/2 was used.
     pub http2: bool,
-    /// The other end.
+    /// The peer's address.
     pub address: Option<SocketAddr>,
 }
 
-/// Why there is no answer.
+/// Why a call has no response.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
-    /// What may be done about it.
+    /// Whether the caller may make the call itself.
     pub fate: Fate,
-    /// Why, as programs read it.
+    /// The reason for programs.
     pub reason: Reason,
-    /// The number of the libcurl error that fits best (curl/curl.h), 0: none does.
+    /// The number of the libcurl error that fits best (curl/curl.h); 0 if none does.
     pub curl: u8,
-    /// Why, as libcurl would say it.
+    /// The reason in libcurl's words.
     pub message: String,
-    /// The other end, where there was a connection.
+    /// The peer's address, if there was a connection.
     pub address: Option<SocketAddr>,
-    /// The system had no descriptor for a connection.
+    /// Whether the system had no descriptor for a connection.
     pub exhausted: bool,
-    /// It went over a connection that had carried calls before: the origin may have closed it in the same moment.
+    /// Whether the connection had carried calls before: the origin may have closed it at the same moment.
     pub kept: bool,
 }
 
-/// What a call that has no answer has come to.
+/// What a caller may do about a call without a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
     /// Nothing was sent to the origin: the caller may make the call itself.
     Declined,
-    /// Something has gone out: final.
+    /// Something was sent: the failure is final.
     Failed,
 }
 
-/// Why a call has no answer; the words of docs/internals/egress.md.
+/// The reason of a failure, as in docs/internals/egress.md.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Reason {
     /// The name was not found.
@@ -113,30 +113,30 @@ pub enum Reason {
     Connect,
     /// The TLS handshake failed.
     Tls,
-    /// The certificate is not to be trusted.
+    /// The certificate is not trusted.
     Certificate,
-    /// The proxy refused, or could not be reached.
+    /// The proxy refused or could not be reached.
     Proxy,
     /// No connection became free in time.
     Queue,
     /// The address is on the deny-list.
     Denied,
-    /// The wish cannot be fulfilled here.
+    /// The option is not supported.
     Unsupported,
     /// The connection broke.
     Reset,
     /// The connection was closed without an answer.
     Empty,
-    /// What came is no HTTP.
+    /// The response is not HTTP.
     Rubbish,
     /// The HTTP/2 stream was reset.
     Stream,
-    /// The sender of the body broke off.
+    /// The sender of the body aborted it.
     Body,
 }
 
 impl Reason {
-    /// The word for it.
+    /// Returns the reason's word.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Resolve => "resolve",

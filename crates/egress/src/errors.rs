@@ -1,4 +1,4 @@
-//! How each failure is told: fate, reason, libcurl's number and libcurl's words (lib/*.c of curl 7.88).
+//! The report of each failure: fate, reason, libcurl's number and libcurl's words (lib/*.c of curl 7.88).
 
 use std::io;
 use std::time::Duration;
@@ -28,12 +28,12 @@ pub(crate) mod code {
 }
 
 impl CallError {
-    /// Nothing has gone out.
+    /// The error of a call of which nothing was sent.
     pub(crate) fn declined(reason: Reason, curl: u8, message: impl Into<String>) -> Self {
         Self::new(Fate::Declined, reason, curl, message.into())
     }
 
-    /// Something has gone out.
+    /// The error of a call of which something was sent.
     pub(crate) fn failed(reason: Reason, curl: u8, message: impl Into<String>) -> Self {
         Self::new(Fate::Failed, reason, curl, message.into())
     }
@@ -96,7 +96,7 @@ impl CallError {
         Self::declined(Reason::Queue, 0, "The broker is closing")
     }
 
-    /// The connection broke, on the way in or out.
+    /// The connection broke while reading or writing.
     pub(crate) fn broken(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => {
@@ -113,7 +113,7 @@ impl CallError {
         Self::failed(Reason::Empty, code::GOT_NOTHING, "Empty reply from server")
     }
 
-    /// The body ended early. With a length: so much is missing.
+    /// The body ended early; with a length, the number of missing bytes is known.
     pub(crate) fn partial(missing: Option<u64>) -> Self {
         let message = match missing {
             Some(bytes) => format!("transfer closed with {bytes} bytes remaining to read"),
@@ -122,13 +122,13 @@ impl CallError {
         Self::failed(Reason::Reset, code::PARTIAL_FILE, message)
     }
 
-    /// What came does not begin as HTTP does.
+    /// The response does not begin like HTTP.
     pub(crate) fn no_http() -> Self {
         let message = "Received HTTP/0.9 when not allowed";
         Self::failed(Reason::Rubbish, code::UNSUPPORTED_PROTOCOL, message)
     }
 
-    /// It began as HTTP and went wrong.
+    /// The response began like HTTP and is malformed.
     pub(crate) fn weird(message: impl Into<String>) -> Self {
         Self::failed(Reason::Rubbish, code::WEIRD_SERVER_REPLY, message)
     }
@@ -142,12 +142,12 @@ impl CallError {
         Self::failed(Reason::Stream, code::HTTP2_STREAM, message)
     }
 
-    /// The sender of the body broke off and waits no more.
+    /// The sender of the body aborted it and no longer waits.
     pub(crate) fn abandoned() -> Self {
         Self::failed(Reason::Body, 0, "The body was broken off")
     }
 
-    /// As it is told when something had gone out before it happened.
+    /// Makes the error final if something was sent before it.
     pub(crate) fn final_if(mut self, sent: bool) -> Self {
         if sent {
             self.fate = Fate::Failed;
@@ -156,7 +156,7 @@ impl CallError {
     }
 }
 
-/// An HTTP/2 error code as RFC 9113, section 7 writes it.
+/// Returns the name of an HTTP/2 error code as in RFC 9113, section 7.
 fn name(reason: h2::Reason) -> &'static str {
     match reason {
         h2::Reason::NO_ERROR => "NO_ERROR",

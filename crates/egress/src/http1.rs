@@ -45,49 +45,50 @@ use crate::{CallError, Interim, Key, Reason, Secured};
 pub(crate) use answer::Http1Body;
 use between::{kept_for, unasked};
 
-/// So much is read at once; as long as that is filled, twice as much the next time.
+/// The bytes that are read at once; doubled as long as reads fill them.
 const ROOM: usize = 8 << 10;
-/// At most.
+/// The most bytes that are read at once.
 const MOST_ROOM: usize = 256 << 10;
-/// What a head may have: as libcurl (lib/http.h, `MAX_HTTP_RESP_HEADER_COUNT`). As many bytes may come before the answer's head.
+/// The limits of a head, as in libcurl (lib/http.h, `MAX_HTTP_RESP_HEADER_COUNT`). As many bytes may precede the
+/// response's head.
 const HEAD: HeadLimits = HeadLimits { bytes: 400 << 10, fields: 5000 };
-/// Within this time after an answer the kernel is not asked about a connection, where the call could be made again anyway.
+/// Within this time after a response the kernel is not asked about a connection if the call may be repeated.
 const FRESH: Duration = Duration::from_micros(100);
 
 /// An HTTP/1.1 connection.
 #[derive(Debug)]
 pub(crate) struct Http1 {
     stream: Stream,
-    /// What came and was not taken yet.
+    /// Bytes that were received and not parsed yet.
     input: BytesMut,
     room: usize,
     outgoing: WriteBuffer,
-    /// Something may be held back below us (TLS).
+    /// Whether TLS may hold bytes back.
     unflushed: bool,
-    /// What is still to be sent; `None`: all of it stands in `outgoing`.
+    /// The rest of the body to be sent; `None`: all of it is in `outgoing`.
     upload: Option<Upload>,
-    /// The request's body.
+    /// The encoder of the request's body.
     encoder: Encoder,
-    /// The answer's body.
+    /// The decoder of the response's body.
     body: Decoder,
-    /// In this call.
+    /// The number of bytes sent in this call.
     sent: u64,
     received: u64,
-    /// Both sides keep it.
+    /// Whether both sides keep the connection.
     keeps: bool,
-    /// The last answer was of HTTP/1.0: what is to be kept is said.
+    /// Whether the last response was HTTP/1.0, so that keeping must be requested.
     persist: bool,
     used: Instant,
     birth: Birth,
     secured: Option<Arc<Secured>>,
     born: Instant,
     kept_for: Option<Duration>,
-    /// The last answer said that the origin keeps the connection.
+    /// Whether the last response announced that the origin keeps the connection.
     announced: bool,
     calls: u64,
-    /// How long it had been idle before this call.
+    /// How long the connection had been idle before this call.
     rested: Duration,
-    /// The head of this call's answer is here.
+    /// Whether the head of this call's response has arrived.
     answered: bool,
     /// While it carries a call, or may.
     home: Option<Arc<Origin>>,
@@ -96,24 +97,24 @@ pub(crate) struct Http1 {
     _permit: OwnedSemaphorePermit,
 }
 
-/// A call that got no answer.
+/// A call without a response.
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) error: CallError,
     pub(crate) progress: Progress,
 }
 
-/// An answer whose head is here.
+/// A response whose head has arrived.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) response: Response<Http1Body>,
-    /// Its head as it came.
+    /// The head as it was received.
     pub(crate) written: Bytes,
 }
 
-/// Why no head came.
+/// Why no head was received.
 enum Lost {
-    /// It is none.
+    /// The bytes are no head.
     Malformed(BadHead),
     /// The connection has ended.
     End,
@@ -155,12 +156,12 @@ impl Http1 {
         self.birth
     }
 
-    /// What TLS has come to, where that is kept.
+    /// Returns the outcome of TLS, if it is recorded.
     pub(crate) fn secured(&self) -> Option<&Arc<Secured>> {
         self.secured.as_ref()
     }
 
-    /// The head that [`Http1::put`] has taken.
+    /// Returns the head that [`Http1::put`] has queued.
     pub(crate) fn head(&self) -> &[u8] {
         self.outgoing.head()
     }
@@ -169,17 +170,17 @@ impl Http1 {
         self.born
     }
 
-    /// What the origin's Keep-Alive said.
+    /// Returns the value of the origin's Keep-Alive.
     pub(crate) fn kept_for(&self) -> Option<Duration> {
         self.kept_for
     }
 
-    /// It has carried a call before.
+    /// Returns whether the connection has carried a call before.
     pub(crate) fn kept(&self) -> bool {
         self.calls > 0
     }
 
-    /// The same, while it carries a call.
+    /// Returns the same during a call.
     fn kept_before(&self) -> bool {
         self.calls > 1
     }
@@ -210,23 +211,23 @@ impl Http1 {
         self.ticket.take()
     }
 
-    /// How many calls it has carried, the one under way included.
+    /// Returns how many calls it has carried, including the current one.
     pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// The origin's last answer said that it keeps the connection.
+    /// Returns whether the origin's last response announced that it keeps the connection.
     pub(crate) fn announced(&self) -> bool {
         self.announced
     }
 
-    /// Its state between calls, as far as the reactor has heard.
+    /// Returns its state between calls, as far as the reactor knows.
     pub(crate) fn look(&mut self) -> Condition {
         self.condition(false)
     }
 
-    /// The same, as far as the kernel knows. `repeatable`: a call that could be made again, which is not worth asking for at once after an
-    /// answer.
+    /// Returns its state between calls, as far as the kernel knows. `repeatable`: the call may be repeated, so the
+    /// kernel is not asked right after a response.
     pub(crate) fn probe(&mut self, now: Instant, repeatable: bool) -> Condition {
         self.rested = now.saturating_duration_since(self.used);
         self.condition(!(repeatable && self.rested < FRESH))
@@ -244,7 +245,7 @@ impl Http1 {
         }
     }
 
-    /// Nothing is under way, and it is kept.
+    /// Returns whether no call is running and the connection is kept.
     fn ready(&self) -> bool {
         self.keeps && self.body.is_over() && self.all_sent() && self.input.is_empty()
     }
@@ -253,7 +254,7 @@ impl Http1 {
         self.upload.is_none() && self.outgoing.is_empty() && !self.unflushed
     }
 
-    /// Takes the head of a request, which [`Http1::exchange`] sends. Refused, nothing was taken.
+    /// Queues the head of a request, which [`Http1::exchange`] sends. On an error nothing was queued.
     pub(crate) fn put(
         &mut self,
         request: &request::Head,
@@ -266,10 +267,10 @@ impl Http1 {
         Ok(())
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of its response.
     ///
     /// # Cancel safety
-    /// Dropped, the connection is closed.
+    /// Dropping the future closes the connection.
     pub(crate) async fn exchange(
         mut self: Box<Self>,
         method: &Method,
@@ -385,7 +386,7 @@ impl Http1 {
         }
     }
 
-    /// Writes what is to be written. Ready when that was all of the request, or when the call has failed for it.
+    /// Writes the request. Ready when all of it was written, or when the call has failed.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         loop {
             let asks = self.poll_upload(cx)?;
@@ -420,7 +421,7 @@ impl Http1 {
         }
     }
 
-    /// Takes from the body what there is room for. True: there is more to come.
+    /// Takes from the body as much as fits. Returns true if more follows.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, CallError> {
         while let Some(upload) = &mut self.upload {
             if !self.outgoing.has_room() {
@@ -465,7 +466,7 @@ impl Http1 {
         }
     }
 
-    /// Reads more. 0: the connection has ended.
+    /// Reads more bytes. 0: the connection has ended.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.input.reserve(self.room);
         let filled = self.input.capacity() - self.input.len();
@@ -482,7 +483,7 @@ impl Http1 {
         Poll::Ready(read)
     }
 
-    /// The next piece of the answer's body.
+    /// Returns the next piece of the response's body.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cut>> {
         loop {
             match self.body.take(&mut self.input) {
@@ -499,7 +500,7 @@ impl Http1 {
         }
     }
 
-    /// Gives it back to its origin.
+    /// Returns the connection to its origin.
     fn put_back(self: Box<Self>) {
         if let Some(home) = self.home.clone() {
             home.put_back(self);
@@ -507,11 +508,11 @@ impl Http1 {
     }
 }
 
-/// Why a body broke off.
+/// Why a body is incomplete.
 enum Cut {
-    /// Its chunks are none.
+    /// Its chunks are malformed.
     Malformed,
-    /// The connection has ended in the middle of it.
+    /// The connection ended within it.
     End,
     Io(io::Error),
 }

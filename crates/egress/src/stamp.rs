@@ -1,9 +1,9 @@
-//! What tells a file from its successor.
+//! Distinguishes a file from its successor.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// A file as it was at some time.
+/// The identity of a file at one time.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Stamp(u64, u64, i64, i64, u64);
 

@@ -10,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-/// A socket whose end is noticed as soon as the kernel knows it, when asked to.
+/// A socket that can report its end as soon as the kernel knows it.
 #[derive(Debug)]
 pub(crate) struct Socket {
     wire: Wire,
-    /// While true, reading asks the kernel when the reactor knows of nothing: it may not have looked yet.
+    /// Whether reading asks the kernel although the reactor reports nothing: the reactor may be behind.
     probe: bool,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Socket {
 enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// A tunnel through a proxy that is spoken to over TLS.
+    /// A tunnel through a proxy over TLS.
     Proxied(Box<TlsStream<TcpStream>>),
 }
 
@@ -52,7 +52,7 @@ impl Socket {
         Self { wire: Wire::Proxied(Box::new(tls)), probe: false }
     }
 
-    /// This end, where it is one of TCP.
+    /// Returns the local address of a TCP socket.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match &self.wire {
             Wire::Tcp(tcp) => tcp.local_addr().ok(),
@@ -130,17 +130,18 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// What HTTP is spoken over.
+/// The stream below HTTP.
 ///
-/// An origin that answers early closes while the body is still being sent. Then writing fails before its answer was read, and
-/// the answer is what counts: so a write that the other end no longer takes waits for ever, and reading tells how it ends.
+/// An origin that answers early closes while the body is still being sent. Writing then fails before the response was
+/// read, and the response is what counts. So a write that the peer no longer accepts waits for ever, and reading
+/// reports the end.
 #[derive(Debug)]
 pub(crate) struct Stream {
     layer: Layer,
     deaf: bool,
 }
 
-/// A socket, with TLS over it or without.
+/// A socket with or without TLS.
 #[derive(Debug)]
 pub(crate) enum Layer {
     Plain(Socket),
@@ -156,8 +157,8 @@ impl Stream {
         Self { layer: Layer::Tls(Box::new(tls)), deaf: false }
     }
 
-    /// Reads what has come while nothing was asked for: so many bytes of it, 0 if the other end has closed. Pending: nothing has come.
-    /// `probe`: the kernel is asked, not only what the reactor has heard.
+    /// Reads unsolicited bytes and returns their number; 0 if the peer has closed, pending if nothing has arrived.
+    /// `probe`: the kernel is asked, not only the reactor.
     pub(crate) fn overhear(&mut self, probe: bool, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut bytes = ReadBuf::new(bytes);
         let mut cx = Context::from_waker(Waker::noop());

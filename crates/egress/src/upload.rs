@@ -1,7 +1,7 @@
-//! The body of a call on its way out: held back until it is wanted, and had back for another try where it can be.
+//! The body of a call while it is sent: held back until it is wanted, and replayed for another attempt if possible.
 //!
 //! Invariants
-//! - At most [`KEPT`] bytes of a body are kept for another try; what is kept is shared, not copied.
+//! - At most [`KEPT`] bytes of a body are kept for another attempt; they are shared, not copied.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,9 +18,9 @@ use tokio::time::Sleep;
 
 use crate::CallBody;
 
-/// How long a body with `Expect: 100-continue` waits for the origin's word (RFC 9110, 10.1.1; libcurl's default).
+/// How long a body with `Expect: 100-continue` waits for the origin's response (RFC 9110, 10.1.1; libcurl's default).
 const EXPECTANT: Duration = Duration::from_secs(1);
-/// So much of a body is kept while it is sent.
+/// The bytes of a body that are kept while it is sent.
 const KEPT: usize = 64 << 10;
 
 const HELD: u8 = 0;
@@ -38,32 +38,33 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The body, once no task sends it any more; `None`: some of it is gone.
+    /// Takes the body back, once no task sends it any more. `None`: part of it is lost.
     pub(crate) fn take(&self) -> Option<Whole> {
         self.back.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether something was read from the body's source.
+    /// Whether the body's source was read.
     pub(crate) fn begun(&self) -> bool {
         self.begun.load(Relaxed)
     }
 
-    /// Whether the body's source has broken off.
+    /// Whether the body's source has failed.
     pub(crate) fn broken(&self) -> bool {
         self.broken.load(Relaxed)
     }
 
-    /// More of it is to be sent.
+    /// Whether more of the body is to be sent.
     pub(crate) fn under_way(&self) -> bool {
         !self.over.load(Relaxed) && self.gate.load(Relaxed) != SHUT
     }
 
-    /// The origin wants it (100).
+    /// Lets the body be sent: the origin requested it (100).
     pub(crate) fn open(&self) {
         let _was = self.gate.compare_exchange(HELD, OPEN, Relaxed, Relaxed);
     }
 
-    /// The origin has answered before it: one that refuses does not want it, any other reads it still, as libcurl has it.
+    /// The origin has answered before the body was sent. One that refuses does not want it; any other still reads it,
+    /// as in libcurl.
     pub(crate) fn answered(&self, status: StatusCode) {
         if status.is_client_error() || status.is_server_error() {
             let _was = self.gate.compare_exchange(HELD, SHUT, Relaxed, Relaxed);
@@ -73,7 +74,7 @@ impl Watch {
     }
 }
 
-/// A body from its beginning: what was sent in vain, and the rest.
+/// A body from its start: what was sent in vain, and the rest.
 #[derive(Debug)]
 pub(crate) struct Whole {
     sent: VecDeque<Bytes>,
@@ -110,12 +111,12 @@ impl Whole {
     }
 }
 
-/// A body that is being sent. Dropped, it can be had from its [`Watch`] again, unless too much of it is gone.
+/// A body that is being sent. After it is dropped, its [`Watch`] returns it, unless too much of it is lost.
 #[derive(Debug)]
 pub(crate) enum Upload {
-    /// There is none.
+    /// There is no body.
     Empty,
-    /// There is one.
+    /// There is a body.
     Body(Sending),
 }
 
@@ -123,7 +124,7 @@ pub(crate) enum Upload {
 pub(crate) struct Sending {
     /// `None`: it was given back.
     body: Option<Whole>,
-    /// What was sent; `None`: too much to be kept.
+    /// The bytes that were sent; `None`: too many to be kept.
     kept: Option<VecDeque<Bytes>>,
     kept_bytes: usize,
     watch: Arc<Watch>,
@@ -131,7 +132,7 @@ pub(crate) struct Sending {
 }
 
 impl Upload {
-    /// `expectant`: with `Expect: 100-continue`.
+    /// Creates the body and its [`Watch`]. `expectant`: the request has `Expect: 100-continue`.
     pub(crate) fn new(body: Whole, expectant: bool) -> (Self, Arc<Watch>) {
         let watch = Arc::new(Watch {
             gate: AtomicU8::new(if expectant { HELD } else { OPEN }),
@@ -153,7 +154,7 @@ impl Upload {
 }
 
 impl Sending {
-    /// Whether the body may go now.
+    /// Waits until the body may be sent.
     fn poll_gate(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.watch.gate.load(Relaxed) {
             OPEN => Poll::Ready(()),

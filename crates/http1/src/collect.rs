@@ -68,7 +68,7 @@ impl Collector {
         Self { head: ResponseReader::new(limits), limits, most: body, interim: 0, begun: None }
     }
 
-    /// Forgets a response that was begun: the next bytes are another connection's.
+    /// Discards a started response: the next bytes are another connection's.
     pub fn reset(&mut self) {
         *self = Self::new(self.limits, self.most);
     }

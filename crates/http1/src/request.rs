@@ -107,7 +107,7 @@ pub fn to_parts(head: &Bytes, fields: usize) -> Option<Parts> {
 /// Why a head is rejected.
 type Rejected = &'static str;
 
-/// What [`check`] has found in a head.
+/// The result of [`check`].
 #[derive(Debug, Eq, PartialEq)]
 pub struct Facts<'a> {
     /// The request target as it was written.

@@ -4,9 +4,9 @@
 #[derive(Debug)]
 pub struct Spelling<'a> {
     fields: &'a [u8],
-    /// Behind the first field of the name that was requested last.
+    /// The position after the first field of the last requested name.
     first: usize,
-    /// Behind the field that was found last.
+    /// The position after the last found field.
     next: usize,
 }
 

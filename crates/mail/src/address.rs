@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a caller gave cannot stand in a mail.
+/// Why a value of the caller cannot be part of a mail.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Flaw(pub String);
@@ -20,7 +20,7 @@ impl Flaw {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Address {
     name: String,
-    /// As commands have it: quoted, where it must be.
+    /// The local part as commands write it: quoted if necessary.
     local: String,
     domain: String,
 }
@@ -28,7 +28,7 @@ pub struct Address {
 /// RFC 5321, 4.5.3.1.1 and 4.5.3.1.3.
 const LOCAL: usize = 64;
 const PATH: usize = 254;
-/// The longest display name, as it stands between quotes.
+/// The longest display name, between quotes.
 const NAME: usize = 900;
 
 impl Address {
@@ -78,7 +78,7 @@ impl Address {
         format!("{}@{}", self.local, self.domain)
     }
 
-    /// Only a server that speaks SMTPUTF8 (RFC 6531) can take it.
+    /// Whether only a server with SMTPUTF8 (RFC 6531) accepts it.
     pub fn is_international(&self) -> bool {
         !self.local.is_ascii()
     }

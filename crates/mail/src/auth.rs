@@ -1,4 +1,4 @@
-//! Ways to log in (RFC 4954): which one, and what is said.
+//! Login mechanisms (RFC 4954): their choice and their messages.
 //!
 //! Invariants
 //! - What would show a password or a token goes only over TLS, unless the caller has said otherwise.
@@ -14,7 +14,7 @@ use ring::{digest, hmac, pbkdf2};
 
 use crate::Trouble;
 
-/// Who we are to a server.
+/// The credentials for a server.
 #[derive(Clone, Eq, Hash, PartialEq)]
 pub struct Credentials {
     /// The name; with a token it may be empty.
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What a secret is.
+/// The kind of a secret.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Secret {
     /// A password.
@@ -53,13 +53,13 @@ pub(crate) enum Mechanism {
     ScramSha256,
     /// RFC 4616.
     Plain,
-    /// What Microsoft has: draft-murchison-sasl-login.
+    /// Microsoft's mechanism: draft-murchison-sasl-login.
     Login,
     /// RFC 2195.
     CramMd5,
     /// RFC 7628.
     OauthBearer,
-    /// What Google had before.
+    /// Google's older mechanism.
     Xoauth2,
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn choose(
 pub(crate) struct Exchange<'a> {
     mechanism: Mechanism,
     credentials: &'a Credentials,
-    /// What was said, so many times.
+    /// The number of messages that were sent.
     step: u32,
     scram: Scram,
 }
@@ -139,12 +139,12 @@ pub(crate) struct Exchange<'a> {
 #[derive(Debug, Default)]
 struct Scram {
     nonce: String,
-    /// What the server is to prove itself with.
+    /// The signature by which the server must prove itself.
     expected: Vec<u8>,
     proven: bool,
 }
 
-/// More would keep the I/O thread from its work.
+/// The most iterations: more would block the I/O thread.
 const ITERATIONS: u32 = 200_000;
 
 impl<'a> Exchange<'a> {
@@ -160,7 +160,7 @@ impl<'a> Exchange<'a> {
         Ok(Self { mechanism, credentials, step: 0, scram })
     }
 
-    /// What is said first, without being asked.
+    /// Returns the initial response, sent without a challenge.
     pub(crate) fn initial(&mut self) -> Option<Vec<u8>> {
         let Credentials { user, secret, .. } = self.credentials;
         let said = match self.mechanism {
@@ -176,7 +176,7 @@ impl<'a> Exchange<'a> {
         Some(said.into_bytes())
     }
 
-    /// What is said to a challenge.
+    /// Returns the response to a challenge.
     pub(crate) fn answer(&mut self, challenge: &[u8]) -> Result<Vec<u8>, Trouble> {
         let step = self.step;
         self.step += 1;

@@ -1,8 +1,8 @@
-//! What a server says that it can, in its reply to EHLO (RFC 5321, 4.1.1.1).
+//! The capabilities that a server announces in its reply to EHLO (RFC 5321, 4.1.1.1).
 
 use crate::Reply;
 
-/// What a server can.
+/// The capabilities of a server.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Capabilities {
     /// RFC 3207.
@@ -15,7 +15,7 @@ pub struct Capabilities {
     pub utf8: bool,
     /// RFC 3461.
     pub dsn: bool,
-    /// RFC 1870: it is spoken, and the largest message; 0: it has said none.
+    /// SIZE (RFC 1870), with the largest message; 0: not announced.
     pub size: Option<u64>,
     /// RFC 4954: in upper case.
     pub mechanisms: Vec<String>,

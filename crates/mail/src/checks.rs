@@ -1,4 +1,4 @@
-//! What must hold of whatever a server says: driven by a fuzz target and, beside it, by proptest.
+//! Properties for any replies of a server, checked by a fuzz target and by proptest.
 
 #![cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "public for the fuzz target only"))]
 

@@ -30,7 +30,7 @@ enum Node<'a> {
 }
 
 impl Node<'_> {
-    /// There are bytes above 127 in it: only messages in messages have them.
+    /// Whether it contains bytes above 127, which only messages in messages do.
     fn is_eight_bit(&self) -> bool {
         match self {
             Node::Leaf(Part { content: Content::Bytes(bytes), content_type, .. }) => {

@@ -11,14 +11,14 @@ use crate::address::{Address, Flaw};
 pub struct Draft {
     /// The author.
     pub from: Option<Address>,
-    /// Who is told when it cannot be delivered.
+    /// The envelope sender, which gets delivery failures.
     pub sender: Sender,
-    /// Who is to get answers.
+    /// The addresses for replies.
     pub reply_to: Vec<Address>,
     /// The recipient.
     pub recipients: Vec<Recipient>,
     pub(crate) subject: Option<String>,
-    /// The field `Sender`: who has sent it for the author (RFC 5322, 3.6.2).
+    /// The field `Sender`, for a mail sent on behalf of its author (RFC 5322, 3.6.2).
     pub(crate) on_behalf: Option<Address>,
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) parts: Vec<Part>,
@@ -40,13 +40,13 @@ pub enum Sender {
 /// A recipient of a mail.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Recipient {
-    /// In which field the address stands.
+    /// The field of the address.
     pub kind: Kind,
     /// The address.
     pub address: Address,
 }
 
-/// In which field a recipient stands.
+/// The field of a recipient.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// `To`
@@ -60,7 +60,7 @@ pub enum Kind {
 /// A part of a mail.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Where it stands.
+    /// The place of the part.
     pub place: Place,
     /// `type/subtype; parameters`
     pub content_type: String,
@@ -68,16 +68,16 @@ pub struct Part {
     pub name: Option<String>,
     /// `Content-ID` without brackets: `cid:…` in HTML.
     pub id: Option<String>,
-    /// What is in it.
+    /// The content of the part.
     pub content: Content,
 }
 
-/// Where a part stands.
+/// The place of a part.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
     /// One form of what is read, the plainest first.
     Body,
-    /// What the HTML shows.
+    /// A part that the HTML displays.
     Related,
     /// Shown behind the body.
     Inline,
@@ -85,7 +85,7 @@ pub enum Place {
     Attachment,
 }
 
-/// What is in a part.
+/// The content of a part.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// In memory.
@@ -113,7 +113,7 @@ const OURS: [&str; 11] = [
 ];
 
 impl Draft {
-    /// What it is about.
+    /// Sets the subject.
     pub fn set_subject(&mut self, subject: &str) -> Result<(), Flaw> {
         if subject.chars().any(|c| c.is_control() && c != '\t') {
             return Err(Flaw::new("the subject holds control characters"));

@@ -1,4 +1,4 @@
-//! A mail as it goes out: lines that end with CR LF, of at most 998 bytes, without a NUL.
+//! A mail in its wire form: lines that end with CR LF, of at most 998 bytes, without a NUL.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) enum Piece {
     },
 }
 
-/// What of a file makes one line of Base64, and how many such lines are read at once.
+/// The bytes of a file in one line of Base64, and how many such lines are read at once.
 const LINE: usize = 57;
 const LINES: usize = 1024;
 
@@ -60,12 +60,12 @@ impl Message {
         self.size
     }
 
-    /// There are bytes above 127 in it.
+    /// Whether it contains bytes above 127.
     pub fn is_eight_bit(&self) -> bool {
         self.eight_bit
     }
 
-    /// There are such bytes in its fields (RFC 6532).
+    /// Whether its fields contain such bytes (RFC 6532).
     pub fn is_international(&self) -> bool {
         self.international
     }
@@ -85,7 +85,7 @@ impl Message {
 #[derive(Debug)]
 pub struct Reader {
     pieces: VecDeque<Piece>,
-    /// What is open, and how much of it is still to come.
+    /// The open file and its remaining bytes.
     file: Option<(tokio::fs::File, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! A message that the caller has written: what goes out is the same, but for line ends, `Bcc`, and fields that must be there.
+//! A message written by the caller: sent unchanged, except line ends, `Bcc`, and required fields.
 
 use std::time::SystemTime;
 

@@ -10,7 +10,7 @@ use bytes::{Buf as _, BytesMut};
 pub struct Reply {
     /// 200 to 599.
     pub code: u16,
-    /// What was said, lines joined by LF, without code.
+    /// The text, with lines joined by LF, without the code.
     pub text: String,
 }
 

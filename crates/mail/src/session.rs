@@ -23,7 +23,7 @@ use crate::{Capabilities, Credentials, Phase, Reader, Reply, Trouble};
 /// How long a server may be silent (RFC 5321, 4.5.3.2).
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Until its first words.
+    /// The time until the greeting.
     pub greeting: Duration,
     /// To a command.
     pub command: Duration,
@@ -31,7 +31,7 @@ pub struct Times {
     pub data: Duration,
     /// Taking a block of the message.
     pub block: Duration,
-    /// Behind the final dot.
+    /// The time after the final dot.
     pub end: Duration,
 }
 
@@ -73,13 +73,13 @@ pub struct Envelope {
     pub recipients: Vec<String>,
     /// Bytes.
     pub size: u64,
-    /// There are bytes above 127.
+    /// Whether the message contains bytes above 127.
     pub eight_bit: bool,
-    /// There are such in addresses or fields.
+    /// Whether addresses or fields contain such bytes.
     pub international: bool,
-    /// It goes to those who were accepted, where others were not.
+    /// Whether it is sent to accepted recipients if others were rejected.
     pub allow_fails: bool,
-    /// What is told about the delivery, where the server speaks of it.
+    /// The requested delivery notifications, if the server supports them.
     pub dsn: Dsn,
 }
 
@@ -92,17 +92,17 @@ pub struct Dsn {
     pub ret: String,
 }
 
-/// Is told how far a message is, in the moment.
+/// Observes how far a message was sent, as it happens.
 pub trait Witness {
     /// A recipient was judged.
     fn recipient(&self, at: usize, reply: &Reply);
-    /// From here on it is unknown whether the message was accepted, until the reply arrives.
+    /// From now on it is unknown whether the message was accepted, until the reply arrives.
     fn final_dot(&self);
-    /// So many bytes more of the message went out.
+    /// This number of bytes of the message was sent.
     fn sent(&self, bytes: usize);
 }
 
-/// What became of STARTTLS.
+/// The outcome of STARTTLS.
 #[derive(Debug)]
 pub enum Upgraded<S> {
     /// TLS begins on this stream.
@@ -128,17 +128,17 @@ const AT_ONCE: usize = 100;
 const COMMAND: usize = 512;
 /// Steps of a login.
 const STEPS: usize = 8;
-/// What a server said before it hung up is waited for no longer.
+/// How long a reply is awaited from a server that has closed the connection.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
-    /// Nothing was said yet.
+    /// Creates a session before its first reply.
     pub fn new(stream: S, times: Times) -> Self {
         let can = Capabilities::default();
         Self { stream, input: BytesMut::with_capacity(1024), can, times, owed: true }
     }
 
-    /// What the server can.
+    /// Returns the capabilities of the server.
     pub fn can(&self) -> &Capabilities {
         &self.can
     }
@@ -158,7 +158,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         !self.owed && self.input.is_empty()
     }
 
-    /// The server has neither closed nor said anything since its last reply, as far as is known here.
+    /// Returns whether the server has neither closed nor sent anything since its last reply, as far as is known here.
     pub fn is_quiet(&mut self) -> bool {
         let mut byte = [0; 1];
         let mut buffer = ReadBuf::new(&mut byte);
@@ -173,7 +173,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         if reply.code == 220 { Ok(()) } else { Err(refused(Phase::Greeting, reply)) }
     }
 
-    /// Says who we are, and hears what the server can. `plain`: HELO will do, where EHLO is not known.
+    /// Introduces the client and reads the capabilities. `plain`: HELO suffices if EHLO is unknown.
     pub async fn hello(&mut self, name: &str, plain: bool) -> Result<(), Trouble> {
         self.can = Capabilities::default();
         self.say(&format!("EHLO {name}\r\n"), Phase::Hello).await?;
@@ -320,8 +320,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         format!("RCPT TO:<{recipient}>\r\n")
     }
 
-    /// Everything before DATA, which waits: once it is said, with a recipient accepted, only an end of the connection would keep a message from
-    /// going to some and not to others.
+    /// Sends everything before DATA. DATA waits: after it, with one recipient accepted, only closing the connection
+    /// would keep the message from some recipients.
     async fn introduce(
         &mut self,
         commands: &[(Phase, String)],

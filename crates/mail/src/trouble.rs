@@ -24,7 +24,7 @@ pub enum Trouble {
         /// Where.
         phase: Phase,
     },
-    /// The server said nothing, or took nothing, for too long.
+    /// The server sent or accepted nothing for too long.
     #[error("the server was silent at {phase} for {} milliseconds", after.as_millis())]
     Silent {
         /// Where.
@@ -32,7 +32,7 @@ pub enum Trouble {
         /// For so long.
         after: Duration,
     },
-    /// What came is no SMTP.
+    /// The bytes are not SMTP.
     #[error("what came at {phase} is no SMTP: {what}")]
     Rubbish {
         /// Where.
@@ -40,7 +40,7 @@ pub enum Trouble {
         /// Why not.
         what: &'static str,
     },
-    /// The server said no: for now (4xx) or for good (5xx).
+    /// The server rejected it: temporarily (4xx) or permanently (5xx).
     #[error("the server refused at {phase}: {reply}")]
     Refused {
         /// Where.
@@ -57,7 +57,7 @@ pub enum Trouble {
     /// Plain text followed the reply to STARTTLS: an attacker may have injected it.
     #[error("there was something in plain behind the reply to STARTTLS")]
     Injected,
-    /// There is no way to log in that is both offered and allowed.
+    /// No login mechanism is both offered and allowed.
     #[error("{0}")]
     NoLogin(String),
     /// The server's part of a login is wrong: it does not know the secret.
@@ -66,9 +66,9 @@ pub enum Trouble {
     /// The server takes no mail of this size.
     #[error("the message has {size} bytes, the server takes {limit}")]
     TooLarge {
-        /// Of the message.
+        /// The size of the message.
         size: u64,
-        /// What the server said.
+        /// The limit of the server.
         limit: u64,
     },
     /// The server lacks an extension that the message needs.
@@ -79,7 +79,7 @@ pub enum Trouble {
     Source(#[source] io::Error),
 }
 
-/// Where in the conversation.
+/// The phase of the session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Phase {
     /// The first words of the server.
@@ -100,7 +100,7 @@ pub enum Phase {
     Data,
     /// The message itself.
     Message,
-    /// Behind the final dot.
+    /// After the final dot.
     End,
 }
 

@@ -184,7 +184,7 @@ pub(crate) struct Sources {
     pub folder: PathBuf,
     /// The table of one of several applications: it is stronger than every source for all of them.
     pub application: Option<Table>,
-    /// The application's folder, if it has one of its own.
+    /// The application's own folder, if it has one.
     pub own_folder: Option<PathBuf>,
 }
 

@@ -36,7 +36,7 @@ impl Failure {
         Self { causes: causes(error), ..Self::misused(error.to_string(), hint) }
     }
 
-    /// Returns a failure with a message of our own over an error of a library.
+    /// Returns a failure with Hearth's message around a library's error.
     pub(crate) fn caused_by(
         message: impl Into<String>,
         cause: &(dyn Error + 'static),

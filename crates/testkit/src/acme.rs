@@ -30,7 +30,7 @@ use crate::credulous::credulous;
 /// How long a name is asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is wrong with one answer.
+/// The fault in one answer.
 #[derive(Clone, Debug)]
 pub enum AcmeFault {
     /// The connection ends without an answer.
@@ -44,13 +44,13 @@ pub enum AcmeFault {
 /// How the authority behaves.
 #[derive(Clone, Debug)]
 pub struct AcmeSetup {
-    /// Where HTTP-01 asks, instead of port 80. As long as neither port is known, no challenge is validated.
+    /// The port of HTTP-01 challenges, instead of 80. As long as neither port is known, no challenge is validated.
     pub http_port: u16,
-    /// Where TLS-ALPN-01 asks, instead of port 443.
+    /// The port of TLS-ALPN-01 challenges, instead of 443.
     pub tls_port: u16,
     /// The challenges that are offered.
     pub offers: Vec<&'static str>,
-    /// From when to when certificates hold, before and after now.
+    /// The validity of certificates: the time before and after now.
     pub holds: (Duration, Duration),
     /// Orders stay pending, whatever is proved.
     pub stays_pending: bool,
@@ -174,7 +174,7 @@ impl AcmeAuthority {
         format!("{}/dir", self.shared.base)
     }
 
-    /// Who signs the certificates that are issued, PEM.
+    /// Returns the issuing authority's certificate, PEM.
     pub fn authority(&self) -> &str {
         &self.shared.authority
     }
@@ -190,7 +190,7 @@ impl AcmeAuthority {
         change(&mut self.shared.setup.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Has every account forgotten.
+    /// Deletes every account.
     pub fn forget_accounts(&self) {
         self.shared.state().accounts.clear();
     }
@@ -340,7 +340,7 @@ impl Shared {
         reply
     }
 
-    /// A request as RFC 8555 (section 6.2) wants it: signed, once, for this URL.
+    /// Verifies a request as RFC 8555 (section 6.2) requires: signed, once, for this URL.
     fn signed(&self, path: &str, endpoint: &str, rest: &[&str], body: &str) -> Told {
         let malformed = |what: &str| problem("malformed", 400, what);
         let jws: Value = serde_json::from_str(body).map_err(|_error| malformed("no JSON"))?;

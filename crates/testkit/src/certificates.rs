@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose, PublicKeyData, date_time_ymd,
 };
 
-/// All of them.
+/// All certificates of the tests.
 #[derive(Debug)]
 pub struct Certificates {
     /// The authority that has signed all others but `stranger`.

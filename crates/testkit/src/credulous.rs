@@ -1,4 +1,4 @@
-//! A TLS client that believes everybody, and tells what it was shown.
+//! A TLS client that trusts every certificate, and reports what it was shown.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// What servers showed last.
+/// The last certificates that servers showed.
 #[derive(Debug, Default)]
 pub struct Shown(Mutex<Last>);
 

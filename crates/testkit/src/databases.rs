@@ -43,7 +43,7 @@ pub struct Database {
     tls: Option<Tls>,
 }
 
-/// What a server shows to those who come by TCP.
+/// The certificate that a server shows over TCP.
 #[derive(Debug)]
 struct Tls {
     certificate: Certificate,
@@ -58,7 +58,7 @@ impl Database {
         Self::start_as(kind, None)
     }
 
-    /// One that shows `certificate` at [`Self::HOST`]; `asks`: it wants one of its clients, too.
+    /// Starts a server that shows `certificate` at [`Self::HOST`]; `asks`: it requires a client certificate too.
     pub fn with_tls(kind: DatabaseKind, certificate: &Certificate, asks: bool) -> Self {
         let port = TcpListener::bind((Self::HOST, 0)).and_then(|free| free.local_addr());
         let port = port.expect("a port of loopback is free").port();
@@ -80,7 +80,7 @@ impl Database {
         database
     }
 
-    /// Where a server with TLS listens. No other program uses this address, so a free port stays free.
+    /// The address of servers with TLS. No other program uses it, so a free port stays free.
     pub const HOST: &str = "127.0.0.2";
 
     /// The port of a server with TLS.
@@ -119,7 +119,7 @@ impl Database {
         self.kind
     }
 
-    /// What a client connects to: the socket; of `PostgreSQL` its folder.
+    /// Returns the address for clients: the socket, or its folder for `PostgreSQL`.
     pub fn address(&self) -> PathBuf {
         match self.kind {
             DatabaseKind::Postgres => self.path().to_owned(),
@@ -127,7 +127,7 @@ impl Database {
         }
     }
 
-    /// What the server has logged since it was started last.
+    /// Returns the server's log since its last start.
     pub fn log(&self) -> String {
         fs::read(self.log_file())
             .map_or_else(|_| String::new(), |log| String::from_utf8_lossy(&log).into_owned())
@@ -137,12 +137,13 @@ impl Database {
         self.path().join("log")
     }
 
-    /// Has it say nothing any more, until [`Self::resume`]: clients still connect, to the kernel. Not `PostgreSQL`, which is many processes.
+    /// Makes the server silent until [`Self::resume`]: clients still connect, to the kernel. Not for `PostgreSQL`,
+    /// which is many processes.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// It goes on where it was.
+    /// Lets the server continue.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -293,7 +294,7 @@ impl Database {
         command
     }
 
-    /// What `mariadb-install-db` does, which needs programs of the client's package.
+    /// Does what `mariadb-install-db` does, which needs programs of the client's package.
     fn make_mariadb(&self) {
         const TABLES: &[&str] =
             &["system_tables.sql", "performance_tables.sql", "system_tables_data.sql"];

@@ -31,7 +31,7 @@ const INITIAL_WINDOW: usize = 10 * SEGMENT;
 const IDLE: Duration = Duration::from_millis(500);
 /// Pieces under way in one direction; a piece is at most 16 KiB. When it is full, the sender waits.
 const UNDER_WAY: usize = 1024;
-/// What is read at once.
+/// The bytes that are read at once.
 const PIECE: usize = 16 << 10;
 
 /// How far away the other end is.
@@ -53,7 +53,7 @@ pub struct DelayProxy {
 }
 
 impl DelayProxy {
-    /// Starts one in front of `target`, on 127.0.0.1 and any free port, in a thread of its own.
+    /// Starts a proxy in front of `target`, on 127.0.0.1 and any free port, in a separate thread.
     pub fn start(target: SocketAddr, distance: Distance) -> Self {
         Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), target, distance)
             .expect("a port of loopback is free")
@@ -77,7 +77,7 @@ impl DelayProxy {
         Ok(Self { address, accepted, end, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -33,12 +33,12 @@ pub use script::{After, Body, Fields, Greeting, Reply, Step, Turn, pattern};
 /// The most bytes of a body that are remembered; more are only counted.
 const KEPT: usize = 64 << 10;
 
-/// What decides about requests.
+/// Decides about requests.
 type Script = Arc<dyn Fn(&Seen) -> Turn + Send + Sync>;
-/// What decides about connections, counted from 0.
+/// Decides about connections, counted from 0.
 type Greet = Arc<dyn Fn(usize) -> Greeting + Send + Sync>;
 
-/// What to start.
+/// The settings of an origin.
 #[derive(Clone)]
 pub struct Setup {
     script: Script,
@@ -63,7 +63,7 @@ struct Tls {
 }
 
 impl Setup {
-    /// What to do with each request, as far as it is known once its head is there.
+    /// Sets the action for each request, as far as it is known from its head.
     #[must_use]
     pub fn script(self, script: impl Fn(&Seen) -> Turn + Send + Sync + 'static) -> Self {
         Self { script: Arc::new(script), ..self }
@@ -79,7 +79,7 @@ impl Setup {
         })
     }
 
-    /// What to do with each connection, counted from 0.
+    /// Sets the action for each connection, counted from 0.
     #[must_use]
     pub fn greet(self, greet: impl Fn(usize) -> Greeting + Send + Sync + 'static) -> Self {
         Self { greet: Arc::new(greet), ..self }
@@ -134,7 +134,7 @@ impl Setup {
         self.tls.as_mut().expect("`tls` comes first")
     }
 
-    /// Starts it, in a thread of its own.
+    /// Starts it in a separate thread.
     pub fn start(self) -> Origin {
         let listener = std::net::TcpListener::bind(self.address)
             .unwrap_or_else(|error| panic!("cannot listen on {}: {error}", self.address));
@@ -176,11 +176,11 @@ pub struct Origin {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What the connections are told.
+/// The instructions to connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Phase {
     over: bool,
-    /// How often idle connections were told to close.
+    /// How often idle connections were asked to close.
     closings: usize,
 }
 
@@ -271,7 +271,7 @@ pub struct Seen {
     pub connection: usize,
     /// The method.
     pub method: String,
-    /// As it was written; over HTTP/2 path and query.
+    /// The target as it was written; over HTTP/2 path and query.
     pub target: String,
     /// `Host` or `:authority`.
     pub authority: String,
@@ -283,7 +283,7 @@ pub struct Seen {
     pub body: Vec<u8>,
     /// Bytes of the body so far.
     pub length: u64,
-    /// The body has come to its end.
+    /// Whether the body is complete.
     pub complete: bool,
     /// Trailers of the request.
     pub trailers: Fields,
@@ -331,7 +331,7 @@ impl Seen {
 /// A connection as the origin saw it.
 #[derive(Clone, Debug, Default)]
 pub struct Connection {
-    /// It has not ended.
+    /// Whether it is open.
     pub open: bool,
     /// TLS, once the handshake is over.
     pub tls: Option<Handshake>,
@@ -339,7 +339,7 @@ pub struct Connection {
     pub requests: usize,
 }
 
-/// What a TLS handshake came to.
+/// The outcome of a TLS handshake.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     /// `TLSv1.3`

@@ -57,12 +57,12 @@ impl PgBouncer {
         Self { folder, process }
     }
 
-    /// What a client names as its host.
+    /// Returns the host for clients.
     pub fn address(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it has logged.
+    /// Returns its log.
     pub fn log(&self) -> String {
         self.process.log().text()
     }

@@ -102,7 +102,7 @@ impl PhpFpm {
         minor.and_then(|minor| minor.parse().ok()).expect("nginx says its version")
     }
 
-    /// Where nginx listens.
+    /// Returns nginx's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

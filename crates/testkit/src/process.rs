@@ -38,7 +38,7 @@ impl Running {
         Self { child, log, ended: None }
     }
 
-    /// Starts it without standard input; what it prints goes to a file, which has it as soon as it is printed.
+    /// Starts it without standard input; its output goes to a file at once.
     pub fn start_into(file: &File, command: &mut Command) -> Self {
         let output = || file.try_clone().expect("a descriptor is left");
         let child = command.stdin(Stdio::null()).stdout(output()).stderr(output()).spawn();
@@ -51,7 +51,7 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has printed.
+    /// Returns its output.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -146,12 +146,12 @@ impl Log {
         self.0.0.lock().expect("no holder panics")
     }
 
-    /// All lines so far.
+    /// Returns all lines so far.
     pub fn lines(&self) -> Vec<String> {
         self.lock().lines.clone()
     }
 
-    /// All of it so far.
+    /// Returns the whole text so far.
     pub fn text(&self) -> String {
         self.lock().lines.join("\n")
     }
@@ -184,7 +184,7 @@ impl Log {
     }
 }
 
-/// Waits until `happened` says so; fails the test after `limit` with `what`.
+/// Waits until `happened` returns true; fails the test after `limit` with `what`.
 pub fn eventually(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !happened() {
@@ -193,7 +193,7 @@ pub fn eventually(what: &str, limit: Duration, mut happened: impl FnMut() -> boo
     }
 }
 
-/// What the system knows about a process (proc(5)).
+/// The system's data about a process (proc(5)).
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessFacts {
     /// Its parent's id.

@@ -1,4 +1,4 @@
-//! Where the programs lie that tests start.
+//! The paths of the programs that tests start.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;

@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use http::HeaderValue;
 use http1::{Decoder, EMPTY_FIELD, Field, Piece, put_field, put_status_line, strict_end};
 
-/// What it does with a call in place of what it should.
+/// The fault of the API in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Answers with this status and body.
@@ -21,7 +21,7 @@ pub enum Act {
     Close,
     /// Says nothing, and keeps the connection.
     Stall,
-    /// Answers a post with 413 as soon as its head is there, and closes.
+    /// Answers a post with 413 as soon as its head has arrived, and closes.
     RefuseEarly,
     /// Takes a post's head and nothing more of it until [`RuntimeApi::release`].
     Hold,
@@ -56,7 +56,7 @@ impl LambdaEvent {
     }
 }
 
-/// What was posted.
+/// The content of a post.
 #[derive(Clone, Debug, Default)]
 pub struct Posted {
     /// `response`, `error`, `init/error`, `restore/error`.
@@ -67,7 +67,7 @@ pub struct Posted {
     pub body: Vec<u8>,
     /// Trailer fields, names in lower case.
     pub trailers: BTreeMap<String, String>,
-    /// All of it has come.
+    /// Whether all of it has arrived.
     pub complete: bool,
 }
 
@@ -111,7 +111,7 @@ struct State {
 }
 
 impl RuntimeApi {
-    /// Listens on a port of its own.
+    /// Listens on a free port.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
@@ -131,7 +131,7 @@ impl RuntimeApi {
         Self { address, shared }
     }
 
-    /// What `AWS_LAMBDA_RUNTIME_API` has to be.
+    /// Returns the value for `AWS_LAMBDA_RUNTIME_API`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
@@ -146,13 +146,13 @@ impl RuntimeApi {
         id
     }
 
-    /// What it does at the next `next`.
+    /// Sets its fault at the next `next`.
     pub fn on_next(&self, act: Act) {
         self.shared.lock().on_next.push_back(act);
         self.shared.changed.notify_all();
     }
 
-    /// What it does with the next post.
+    /// Sets its fault at the next post.
     pub fn on_post(&self, act: Act) {
         self.shared.lock().on_post.push_back(act);
     }
@@ -190,12 +190,12 @@ impl RuntimeApi {
         self.shared.lock().connections
     }
 
-    /// What was posted to register extensions.
+    /// Returns the posts that registered extensions.
     pub fn extensions(&self) -> Vec<String> {
         self.shared.lock().extensions.clone()
     }
 
-    /// All that was posted for an invocation; without one: `init/error` and its like.
+    /// Returns all posts for an invocation; without one, those of `init/error` and the like.
     pub fn posted(&self, id: &str) -> Vec<Posted> {
         let state = self.shared.lock();
         let of_id = state.posted.iter().filter(|(of, _)| of == id);

@@ -36,7 +36,7 @@ pub(crate) struct Item {
     pub(crate) set: Set,
 }
 
-/// What an option takes, and how it is set.
+/// The value of an option, and how it is set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Set {
     Number(fn(&mut Settings, &Number) -> Result<(), Refused>),
@@ -422,7 +422,7 @@ impl Settings {
         set(self, &text)
     }
 
-    /// What was read of the old ones counts no more.
+    /// Returns the files, and discards what was read from the old ones.
     fn files(&mut self) -> &mut TlsFiles {
         self.prepared = std::sync::OnceLock::new();
         &mut self.tls
@@ -450,7 +450,7 @@ fn notify(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Those that can be undone, in the caller's order.
+/// Returns the encodings that can be decoded, in the caller's order.
 fn encodings(text: &str) -> Result<Option<HeaderValue>, String> {
     const KNOWN: [&str; 5] = ["gzip", "deflate", "br", "zstd", "identity"];
     let words = text.split([',', ' ']).filter(|word| !word.is_empty());

@@ -1,7 +1,7 @@
-//! The body of an answer as its reader has it. It drives its connection, and gives it back at its end.
+//! The body of a response as its reader gets it. It drives its connection, and returns it at the end.
 //!
-//! An answer may come while its request's body is still on its way. Then a task sends that, however slowly the answer is read: the two
-//! share the connection, one for each direction.
+//! A response may arrive while its request's body is being sent. Then a task sends the body, however slowly the
+//! response is read: the two share the connection, one for each direction.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -18,31 +18,32 @@ use super::{Cut, Http1};
 use crate::errors::code;
 use crate::{CallError, Reason};
 
-/// How much of an unwanted answer is read to keep its connection.
+/// The bytes of an unwanted response that are read to keep its connection.
 const REST: u64 = 64 << 10;
-/// And so long.
+/// The time that they may take.
 const REST_TIME: Duration = Duration::from_secs(1);
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) struct Http1Body {
     connection: Place,
     length: Option<u64>,
     received: u64,
-    /// The origin has answered with an error: it does not want the rest of a body.
+    /// Whether the origin has answered with an error: it does not want the rest of the body.
     failed: bool,
 }
 
-/// Where the connection is.
+/// The owner of the connection.
 #[derive(Debug)]
 enum Place {
     Here(Box<Http1>),
-    /// The task that sends the request's body has it, too. `over` is sent when the answer ends; it is dropped before if the answer is not wanted.
+    /// The task that sends the request's body owns it too. `over` is sent when the response ends, and dropped earlier
+    /// if the response is not wanted.
     Shared {
         shared: Arc<Shared>,
         over: oneshot::Sender<()>,
     },
-    /// The answer is over, or has broken off.
+    /// The response has ended or was aborted.
     Gone,
 }
 
@@ -51,7 +52,7 @@ struct Shared(Mutex<Both>);
 
 #[derive(Debug)]
 struct Both {
-    /// `None`: it was taken back, or sending has failed.
+    /// `None`: the connection was returned, or sending has failed.
     connection: Option<Box<Http1>>,
     reader: Option<Waker>,
 }
@@ -68,7 +69,7 @@ impl Shared {
         }
     }
 
-    /// Sending has failed: reading ends, too.
+    /// Sending has failed, so reading ends too.
     fn fail(&self) {
         let (connection, reader) = {
             let mut both = self.lock();
@@ -82,7 +83,7 @@ impl Shared {
 }
 
 impl Http1Body {
-    /// `under_way`: more of the request is to be sent.
+    /// Creates the body. `under_way`: more of the request is to be sent.
     pub(super) fn new(connection: Box<Http1>, failed: bool, under_way: bool) -> Self {
         let length = connection.body.left();
         let mut body = Self { connection: Place::Here(connection), length, received: 0, failed };
@@ -93,7 +94,7 @@ impl Http1Body {
         body
     }
 
-    /// The request's body is still on its way: a task sends it, however slowly its answer is read.
+    /// Starts a task that sends the rest of the request's body, however slowly the response is read.
     fn share(&mut self) {
         let Place::Here(connection) = std::mem::replace(&mut self.connection, Place::Gone) else {
             return;
@@ -106,7 +107,7 @@ impl Http1Body {
         self.connection = Place::Shared { shared, over };
     }
 
-    /// Gives the connection back if the answer is over.
+    /// Returns the connection if the response has ended.
     fn settle(&mut self) {
         if !self.is_over() {
             return;
@@ -252,7 +253,7 @@ impl Drop for Http1Body {
     }
 }
 
-/// Reads what is left of an answer, and writes what is left of a request, so that the connection can be used again.
+/// Reads the rest of a response and writes the rest of a request, so that the connection can be reused.
 fn finish(mut connection: Box<Http1>) {
     let Some(home) = connection.home() else { return };
     home.spawn(async move {
@@ -274,7 +275,7 @@ fn finish(mut connection: Box<Http1>) {
     });
 }
 
-/// Sends the rest of a request while its answer is read; after the answer's end for a moment only.
+/// Sends the rest of a request while its response is read, and for a short time afterwards.
 async fn send(shared: Arc<Shared>, mut told: oneshot::Receiver<()>) {
     {
         let mut sent = pin!(std::future::poll_fn(|cx| shared.poll_send(cx)));

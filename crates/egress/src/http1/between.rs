@@ -1,4 +1,5 @@
-//! What is known of a connection between two calls: for how long the origin keeps it, and what bytes mean that come unasked. Sans I/O.
+//! The state of a connection between two calls: how long the origin keeps it, and what unsolicited bytes mean. Sans
+//! I/O.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use http::{HeaderMap, HeaderName};
 
 use crate::origin::Condition;
 
-/// What bytes mean that no request had asked for. Some servers end an answer with an empty line too many, and some announce with 408 that
-/// they close an idle connection.
+/// The meaning of unsolicited bytes. Some servers end a response with an extra empty line, and some announce with 408
+/// that they close an idle connection.
 pub(super) fn unasked(bytes: &[u8]) -> Condition {
     let text = bytes.trim_ascii_start();
     if text.is_empty() {
@@ -19,7 +20,8 @@ pub(super) fn unasked(bytes: &[u8]) -> Condition {
     }
 }
 
-/// `Keep-Alive: timeout=N` (RFC 2068, 19.7.1.1), less a second: the origin's clock runs since it sent the answer. `max=0`: not at all.
+/// `Keep-Alive: timeout=N` (RFC 2068, 19.7.1.1) minus a second, because the origin's clock runs since it sent the
+/// response. `max=0`: not at all.
 pub(super) fn kept_for(headers: &HeaderMap) -> Option<Duration> {
     const ALIVE: HeaderName = HeaderName::from_static("keep-alive");
     let mut kept = None;

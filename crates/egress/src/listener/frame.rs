@@ -1,10 +1,11 @@
 //! The frame listener: calls over a connection that a process keeps (docs/internals/egress.md, "The frame listener").
 //!
 //! Invariants
-//! - One task to a connection, one call at a time on it; closing it, or ABORT, cancels the call.
-//! - A call is acted on when all is read that its caller writes unasked, so what a dead connection tells its caller is certain.
+//! - Each connection has one task and one call at a time. Closing it, or ABORT, cancels the call.
+//! - A call starts only when everything that its caller sends unasked was read. So a caller knows what a broken
+//! connection means.
 //! - Each call that was read gets exactly one END, DECLINED or FAILED, or the connection ends.
-//! - Memory per caller is bounded: one frame each way and a piece of a body; between calls a small buffer.
+//! - Memory per caller is bounded: one frame in each direction and a piece of a body; between calls a small buffer.
 
 pub(super) mod heads;
 mod link;
@@ -33,10 +34,10 @@ use super::wire::left;
 use crate::request::Spelled;
 use crate::{Answer, AnswerBody, Call, CallBody, Fate, Timing};
 
-/// So much of an answer is gathered before it is written.
+/// The bytes of a response that are collected before they are written.
 const GATHERED: usize = 64 << 10;
 
-/// Counts a connection.
+/// Counts a connection while it exists.
 struct Kept<'a>(&'a Listener);
 
 impl<'a> Kept<'a> {
@@ -45,7 +46,7 @@ impl<'a> Kept<'a> {
         Self(listener)
     }
 
-    /// There are as many as may wait for their next call.
+    /// Returns whether the limit of connections without a call is reached.
     fn crowded(&self) -> bool {
         self.0.kept.load(Ordering::Relaxed) > self.0.shared.options.callers / 2
     }
@@ -57,7 +58,7 @@ impl Drop for Kept<'_> {
     }
 }
 
-/// Serves a connection to its end. `read`: what was read of it.
+/// Serves a connection to its end. `read`: the bytes that were already read.
 pub(super) async fn serve(
     listener: Arc<Listener>,
     stream: UnixStream,
@@ -106,14 +107,14 @@ pub(super) async fn serve(
     }
 }
 
-/// One connection and what is known of it.
+/// One connection with its state.
 struct Caller<'a> {
     listener: &'a Listener,
     link: &'a Arc<Link>,
     uid: u32,
-    /// OPEN had the token.
+    /// Whether OPEN had the right token.
     authentic: bool,
-    /// The last options: most calls have the same.
+    /// The last options, because most calls have the same.
     known: Option<(Bytes, Control)>,
 }
 
@@ -181,7 +182,7 @@ impl Caller<'_> {
         Ok((call, span))
     }
 
-    /// The body as the head announces it.
+    /// Returns the body that the head announces.
     fn body(&self, asked: &Asked, fields: &HeaderMap) -> Result<CallBody, Refusal> {
         let length = match fields.get(CONTENT_LENGTH) {
             None => None,
@@ -234,7 +235,7 @@ impl Caller<'_> {
         })
     }
 
-    /// The answer as it comes: as much as there is goes out in one write.
+    /// Passes on the response as it arrives: all available bytes in one write.
     async fn pass_on(&self, answer: Answer) -> Result<(), Gone> {
         let mut out = Out::default();
         self.link.take_later(&mut out.frames);
@@ -282,7 +283,7 @@ where
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A frame that says it.
+/// Encodes a refusal as a frame.
 pub(super) fn refusal(refusal: &Refusal) -> Vec<u8> {
     let mut frame = Vec::new();
     put_refusal(&mut frame, refusal);
@@ -303,7 +304,7 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     wire::send::no_answer_at_all(out, lost, &why);
 }
 
-/// False: it does not fit, and FAILED stands in its place.
+/// Writes the head of the response. Returns false if it does not fit; FAILED is written instead.
 fn put_answer(out: &mut Vec<u8>, answer: &Answer) -> bool {
     let response = &answer.response;
     let Timing { resolved, connected, secured, first_byte, reused, http2, address, .. } =
@@ -336,7 +337,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) -> bool {
     fits
 }
 
-/// One more piece of the body. False: it was the end.
+/// Collects one more piece of the body. Returns false at its end.
 fn gather(body: &mut AnswerBody, out: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<bool> {
     let polled = std::task::ready!(Pin::new(body).poll_frame(cx));
     let more = match polled {

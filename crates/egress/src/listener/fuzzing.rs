@@ -1,4 +1,4 @@
-//! What must hold of any head and of any `Hearth-Control`: driven by the fuzz targets and, beside them, by proptest.
+//! Properties of every head and every `Hearth-Control`, checked by the fuzz targets and by proptest.
 
 #![cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "public for the fuzz targets only"))]
 
@@ -10,12 +10,12 @@ use super::fields;
 use super::refusal::Refusal;
 use super::target::{judge, target};
 
-/// As in the listener.
+/// The listener's limit of fields.
 const FIELDS: usize = 1000;
-/// Stands for the token in inputs, so that a fuzzer comes past it.
+/// A placeholder for the token in inputs, so that a fuzzer gets past it.
 const PLACE: &str = "TOKEN";
 
-/// A head that passes the checks of both listeners. It names one target, and no field of the connection goes on.
+/// Checks that an accepted head names one target, and that no connection field is passed on.
 pub fn head(bytes: &[u8]) {
     let Some((_, text)) = bytes.split_first() else { return };
     let Ok(Some(end)) = ::http1::strict_end(text, 0) else { return };
@@ -41,7 +41,7 @@ pub fn head(bytes: &[u8]) {
     }
 }
 
-/// Fields as an origin gets them.
+/// Checks the fields that an origin gets.
 fn goes_on(fields: &HeaderMap, host: &HeaderValue) {
     assert_eq!(fields.get_all(HOST).iter().collect::<Vec<_>>(), [host], "one Host, the target's");
     assert!(!fields.contains_key(CONNECTION) && !fields.contains_key(TRANSFER_ENCODING));
@@ -49,7 +49,8 @@ fn goes_on(fields: &HeaderMap, host: &HeaderValue) {
     assert!(fields.get_all(TE).iter().all(|value| value == "trailers"));
 }
 
-/// Values of `Hearth-Control`, one a line. Nothing counts without the token, and what counts can be done.
+/// Checks values of `Hearth-Control`, one per line: nothing counts without the token, and all that counts is
+/// supported.
 pub fn options(bytes: &[u8]) {
     let token = Token::new([7; 32]);
     let right = format!("token=\"{}\"", token.digits());
@@ -83,7 +84,7 @@ pub fn options(bytes: &[u8]) {
     }
 }
 
-/// Whatever a refusal repeats of what was sent, it stays one answer that says so in one field.
+/// Checks that a refusal stays one response with one field, whatever text it repeats.
 fn one_answer(refusal: &Refusal) {
     let bytes = refusal.bytes();
     let Some(answer) = ::http1::parse_response(&bytes) else {
@@ -103,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs what is committed for a fuzz target.
+    /// Runs the committed corpus of a fuzz target.
     fn corpus(name: &str, run: fn(&[u8])) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
         let files: Vec<_> = std::fs::read_dir(folder).unwrap().collect();

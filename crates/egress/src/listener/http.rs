@@ -45,31 +45,31 @@ use crate::{Answer, Call, Engine, Timing};
 
 /// hyper's buffers for one caller, each way.
 const BUFFER: usize = HEAD + (8 << 10);
-/// Connections beyond the callers that are admitted: they are told so.
+/// The most connections above the limit of callers that get a refusal at once.
 const REFUSED_AT_ONCE: usize = 64;
-/// How long unwanted bytes of a caller are still read, so that closing does not discard the answer.
+/// How long unwanted bytes of a caller are still read, so that closing does not discard the response.
 const LINGER: Duration = Duration::from_secs(5);
-/// Before the next attempt when the system has no descriptor for a caller.
+/// The pause before the next attempt if the system has no descriptor for a caller.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the descriptor in reserve is lent to one caller.
+/// How long the reserved descriptor is used for one caller.
 const TURNED_AWAY: Duration = Duration::from_secs(1);
-/// How the call went, for callers that ask.
+/// The times of the call, for callers that request them.
 const TIMING: HeaderName = HeaderName::from_static("hearth-timing");
 
 /// What a listener is told at start.
 #[derive(Clone, Debug)]
 pub struct ListenerOptions {
-    /// The path of its socket. Its folder also takes `egress.token`: one broker to a folder.
+    /// The path of the socket. Its folder also holds `egress.token`: there is one broker per folder.
     pub socket: PathBuf,
-    /// The group that socket and token are to belong to; none: as the system gives it.
+    /// The group of socket and token; none: the system's choice.
     pub group: Option<u32>,
-    /// Users who may call, beside our own and root.
+    /// Users who may call, besides the broker's own user and root.
     pub allow_users: Vec<u32>,
-    /// Calls at once; further ones are declined.
+    /// The most concurrent calls; further ones are declined.
     pub callers: usize,
-    /// Until there is a connection, for calls that say nothing of it.
+    /// The time limit for connecting, for calls that set none.
     pub connect: Duration,
-    /// Until a connection becomes free.
+    /// How long a call waits for a connection to become free.
     pub queue: Duration,
 }
 
@@ -93,7 +93,7 @@ impl ListenerWatch {
 }
 
 impl HttpListener {
-    /// Makes the socket and the token. Callers may connect from now on; they are answered by [`HttpListener::serve`].
+    /// Creates the socket and the token. Callers may connect from now on; [`HttpListener::serve`] answers them.
     pub fn bind(options: ListenerOptions) -> Result<Self, SocketError> {
         let socket = Socket::bind(&options.socket, options.group)?;
         let allowed = Allowed::new(options.allow_users.clone());
@@ -102,22 +102,23 @@ impl HttpListener {
         Ok(Self { socket, shared: Arc::new(shared), tracer: None })
     }
 
-    /// Has each call have a span, below what its caller names. Nothing is served yet.
+    /// Starts a span for each call, as a child of the one that its caller names. To be called before
+    /// [`HttpListener::serve`].
     pub fn trace(&mut self, tracer: Tracer) {
         self.tracer = Some(tracer);
     }
 
-    /// The path of the socket, absolute.
+    /// Returns the absolute path of the socket.
     pub fn path(&self) -> &Path {
         &self.socket.path
     }
 
-    /// For metrics.
+    /// Returns the handle for metrics.
     pub fn watch(&self) -> ListenerWatch {
         ListenerWatch(Arc::clone(&self.shared))
     }
 
-    /// Takes calls until `drain` is cancelled, and then finishes those that have begun. The socket is gone before they are.
+    /// Accepts calls until `drain` is cancelled, then removes the socket and finishes the running calls.
     pub async fn serve(self, engine: Engine, drain: CancellationToken) {
         let Self { socket, shared, tracer } = self;
         let callers_at_once = shared.options.callers;
@@ -204,7 +205,7 @@ impl Listener {
         self.reserve.restore();
     }
 
-    /// Has hyper answer the one request.
+    /// Lets hyper answer the one request.
     async fn speak(
         &self,
         stream: UnixStream,
@@ -285,7 +286,7 @@ impl Listener {
         }
     }
 
-    /// The call, whether its caller wants to know how it went, and its span.
+    /// Returns the call, whether its caller requests the times, and its span.
     async fn prepared(
         &self,
         request: Request<Incoming>,
@@ -332,17 +333,17 @@ impl Listener {
     }
 }
 
-/// How a caller begins.
+/// The first bytes of a caller.
 enum Begin {
-    /// With a head of HTTP, up to here.
+    /// An HTTP head that ends here.
     Http(usize),
-    /// As no HTTP does.
+    /// The opening of the frame protocol.
     Frames,
-    /// It has left.
+    /// The caller has disconnected.
     Nothing,
 }
 
-/// Reads until the end of a head.
+/// Reads up to the end of a head.
 async fn read_head(stream: &mut UnixStream, bytes: &mut BytesMut) -> Result<Begin, Refusal> {
     let mut seen = 0;
     loop {
@@ -363,7 +364,8 @@ async fn read_head(stream: &mut UnixStream, bytes: &mut BytesMut) -> Result<Begi
     }
 }
 
-/// Lets the caller read its answer though it has not sent all: closing a socket with unread bytes would reset it.
+/// Lets the caller read its response although it has not sent everything: closing a socket with unread bytes would
+/// reset it.
 async fn linger(mut stream: UnixStream) {
     if stream.shutdown().await.is_err() {
         return;
@@ -393,7 +395,7 @@ fn passed_on(answer: Answer, asks_for_timing: bool, slipped: Arc<Slipped>) -> Re
     Response::from_parts(head, Outgoing::answer(body, slipped, chunked))
 }
 
-/// A dictionary of RFC 8941.
+/// Encodes the times as a dictionary of RFC 8941.
 fn timing(timing: &Timing) -> HeaderValue {
     let Timing { resolved, connected, secured, first_byte, reused, http2, address, .. } = timing;
     let mut text = format!(
@@ -411,16 +413,16 @@ fn timing(timing: &Timing) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and ASCII")
 }
 
-/// How far the body of a request has been read.
+/// How far the body of a request was read.
 #[derive(Debug, Default)]
 struct Read {
-    /// It was asked for: hyper has said `100 Continue` to a caller that waits for it.
+    /// Whether it was requested: hyper has sent `100 Continue` to a caller that waits for it.
     begun: AtomicBool,
-    /// To its end.
+    /// Whether it was read to its end.
     whole: AtomicBool,
 }
 
-/// The body of a request, on its way to the engine.
+/// The body of a request on its way to the engine.
 #[derive(Debug)]
 struct Asked {
     body: Incoming,

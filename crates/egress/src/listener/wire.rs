@@ -1,5 +1,6 @@
-//! A caller's connection under hyper, with what hyper's server cannot say slipped in: interim answers before the answer, names of fields
-//! as the origin spells them, trailers without announcement, and an end that comes after everything before it.
+//! A caller's connection below hyper. It injects what hyper's server cannot send: interim responses before the
+//! response, field names as the origin spells them, trailers without announcement, and an end that follows everything
+//! before it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -29,17 +30,17 @@ pub(crate) struct Slipped(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Interim answers to write at the next boundary.
+    /// Interim responses to write at the next boundary.
     interim: BytesMut,
-    /// They go out only in front of the answer.
+    /// Whether the response has started: interim responses may only precede it.
     answered: bool,
-    /// The origin's head: as its names are spelled hyper's are.
+    /// The origin's head: hyper's names get its spelling.
     spelled: Option<Bytes>,
     /// Trailers, as bytes, for the end of the chunked body.
     trailers: Option<Bytes>,
-    /// How often everything was out.
+    /// How often everything was flushed.
     flushed: u64,
-    /// Waits for that.
+    /// The task that waits for a flush.
     waits: Option<Waker>,
 }
 
@@ -48,7 +49,7 @@ impl Slipped {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An interim answer came.
+    /// Queues an interim response.
     pub(crate) fn interim(&self, status: StatusCode, headers: &HeaderMap, written: Option<&[u8]>) {
         let mut state = self.lock();
         if state.answered || !status.is_informational() || state.interim.len() > INTERIM {
@@ -64,12 +65,12 @@ impl Slipped {
         out.put_slice(b"\r\n");
     }
 
-    /// The names of the answer's fields are to be spelled as they are here.
+    /// Sets the spelling of the response's field names.
     pub(crate) fn spell(&self, written: Bytes) {
         self.lock().spelled = Some(written);
     }
 
-    /// The answer is there: nothing may go before it any more.
+    /// The response starts: nothing may precede it any more.
     pub(crate) fn answered(&self) {
         self.lock().answered = true;
     }
@@ -85,27 +86,27 @@ fn has_bare_lf(head: &[u8]) -> bool {
 pub(crate) struct Wire {
     /// Shared with [`left`].
     stream: Arc<UnixStream>,
-    /// Read already: the head.
+    /// Bytes that were already read: the head.
     prefix: Bytes,
     slipped: Arc<Slipped>,
-    /// Ours, to be written before anything else.
+    /// Injected bytes, to be written before anything else.
     ahead: BytesMut,
-    /// hyper's, from the answer's head on, until that is whole; then to be written before what is held.
+    /// hyper's bytes of the response's head until it is complete; then they are written before the held ones.
     head: BytesMut,
-    /// hyper's, held back since the trailers are known.
+    /// hyper's bytes that are held back since the trailers are known.
     held: BytesMut,
-    /// hyper has bytes out that it has not flushed.
+    /// Whether hyper has written bytes that it has not flushed.
     midway: bool,
 }
 
 impl Wire {
-    /// `prefix`: what was read of the stream.
+    /// Creates the connection. `prefix`: the bytes that were already read.
     pub(crate) fn new(stream: Arc<UnixStream>, prefix: Bytes, slipped: Arc<Slipped>) -> Self {
         let (ahead, head, held) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
         Self { stream, prefix, slipped, ahead, head, held, midway: false }
     }
 
-    /// Writes what has to go first.
+    /// Writes the bytes that must go first.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.midway && self.ahead.is_empty() {
             let mut state = self.slipped.lock();
@@ -116,7 +117,7 @@ impl Wire {
         poll_all(&self.stream, &mut self.ahead, cx)
     }
 
-    /// Takes hyper's bytes while the answer's head is among them. `None`: it has passed.
+    /// Takes hyper's bytes while they belong to the response's head. `None`: the head has passed.
     fn take_head(&mut self, slices: &[IoSlice<'_>]) -> Option<usize> {
         let spelled = self.slipped.lock().spelled.clone()?;
         let before = self.head.len();
@@ -137,7 +138,7 @@ impl Wire {
         Some(taken)
     }
 
-    /// Writes the answer's head, once it is whole.
+    /// Writes the response's head, once it is complete.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.head.is_empty() || self.slipped.lock().spelled.is_some() {
             return Poll::Ready(Ok(()));
@@ -145,7 +146,7 @@ impl Wire {
         poll_all(&self.stream, &mut self.head, cx)
     }
 
-    /// Whether hyper's bytes are held back from now on.
+    /// Returns whether hyper's bytes are held back from now on.
     fn holds(&self) -> bool {
         !self.held.is_empty() || self.slipped.lock().trailers.is_some()
     }
@@ -166,7 +167,7 @@ impl Wire {
     }
 }
 
-/// Where the answer's head ends, behind interim ones (hyper's 100).
+/// Returns the end of the response's head, after interim ones (hyper's 100).
 fn answer_end(bytes: &[u8]) -> Option<usize> {
     let mut begin = 0;
     loop {
@@ -179,7 +180,7 @@ fn answer_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Spells the names in hyper's head as the origin has them: they are as long.
+/// Gives the names in hyper's head the origin's spelling, which has the same length.
 fn spell(bytes: &mut [u8], end: usize, written: &[u8]) {
     let mut spelling = Spelling::of(written);
     let mut last = Vec::new();
@@ -198,7 +199,8 @@ fn spell(bytes: &mut [u8], end: usize, written: &[u8]) {
     }
 }
 
-/// Waits until the caller has left or has closed its sending side, also while what it sends is not read: hyper does not notice that.
+/// Returns when the caller has disconnected or closed its sending side, even while nothing is read, which hyper does
+/// not notice.
 pub(crate) async fn left(stream: &UnixStream) {
     // It wakes for the other end's close, and for urgent data, which callers do not send.
     if stream.ready(Interest::PRIORITY).await.is_ok_and(Ready::is_read_closed) {
@@ -318,32 +320,32 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// The body of an answer on its way to the caller.
+/// The body of a response on its way to the caller.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     body: OutgoingBody,
     slipped: Arc<Slipped>,
-    /// There is no length: trailers may follow.
+    /// Whether there is no length: trailers may follow.
     chunked: bool,
-    /// It has broken off, when so often everything was out.
+    /// The error that ended the body, and the number of flushes at that time.
     broken: Option<(u64, CallError)>,
 }
 
 #[derive(Debug)]
 enum OutgoingBody {
-    /// Ours.
+    /// A body of the broker.
     Whole(Option<Bytes>),
-    /// The origin's.
+    /// A body of the origin.
     Answer(AnswerBody),
 }
 
 impl Outgoing {
-    /// The origin's.
+    /// Wraps the origin's body.
     pub(crate) fn answer(body: AnswerBody, slipped: Arc<Slipped>, chunked: bool) -> Self {
         Self { body: OutgoingBody::Answer(body), slipped, chunked, broken: None }
     }
 
-    /// Ours.
+    /// Wraps a body of the broker.
     pub(crate) fn whole(bytes: Bytes, slipped: Arc<Slipped>) -> Self {
         Self { body: OutgoingBody::Whole(Some(bytes)), slipped, chunked: false, broken: None }
     }

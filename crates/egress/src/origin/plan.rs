@@ -25,15 +25,15 @@ pub(crate) use idle::{Condition, Idle, Noted};
 
 /// Streams on one connection that make a burst.
 pub(super) const BURST: usize = 8;
-/// After a failed attempt none is made for so long, while there are other connections or attempts.
+/// The pause after a failed attempt while there are other connections or attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// An attempt that has taken so long is late. A lost SYN is sent again only then (RFC 6298, 2.1).
+/// The time after which an attempt is late. A lost SYN is sent again only then (RFC 6298, 2.1).
 pub(super) const LATE: Duration = Duration::from_secs(1);
-/// By so much is each pause between attempts beside late ones longer than the one before.
+/// The factor by which the pauses between attempts beside late ones grow.
 const PATIENCE: u32 = 4;
 
-/// What [`Plan`] must know of [`crate::Options`].
+/// The part of [`crate::Options`] that [`Plan`] needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) http1: usize,
@@ -43,7 +43,7 @@ pub(super) struct Limits {
     pub(super) cold: Duration,
 }
 
-/// What the origin speaks.
+/// The origin's protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Protocol {
     Http1,
@@ -52,13 +52,13 @@ pub(super) enum Protocol {
 
 /// An HTTP/2 connection.
 pub(super) trait Shared {
-    /// How many streams it takes; `None`: no new ones any more.
+    /// Returns how many further streams it accepts; `None`: no new ones any more.
     fn room(&mut self) -> Option<usize>;
-    /// When it was made.
+    /// When it was opened.
     fn born(&self) -> Instant;
 }
 
-/// An HTTP/2 connection's number.
+/// The number of an HTTP/2 connection.
 pub(super) type Id = u64;
 
 #[derive(Debug)]
@@ -66,9 +66,9 @@ struct Slot<B> {
     id: Id,
     connection: B,
     active: usize,
-    /// When it was last used; while it is: when that began.
+    /// When it was last used; during use, when that began.
     last: Instant,
-    /// It was cold when what it carries now began.
+    /// Whether it was cold when its current use began.
     woke_cold: bool,
 }
 
@@ -81,13 +81,13 @@ pub(super) struct Plan<A, B> {
     busy: usize,
     slots: Vec<Slot<B>>,
     next: Id,
-    /// When those that are being opened were begun.
+    /// When each running attempt was started.
     attempts: Vec<Instant>,
-    /// So many were begun beside late ones since a connection was opened.
+    /// The number of attempts started beside late ones since a connection was opened.
     beside: u32,
-    /// A connection past its age is in use, for want of a successor.
+    /// Whether an expired connection is in use, for lack of a successor.
     renew: bool,
-    /// A burst has met a cold connection: so many are wished for.
+    /// The number of connections wanted because a burst has met a cold one.
     grow_to: usize,
     paused_until: Option<Instant>,
 }
@@ -116,41 +116,41 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         }
     }
 
-    /// Connections that are open, in use or not.
+    /// Returns the number of open connections, in use or not.
     pub(super) fn open(&self) -> usize {
         self.idle.len() + self.busy + self.slots.len()
     }
 
-    /// Connections that are being opened.
+    /// Returns the number of running attempts.
     pub(super) fn connecting(&self) -> usize {
         self.attempts.len()
     }
 
-    /// Of those the ones that are not late.
+    /// Returns the number of running attempts that are not late.
     fn fresh(&self, now: Instant) -> usize {
         self.attempts.iter().filter(|begun| now < **begun + LATE).count()
     }
 
-    /// All that are being opened are late, for so long that another is begun beside them.
+    /// Returns whether all running attempts are late, so that another is started beside them.
     fn overdue(&self, now: Instant) -> bool {
         // An hour later there is another in any case.
         let patience = LATE * PATIENCE.pow(self.beside.min(6));
         !self.attempts.is_empty() && self.attempts.iter().all(|begun| *begun + patience <= now)
     }
 
-    /// One that is being opened was begun for a caller who came at this time, or has had its time since.
+    /// Returns whether an attempt was started for a caller that arrived at this time, or has timed out since.
     pub(super) fn tried(&self, since: Instant, now: Instant) -> bool {
         self.attempts
             .iter()
             .any(|begun| *begun == since || (since < *begun && *begun + LATE <= now))
     }
 
-    /// No connection, and none coming.
+    /// Returns whether there is neither a connection nor an attempt.
     pub(super) fn empty(&self) -> bool {
         self.open() == 0 && self.attempts.is_empty()
     }
 
-    /// What the origin speaks turned out to be something else.
+    /// Sets the protocol after the origin has proved to use another one.
     pub(super) fn speaks(&mut self, protocol: Protocol) {
         self.protocol = Some(protocol);
     }
@@ -185,17 +185,18 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         !self.idle.is_empty()
     }
 
-    /// The origin has sent what no request had asked for.
+    /// The origin has sent unsolicited bytes.
     pub(super) fn unasked(&mut self, now: Instant) {
         self.idle.unasked(now);
     }
 
-    /// The origin has closed a kept connection under a call, without an answer. It had carried `calls` before, and been idle for `idle`.
+    /// The origin has closed a kept connection under a call, without a response. It had carried `calls` calls before,
+    /// and been idle for `idle`.
     pub(super) fn closed_under_call(&mut self, now: Instant, calls: u64, idle: Duration) {
         self.idle.closed(now, calls, idle);
     }
 
-    /// What was seen of idle connections since this was last asked, if anything was.
+    /// Returns the observations about idle connections since the last call of this function, if there are any.
     pub(super) fn noted(&mut self) -> Option<Noted> {
         self.idle.noted()
     }
@@ -290,7 +291,8 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         wanted
     }
 
-    /// A connection is being made that the caller in this place of the queue can have, and it is not late.
+    /// Returns whether an attempt is running whose connection the caller at this place in the queue can get, and
+    /// which is not late.
     pub(super) fn makes_for(&self, place: usize, now: Instant) -> bool {
         match self.protocol {
             Some(Protocol::Http1) => self.fresh(now) >= place,
@@ -298,12 +300,12 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         }
     }
 
-    /// One more is opened, whatever the need: prewarming.
+    /// Starts one more attempt regardless of need, for prewarming.
     pub(super) fn one_more(&mut self, now: Instant) {
         self.attempts.push(now);
     }
 
-    /// An attempt that began then is over.
+    /// The attempt that started at this time has ended.
     fn over(&mut self, begun: Instant) {
         let at = self.attempts.iter().position(|attempt| *attempt == begun);
         self.attempts.swap_remove(at.expect("it is over once"));
@@ -334,7 +336,8 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         id
     }
 
-    /// A connection could not be opened. So many of those who wait are to be told, the first ones: the others have something to wait for.
+    /// An attempt has failed. Returns how many of the waiting callers get the error, the first ones: the others have
+    /// another attempt to wait for.
     pub(super) fn failed(&mut self, begun: Instant, now: Instant, waiting: usize) -> usize {
         self.over(begun);
         self.paused_until = Some(now + PAUSE);
@@ -349,23 +352,23 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         }
     }
 
-    /// A connection is not opened any more: for want of a need, or because it took too long.
+    /// An attempt was given up, because it was not needed or took too long.
     pub(super) fn given_up(&mut self, begun: Instant) {
         self.over(begun);
     }
 
-    /// An HTTP/1.1 connection carries no call any more and can carry another. Given back: it is to be closed.
+    /// An HTTP/1.1 connection whose call has ended can carry another. Returns it if it must be closed.
     pub(super) fn put_back(&mut self, connection: A, now: Instant) -> Option<A> {
         self.busy -= 1;
         self.idle.put_back(connection, now, !self.attempts.is_empty())
     }
 
-    /// An HTTP/1.1 connection that was in use is gone.
+    /// An HTTP/1.1 connection was lost during its call.
     pub(super) fn lost(&mut self) {
         self.busy -= 1;
     }
 
-    /// A stream is over.
+    /// A stream has ended.
     pub(super) fn release(&mut self, id: Id, now: Instant) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
             slot.active -= 1;
@@ -373,12 +376,12 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         }
     }
 
-    /// An HTTP/2 connection is gone, or takes no new streams. Its own go on.
+    /// An HTTP/2 connection was lost, or accepts no new streams. Its running streams continue.
     pub(super) fn remove(&mut self, id: Id) {
         self.slots.retain(|slot| slot.id != id);
     }
 
-    /// Gives up the connection that has waited longest without a call.
+    /// Closes the connection that has been idle longest.
     pub(super) fn evict(&mut self) -> bool {
         if self.idle.evict() {
             return true;
@@ -395,7 +398,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         }
     }
 
-    /// Lets go what is past its time, or closed.
+    /// Drops connections that are expired or closed.
     pub(super) fn sweep(&mut self, now: Instant) {
         let limits = self.limits;
         self.idle.sweep(now);
@@ -411,7 +414,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         }
     }
 
-    /// Lets go what carries no call. HTTP/2 connections end with their last stream.
+    /// Drops connections without a call. HTTP/2 connections end with their last stream.
     pub(super) fn clear(&mut self) {
         self.idle.clear();
         self.slots.clear();

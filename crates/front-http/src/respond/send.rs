@@ -1,4 +1,5 @@
-//! What HTTP asks of an answer: its length, its coding, a file in place of its body, and the fields that every answer gets.
+//! Completes a response for HTTP: its length, its coding, a file in place of its body, and the fields of every
+//! response.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -102,7 +103,7 @@ impl<A: Application> Exchange<'_, A> {
     }
 }
 
-/// What a response needs of its request once PHP has it. Values share their bytes, so keeping them costs no copy.
+/// The properties of a request that its response needs. Values share their bytes, so keeping them costs no copy.
 pub(super) struct Kept {
     pub(super) method: Method,
     accept: Option<HeaderValue>,
@@ -208,7 +209,7 @@ pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What a response needs to know about its request.
+/// The properties of a request that its response depends on.
 pub(super) struct About<'r> {
     pub(super) method: &'r Method,
     pub(super) version: Version,

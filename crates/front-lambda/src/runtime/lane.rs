@@ -67,7 +67,7 @@ pub(super) struct Lane {
     client: Client,
     options: Arc<Options>,
     pool: Pool,
-    /// It was logged that functions serve no files.
+    /// Whether it was logged that functions serve no files.
     told_of_files: AtomicBool,
     /// No invocation has been served yet.
     cold: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! What is written is compared whole. Other programs' reading of it is tested by scripts/test-client.
+//! Compares composed messages as a whole. scripts/test-client tests how other programs read them.
 
 use std::path::PathBuf;
 

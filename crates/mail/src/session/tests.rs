@@ -8,7 +8,7 @@ use tokio::io::{BufReader, DuplexStream};
 use super::*;
 use crate::{Address, Draft, Kind, Message, Recipient, Secret};
 
-/// What a server does next.
+/// The next action of a server.
 enum Do {
     /// Says it.
     Say(&'static str),

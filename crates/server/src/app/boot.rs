@@ -1,4 +1,4 @@
-//! What an application's workers are started with: Hearth's own files, the pool's options, the broker, and why a boot failed.
+//! The parts that an application's workers start with: Hearth's files, the pool's options, the broker; and why a boot failed.
 //!
 //! Invariants
 //! - Nothing here is started but the broker's socket: it makes options, and files in the run folder.

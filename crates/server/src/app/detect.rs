@@ -1,4 +1,4 @@
-//! What kind of application lies in a folder, and why we think so.
+//! The kind of application in a folder, and the reason for that decision.
 //!
 //! Invariants
 //! - Only names of files are looked at, `composer.json`, and whether a script calls for requests; nothing of the application is run.

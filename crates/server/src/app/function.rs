@@ -1,4 +1,4 @@
-//! Functions of AWS Lambda: what the file is that a function's handler names, and the plan that runs it.
+//! Functions of AWS Lambda: the file that a function's handler names, and the plan that runs it.
 //!
 //! Invariants
 //! - Only names of files are looked at, and the text of the one that is named; nothing of it is run.

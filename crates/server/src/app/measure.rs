@@ -26,7 +26,7 @@ const UNMEASURED: usize = 2;
 const REQUESTS: usize = 20;
 /// No further request is measured after this time.
 const ENOUGH: Duration = Duration::from_secs(1);
-/// All requests to one model have to be answered within this time.
+/// The time within which all requests to one model must be answered.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether the cheaper of `fork` and `request` is still to be found: no setting names a model, and `snapshot` cannot run.

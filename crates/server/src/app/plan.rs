@@ -1,4 +1,4 @@
-//! What will run: the application that was found, the settings and the PHP at hand, made into options for the engines.
+//! The plan: the detected application, the settings and the available PHP, turned into options for the engines.
 //!
 //! Invariants
 //! - Everything a person could have got wrong is refused here, before a socket is bound or a process started.
@@ -298,7 +298,7 @@ fn overridden(mut application: Application, settings: &Settings) -> Result<Appli
     Ok(application)
 }
 
-/// `snapshot` where something is there to boot ahead.
+/// Returns `snapshot` if there is something to boot ahead.
 fn model(application: &Application, settings: &Settings) -> Model {
     let named = settings.php.worker_script.0.is_some();
     let boots_ahead = match application.kind {

@@ -1,4 +1,4 @@
-//! What a release of the applications brings along for the HTTP front: files, scripts and routes.
+//! The parts of a release that the HTTP front uses: files, scripts and routes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the command line names: an application, and the flags about it.
+//! The target on the command line: an application, and the flags about it.
 
 use std::path::PathBuf;
 

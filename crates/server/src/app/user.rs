@@ -1,4 +1,4 @@
-//! The user that the server becomes once it listens: root binds what only root may bind, and gives up its rights.
+//! The user that the server becomes once it listens: root binds the ports, and then gives up its rights.
 //!
 //! Invariants
 //! - It happens while the process has one thread, before PHP, the run folder or any file of the application is touched: nothing of root's is

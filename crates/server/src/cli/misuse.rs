@@ -1,4 +1,4 @@
-//! What is wrong with a command line, in the words of this program.
+//! Errors of a command line, in this program's words.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

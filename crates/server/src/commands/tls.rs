@@ -1,4 +1,4 @@
-//! `hearth tls trust`: how browsers and systems come to trust this machine's own certificate authority.
+//! `hearth tls trust`: how to trust this machine's own certificate authority in browsers and systems.
 
 use std::path::Path;
 

@@ -54,7 +54,7 @@ pub(super) const OF_VERSION: &[&str] = &["php.worker_program", "php.cli"];
 pub(crate) struct NamedApplication {
     /// Letters, digits, `-` and `_`.
     pub name: Arc<str>,
-    /// The application's folder or script; none: the application at PATH, in a pool of its own.
+    /// The application's folder or script; none: the application at PATH, in a separate pool.
     pub path: Option<PathBuf>,
     /// The requests that are for it.
     pub claims: Vec<Claim>,
@@ -111,7 +111,7 @@ impl Key {
         (self.is_reloaded() && !OF_SERVER.contains(&self.name)) || OF_BOTH.contains(&self.name)
     }
 
-    /// Returns whether an application with a path of its own does not inherit it.
+    /// Returns whether an application with its own path does not inherit it.
     pub(crate) fn is_of_path(&self) -> bool {
         OF_PATH.contains(&self.name)
     }

@@ -207,7 +207,7 @@ impl Value for WebhookEvent {
     }
 }
 
-/// The name that stands for every application.
+/// The name that means every application.
 const ALL: &str = "*";
 
 /// Tables of applications by id.
@@ -316,7 +316,7 @@ impl Apps {
         Ok(())
     }
 
-    /// Checks that every application has a key of its own, and a secret.
+    /// Checks that every application has a unique key, and a secret.
     fn check(&self) -> Result<(), Wrong> {
         let apps = self.resolved();
         for (at, NamedApp { app, .. }) in apps.iter().enumerate() {

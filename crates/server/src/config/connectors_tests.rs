@@ -1,4 +1,4 @@
-//! What tables and texts of connectors come to.
+//! The connectors that tables and texts describe.
 
 use super::*;
 

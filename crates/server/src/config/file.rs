@@ -1,4 +1,4 @@
-//! `hearth.toml`: names, untyped values, and the line each stands on.
+//! `hearth.toml`: names, untyped values, and the line of each.
 
 use std::path::{Path, PathBuf};
 

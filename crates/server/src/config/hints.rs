@@ -1,4 +1,4 @@
-//! Hints about one of several applications: they name the keys of its own table.
+//! Hints about one of several applications, with the keys of its own table.
 
 use super::{KEYS, MAIN};
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ pub(crate) fn hint_of_application(hint: &str, name: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// Returns the code with the key of an application's table. `None`: it is no setting that an application has of its own.
+/// Returns the code with the key of an application's table. `None`: applications cannot set it.
 fn in_table(code: &str, table: &str) -> Option<String> {
     let with = |key: &str, value: Option<&str>| match value {
         Some(value) => format!("{table}.{key} = \"{value}\""),

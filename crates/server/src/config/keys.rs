@@ -641,7 +641,7 @@ impl Http {
 }
 
 impl Settings {
-    /// There are certificates, or will be.
+    /// Returns whether there are certificates, or will be.
     pub(crate) fn has_tls(&self) -> bool {
         !self.http.certificate_files().is_empty()
             || !self.acme.domains.is_empty()

@@ -13,7 +13,7 @@ use super::admin::Answer;
 
 /// The body of a request to the console.
 pub(crate) type ConsoleBody = UnsyncBoxBody<Bytes, io::Error>;
-/// The answer to such a request, once it is there.
+/// The answer to such a request, once it is available.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// Answers the paths `/realtime` and below.

@@ -53,7 +53,8 @@ const PARTS: &[(&str, Part)] = &[
     ("realtime", sections::realtime),
 ];
 
-/// What the page may load and do (Content Security Policy 3): its own style and script, known by their hashes, and its events.
+/// The page's permissions (Content Security Policy 3): its own style and script, known by their hashes, and its
+/// events.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| STANDARD.encode(digest(&SHA256, text.as_bytes()));
     format!(

@@ -19,7 +19,7 @@ pub(crate) struct Fallback {
     pub why: String,
     /// What an operator can do about it.
     pub hint: String,
-    /// What a request costs in the models that could take its place, where no setting names one. `None`: there was no choice.
+    /// The cost of a request in the possible replacements, if no setting names one. `None`: there was no choice.
     pub costs: Option<Costs>,
 }
 

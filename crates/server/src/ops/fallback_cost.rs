@@ -1,4 +1,4 @@
-//! What a request costs in `fork` and in `request`, and which of the two takes the place of `snapshot`.
+//! The cost of a request in `fork` and in `request`, and which of the two replaces `snapshot`.
 //!
 //! Invariants
 //! - The model with less processor time per request is taken; wall time decides where processor time is unknown or equal.
@@ -18,7 +18,7 @@ pub(crate) struct Cost {
     pub wall_ms: f64,
 }
 
-/// What measuring one model gave.
+/// The result of measuring one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Measured {
@@ -29,7 +29,7 @@ pub(crate) enum Measured {
         /// Why not.
         cannot: String,
     },
-    /// There was nothing to choose, or nothing to ask.
+    /// There was nothing to choose, or nothing to request.
     Not {
         /// Why it was not measured.
         not_measured: String,

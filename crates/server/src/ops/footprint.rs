@@ -18,7 +18,8 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
-    /// From the last reading. `one_shot`: a process for each request, whose successor waits already.
+    /// Returns the footprint of the last reading. `one_shot`: each request has a process whose successor already
+    /// waits.
     pub(crate) fn of(pool: &PoolStatus, one_shot: bool) -> Option<Self> {
         let all = pool.memory.pss_bytes?;
         let own: Vec<u64> = pool.workers.iter().filter_map(|worker| worker.private_bytes).collect();
@@ -43,7 +44,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// What is left now.
+    /// Returns the free memory.
     pub(crate) fn here() -> Option<Self> {
         let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

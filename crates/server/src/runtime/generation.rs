@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::ops::workers::Served;
 use crate::subsystems::generation_guard::GenerationGuard;
 
-/// What runs PHP for one application before a reload.
+/// The runner of PHP for one application before a reload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
     /// The number of workers that the load needed.

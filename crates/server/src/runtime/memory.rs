@@ -1,4 +1,4 @@
-//! Gives memory that clients have left back to the system: the allocator keeps what was freed between what is still in use.
+//! Returns memory that clients used to the system: the allocator keeps freed memory between blocks that are still in use.
 //!
 //! Invariants
 //! - Nothing on the way of a request waits for it: it runs on a thread of its own, and seldom.

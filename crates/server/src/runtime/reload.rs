@@ -71,7 +71,7 @@ pub(crate) struct Generations<'s> {
     pub run_dir: Option<Arc<RunDir>>,
     /// This server takes another server's place, which still runs when the first generation boots.
     pub succeeds: bool,
-    /// What runs PHP in that server, by application.
+    /// The runner of PHP in that server, by application.
     pub running_before: BTreeMap<String, Running>,
     /// The HTTP front as operators see it.
     pub http: Arc<Http>,
@@ -122,7 +122,7 @@ fn ending() -> Failure {
 }
 
 impl Generations<'_> {
-    /// Boots the first generation and has it take requests. False: the server is to end already.
+    /// Boots the first generation and lets it accept requests. Returns false if the server must stop already.
     pub(crate) async fn start(&mut self, plans: Plans) -> Result<bool, Failure> {
         let settings = self.settings.clone();
         let Some((generation, guard)) = self.boot(&settings, plans).await? else {

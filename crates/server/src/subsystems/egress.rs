@@ -84,7 +84,7 @@ struct Entrance {
 pub(crate) struct Users<'u> {
     /// The user that PHP runs as, if that is not ours.
     pub first: Option<&'u PhpUser>,
-    /// Further users: each has a folder of its own beside.
+    /// Further users, each with a separate folder beside it.
     pub others: &'u [PhpUser],
 }
 
@@ -179,7 +179,7 @@ impl Broker {
         Watch { entrances, engine: self.engine.clone() }
     }
 
-    /// Takes calls until `drain` is cancelled, and finishes those that have begun.
+    /// Accepts calls until `drain` is cancelled, and finishes the running ones.
     pub(crate) async fn serve(self, drain: CancellationToken) {
         self.engine.prewarm(self.prewarm);
         let mut serving = JoinSet::new();
@@ -274,7 +274,7 @@ pub(crate) fn check_authorities(path: &Path, setting: &str) -> Result<(), Failur
     Err(Failure::failed(format!("{} holds no certificate in PEM form", path.display()), hint))
 }
 
-/// A call of a user's that wants nothing in particular.
+/// The key of a user's call without options.
 fn key(uid: u32, origin: &OriginUrl) -> Key {
     Key::plain(uid, origin.scheme, origin.host.as_str(), origin.port)
 }

@@ -87,7 +87,7 @@ pub(crate) struct Own {
 }
 
 impl Realtime {
-    /// Starts the event loops. With listeners of its own it is alone.
+    /// Starts the event loops. With its own listeners it serves channels only.
     pub(crate) async fn start(
         settings: &Settings,
         named: &[NamedApp],

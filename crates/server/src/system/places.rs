@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::system::run_dir::Made;
 
-/// Returns where a successor makes a socket that is to be at `place`: in a folder of its own beside it, under the same name.
+/// Returns where a successor creates a socket that will be at `place`: in a separate folder beside it, under the same
+/// name.
 pub(crate) fn beside(place: &Path) -> PathBuf {
     let folder = place.parent().unwrap_or_else(|| Path::new("/"));
     folder.join(std::process::id().to_string()).join(place.file_name().unwrap_or_default())

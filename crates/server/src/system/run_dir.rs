@@ -25,7 +25,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Records the file that is there now.
+    /// Records the current file.
     pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
         let inode = std::fs::symlink_metadata(&path)?.ino();
         Ok(Self { path, inode })
@@ -114,7 +114,8 @@ impl RunDir {
         &self.path
     }
 
-    /// A socket in it that only our own user and root can connect to. One of this name that is there is replaced, in one step.
+    /// Creates a socket in it that only the server's user and root can connect to. An existing one of this name is
+    /// replaced in one step.
     pub(crate) fn listen(&self, name: &str) -> io::Result<(UnixListener, Made)> {
         let path = self.path.join(name);
         let new = self.path.join(format!("{name}.{}", std::process::id()));

@@ -45,7 +45,7 @@ const TWICE: &[u8] = &[
     0x93, 0x6c, 0x45, 0x00, 0x16, 0x5c, 0xed, 0x18, 0x18, 0x00, 0x00, 0x00,
 ];
 
-/// What to do with a request, by its path.
+/// Returns the action for a request, by its path.
 pub fn routes(seen: &Seen) -> Turn {
     let mut parts = seen.path().split('/').skip(1);
     let name = parts.next().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What a scripted origin does: with a connection, and with a request.
+//! The actions of a scripted origin, for a connection and for a request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What to do with a connection, before any request.
+/// The action for a connection, before any request.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Greeting {
     /// Speak TLS if the origin does, and HTTP.
@@ -21,7 +21,7 @@ pub enum Greeting {
     GoAwayUnprocessed,
 }
 
-/// What to do with one request.
+/// The action for one request.
 #[derive(Clone, Debug)]
 pub enum Turn {
     /// Answer, in whichever version the request came.
@@ -68,7 +68,7 @@ impl Step {
     }
 }
 
-/// An answer as HTTP wants it.
+/// A valid HTTP response.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// Interim answers that go before, status and fields.
@@ -87,7 +87,7 @@ pub struct Reply {
     pub pause: Duration,
     /// Do not wait for the request's body.
     pub early: bool,
-    /// What happens to a connection of HTTP/1.1 afterwards.
+    /// What happens to an HTTP/1.1 connection afterwards.
     pub after: After,
 }
 
@@ -101,25 +101,25 @@ pub enum Body {
     Bytes(Vec<u8>),
     /// These bytes, without a length.
     Pieces(Vec<Vec<u8>>),
-    /// So many bytes of a pattern, with `Content-Length`.
+    /// This number of bytes of a pattern, with `Content-Length`.
     Pattern(u64),
     /// The request's own, as it comes, without a length.
     Echo,
-    /// What came, as JSON: method, target, fields, length of the body, and the connection.
+    /// The received request as JSON: method, target, fields, length of the body, and the connection.
     Facts,
 }
 
-/// What happens to a connection of HTTP/1.1 after an answer.
+/// What happens to an HTTP/1.1 connection after a response.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum After {
-    /// It is kept, as the request wants.
+    /// It is kept, if the request permits it.
     #[default]
     Keep,
     /// `Connection: close` is sent, and it is closed.
     Close,
-    /// It is closed as soon as the next request has come, without a word: the client's view of a kept connection that has died.
+    /// It is closed silently when the next request arrives: to the client a kept connection has died.
     CloseAtNext,
-    /// It is closed at once, though the answer promised to keep it.
+    /// It is closed at once, though the response promised to keep it.
     CloseSilently,
 }
 
@@ -184,7 +184,7 @@ impl Reply {
         Self { delay, ..self }
     }
 
-    /// What happens to the connection.
+    /// Sets what happens to the connection.
     #[must_use]
     pub fn after(self, after: After) -> Self {
         Self { after, ..self }

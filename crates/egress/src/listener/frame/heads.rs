@@ -1,4 +1,4 @@
-//! Heads of answers for frames: the origin's own where it is known.
+//! Heads of responses for frames: the origin's own bytes, if they are known.
 
 use ::http1::{put_all, put_status_line};
 use bytes::BytesMut;
@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::super::fields as passing;
 
-/// An answer's head for the caller: as it was written, less what is ours; else made of its fields.
+/// Returns the head for the caller: as it was written, without Hearth's fields, or built from its fields.
 pub(in crate::listener) fn answer(
     status: StatusCode,
     fields: &HeaderMap,
@@ -37,7 +37,7 @@ fn made(status: StatusCode, fields: &HeaderMap, http2: bool) -> BytesMut {
     head
 }
 
-/// Field lines.
+/// Returns the field lines.
 pub(super) fn fields(fields: HeaderMap) -> BytesMut {
     let mut lines = BytesMut::with_capacity(256);
     put_all(&mut lines, &passing::of_answer(fields));

@@ -1,4 +1,4 @@
-//! A caller's connection: frames in, bytes out, and the body of a call that comes beside its answer.
+//! A caller's connection: frames in, bytes out, and the body of a call that arrives beside its response.
 
 use std::io;
 use std::pin::Pin;
@@ -10,29 +10,29 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::net::UnixStream;
 use wire::{CallBody, FromCaller, HEADER_LEN, Header, Kind, Malformed, OPENING, Sender};
 
-/// So much is read at once.
+/// The bytes that are read at once.
 const ROOM: usize = 8 << 10;
 /// The most bytes of interim answers that wait; further ones are dropped. They are only hints.
 const LATER: usize = 64 << 10;
 
-/// Why a connection, or the call on it, goes no further.
+/// Why a connection, or its call, ends.
 #[derive(Debug)]
 pub(super) enum Gone {
     /// The caller has closed it.
     Left,
-    /// It does not speak as it should.
+    /// The caller violated the protocol.
     Malformed(Malformed),
-    /// The caller wants no answer to this call any more.
+    /// The caller aborted the call.
     Aborted,
 }
 
-/// A call as it was asked for.
+/// A requested call.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) control: Bytes,
     pub(super) head: Bytes,
     pub(super) coming: CallBody,
-    /// Where it is whole.
+    /// The body, if it is complete.
     pub(super) body: Bytes,
 }
 
@@ -47,15 +47,15 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct Input {
     buffer: BytesMut,
-    /// Of the call that is under way; counts calls.
+    /// The number of the current call.
     call: u64,
-    /// Its body is still to be read, by [`Upload`] alone.
+    /// Whether the body is still to be read, which only [`Upload`] does.
     uploading: bool,
-    /// ABORT came.
+    /// Whether ABORT has arrived.
     aborted: bool,
 }
 
-/// Frames on their way out.
+/// Frames to be written.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     pub(super) frames: Vec<u8>,
@@ -63,7 +63,7 @@ pub(super) struct Out {
 }
 
 impl Out {
-    /// All is written.
+    /// Whether everything is written.
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
@@ -73,12 +73,12 @@ impl Out {
 #[derive(Debug, Default)]
 struct Later {
     frames: Vec<u8>,
-    /// Of the task that writes.
+    /// The waker of the task that writes.
     waker: Option<Waker>,
 }
 
 impl Input {
-    /// Reads more. The end of the stream is an error.
+    /// Reads more bytes. The end of the stream is an error.
     fn poll_more(&mut self, stream: &UnixStream, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         // More room than comes, so that a short read tells that no more is there.
         let room = match wire::peek(&self.buffer, Sender::Caller) {
@@ -99,7 +99,7 @@ impl Input {
         }
     }
 
-    /// The next frame, if it is whole.
+    /// Returns the next frame, if it is complete.
     fn frame(&mut self) -> Result<Option<(Header, Bytes)>, Gone> {
         let Some(header) = wire::peek(&self.buffer, Sender::Caller).map_err(Gone::Malformed)?
         else {
@@ -127,13 +127,13 @@ impl Input {
     }
 }
 
-/// Not at this point of the exchange.
+/// The error of a frame that is not allowed at this point.
 fn unexpected(header: Header) -> Gone {
     Gone::Malformed(Malformed::Type(header.kind as u8))
 }
 
 impl Link {
-    /// `read`: what was read of the stream.
+    /// Creates the connection. `read`: the bytes that were already read.
     pub(super) fn new(stream: UnixStream, read: BytesMut) -> Self {
         let input = Input { buffer: read, call: 0, uploading: false, aborted: false };
         Self { stream, input: Mutex::new(input), later: Mutex::default() }
@@ -143,7 +143,7 @@ impl Link {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For its observer.
+    /// Returns the socket, for observers.
     pub(super) fn stream(&self) -> &UnixStream {
         &self.stream
     }
@@ -166,7 +166,7 @@ impl Link {
         std::future::poll_fn(|cx| self.input().poll_frame(&self.stream, cx)).await
     }
 
-    /// How a caller begins; returns the token.
+    /// Reads how a caller begins; returns the token.
     pub(super) async fn opening(&self) -> Result<Bytes, Gone> {
         std::future::poll_fn(|cx| {
             let mut input = self.input();
@@ -186,10 +186,10 @@ impl Link {
         }
     }
 
-    /// The next call with all that its caller writes unasked.
+    /// Reads the next call, with everything that its caller sends unasked.
     ///
     /// # Cancel safety
-    /// None of a call is lost but with the connection.
+    /// No part of a call is lost.
     pub(super) async fn asked(&self) -> Result<Asked, Gone> {
         let (header, payload) = loop {
             let (header, payload) = self.frame().await?;
@@ -229,12 +229,12 @@ impl Link {
         self.waiting().frames.clear();
     }
 
-    /// ABORT came.
+    /// Returns whether ABORT has arrived.
     pub(super) fn was_given_up(&self) -> bool {
         self.input().aborted
     }
 
-    /// A frame for the next boundary.
+    /// Queues a frame for the next boundary between frames.
     pub(super) fn later(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut later = self.waiting();
         if later.frames.len() < LATER {
@@ -245,14 +245,14 @@ impl Link {
         }
     }
 
-    /// Those of them that wait.
+    /// Takes the queued frames.
     pub(super) fn take_later(&self, out: &mut Vec<u8>) {
         let mut later = self.waiting();
         out.extend_from_slice(&later.frames);
         later.frames.clear();
     }
 
-    /// What goes on while a call is under way: frames go out that could wait, and the caller is watched. Ready when it has left or given up.
+    /// Writes queued frames and watches the caller during a call. Ready when the caller has disconnected or aborted.
     pub(super) fn poll_beside(&self, cx: &mut Context<'_>) -> Poll<Gone> {
         loop {
             let mut later = self.waiting();
@@ -275,7 +275,7 @@ impl Link {
         self.poll_left(cx)
     }
 
-    /// Ready when the caller has left or given up.
+    /// Ready when the caller has disconnected or aborted.
     pub(super) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<Gone> {
         let mut input = self.input();
         if input.aborted {
@@ -294,7 +294,7 @@ impl Link {
         }
     }
 
-    /// Writes some.
+    /// Writes as much as the socket takes.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, out: &mut Out) -> Poll<Result<(), Gone>> {
         let left = out.frames.get(out.written..).unwrap_or_default();
         match ready!(self.poll_output(left, cx)) {
@@ -310,7 +310,7 @@ impl Link {
         }
     }
 
-    /// Writes all.
+    /// Writes everything.
     pub(super) async fn write(&self, out: &mut Out) -> Result<(), Gone> {
         std::future::poll_fn(|cx| {
             while !out.is_empty() {
@@ -322,7 +322,7 @@ impl Link {
     }
 }
 
-/// The body of a call whose caller waits to be asked for it.
+/// The body of a call whose caller sends it on request.
 #[derive(Debug)]
 pub(super) struct Upload {
     link: Arc<Link>,
@@ -334,7 +334,7 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    /// Of the call that is under way.
+    /// Creates the body of the current call.
     pub(super) fn new(link: Arc<Link>, length: Option<u64>) -> Self {
         let call = link.input().call;
         Self { link, call, length, came: 0, asked: false, ended: false }

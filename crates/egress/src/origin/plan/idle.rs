@@ -11,50 +11,50 @@ use tokio::time::Instant;
 
 use super::reuse::Reuse;
 
-/// The state of a connection that carries no call.
+/// The state of a connection without a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Condition {
     /// It can carry a call.
     Open,
     /// The origin has closed it.
     Closed,
-    /// The origin has sent what no request had asked for.
+    /// The origin has sent unsolicited bytes.
     Unasked,
-    /// It cannot carry another call, for a reason that says nothing about the origin.
+    /// It cannot carry another call, for a reason that proves nothing about the origin.
     Spent,
 }
 
 /// An HTTP/1.1 connection without a call.
 pub(crate) trait Idle {
-    /// Its state, as far as the reactor has heard.
+    /// Returns its state, as far as the reactor knows.
     fn look(&mut self) -> Condition;
-    /// Its state: the kernel is asked, unless the call is one that may be made again and the connection was just in use.
+    /// Returns its state. The kernel is asked, unless the call may be repeated and the connection was just in use.
     fn probe(&mut self, now: Instant, repeatable: bool) -> Condition;
     /// How many calls it has carried.
     fn calls(&self) -> u64;
     /// Whether the origin's last answer said that it keeps the connection.
     fn announced(&self) -> bool;
-    /// When it was made.
+    /// When it was opened.
     fn born(&self) -> Instant;
     /// How long the origin keeps it without a call, if it said.
     fn kept_for(&self) -> Option<Duration>;
 }
 
-/// What was seen of an origin's idle connections.
+/// Observations about an origin's idle connections.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Noted {
     /// Connections that the origin has closed.
     pub(crate) closed: u64,
-    /// Connections on which it has sent what no request had asked for.
+    /// Connections on which the origin has sent unsolicited bytes.
     pub(crate) unasked: u64,
-    /// The first of these for an hour: from now on its connections are not kept.
+    /// The first of these for an hour: from now on the origin's connections are not kept.
     pub(crate) unkept: bool,
 }
 
 /// The connections without a call.
 #[derive(Debug)]
 pub(super) struct Connections<A> {
-    /// How long a connection is kept at most, and used at most.
+    /// How long a connection is kept without a call.
     idle: Duration,
     age: Duration,
     list: Vec<Kept<A>>,
@@ -84,7 +84,7 @@ impl<A: Idle> Connections<A> {
         self.list.is_empty()
     }
 
-    /// Takes one for a call. True: it is past its age, for want of a younger one.
+    /// Takes a connection for a call. Returns true with it if it is expired, for lack of a younger one.
     pub(super) fn take(&mut self, now: Instant, repeatable: bool) -> Option<(A, bool)> {
         let mut aged = None;
         let mut at = self.list.len();
@@ -120,7 +120,8 @@ impl<A: Idle> Connections<A> {
         self.reuse.may_carry(now, connection.calls(), idle, connection.announced())
     }
 
-    /// Keeps one that carries no call any more. Given back: it is to be closed. `renewed`: one past its age is not needed.
+    /// Keeps a connection whose call has ended, or returns it if it must be closed. `renewed`: an expired one is not
+    /// needed.
     pub(super) fn put_back(&mut self, connection: A, now: Instant, renewed: bool) -> Option<A> {
         if connection.calls() > 1 {
             self.reuse.carried();
@@ -153,20 +154,20 @@ impl<A: Idle> Connections<A> {
         }
     }
 
-    /// The origin has closed a connection that had carried `calls`, after it was idle for at least `idle`.
+    /// The origin has closed a connection that had carried `calls` calls, after it was idle for at least `idle`.
     pub(super) fn closed(&mut self, now: Instant, calls: u64, idle: Duration) {
         self.noted.closed += 1;
         self.reuse.closed(now, calls, idle);
     }
 
-    /// The origin has sent what no request had asked for: what it sends next may be just as wrong an answer.
+    /// The origin has sent unsolicited bytes, so its next bytes may be a wrong response too.
     pub(super) fn unasked(&mut self, now: Instant) {
         self.noted.unasked += 1;
         self.noted.unkept |= self.reuse.unasked(now);
         self.list.retain(|kept| kept.connection.calls() == 0);
     }
 
-    /// What was seen since this was last asked, if anything was.
+    /// Returns what was observed since the last call of this function, if anything was.
     pub(super) fn noted(&mut self) -> Option<Noted> {
         if self.noted == Noted::default() {
             return None;
@@ -174,7 +175,7 @@ impl<A: Idle> Connections<A> {
         Some(std::mem::take(&mut self.noted))
     }
 
-    /// Closes what the origin has closed, and what is past its time.
+    /// Closes connections that the origin has closed or that have expired.
     pub(super) fn sweep(&mut self, now: Instant) {
         for mut kept in std::mem::take(&mut self.list) {
             match kept.connection.look() {
@@ -190,14 +191,15 @@ impl<A: Idle> Connections<A> {
         }
     }
 
-    /// Closes the one that has waited longest. False: there is none.
+    /// Closes the connection that has been idle longest. Returns false if there is none.
     pub(super) fn evict(&mut self) -> bool {
         let some = !self.list.is_empty();
         self.list.drain(..usize::from(some));
         some
     }
 
-    /// Closes so many, the newest: the older ones show soon that they last. `spare`: not the oldest, while that is to be found out.
+    /// Closes this many connections, the newest first: older ones soon prove that they last. `spare`: not the oldest,
+    /// while that is to be found out.
     pub(super) fn make_room(&mut self, now: Instant, connections: usize, spare: bool) {
         let spared = usize::from(spare && self.reuse.undecided(now));
         self.list.truncate(self.list.len().saturating_sub(connections).max(spared));

@@ -26,7 +26,7 @@ const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_hours(1);
 /// How long the shortest idle time of an origin counts.
 const IDLE_COUNTS: Duration = Duration::from_mins(10);
-/// How long the HTTP/1.1 connections of an origin are not kept after it has sent what no request had asked for.
+/// How long the HTTP/1.1 connections of an origin are not kept after it has sent unsolicited bytes.
 const UNKEPT: Duration = Duration::from_hours(1);
 
 /// What is known of an origin's habit to close kept connections.
@@ -116,7 +116,8 @@ impl Reuse {
         self.proven &= calls > 1;
     }
 
-    /// The origin has sent what no request had asked for: a later request would take it for its answer. True: that is new.
+    /// The origin has sent unsolicited bytes, which a later request would take for its response. Returns true if that
+    /// is new.
     pub(super) fn unasked(&mut self, now: Instant) -> bool {
         let new = self.keeps(now);
         self.unkept = Some(now + UNKEPT);

@@ -1,4 +1,4 @@
-//! Databases: which connections would stay open across requests in the model `snapshot`, and what stands in the way.
+//! Databases: connections that would stay open across requests in the model `snapshot`, and reasons against it.
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,4 @@
-//! Outgoing calls: the broker's socket, its authorities, addresses that calls may not reach, and whether PHP's calls come to it.
+//! Outgoing calls: the broker's socket, its authorities, denied addresses, and whether PHP's calls reach it.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

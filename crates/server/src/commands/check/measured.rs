@@ -1,5 +1,6 @@
-//! What only a booted application shows: how many workers fit into memory, and what `fork` and `request` cost. A running server is asked;
-//! with `--boot` the application is booted here, as `hearth serve` would boot it, and ended again.
+//! Measurements of a booted application: how many workers fit into memory, and the cost of `fork` and `request`. A
+//! running server is asked; with `--boot` the application is booted here, as `hearth serve` would boot it, and ended
+//! again.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -18,15 +19,15 @@ use crate::ops::fallback_cost::Costs;
 use crate::ops::footprint::{Footprint, Room};
 use crate::ops::format::megabytes;
 
-/// As many workers are booted: what the second takes is what each further one takes.
+/// The number of workers that are booted. The memory of the second one is that of each further one.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// Warm-up requests to them.
 const REQUESTS: usize = 8;
 
-/// What was measured.
+/// The result of a measurement.
 struct Measured {
     footprint: Option<Footprint>,
-    /// What this application's processes take now, which is room for others of them.
+    /// The memory that this application's processes use now, which is available for new ones.
     taken: u64,
     how: String,
 }
@@ -48,7 +49,7 @@ struct OfApplication {
     costs: Option<String>,
 }
 
-/// Says how many workers fit. `name`: of the application, as a server has it.
+/// Reports how many workers fit. `name`: the application's name in a server.
 pub(crate) fn look(
     report: &mut Report,
     (name, plan): (&str, &Plan),
@@ -99,7 +100,7 @@ pub(crate) fn look(
     }
 }
 
-/// What the running server knows of it.
+/// Reports what the running server has measured.
 fn of_running(report: &mut Report, name: &str, running: &Running<'_>) -> Option<Measured> {
     let status: Status = serde_json::from_slice(&running.status()?).ok()?;
     let one = status.applications.into_iter().find(|one| one.name == name)?;
@@ -186,7 +187,7 @@ async fn booted(
     Ok(Measured { footprint, taken: 0, how })
 }
 
-/// Has every worker answer warm-up requests, so that it has the memory of one that serves.
+/// Sends warm-up requests to every worker, so that it has the memory of one that serves.
 async fn ask(pool: &Pool, plan: &Plan, settings: &Settings) -> Result<(), String> {
     if tokio::time::timeout(settings.php.boot_timeout, pool.filled()).await.is_err() {
         return Err(format!("not all of {WORKERS} workers were ready in time"));

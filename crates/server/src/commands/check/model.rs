@@ -1,4 +1,4 @@
-//! The model: which one would run, what stands in the way of a better one, and what to do about that.
+//! The model: which one would run, what prevents a better one, and what to do about it.
 
 use pool::Model;
 

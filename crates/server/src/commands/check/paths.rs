@@ -1,4 +1,4 @@
-//! What settings name: the run folder, the access log, folders whose files PHP may have sent, and what is to log.
+//! Paths and names in settings: the run folder, the access log, folders for files that PHP sends, and log filters.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A terminal that is ours for a while: keys as they are pressed, and a screen of its own.
+//! The terminal of `hearth top`: keys as they are pressed, and the alternate screen.
 
 use std::io::{self, Read, Write};
 

@@ -34,7 +34,7 @@ pub(super) enum Refused {
     Origin,
     /// The token is missing or wrong.
     Token,
-    /// There is no token, and this shows more than figures.
+    /// There is no token, and the path shows more than figures.
     NoToken,
 }
 

@@ -1,4 +1,4 @@
-//! How the process's descriptors are divided: connections of clients leave enough for workers, the broker and the server's own files.
+//! The division of the process's descriptors: clients leave enough for workers, the broker and the server's own files.
 //!
 //! Invariants
 //! - Whatever clients do, workers of all generations can be started and replaced: their descriptors are kept back.

@@ -40,7 +40,7 @@ const WAITING: usize = 256;
 /// The interval of state events for the page.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// What the page may load and call: itself.
+/// The page's permissions: only itself.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
 

@@ -1,4 +1,4 @@
-//! Stands in for `hearth-worker-8.x` where a test wants a worker that misbehaves on cue, or a bench wants the relay without PHP.
+//! Stands in for `hearth-worker-8.x` if a test needs a worker that misbehaves on request, or a bench the relay without PHP.
 //!
 //! It speaks docs/internals/frames.md as zygote on descriptor 3 and as worker on every socket it is handed: one thread per "worker", whose
 //! process ids are made up. The path of a request says what to do; see [`worker`]. `--model` is heard for what the server sees of it:

@@ -1,4 +1,4 @@
-//! What `std` cannot say safely: descriptor 3 is ours.
+//! Unsafe calls: ownership of descriptor 3.
 #![expect(
     unsafe_code,
     reason = "descriptor 3 is given by the parent, see docs/internals/frames.md"
@@ -13,7 +13,7 @@ pub(crate) fn control_socket() -> UnixStream {
     unsafe { UnixStream::from_raw_fd(3) }
 }
 
-/// Ends a connection for everybody who holds it.
+/// Closes a connection for all processes that share it.
 pub(crate) fn cut(socket: &UnixStream) {
     if socket.shutdown(std::net::Shutdown::Both).is_err() {
         eprintln!("fake-worker: socket was closed already");

@@ -38,10 +38,10 @@ use wire::{FromServer, HEADER_LEN, Kind, MAX_BODY, Sender};
 /// `waitpid`'s status of a process ended by SIGSEGV.
 const SEGFAULT: u32 = 11;
 
-/// ... of one that could not be put back.
+/// The wait status of a worker that could not be restored.
 const RETIRED: u32 = 75 << 8;
 
-/// What a fake worker is like beyond its requests.
+/// The properties of a fake worker beyond its requests.
 #[derive(Clone)]
 pub(crate) struct Manner {
     /// Ends after one answer.
@@ -115,7 +115,7 @@ pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) 
     }
 }
 
-/// What comes with SPAWN beside the socket.
+/// The files that SPAWN passes beside the socket.
 pub(crate) struct Files {
     pub(crate) stdout: File,
     pub(crate) stderr: File,
