@@ -7,20 +7,25 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+enum { REQUESTS = 8 };
+enum request_state { ABORTED, OFFERED, BEGUN, WITHDRAWN };
+
 /* docs/internals/frames.md, "The board". */
 struct board {
     _Atomic uint64_t taken;
     _Atomic uint64_t leaving;
     _Atomic uint64_t snapshot_bytes;
     _Atomic uint64_t shared_bytes;
-    uint64_t reserved[4];
+    /* requests written ahead, by their number: REQUESTS values of number << 2 | enum request_state */
+    _Atomic uint32_t requests[REQUESTS];
     struct board_connection connections[BOARD_CONNECTIONS];
 };
 _Static_assert(sizeof(struct board_connection) == 608, "the server knows this layout");
 _Static_assert(offsetof(struct board, connections) == 64, "the server knows this layout");
 
 static struct board *board;
-static bool has_connections;
+/* A driver that only wants the count has made a smaller file: nothing lies behind its end. */
+static bool is_whole;
 
 bool board_open(int fd) {
     struct stat status;
@@ -29,22 +34,40 @@ bool board_open(int fd) {
         return false;
     }
     board = page;
-    /* a driver that only wants the count has made a smaller file: nothing lies behind its end */
-    has_connections = fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof *board;
+    is_whole = fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof *board;
     return true;
 }
 
-void board_count(void) {
+static uint32_t state_of(uint64_t number, enum request_state state) {
+    return (uint32_t)number << 2 | state;
+}
+
+bool board_begin(void) {
     if (board == NULL) {
-        return; /* the zygote, warming up */
+        return true; /* the zygote, warming up */
     }
+    uint64_t number = atomic_load_explicit(&board->taken, memory_order_relaxed) + 1;
+    uint32_t offered = state_of(number, OFFERED);
+    bool begun = !is_whole || atomic_compare_exchange_strong(&board->requests[number % REQUESTS],
+                                  &offered, state_of(number, BEGUN)) ||
+                 offered != state_of(number, WITHDRAWN);
     /* the worker has one thread; a store that cannot be torn is enough */
-    atomic_store_explicit(&board->taken,
-        atomic_load_explicit(&board->taken, memory_order_relaxed) + 1, memory_order_release);
+    atomic_store_explicit(&board->taken, number, memory_order_release);
+    return begun;
+}
+
+bool board_knows_aborts(void) {
+    return board != NULL && is_whole;
+}
+
+bool board_is_aborted(void) {
+    uint64_t number = atomic_load_explicit(&board->taken, memory_order_relaxed);
+    return atomic_load_explicit(&board->requests[number % REQUESTS], memory_order_relaxed) ==
+           state_of(number, ABORTED);
 }
 
 struct board_connection *board_connections(void) {
-    return board != NULL && has_connections ? board->connections : NULL;
+    return board != NULL && is_whole ? board->connections : NULL;
 }
 
 /* Of a time in nanoseconds: four for each power of two of microseconds. */

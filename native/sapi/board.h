@@ -2,6 +2,7 @@
  *
  * Promises
  * - The count is raised after a request has been read and before any of it is acted on.
+ * - A request that the server wrote ahead is begun here or withdrawn by the server, never both.
  * - The page is shared, so it is no part of what a snapshot puts back.
  */
 #ifndef HEARTH_SAPI_BOARD_H
@@ -12,8 +13,12 @@
 
 /* Maps the board that came with SPAWN; the descriptor may be closed then. False when the system refuses. */
 bool board_open(int fd);
-/* One more request taken. */
-void board_count(void);
+/* One more request taken. False: the server has withdrawn it, and it must not be acted on. */
+bool board_begin(void);
+/* Whether the server marks here that the client of a request is gone. If not, ABORT frames say so. */
+bool board_knows_aborts(void);
+/* Whether the client of the request taken last is gone. */
+bool board_is_aborted(void);
 enum {
     BOARD_CONNECTIONS = 16,
     BOARD_BUCKETS = 80, /* of times: four in each power of two of microseconds */

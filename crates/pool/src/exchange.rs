@@ -61,6 +61,8 @@ pub(crate) enum Arrived {
 pub(crate) struct Exchange {
     /// The leased worker; `None` once the exchange is over.
     lease: Option<Lease>,
+    /// Number of the request among those written to the worker.
+    number: u64,
     upload: Upload,
     hints: Option<HintSender>,
     /// Span of PHP's work, until that has ended.
@@ -73,6 +75,8 @@ struct Upload {
     written: usize,
     /// At least one byte of the request was written.
     sent: bool,
+    /// All of it was written before the worker's previous answer had ended.
+    written_ahead: bool,
     /// Data that follow `worker.outgoing`.
     data: Bytes,
     /// The rest of a piece that was too large for one frame.
@@ -81,6 +85,8 @@ struct Upload {
     source: Option<Box<Source>>,
     /// The body's last frame, or ABORT, is in `worker.outgoing` or written.
     closed: bool,
+    /// The worker's socket accepts no more.
+    refused: bool,
 }
 
 impl std::fmt::Debug for Upload {
@@ -93,16 +99,26 @@ impl std::fmt::Debug for Upload {
 }
 
 impl Exchange {
-    /// Creates an exchange; `lease.outgoing` holds the REQUEST frame, and `body` follows it.
+    /// Creates an exchange; `lease.outgoing` holds the REQUEST frame, and `body` follows it. If the whole request was
+    /// `written` ahead, that is its number, and `lease.outgoing` is empty.
     pub(crate) fn new(
         lease: Lease,
+        written: Option<u64>,
         body: Option<Box<Source>>,
         hints: Option<HintSender>,
         span: Option<Span>,
     ) -> Self {
         lease.begin();
-        let upload = Upload { closed: body.is_none(), source: body, ..Upload::default() };
-        Self { lease: Some(lease), upload, hints, span }
+        let number = written.unwrap_or_else(|| lease.port.sent() + 1);
+        let closed = written.is_some() || body.is_none();
+        let upload = Upload {
+            sent: written.is_some(),
+            written_ahead: written.is_some(),
+            closed,
+            source: body,
+            ..Upload::default()
+        };
+        Self { lease: Some(lease), number, upload, hints, span }
     }
 
     /// Returns the body from its beginning, for another attempt after [`Failure::NotSent`].
@@ -198,7 +214,13 @@ impl Exchange {
     /// whole body is still available.
     fn may_be_tried_again(&mut self) -> bool {
         self.upload.source.as_ref().is_none_or(|source| source.is_whole())
-            && (!self.upload.sent || !self.worker().has_taken_the_last())
+            && (!self.upload.sent || !self.is_begun())
+    }
+
+    /// Returns whether the worker has begun the request.
+    fn is_begun(&mut self) -> bool {
+        let number = self.number;
+        self.worker().port.has_begun(number)
     }
 
     /// Writes the request to the worker. Ready when all of it is written, or the client's body has failed.
@@ -250,15 +272,29 @@ impl Drop for Exchange {
         if let Some(mut span) = self.span.take() {
             trace::abandoned(&mut span);
         }
-        if !self.upload.sent {
-            return; // the worker has read nothing: its lease returns it unchanged
+        if !self.upload.sent || (self.upload.written_ahead && lease.port.withdraw(self.number)) {
+            return; // the worker does nothing for it: its lease returns it unchanged
         }
-        let mut upload = std::mem::take(&mut self.upload);
-        upload.cancel();
-        upload.closed = false; // ABORT is required even after a whole body
-        let shared = Arc::clone(lease.shared());
-        shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer), &shared.runtime);
+        let upload = std::mem::take(&mut self.upload);
+        leave(lease, upload, self.number);
     }
+}
+
+/// Finishes the exchange of a request that was written ahead and whose client is gone.
+pub(crate) fn abandon(lease: Lease, number: u64) {
+    if !lease.port.withdraw(number) {
+        leave(lease, Upload { sent: true, ..Upload::default() }, number);
+    }
+}
+
+/// Tells the worker that the client is gone, and finishes the exchange.
+fn leave(lease: Lease, mut upload: Upload, number: u64) {
+    upload.cancel();
+    if !lease.port.abort(number) {
+        upload.closed = false; // an ABORT frame is required even after a whole body
+    }
+    let shared = Arc::clone(lease.shared());
+    shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer), &shared.runtime);
 }
 
 /// The rest of an exchange whose caller is gone.
@@ -352,10 +388,12 @@ impl Default for Upload {
         Self {
             written: 0,
             sent: false,
+            written_ahead: false,
             data: Bytes::new(),
             rest: Bytes::new(),
             source: None,
             closed: true,
+            refused: false,
         }
     }
 }
@@ -404,7 +442,7 @@ impl Upload {
                     Ok(written) => {
                         if !self.sent {
                             self.sent = true;
-                            worker.sent += 1;
+                            worker.port.set_sent(worker.port.sent() + 1);
                         }
                         let of_head = written.min(outgoing.len() - self.written);
                         self.written += of_head;
@@ -416,6 +454,7 @@ impl Upload {
                         debug!(worker.pid = worker.info.pid(), %error, "worker takes no more");
                         self.rest = Bytes::new();
                         self.closed = true;
+                        self.refused = true;
                         self.written = outgoing.len();
                         self.data = Bytes::new();
                         return Poll::Ready(Ok(()));
@@ -423,6 +462,7 @@ impl Upload {
                 }
             }
             if self.closed {
+                worker.port.set_open(self.sent && !self.refused);
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_piece(worker, cx))?;

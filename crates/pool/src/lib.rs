@@ -7,6 +7,7 @@
 //! - A client that disconnects never costs a worker.
 //! - Nothing here distinguishes HTTP/1 from HTTP/2 or Lambda: fronts translate.
 
+mod ahead;
 mod backlog;
 mod body;
 mod clock;
@@ -31,6 +32,7 @@ mod recent;
 mod sandbox;
 mod scaler;
 mod shared;
+mod shared_counters;
 mod slow;
 mod source;
 mod status;

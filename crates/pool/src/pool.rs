@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use crate::ahead::{self, Waiting};
 use crate::backlog::Client;
 use crate::clock::Clock;
 use crate::context::RequestContext;
@@ -22,7 +23,7 @@ use crate::foreign::Foreign;
 use crate::info::{CurrentRequest, how_it_ended};
 use crate::recent::Recent;
 use crate::scaler::Scaler;
-use crate::shared::{Command, Queue, Shared};
+use crate::shared::{Command, Grant, Queue, Shared};
 use crate::source::Source;
 use crate::supervisor::Supervisor;
 use crate::worker::Head;
@@ -154,25 +155,54 @@ impl Pool {
         let allowed = context.deadline.map(|deadline| deadline - Instant::now());
         loop {
             let mut waits = trace::waits(&context);
-            let lease = match context.deadline {
-                None => shared.lease(client).await,
-                Some(deadline) => {
-                    let lease = tokio::time::timeout_at(deadline, shared.lease(client)).await;
-                    let limit = allowed.unwrap_or_default();
-                    lease.unwrap_or(Err(DispatchError::TimedOut { limit }))
+            let (mut lease, written) = match shared.lease_idle()? {
+                Some(lease) => (lease, None),
+                None => {
+                    let deadline = shared.clock.moment(context.deadline);
+                    let current = CurrentRequest::new(&parts, &context);
+                    let frames = if body.is_none() && shared.writes_ahead() {
+                        let mut frames = Vec::with_capacity(1024);
+                        variables::write_request(&mut frames, &parts, &context, length)
+                            .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+                        Some(Bytes::from(frames)).filter(|frames| frames.len() <= ahead::LARGEST)
+                    } else {
+                        None
+                    };
+                    let lease = shared.lease(client, Waiting { frames, current, deadline });
+                    let lease = match context.deadline {
+                        None => lease.await,
+                        Some(deadline) => {
+                            let lease = tokio::time::timeout_at(deadline, lease).await;
+                            let limit = allowed.unwrap_or_default();
+                            lease.unwrap_or(Err(DispatchError::TimedOut { limit }))
+                        }
+                    };
+                    match lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))? {
+                        Grant::Idle(lease) => (lease, None),
+                        Grant::Written(written) => {
+                            let (lease, number) = written.into_parts();
+                            (lease, Some(number))
+                        }
+                        Grant::Lost(info) => {
+                            let how = how_it_ended(&info, &shared.clock).await;
+                            return Err(DispatchError::WorkerDied { pid: info.pid(), how });
+                        }
+                    }
                 }
             };
-            let mut lease = lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?;
             drop(waits);
             lease.info.set_request(CurrentRequest::new(&parts, &context));
             lease.info.deadline.store(shared.clock.moment(context.deadline), Ordering::Relaxed);
             lease.outgoing.clear();
-            variables::write_request(&mut lease.outgoing, &parts, &context, length)
-                .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+            if written.is_none() {
+                variables::write_request(&mut lease.outgoing, &parts, &context, length)
+                    .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+            }
             let info = Arc::clone(&lease.info);
             let php_version = || shared.php_version.lock().expect("no holder panics").clone();
             let span = trace::runs(&context, shared.options.model, Some(&info), php_version);
-            let mut exchange = Exchange::new(lease, body, context.hints.clone(), span);
+            let mut exchange =
+                Exchange::new(lease, written, body, context.hints.clone(), span);
             let head = std::future::poll_fn(|cx| exchange.poll_head(cx)).await;
             if !matches!(head, Err(Failure::NotSent)) {
                 shared.requests.fetch_add(1, Ordering::Relaxed);

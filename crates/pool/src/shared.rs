@@ -17,9 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use crate::ahead::{Lines, Next, Waiter, Waiting};
 use crate::backlog::{Backlog, Client};
 use crate::clock::Clock;
 use crate::databases::DatabaseStatus;
@@ -32,7 +34,7 @@ use crate::scaler::Load;
 use crate::slow::SlowRequest;
 use crate::status::{WorkerEnd, WorkerState};
 use crate::worker::{Event, Worker};
-use crate::{DispatchError, Options, memory};
+use crate::{DispatchError, Options, exchange, memory};
 
 /// The state behind every clone of a [`crate::Pool`].
 #[derive(Debug)]
@@ -102,7 +104,9 @@ pub(crate) struct Queue {
     /// Idle workers; the back is taken first, because the worker that ran last has the warmest caches. A worker that
     /// still cleans up after END is inserted before the last, so that the next request does not wait for it.
     idle: VecDeque<Box<Worker>>,
-    waiting: Backlog<oneshot::Sender<Lease>>,
+    waiting: Backlog<Waiter>,
+    /// What was written ahead to busy workers. Empty in one-shot models.
+    lines: Lines,
     overload: Overload,
     waits: Waits,
     /// Workers that have a request or are being returned from one.
@@ -146,6 +150,7 @@ impl Queue {
         Self {
             idle: VecDeque::new(),
             waiting: Backlog::default(),
+            lines: Lines::default(),
             overload: Overload::new(target),
             waits: Waits::default(),
             leased: 0,
@@ -160,6 +165,66 @@ impl Queue {
         self.leased += 1;
         self.peak = self.peak.max(self.leased);
     }
+}
+
+/// What a waiting request receives.
+#[derive(Debug)]
+pub(crate) enum Grant {
+    /// An idle worker.
+    Idle(Lease),
+    /// The worker that has the request already.
+    Written(Written),
+    /// The worker that had the request has gone, and may have begun it.
+    Lost(Arc<WorkerInfo>),
+}
+
+/// A worker that has been written a request and answers it next.
+#[derive(Debug)]
+pub(crate) struct Written {
+    lease: Option<Lease>,
+    number: u64,
+}
+
+impl Written {
+    /// Returns the worker and the number of the request.
+    pub(crate) fn into_parts(mut self) -> (Lease, u64) {
+        let lease = self.lease.take().expect("it has its lease until it ends");
+        (lease, self.number)
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        // The request stopped waiting in this moment.
+        if let Some(lease) = self.lease.take() {
+            exchange::abandon(lease, self.number);
+        }
+    }
+}
+
+/// A request's place in the backlog. Dropping it gives up the place.
+struct InLine<'s> {
+    shared: &'s Arc<Shared>,
+    place: Option<u64>,
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.shared.abandon(place);
+        }
+    }
+}
+
+/// Where a worker comes from that is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// It has booted.
+    Booted,
+    /// It has answered a request.
+    Answered,
+    /// Its request was not written, or was withdrawn.
+    Unused,
 }
 
 /// A leased worker.
@@ -211,7 +276,7 @@ impl Lease {
         // Set before its end becomes visible: it serves nothing any more.
         worker.info.life.set_state(WorkerState::Stopping);
         worker.info.busy_since.store(0, Ordering::Relaxed);
-        self.shared.leave();
+        self.shared.lose(&worker.info);
         Arc::clone(&worker.info)
     }
 
@@ -233,10 +298,36 @@ impl Drop for Lease {
 }
 
 impl Shared {
-    /// Returns an idle worker, at once or after waiting in the backlog. Cancel safe: dropping the future only gives
-    /// up the place.
-    pub(crate) async fn lease(self: &Arc<Self>, client: Client) -> Result<Lease, DispatchError> {
-        let (taken, since) = {
+    /// Returns an idle worker if there is one.
+    pub(crate) fn lease_idle(self: &Arc<Self>) -> Result<Option<Lease>, DispatchError> {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        if queue.draining {
+            return Err(DispatchError::Draining);
+        }
+        if queue.leased >= self.at_once() {
+            return Ok(None);
+        }
+        Ok(queue.idle.pop_back().map(|worker| {
+            self.begin(&mut queue, &worker);
+            drop(queue);
+            self.loan(worker)
+        }))
+    }
+
+    /// Returns whether requests that have to wait may be written ahead.
+    pub(crate) fn writes_ahead(&self) -> bool {
+        let queue = self.queue.lock().expect("no holder panics");
+        !self.one_shot() && queue.lines.service.depth() > 1
+    }
+
+    /// Returns an idle worker, at once or after waiting in the backlog, or the worker that has the request by then.
+    /// Cancel safe: dropping the future only gives up the place.
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        client: Client,
+        request: Waiting,
+    ) -> Result<Grant, DispatchError> {
+        let (taken, since, mut place) = {
             let mut queue = self.queue.lock().expect("no holder panics");
             if queue.draining {
                 return Err(DispatchError::Draining);
@@ -244,33 +335,53 @@ impl Shared {
             if queue.leased < self.at_once()
                 && let Some(worker) = queue.idle.pop_back()
             {
-                queue.loaned();
+                self.begin(&mut queue, &worker);
                 drop(queue);
-                return Ok(self.loan(worker));
+                return Ok(Grant::Idle(self.loan(worker)));
             }
             let room = queue.overload.room(queue.leased).unwrap_or(usize::MAX);
             let room = room.min(self.options.backlog);
-            if queue.waiting.len() >= room {
-                queue.waiting.forget(oneshot::Sender::is_closed);
-                if queue.waiting.len() >= room && queue.waiting.make_room(client).is_none() {
-                    self.refused.fetch_add(1, Ordering::Relaxed);
-                    return Err(DispatchError::Overloaded { waited: Duration::ZERO });
-                }
+            let Queue { waiting, lines, .. } = &mut *queue;
+            if waiting.len() >= room
+                && waiting.make_room(client, |waiter| lines.take_back(waiter)).is_none()
+            {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(DispatchError::Overloaded { waited: Duration::ZERO });
             }
-            if queue.waiting.is_empty() && self.options.scaling.is_some() {
+            if waiting.is_empty() && self.options.scaling.is_some() {
                 self.wanted.notify_one();
             }
             let (give, taken) = oneshot::channel();
             let since = self.clock.instant();
-            queue.waiting.push(since, client, give);
-            (taken, since)
+            let place = waiting.push(since, client, Waiter::new(give, request));
+            lines.write_ahead(waiting, Instant::now);
+            (taken, since, InLine { shared: self, place: Some(place) })
         };
+        let taken = taken.await;
+        place.place = None;
         // Its place is dropped when the time is over, or another client has precedence.
-        taken.await.map_err(|_dropped| {
+        taken.map_err(|_dropped| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             let waited = self.clock.instant().saturating_duration_since(since);
             DispatchError::Overloaded { waited }
         })
+    }
+
+    /// Gives up a place in the backlog.
+    fn abandon(self: &Arc<Self>, place: u64) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        if let Some(place) = queue.waiting.take(place) {
+            queue.lines.abandon(place.waiter);
+            self.hand_out(queue);
+        }
+    }
+
+    /// Counts a lease, whose request is not written yet.
+    fn begin(&self, queue: &mut Queue, worker: &Worker) {
+        queue.loaned();
+        if !self.one_shot() {
+            queue.lines.begin(&worker.port, Instant::now());
+        }
     }
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
@@ -337,7 +448,6 @@ impl Shared {
     /// Returns the load, for scaling decisions.
     pub(crate) fn load(&self) -> Load {
         let mut queue = self.queue.lock().expect("no holder panics");
-        queue.waiting.forget(oneshot::Sender::is_closed);
         let (running, peak) = (queue.leased, queue.peak);
         queue.peak = running;
         Load { running, peak, waiting: queue.waiting.len(), since: queue.waiting.since() }
@@ -349,7 +459,7 @@ impl Shared {
         let info = &worker.info;
         if !self.one_shot() || !spoken {
             info.life.set_spent(false);
-            return self.release(worker, true);
+            return self.release(worker, if spoken { Release::Answered } else { Release::Unused });
         }
         info.busy_since.store(0, Ordering::Relaxed);
         info.life.set_state(WorkerState::Stopping);
@@ -358,8 +468,9 @@ impl Shared {
         self.leave();
     }
 
-    /// Gives a worker to the oldest waiter, or makes it idle, or ends it if it must retire.
-    pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, was_leased: bool) {
+    /// Passes a worker on to the request that it has already, or gives it to the oldest waiter, or makes it idle, or
+    /// ends it if it must retire.
+    pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, release: Release) {
         worker.shrink_buffers();
         let info = &worker.info;
         info.busy_since.store(0, Ordering::Relaxed);
@@ -368,7 +479,18 @@ impl Shared {
             self.command(Command::Replace { slot: info.slot, why: "max_requests" });
         }
         let mut queue = self.queue.lock().expect("no holder panics");
-        if queue.closed || info.life.is_succeeded() || info.exit().is_some() {
+        let ends = queue.closed || info.life.is_succeeded() || info.exit().is_some();
+        if release != Release::Booted && !self.one_shot() {
+            let Queue { waiting, lines, .. } = &mut *queue;
+            if ends {
+                lines.withdraw_all(info.slot, waiting);
+            }
+            let answered = release == Release::Answered;
+            if let Some(next) = lines.end(info.slot, Instant::now(), answered) {
+                return self.pass_on(queue, worker, next);
+            }
+        }
+        if ends {
             drop(queue);
             self.end(worker);
             queue = self.queue.lock().expect("no holder panics");
@@ -377,8 +499,50 @@ impl Shared {
             let place = queue.idle.len().saturating_sub(usize::from(!worker.ready));
             queue.idle.insert(place, worker);
         }
-        queue.leased -= usize::from(was_leased);
+        queue.leased -= usize::from(release != Release::Booted);
         self.hand_out(queue);
+    }
+
+    /// Passes a worker on to the request that it answers next.
+    fn pass_on(
+        self: &Arc<Self>,
+        mut queue: MutexGuard<'_, Queue>,
+        worker: Box<Worker>,
+        next: Next,
+    ) {
+        let lease = self.loan(worker);
+        let (number, place) = match next {
+            Next::Abandoned { number, request } => {
+                lease.info.set_request(request.current);
+                lease.info.deadline.store(request.deadline, Ordering::Relaxed);
+                self.hand_out(queue);
+                return exchange::abandon(lease, number);
+            }
+            Next::Wanted { number, place } => (number, queue.waiting.take(place)),
+        };
+        let Some(place) = place else {
+            debug_assert!(false, "a request that was written ahead waits or was abandoned");
+            self.hand_out(queue);
+            return exchange::abandon(lease, number);
+        };
+        let now = self.clock.instant();
+        let grant = Grant::Written(Written { lease: Some(lease), number });
+        let unwanted = place.waiter.give.send(grant).err();
+        self.handed_out(&mut queue, now, now.saturating_duration_since(place.since));
+        self.hand_out(queue);
+        // Its client has just gone.
+        drop(unwanted);
+    }
+
+    /// Records that a waiting request got a worker, and rejects others if that shows an overload.
+    fn handed_out(&self, queue: &mut Queue, now: Instant, waited: Duration) {
+        queue.waits.add(waited);
+        let (left, running) = (queue.waiting.len(), queue.leased);
+        if queue.overload.handed_out(now, waited, left, running) {
+            let room = queue.overload.room(running).unwrap_or(usize::MAX);
+            let Queue { waiting, lines, .. } = &mut *queue;
+            drop(waiting.trim(room, |waiter| lines.take_back(waiter)));
+        }
     }
 
     /// Counts one lease fewer.
@@ -388,35 +552,52 @@ impl Shared {
         self.hand_out(queue);
     }
 
-    /// Gives idle workers to waiting requests, up to the limit of leases, and wakes tasks that wait for quiet.
+    /// Counts one lease fewer, whose worker is gone: what it has not begun goes to other workers.
+    fn lose(self: &Arc<Self>, info: &Arc<WorkerInfo>) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        queue.leased -= 1;
+        let Queue { waiting, lines, .. } = &mut *queue;
+        for place in lines.forget(info.slot, waiting) {
+            if let Some(place) = waiting.take(place) {
+                let _gone = place.waiter.give.send(Grant::Lost(Arc::clone(info))).is_err();
+            }
+        }
+        self.hand_out(queue);
+    }
+
+    /// Gives idle workers to waiting requests, up to the limit of leases, writes others ahead, and wakes tasks that
+    /// wait for quiet.
     fn hand_out(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
         while queue.leased < self.at_once() && !queue.idle.is_empty() {
-            let Some(place) = queue.waiting.pop() else { break };
+            let Queue { waiting, lines, .. } = &mut *queue;
+            let Some(place) = waiting.pop(|waiter| lines.take_back(waiter)) else { break };
             let now = self.clock.instant();
             let waited = now.saturating_duration_since(place.since);
-            if place.waiter.is_closed() || waited >= self.patience(&queue) {
+            if place.waiter.give.is_closed() || waited >= self.patience(&queue) {
                 continue;
             }
             let Some(worker) = queue.idle.pop_back() else { break };
-            match place.waiter.send(self.loan(worker)) {
+            if !self.one_shot() {
+                queue.lines.begin(&worker.port, Instant::now());
+            }
+            match place.waiter.give.send(Grant::Idle(self.loan(worker))) {
                 Ok(()) => {
                     queue.loaned();
-                    queue.waits.add(waited);
-                    let (left, running) = (queue.waiting.len(), queue.leased);
-                    if queue.overload.handed_out(now, waited, left, running) {
-                        let room = queue.overload.room(running).unwrap_or(usize::MAX);
-                        drop(queue.waiting.trim(room));
-                    }
+                    self.handed_out(&mut queue, now, waited);
                 }
-                Err(mut lease) => {
+                Err(Grant::Idle(mut lease)) => {
                     // The request stopped waiting at this moment; the worker has read nothing of it.
                     let worker = lease.worker.take().expect("the lease was just made");
                     worker.info.busy_since.store(0, Ordering::Relaxed);
                     worker.info.life.set_state(WorkerState::Idle);
+                    queue.lines.end(worker.info.slot, now, false);
                     queue.idle.push_back(worker);
                 }
+                Err(_) => unreachable!("what was sent comes back"),
             }
         }
+        let Queue { waiting, lines, .. } = &mut *queue;
+        lines.write_ahead(waiting, Instant::now);
         self.look_for_quiet(&mut queue);
     }
 
@@ -440,6 +621,7 @@ impl Shared {
         worker.info.life.dismiss(Dismissal::Recycled);
         worker.info.life.set_state(WorkerState::Stopping);
         worker.info.ending_since.store(self.now(), Ordering::Relaxed);
+        self.queue.lock().expect("no holder panics").lines.end_worker(worker.info.slot);
         if let Err(error) = rustix::net::shutdown(&worker.stream, rustix::net::Shutdown::Write) {
             debug!(worker.pid = worker.info.pid(), %error, "worker socket was closed already");
         }
@@ -464,7 +646,8 @@ impl Shared {
     pub(crate) fn expire_waiters(&self) {
         let mut queue = self.queue.lock().expect("no holder panics");
         let (now, patience) = (self.clock.instant(), self.patience(&queue));
-        while queue.waiting.pop_expired(now, patience).is_some() {}
+        let Queue { waiting, lines, .. } = &mut *queue;
+        while waiting.pop_expired(now, patience, |waiter| lines.take_back(waiter)).is_some() {}
         self.look_for_quiet(&mut queue);
     }
 
@@ -504,7 +687,6 @@ impl Shared {
             let quiet = self.quiet.notified();
             {
                 let mut queue = self.queue.lock().expect("no holder panics");
-                queue.waiting.forget(oneshot::Sender::is_closed);
                 if queue.leased == 0 && queue.waiting.is_empty() {
                     drop(queue);
                     return;

@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
 use crate::lifecycle::Dismissal;
 use crate::scaler::{self, Scaler};
-use crate::shared::{Command, Shared};
+use crate::shared::{Command, Release, Shared};
 use crate::slow::Traced;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
@@ -660,7 +660,7 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
         Ok(()) => {
             worker.ready = true;
             worker.info.life.set_state(WorkerState::Idle);
-            shared.release(worker, false);
+            shared.release(worker, Release::Booted);
             shared.command(Command::Booted { slot });
         }
         Err(why) => {

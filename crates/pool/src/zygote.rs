@@ -34,7 +34,8 @@ use crate::info::WorkerInfo;
 use crate::options::Options;
 use crate::sandbox::Confinement;
 use crate::supervisor::must_see;
-use crate::worker::{Event, FrameReader, Gone, SharedCounters};
+use crate::shared_counters::SharedCounters;
+use crate::worker::{Event, FrameReader, Gone};
 use crate::{RequestContext, StartError, output, sys, variables};
 
 /// A running zygote.
