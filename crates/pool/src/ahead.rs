@@ -1,5 +1,8 @@
 //! Requests written ahead: a worker that is busy finds its next request in its socket and does not sleep in between.
 //!
+//! What goes to workers is written at the end of a turn, when the runtime has polled all tasks that are ready: a worker that
+//! wakes up may displace the server from its processor, and finds more than one request then.
+//!
 //! A request that was written ahead keeps its place in the backlog until the worker's previous answer has ended. Then
 //! the exchange of the previous request passes the worker on to it.
 //!
@@ -16,14 +19,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use rustix::io::Errno;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::backlog::Backlog;
 use crate::info::{CurrentRequest, WorkerInfo};
 use crate::shared::Grant;
 use crate::shared_counters::SharedCounters;
-use crate::worker::Port;
+use crate::worker::{Port, Worker};
 
 /// Maximum number of requests with a worker.
 const DEEPEST: usize = 4;
@@ -117,6 +121,8 @@ struct Line {
     since: Option<Instant>,
     /// Number of the running request.
     running: u64,
+    /// Frames of requests with the worker that are to be written at the end of the turn.
+    unsent: Vec<u8>,
 }
 
 /// A request in a worker's socket.
@@ -138,26 +144,103 @@ pub(crate) enum Next {
 }
 
 /// The resident workers and what was written to them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lines {
     of: BTreeMap<u32, Line>,
     /// Number of requests that are written ahead.
     ahead: usize,
     pub(crate) service: ServiceTime,
+    /// There are unsent bytes, and the task that writes them was woken.
+    woken: bool,
+    /// Wakes the task that writes at the end of the turn. `None`: each request is written at once.
+    turn: Option<Arc<Notify>>,
 }
 
 impl Lines {
+    /// Creates an empty set. `turn` wakes the task that calls [`Lines::flush`] when the runtime has polled what is
+    /// ready.
+    pub(crate) fn new(turn: Option<Arc<Notify>>) -> Self {
+        Self { of: BTreeMap::new(), ahead: 0, service: ServiceTime::default(), woken: false, turn }
+    }
+
     /// Records that a worker begins a request that is not written yet.
-    pub(crate) fn begin(&mut self, port: &Arc<Port>, now: Instant) {
+    pub(crate) fn begin(&mut self, worker: &mut Worker, now: Instant) {
+        let port = &worker.port;
         port.set_open(false);
         let line = self.of.entry(port.info.slot).or_insert_with(|| Line {
             port: Arc::clone(port),
             behind: VecDeque::new(),
             since: None,
             running: 0,
+            unsent: Vec::new(),
         });
         line.since = Some(now);
         line.running = port.sent() + 1;
+        worker.outgoing.clear();
+        if !line.unsent.is_empty() {
+            line.flush();
+            worker.outgoing.append(&mut line.unsent);
+        }
+        worker.earlier = worker.outgoing.len();
+    }
+
+    /// Takes a worker's request over, whose frames are `worker.outgoing`: it is written at the end of the turn, and
+    /// others may follow it. Returns its number; `None` if the exchange has to write it.
+    pub(crate) fn take_over(&mut self, worker: &mut Worker) -> Option<u64> {
+        if worker.earlier > 0 || worker.outgoing.len() > LARGEST {
+            return None;
+        }
+        let line = self.of.get_mut(&worker.info.slot)?;
+        let number = line.port.offer()?;
+        line.unsent.extend_from_slice(&worker.outgoing);
+        line.port.set_open(true);
+        worker.outgoing.clear();
+        self.wake(worker.info.slot);
+        Some(number)
+    }
+
+    /// Takes back bytes of earlier requests that a lease was given, because it has written nothing.
+    pub(crate) fn not_written(&mut self, worker: &mut Worker) {
+        if worker.earlier > 0
+            && let Some(line) = self.of.get_mut(&worker.info.slot)
+        {
+            worker.outgoing.truncate(worker.earlier);
+            line.unsent.append(&mut worker.outgoing);
+            worker.earlier = 0;
+        }
+    }
+
+    /// Has a worker's bytes written at the end of the turn.
+    fn wake(&mut self, slot: u32) {
+        match &self.turn {
+            Some(turn) => {
+                if !std::mem::replace(&mut self.woken, true) {
+                    turn.notify_one();
+                }
+            }
+            None => {
+                if let Some(line) = self.of.get_mut(&slot) {
+                    line.flush();
+                }
+            }
+        }
+    }
+
+    /// Has the task end that writes at the end of a turn: the pool is closed.
+    pub(crate) fn close(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            turn.notify_one();
+        }
+    }
+
+    /// Writes what is to be written. Returns `false` if a socket is full.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.woken = false;
+        let mut done = true;
+        for line in self.of.values_mut().filter(|line| !line.unsent.is_empty()) {
+            done &= line.flush();
+        }
+        done
     }
 
     /// Records that a worker's request has ended, `answered` or without having been written. Returns the next one in
@@ -196,13 +279,13 @@ impl Lines {
             };
             // Only a free worker can have the first one: the others wait behind it.
             let Some(frames) = &waiter.request.frames else { break };
-            let Some(number) = line.port.write_ahead(frames) else {
-                line.port.set_open(false);
-                continue;
-            };
-            waiter.ahead = Some(Ahead { slot: line.port.info.slot, number });
+            let Some(number) = line.port.offer() else { break };
+            line.unsent.extend_from_slice(frames);
+            let slot = line.port.info.slot;
+            waiter.ahead = Some(Ahead { slot, number });
             line.behind.push_back(Behind { number, place, abandoned: None });
             self.ahead += 1;
+            self.wake(slot);
         }
     }
 
@@ -277,6 +360,21 @@ impl Lines {
 }
 
 impl Line {
+    /// Writes its bytes to the worker. Returns `false` if the socket is full.
+    fn flush(&mut self) -> bool {
+        while !self.unsent.is_empty() {
+            match self.port.info.send(&self.unsent) {
+                Ok(written) if written >= self.unsent.len() => self.unsent.clear(),
+                Ok(written) => drop(self.unsent.drain(..written)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                // The worker is gone; its exchange finds its end.
+                Err(_gone) => self.unsent.clear(),
+            }
+        }
+        true
+    }
+
     /// Returns whether another request may be written to the worker.
     fn has_room(&self, depth: usize, stall: Duration, now: Instant) -> bool {
         let WorkerInfo { life, requests, max_requests, .. } = &*self.port.info;

@@ -207,7 +207,7 @@ impl WorkerInfo {
         }
     }
 
-    /// Writes bytes to the worker without waiting: all of them, or none if the socket is full.
+    /// Writes bytes to the worker without waiting; returns how many were written.
     pub(crate) fn send(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
         let end = self.hang_up.lock().expect("no holder panics");
         let end = end.as_ref().ok_or(rustix::io::Errno::PIPE)?;

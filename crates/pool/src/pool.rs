@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -66,8 +67,12 @@ impl Pool {
         let most = options.scaling.map_or(options.workers, |scaling| scaling.most).get();
         let (commands, from_pool) = mpsc::channel(most * 2 * Supervisor::COMMANDS);
         let scaler = Scaler::new(options.workers.get(), options.scaling.as_ref(), clock.instant());
+        let runtime = tokio::runtime::Handle::current();
+        // On several threads the end of a turn may be another thread's.
+        let turn = (runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
+            .then(|| Arc::new(Notify::new()));
         let shared = Arc::new(Shared {
-            queue: Mutex::new(Queue::new(options.backlog_target)),
+            queue: Mutex::new(Queue::new(options.backlog_target, turn.clone())),
             options,
             clock,
             target: AtomicUsize::new(scaler.wanted()),
@@ -76,7 +81,7 @@ impl Pool {
             refused: AtomicU64::new(0),
             commands,
             tasks: TaskTracker::new(),
-            runtime: tokio::runtime::Handle::current(),
+            runtime,
             quiet: Notify::new(),
             wanted: Notify::new(),
             requests: AtomicU64::new(0),
@@ -95,6 +100,9 @@ impl Pool {
             infos: Mutex::new(BTreeMap::new()),
             php_version: Mutex::new(zygote.php_version.clone()),
         });
+        if let Some(turn) = turn {
+            shared.tasks.spawn(Arc::clone(&shared).write_at_end_of_turn(turn));
+        }
         let (tell_first, first) = oneshot::channel();
         let supervisor =
             Supervisor::new(Arc::clone(&shared), scaler, from_pool, zygote, tell_first);
@@ -155,7 +163,7 @@ impl Pool {
         let allowed = context.deadline.map(|deadline| deadline - Instant::now());
         loop {
             let mut waits = trace::waits(&context);
-            let (mut lease, written) = match shared.lease_idle()? {
+            let (mut lease, mut written) = match shared.lease_idle()? {
                 Some(lease) => (lease, None),
                 None => {
                     let deadline = shared.clock.moment(context.deadline);
@@ -193,10 +201,12 @@ impl Pool {
             drop(waits);
             lease.info.set_request(CurrentRequest::new(&parts, &context));
             lease.info.deadline.store(shared.clock.moment(context.deadline), Ordering::Relaxed);
-            lease.outgoing.clear();
             if written.is_none() {
                 variables::write_request(&mut lease.outgoing, &parts, &context, length)
                     .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+                if body.is_none() {
+                    written = shared.take_over(&mut lease);
+                }
             }
             let info = Arc::clone(&lease.info);
             let php_version = || shared.php_version.lock().expect("no holder panics").clone();

@@ -145,12 +145,12 @@ pub(crate) struct Line {
 }
 
 impl Queue {
-    /// Creates an empty queue; `target` is [`Options::backlog_target`].
-    pub(crate) fn new(target: Option<Duration>) -> Self {
+    /// Creates an empty queue; `target` is [`Options::backlog_target`], `turn` as in [`Lines::new`].
+    pub(crate) fn new(target: Option<Duration>, turn: Option<Arc<Notify>>) -> Self {
         Self {
             idle: VecDeque::new(),
             waiting: Backlog::default(),
-            lines: Lines::default(),
+            lines: Lines::new(turn),
             overload: Overload::new(target),
             waits: Waits::default(),
             leased: 0,
@@ -307,8 +307,8 @@ impl Shared {
         if queue.leased >= self.at_once() {
             return Ok(None);
         }
-        Ok(queue.idle.pop_back().map(|worker| {
-            self.begin(&mut queue, &worker);
+        Ok(queue.idle.pop_back().map(|mut worker| {
+            self.begin(&mut queue, &mut worker);
             drop(queue);
             self.loan(worker)
         }))
@@ -333,9 +333,9 @@ impl Shared {
                 return Err(DispatchError::Draining);
             }
             if queue.leased < self.at_once()
-                && let Some(worker) = queue.idle.pop_back()
+                && let Some(mut worker) = queue.idle.pop_back()
             {
-                self.begin(&mut queue, &worker);
+                self.begin(&mut queue, &mut worker);
                 drop(queue);
                 return Ok(Grant::Idle(self.loan(worker)));
             }
@@ -377,10 +377,38 @@ impl Shared {
     }
 
     /// Counts a lease, whose request is not written yet.
-    fn begin(&self, queue: &mut Queue, worker: &Worker) {
+    fn begin(&self, queue: &mut Queue, worker: &mut Worker) {
         queue.loaned();
-        if !self.one_shot() {
-            queue.lines.begin(&worker.port, Instant::now());
+        if self.one_shot() {
+            worker.outgoing.clear();
+        } else {
+            queue.lines.begin(worker, Instant::now());
+        }
+    }
+
+    /// Takes over the writing of a whole request, see [`Lines::take_over`].
+    pub(crate) fn take_over(&self, lease: &mut Lease) -> Option<u64> {
+        if self.one_shot() {
+            return None;
+        }
+        self.queue.lock().expect("no holder panics").lines.take_over(lease)
+    }
+
+    /// Writes to workers at the end of each turn, until the pool is closed.
+    pub(crate) async fn write_at_end_of_turn(self: Arc<Self>, turn: Arc<Notify>) {
+        const FULL: Duration = Duration::from_millis(1);
+        loop {
+            turn.notified().await;
+            let (done, closed) = {
+                let mut queue = self.queue.lock().expect("no holder panics");
+                (queue.lines.flush(), queue.closed)
+            };
+            if !done {
+                tokio::time::sleep(FULL).await;
+                turn.notify_one();
+            } else if closed {
+                return;
+            }
         }
     }
 
@@ -472,7 +500,7 @@ impl Shared {
     /// ends it if it must retire.
     pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, release: Release) {
         worker.shrink_buffers();
-        let info = &worker.info;
+        let info = Arc::clone(&worker.info);
         info.busy_since.store(0, Ordering::Relaxed);
         let served = info.requests.load(Ordering::Relaxed);
         if served >= info.max_requests && info.life.order_successor() {
@@ -486,6 +514,9 @@ impl Shared {
                 lines.withdraw_all(info.slot, waiting);
             }
             let answered = release == Release::Answered;
+            if !answered {
+                lines.not_written(&mut worker);
+            }
             if let Some(next) = lines.end(info.slot, Instant::now(), answered) {
                 return self.pass_on(queue, worker, next);
             }
@@ -576,21 +607,18 @@ impl Shared {
             if place.waiter.give.is_closed() || waited >= self.patience(&queue) {
                 continue;
             }
-            let Some(worker) = queue.idle.pop_back() else { break };
-            if !self.one_shot() {
-                queue.lines.begin(&worker.port, Instant::now());
-            }
+            let Some(mut worker) = queue.idle.pop_back() else { break };
+            self.begin(&mut queue, &mut worker);
             match place.waiter.give.send(Grant::Idle(self.loan(worker))) {
-                Ok(()) => {
-                    queue.loaned();
-                    self.handed_out(&mut queue, now, waited);
-                }
+                Ok(()) => self.handed_out(&mut queue, now, waited),
                 Err(Grant::Idle(mut lease)) => {
                     // The request stopped waiting at this moment; the worker has read nothing of it.
-                    let worker = lease.worker.take().expect("the lease was just made");
+                    let mut worker = lease.worker.take().expect("the lease was just made");
                     worker.info.busy_since.store(0, Ordering::Relaxed);
                     worker.info.life.set_state(WorkerState::Idle);
+                    queue.lines.not_written(&mut worker);
                     queue.lines.end(worker.info.slot, now, false);
+                    queue.leased -= 1;
                     queue.idle.push_back(worker);
                 }
                 Err(_) => unreachable!("what was sent comes back"),
@@ -705,6 +733,7 @@ impl Shared {
             let mut queue = self.queue.lock().expect("no holder panics");
             queue.draining = true;
             queue.closed = true;
+            queue.lines.close();
             (std::mem::take(&mut queue.idle), std::mem::take(&mut queue.waiting))
         };
         drop(waiting);

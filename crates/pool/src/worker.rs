@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::net::UnixStream;
 use tokio_util::io::poll_read_buf;
-use tracing::{debug, error};
+use tracing::debug;
 use wire::{FromWorker, Malformed, Sender};
 
 use crate::info::WorkerInfo;
@@ -212,25 +212,14 @@ impl Port {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Writes a whole request behind those that the worker has. Returns its number; `None` if the worker accepts no
-    /// more. Only one task writes at a time: the holder of the queue's lock, while the port is open.
-    pub(crate) fn write_ahead(&self, frames: &[u8]) -> Option<u64> {
+    /// Returns the number of a request that follows those that the worker has, which is about to be written as a
+    /// whole. `None` if that is not possible.
+    pub(crate) fn offer(&self) -> Option<u64> {
         let number = self.sent() + 1;
-        if !self.counters.offer(number) {
-            return None;
-        }
-        match self.info.send(frames) {
-            Ok(0) | Err(_) => None,
-            Ok(written) => {
-                self.set_sent(number);
-                if written < frames.len() {
-                    // The kernel accepts so few bytes completely or not at all (`unix_stream_sendmsg()`).
-                    error!(worker.pid = self.info.pid(), "a request was written in part");
-                    self.info.cut();
-                }
-                Some(number)
-            }
-        }
+        self.counters.offer(number).then(|| {
+            self.set_sent(number);
+            number
+        })
     }
 
     /// Takes back a request that was written ahead. Returns `false` if the worker has begun it.
@@ -261,6 +250,8 @@ pub(crate) struct Worker {
     pub(crate) ready: bool,
     /// Bytes to write to the worker; kept to reuse the memory.
     pub(crate) outgoing: Vec<u8>,
+    /// Number of bytes at the beginning of `outgoing` that belong to earlier requests, which were withdrawn.
+    pub(crate) earlier: usize,
 }
 
 impl Worker {
@@ -282,6 +273,7 @@ impl Worker {
             port: Arc::new(port),
             ready: false,
             outgoing: Vec::new(),
+            earlier: 0,
         }
     }
 
