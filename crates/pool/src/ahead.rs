@@ -343,6 +343,11 @@ impl Lines {
         }
     }
 
+    /// Returns how many requests are written ahead.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ahead
+    }
+
     /// Forgets a worker that ends and has nothing left to answer.
     pub(crate) fn end_worker(&mut self, slot: u32) {
         if let Some(line) = self.of.remove(&slot) {
@@ -380,6 +385,8 @@ impl Line {
         let WorkerInfo { life, requests, max_requests, .. } = &*self.port.info;
         let with_it = self.behind.len() + 1;
         with_it < depth
+            // Several are written at once when half of the line has been answered.
+            && (with_it <= depth / 2 || !self.unsent.is_empty())
             && self.port.is_open()
             && !self.is_stalled(stall, now)
             && self.since.is_some()
@@ -392,5 +399,44 @@ impl Line {
 
     fn is_stalled(&self, stall: Duration, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) > stall)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(times: u32, took: Duration) -> ServiceTime {
+        let mut service = ServiceTime::default();
+        for _ in 0..times {
+            service.add(took);
+        }
+        service
+    }
+
+    #[test]
+    fn the_depth_follows_the_time_of_requests() {
+        const MILLISECOND: Duration = Duration::from_millis(1);
+        assert_eq!(after(SAMPLES - 1, MILLISECOND).depth(), 1, "too few are known");
+        assert_eq!(after(SAMPLES, MILLISECOND / 100).depth(), DEEPEST);
+        assert_eq!(after(SAMPLES, MILLISECOND * 2).depth(), DEEPEST);
+        assert_eq!(after(SAMPLES, MILLISECOND * 4).depth(), 2);
+        assert_eq!(after(SAMPLES, MILLISECOND * 6).depth(), 1);
+        let mut service = after(100, MILLISECOND);
+        service.add(Duration::from_secs(5));
+        assert_eq!(service.depth(), 1, "a slow one among fast ones");
+        let mut fast = 0;
+        while service.depth() < DEEPEST {
+            service.add(MILLISECOND);
+            fast += 1;
+        }
+        assert!((50..150).contains(&fast), "{fast} fast ones later");
+    }
+
+    #[test]
+    fn a_request_is_unusual_by_the_measure_of_the_others() {
+        assert_eq!(after(100, Duration::from_micros(10)).stall(), LEAST_STALL);
+        let slow = after(100, Duration::from_secs(1)).stall();
+        assert!((7.9..8.1).contains(&slow.as_secs_f64()), "{slow:?}");
     }
 }

@@ -270,6 +270,7 @@ impl Pool {
             shrunk: shared.shrunk.load(Ordering::Relaxed),
             php_version: shared.php_version.lock().expect("no holder panics").clone(),
             backlog: line.backlog,
+            ahead: line.ahead,
             requests: shared.requests.load(Ordering::Relaxed),
             crashes: shared.crashes.load(Ordering::Relaxed),
             recycled: shared.recycled.load(Ordering::Relaxed),

@@ -140,6 +140,7 @@ impl Waits {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) backlog: usize,
+    pub(crate) ahead: usize,
     pub(crate) overloaded: bool,
     pub(crate) waits: Waits,
 }
@@ -746,6 +747,7 @@ impl Shared {
         let queue = self.queue.lock().expect("no holder panics");
         Line {
             backlog: queue.waiting.len(),
+            ahead: queue.lines.ahead(),
             overloaded: queue.overload.is_shedding(),
             waits: queue.waits,
         }
