@@ -11,7 +11,7 @@ from statistics import median
 from .processes import CORES
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of the engine's statistics (native/sapi/snapshot_model.c), in this order; nanoseconds, medians.
+# Of the engine's statistics (native/sapi/models/snapshot_model.c), in this order; nanoseconds, medians.
 PHASES = ("attributes", "gate", "scan", "copy", "all")
 
 

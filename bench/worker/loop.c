@@ -268,12 +268,12 @@ static void start_zygote(char **command, int arguments) {
 }
 
 /* Asks for a worker; SPAWNED and EXITED of the zygote are read and dropped. */
-static void spawn(struct peer *worker, int board) {
+static void spawn(struct peer *worker, int counters) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
         die("socketpair");
     }
-    int fds[4] = {pair[1], STDERR_FILENO, STDERR_FILENO, board};
+    int fds[4] = {pair[1], STDERR_FILENO, STDERR_FILENO, counters};
     uint8_t bytes[FRAME_HEADER + 4] = {0};
     frame_put_header(bytes, FRAME_SPAWN, 0, 4);
     union {
@@ -434,12 +434,12 @@ static size_t choose(long i) {
     return (size_t)(state >> 33) % wanted_count;
 }
 
-static int make_board(void) {
-    int board = memfd_create("board", MFD_CLOEXEC);
-    if (board < 0 || ftruncate(board, 8) != 0) {
+static int make_counters(void) {
+    int counters = memfd_create("counters", MFD_CLOEXEC);
+    if (counters < 0 || ftruncate(counters, 8) != 0) {
         die("memfd_create");
     }
-    return board;
+    return counters;
 }
 
 static int by_time(const void *a, const void *b) {
@@ -462,9 +462,9 @@ static void print_extra(uint32_t worker) {
     double times[EXTRA_REQUESTS];
     long pss = 0, dirty = 0;
     for (long i = 0; i < extra; i++) {
-        int board = make_board();
-        spawn(&more[i], board);
-        close(board);
+        int counters = make_counters();
+        spawn(&more[i], counters);
+        close(counters);
         bool lives = await(&more[i], FRAME_READY);
         for (long n = 0; lives && n < EXTRA_REQUESTS && !one_shot; n++) {
             usleep(EXTRA_PAUSE);
@@ -527,10 +527,10 @@ static void print_each_request(struct sample *samples, long count) {
 
 static int run(char **command, int arguments) {
     static struct peer workers[2];
-    int board = make_board();
+    int counters = make_counters();
     make_requests();
     start_zygote(command, arguments);
-    spawn(&workers[0], board);
+    spawn(&workers[0], counters);
     struct sample *samples = calloc(MOST_SAMPLES, sizeof *samples);
     if (samples == NULL) {
         die("calloc");
@@ -558,7 +558,7 @@ static int run(char **command, int arguments) {
             break;
         }
         if (one_shot) {
-            spawn(&workers[(i + warm + 1) & 1], board);
+            spawn(&workers[(i + warm + 1) & 1], counters);
         }
         size_t which = choose(i + warm);
         /* Who asks is not kept waiting by the worker's own work, as long as another one is free. */
@@ -573,7 +573,7 @@ static int run(char **command, int arguments) {
                 die("workers end all the time");
             }
             close(worker->fd);
-            spawn(worker, board);
+            spawn(worker, counters);
             status = await(worker, FRAME_READY) ? ask(worker, &wanted[which]) : 0;
         }
         if (i >= 0) {

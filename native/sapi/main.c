@@ -18,18 +18,18 @@
 #include <php.h>
 #include <php_main.h>
 
-#include "boot_descriptors.h"
-#include "info.h"
-#include "opcache_guard.h"
-#include "options.h"
-#include "randomness.h"
-#include "request_model.h"
-#include "sapi_module.h"
-#include "snapshot_model.h"
+#include "sapi/boot/boot_descriptors.h"
+#include "sapi/boot/info.h"
+#include "sapi/boot/opcache_guard.h"
+#include "sapi/boot/randomness.h"
+#include "sapi/boot/worker.h"
+#include "sapi/boot/zygote.h"
+#include "sapi/models/request_model.h"
+#include "sapi/models/snapshot_model.h"
+#include "sapi/models/worker_run.h"
+#include "sapi/options.h"
+#include "sapi/sapi_module.h"
 #include "snapshot/snapshot.h"
-#include "worker.h"
-#include "worker_model.h"
-#include "zygote.h"
 
 enum action { ACTION_SERVE, ACTION_VERSION, ACTION_INFO, ACTION_PROBE, ACTION_HELP };
 
@@ -207,12 +207,12 @@ static _Noreturn void serve(const struct options *options) {
         zygote_begin(SERVER);
         boot_descriptors_mark();
         opcache_guard_install();
-        end(worker_model_run(options));
+        end(worker_run_script(options));
     }
     zygote_run(SERVER, options->confine);
     worker_begin();
     bool scripted = options->model == MODEL_WORKER || options->model == MODEL_PRESPAWN;
-    end(scripted ? worker_model_run(options) : request_model_run(options->model == MODEL_SPAWN));
+    end(scripted ? worker_run_script(options) : request_model_run(options->model == MODEL_SPAWN));
 }
 
 static int probe(void) {

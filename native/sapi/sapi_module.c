@@ -1,5 +1,5 @@
 /* See sapi_module.h. */
-#include "sapi_module.h"
+#include "sapi/sapi_module.h"
 
 #include <ext/session/php_session.h>
 #include <ext/standard/basic_functions.h>
@@ -11,15 +11,15 @@
 #include <zend_exceptions.h>
 #include <zend_observer.h>
 
-#include "channel.h"
-#include "compat.h"
 #include "ext/host.h"
-#include "ini.h"
-#include "log.h"
-#include "request.h"
-#include "response.h"
-#include "user_ini.h"
-#include "variables.h"
+#include "sapi/boot/ini.h"
+#include "sapi/compat.h"
+#include "sapi/output/log.h"
+#include "sapi/output/response.h"
+#include "sapi/request/channel.h"
+#include "sapi/request/request.h"
+#include "sapi/request/user_ini.h"
+#include "sapi/request/variables.h"
 
 /* absent in a PHP without sessions */
 #pragma weak ps_globals
@@ -224,6 +224,17 @@ void module_fill_request_info(void) {
 
 bool module_body_is_lost(void) {
     return lost;
+}
+
+void module_execute(const char *path) {
+    zend_try {
+        zend_file_handle file;
+        zend_stream_init_filename(&file, path);
+        file.primary_script = 1;
+        php_execute_script(&file);
+        zend_destroy_file_handle(&file);
+    }
+    zend_end_try();
 }
 
 void module_refuse(int status, const char *text) {

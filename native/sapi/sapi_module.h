@@ -11,7 +11,7 @@
 
 #include <SAPI.h>
 
-#include "options.h"
+#include "sapi/options.h"
 
 /* Starts the engine (MINIT). Exits with a message when that fails. */
 void module_start(const struct options *options);
@@ -23,6 +23,8 @@ void module_fill_request_info(void);
 void module_clear_request_info(void);
 /* PHP has read the body before the script, and could not keep all of it: its temporary folder has no room. The script is not to run. */
 bool module_body_is_lost(void);
+/* Runs a file as the request's script, to its end, an exit or a fatal error. Borrowed: path. */
+void module_execute(const char *path);
 /* Answers in the place of a script. Borrowed: text. */
 void module_refuse(int status, const char *text);
 /* Answers 507 (RFC 4918, section 11.5). */

@@ -9,7 +9,7 @@
 #include <php.h>
 
 #include "check.h"
-#include "sapi/backtrace.h"
+#include "sapi/output/backtrace.h"
 
 /* What the engine brings. */
 zend_executor_globals executor_globals;

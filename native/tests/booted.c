@@ -124,7 +124,7 @@ static void model_snapshot(void) {
     for (int i = 0; i < 2000; i++) {
         expect_answer(&one, "booted.php", "/state", 200, "static 1, boot 101, warm no");
     }
-    check(taken(&one) > 2000, "the board is no part of what is put back");
+    check(taken(&one) > 2000, "the shared counters are no part of what is put back");
     shutdown(one.fd, SHUT_WR);
     check(wait_for(&zygote, &one) == 0, "a worker exits with 0 when the server wants no more");
     shutdown(two.fd, SHUT_WR);

@@ -124,11 +124,11 @@ struct worker spawn(struct zygote *zygote, uint32_t slot) {
     struct timeval patience = time_limit();
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    int board = memfd_create("board", MFD_CLOEXEC);
-    if (board < 0 || ftruncate(board, 8) != 0) {
+    int counters = memfd_create("counters", MFD_CLOEXEC);
+    if (counters < 0 || ftruncate(counters, 8) != 0) {
         give_up("memfd_create");
     }
-    int fds[4] = {pair[1], null, null, board};
+    int fds[4] = {pair[1], null, null, counters};
 
     uint8_t bytes[FRAME_HEADER + 4] = {0};
     frame_put_header(bytes, FRAME_SPAWN, 0, 4);
@@ -156,13 +156,14 @@ struct worker spawn(struct zygote *zygote, uint32_t slot) {
         u32_at(frame.payload) != slot) {
         give_up("no SPAWNED with that slot");
     }
-    return (struct worker){.pid = u32_at(frame.payload + 4), .fd = pair[0], .board = board};
+    return (struct worker){.pid = u32_at(frame.payload + 4), .fd = pair[0], .counters = counters};
 }
 
 /* How many requests it has taken. */
 uint64_t taken(const struct worker *worker) {
     uint64_t count = 0;
-    check(pread(worker->board, &count, sizeof count, 0) == sizeof count, "the board can be read");
+    check(pread(worker->counters, &count, sizeof count, 0) == sizeof count,
+        "the shared counters can be read");
     return count;
 }
 
@@ -272,7 +273,7 @@ uint32_t wait_for(struct zygote *zygote, const struct worker *worker) {
     while (next(zygote->fd, FRAME_FROM_ZYGOTE)) {
         if (frame.header.type == FRAME_EXITED && u32_at(frame.payload) == worker->pid) {
             close(worker->fd);
-            close(worker->board);
+            close(worker->counters);
             return u32_at(frame.payload + 4);
         }
     }

@@ -23,7 +23,7 @@ struct zygote {
 struct worker {
     uint32_t pid;
     int fd;
-    int board;
+    int counters;
 };
 
 extern int failures, checks;

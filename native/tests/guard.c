@@ -1,11 +1,11 @@
-/* What workers know of their predecessors (sapi/databases_guard.h): a silent server is asked by one at a time, after pauses that grow, and by all
+/* What workers know of their predecessors (sapi/databases/guard.h): a silent server is asked by one at a time, after pauses that grow, and by all
  * when it answers again. usage: guard */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
-#include "sapi/databases_guard.h"
+#include "sapi/databases/guard.h"
 
 enum { LIMIT = 100, PLACES = 16 };
 

@@ -1,4 +1,4 @@
-/* Frames between a caller and the egress broker: the caller's side of docs/internals/egress.md, "The frame door". Pure bytes. */
+/* Frames between a caller and the egress broker: the caller's side of docs/internals/egress.md, "The frame listener". Pure bytes. */
 #ifndef HEARTH_WIRE_CALL_H
 #define HEARTH_WIRE_CALL_H
 

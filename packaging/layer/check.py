@@ -152,16 +152,22 @@ def main(root):
                 checks.equal(f"{model}: exit status", 0, bootstrap.process.wait(30))
             except queue.Empty:
                 checks.equal(f"{model}: answers", "answers", bootstrap.said())
-    with Bootstrap(root, "public/index.php") as bootstrap:
-        try:
-            kind, body = bootstrap.invoke(http_event("/some/where", b"\xff\x00"))
-            answer = json.loads(body)
-            checks.equal("HTTP: status", 200, answer.get("statusCode"))
-            text = answer.get("body", "")
-            text = base64.b64decode(text).decode() if answer.get("isBase64Encoded") else text
-            checks.equal("HTTP: what PHP saw", "POST /some/where?a=1 2 bytes from 192.0.2.1", text)
-        except queue.Empty:
-            checks.equal("HTTP: answers", "answers", bootstrap.said())
+    for model, sapi in SAPIS.items():
+        boots_ahead = {"HEARTH_PHP_WORKER_SCRIPT": "worker.php"} if model in BOOTED_AHEAD else {}
+        with Bootstrap(root, "public/index.php", HEARTH_PHP_MODEL=model, **boots_ahead) as bootstrap:
+            try:
+                for invocation in ["first", "second"]:
+                    kind, body = bootstrap.invoke(http_event("/some/where", b"\xff\x00"))
+                    answer = json.loads(body)
+                    checks.equal(f"HTTP in {model}: status of the {invocation}", ("response", 200), (kind, answer.get("statusCode")))
+                    text = answer.get("body", "")
+                    text = base64.b64decode(text).decode() if answer.get("isBase64Encoded") else text
+                    wanted = f"POST /some/where?a=1 2 bytes from 192.0.2.1\n{sapi} /opt/etc/php/php.ini hearth mbstring of-the-application"
+                    checks.equal(f"HTTP in {model}: what PHP saw of the {invocation}", wanted, text)
+                bootstrap.process.terminate()
+                checks.equal(f"HTTP in {model}: exit status", 0, bootstrap.process.wait(30))
+            except (queue.Empty, json.JSONDecodeError):
+                checks.equal(f"HTTP in {model}: answers", "answers", bootstrap.said())
     # As in a container image, which says nothing of the layer's programs.
     with Bootstrap(root, "bin/console", PATH="/usr/local/bin:/usr/bin:/bin") as bootstrap:
         try:
@@ -194,6 +200,12 @@ FACTS = {
     "child": "",
     "ini": "/opt/etc/php/php.ini",
 }
+# PHP's name of itself in each model that serves HTTP.
+SAPIS = {
+    "snapshot": "fpm-fcgi", "request": "fpm-fcgi", "worker": "fpm-fcgi", "fork": "fpm-fcgi", "spawn": "fpm-fcgi", "prespawn": "fpm-fcgi",
+    "fpm": "fpm-fcgi", "builtin": "cli-server", "cgi": "cgi-fcgi",
+}
+BOOTED_AHEAD = ["snapshot", "worker", "fork", "prespawn"]
 EXTENSIONS = ["curl", "mbstring", "dom", "SimpleXML", "intl", "pdo_sqlite", "sodium", "openssl", "sockets", "fileinfo", "Zend OPcache", "zlib"]
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
  * Promises: runs on any Linux of this processor, whatever C library is there, or none: it is linked statically. The program's libraries come from the layer
  * alone, which the environment of the processes that it starts says nothing of: programs of the system find theirs.
  *
- * It is there under several names. `bootstrap` is `hearth lambda`; any other is the program of that name in ROOT/libexec. */
+ * It is there under several names. `bootstrap` is `hearth lambda`, `php` is the layer's php8.x; any other is the program of that name in ROOT/libexec. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,8 @@
 
 #define ROOT "/opt"
 #define LOADER ROOT "/lib/ld.so"
+/* What the layer's PHP programs read instead of their compiled-in folder (php.net, "Scan directories"). */
+#define INI_FOLDERS ROOT "/etc/php/conf.d:" ROOT "/etc/php/cli.d"
 
 /* PATH with the layer's programs, behind what is there: a container image says nothing of them. Owned; NULL without memory. */
 static char *path_with_layer(void) {
@@ -26,6 +28,35 @@ static char *path_with_layer(void) {
         snprintf(path, size, "%s%s", before, strstr(before, ROOT "/bin") ? "" : ":" ROOT "/bin");
     }
     return path;
+}
+
+/* PHP_INI_SCAN_DIR with the layer's folders in place of each empty part, as PHP itself does with its compiled-in folder. Owned; NULL without memory. */
+static char *ini_folders(void) {
+    const char *before = getenv("PHP_INI_SCAN_DIR");
+    if (before == NULL) {
+        before = "";
+    }
+    size_t parts = 1;
+    for (const char *at = before; *at != '\0'; at++) {
+        parts += *at == ':';
+    }
+    char *folders = malloc(strlen(before) + parts * sizeof INI_FOLDERS);
+    char *end = folders;
+    while (folders != NULL) {
+        size_t length = strcspn(before, ":");
+        if (length == 0) {
+            end = stpcpy(end, INI_FOLDERS);
+        } else {
+            end = (char *)memcpy(end, before, length) + length;
+        }
+        before += length;
+        if (*before == '\0') {
+            *end = '\0';
+            break;
+        }
+        *end++ = *before++;
+    }
+    return folders;
 }
 
 int main(int argc, char **argv) {
@@ -42,14 +73,22 @@ int main(int argc, char **argv) {
     setenv("HEARTH_LIB_DIR", ROOT "/bin", 0);
     setenv("HEARTH_INI_DIR", ROOT "/etc/php", 0);
     setenv("SSL_CERT_FILE", ROOT "/etc/ca-certificates.crt", 0);
-    if (strcmp(name, "php") == 0) {
+    if (strncmp(name, "php", 3) == 0) {
+        char *folders = ini_folders();
         setenv("PHPRC", ROOT "/etc/php", 0);
-        setenv("PHP_INI_SCAN_DIR", ROOT "/etc/php/conf.d:" ROOT "/etc/php/cli.d", 0);
+        if (folders != NULL) {
+            setenv("PHP_INI_SCAN_DIR", folders, 1);
+        }
     }
 
+    const char *file = name;
+    if (is_bootstrap) {
+        file = "hearth";
+    } else if (strcmp(name, "php") == 0) {
+        file = "php" PHP_MINOR;
+    }
     char program[256];
-    int length =
-        snprintf(program, sizeof program, ROOT "/libexec/%s", is_bootstrap ? "hearth" : name);
+    int length = snprintf(program, sizeof program, ROOT "/libexec/%s", file);
     /* The loader, five words for it, `lambda`, and the NULL behind the arguments. */
     char **words = calloc((size_t)argc + 8, sizeof *words);
     if (length < 0 || (size_t)length >= sizeof program || words == NULL || argc < 1) {

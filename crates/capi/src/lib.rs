@@ -1,6 +1,6 @@
 //! libhearth: the C ABI over the egress engine. include/hearth.h is its face, docs/internals/client.md says how it works.
 //!
-//! Knows nothing of PHP, workers, doors and configuration files.
+//! Knows nothing of PHP, workers, listeners and configuration files.
 //!
 //! Invariants
 //! - No panic crosses the boundary.

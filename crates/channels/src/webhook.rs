@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! - The source of an event never waits, neither for a file nor for the application.
-//! - An endpoint receives events in the order in which they occurred, in one batch at a time.
+//! - An endpoint receives the events of a channel in the order in which they occurred. A refused batch is retried
+//!   beside the events of other channels.
 //! - A batch that is not accepted is retried, with pauses that double, for [`Options::patience`]; then it is dropped
 //!   and counted.
 //! - Memory and file are bounded by [`Options::kept`]; beyond it the oldest events are dropped and counted.

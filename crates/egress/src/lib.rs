@@ -1,4 +1,4 @@
-//! Outgoing connections that outlive requests and processes: the engine that owns them, and the broker's doors through which other
+//! Outgoing connections that outlive requests and processes: the engine that owns them, and the broker's listeners through which other
 //! processes use it. docs/internals/egress.md is the specification.
 //!
 //! Knows nothing of PHP and of workers.
@@ -40,14 +40,14 @@ mod memory;
 #[cfg(test)]
 mod testing;
 
-mod door;
+mod listener;
 mod peer;
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use crate::door::fuzzing::{head, options};
+    pub use crate::listener::fuzzing::{head, options};
 }
 
 pub use call::{
@@ -55,11 +55,11 @@ pub use call::{
 };
 pub use deny::{Network, NotANetwork};
 pub use dial::{DialTiming, Dialed};
-pub use door::{DoorOptions, DoorReport, DoorWatch, HttpDoor, SocketError};
 pub use engine::Engine;
 pub use key::{
     Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, ProxyTls, Scheme, TlsVersion, Trust,
 };
+pub use listener::{HttpListener, ListenerOptions, ListenerReport, ListenerWatch, SocketError};
 pub use memory::{recall, remember};
 pub use options::Options;
 pub use secured::{Cipher, Secured};

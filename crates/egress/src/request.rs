@@ -155,11 +155,11 @@ impl Head {
     /// Builds the head for HTTP/2: the whole target, without connection fields (RFC 9113, 8.2.2). Host becomes the authority (8.3.1).
     pub(crate) fn http2(&self, scheme: Scheme, body: &Upload) -> Result<Request<()>, CallError> {
         const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-        const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+        const ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
         let mut headers = HeaderMap::with_capacity(self.headers.len());
         for (name, value) in &self.headers {
-            let hop = [CONNECTION, HOST, KEEP_ALIVE, PROXY_CONNECTION].contains(name);
+            let hop = [CONNECTION, HOST, ALIVE, PROXY_CONNECTION].contains(name);
             if hop || (name == TE && value != "trailers") {
                 continue;
             }

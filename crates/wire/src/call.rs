@@ -1,4 +1,4 @@
-//! Frames between a caller and the egress broker's frame listener (docs/internals/egress.md, "The frame door").
+//! Frames between a caller and the egress broker's frame listener (docs/internals/egress.md, "The frame listener").
 
 use crate::decode::{NOT_ZERO, Reader};
 use crate::encode::{begin, finish, header};

@@ -1,4 +1,4 @@
-/* Calls over the broker's frame door, on a connection that the process keeps (docs/internals/egress.md, "The frame door").
+/* Calls over the broker's frame listener, on a connection that the process keeps (docs/internals/egress.md, "The frame listener").
  *
  * Knows nothing of PHP and of libcurl.
  *

@@ -190,7 +190,7 @@ static bool can_decode(const struct handle *handle) {
 }
 
 bool fast_prepare(struct handle *handle, const char *url, const struct target *target) {
-    enum { LARGEST = 60000 }; /* of a head; the door's limit is 65536 */
+    enum { LARGEST = 60000 }; /* of a head; the listener's limit is 65536 */
     bool made_here = handle->method == METHOD_GET || handle->method == METHOD_HEAD ||
                      (handle->method == METHOD_POST && handle->fields != NULL);
     if (!settings_frames() || handle_is_slow(handle) || handle->cookie_engine || !made_here ||

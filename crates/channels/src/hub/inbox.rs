@@ -207,3 +207,77 @@ impl fmt::Debug for Inbox {
         f.debug_struct("Inbox").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use mio::{Events, Poll, Token};
+
+    use super::*;
+
+    /// A deterministic source of pauses (xorshift64, Marsaglia 2003).
+    struct Pauses(u64);
+
+    impl Pauses {
+        fn pause(&mut self) {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            match self.0 % 16 {
+                0 => thread::yield_now(),
+                steps => (0..steps * steps).for_each(|_| std::hint::spin_loop()),
+            }
+        }
+    }
+
+    fn close(slot: u32) -> Delivery {
+        let seat = Seat { event_loop: 0, slot, generation: 0 };
+        Delivery::Close { seat, code: 4200, reason: "" }
+    }
+
+    /// A loop that sleeps without a time limit receives each addition of four threads. A lost wake-up ends the test
+    /// by its limit.
+    #[test]
+    fn a_sleeping_loop_misses_no_addition_to_its_inbox() {
+        const EACH: u32 = 20_000;
+        const LIMIT: Duration = Duration::from_mins(1);
+        for seed in 1..=4_u64 {
+            let mut poll = Poll::new().unwrap();
+            let inbox = Arc::new(Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap()));
+            let threads: Vec<_> = (1..=4)
+                .map(|number| {
+                    let inbox = Arc::clone(&inbox);
+                    thread::spawn(move || {
+                        let mut pauses = Pauses(seed << 32 | number);
+                        for count in 0..EACH {
+                            pauses.pause();
+                            if count % 2 == 0 {
+                                inbox.put(AppNumber(0), close(count)).unwrap();
+                            } else {
+                                let left = inbox.send(LoopCommand::Drain(Duration::ZERO));
+                                assert!(left.is_ok(), "the loop has not ended");
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let (mut received, mut pauses) = (0, Pauses(seed));
+            let mut events = Events::with_capacity(8);
+            while received < 4 * EACH as usize {
+                let wait = if inbox.prepare_to_sleep() { LIMIT } else { Duration::ZERO };
+                poll.poll(&mut events, Some(wait)).unwrap();
+                assert!(wait.is_zero() || !events.is_empty(), "seed {seed}: {received} received");
+                let (mut commands, mut deliveries) = (Vec::new(), Vec::new());
+                inbox.commands(&mut commands);
+                pauses.pause();
+                inbox.deliveries(&mut deliveries);
+                received += commands.len() + deliveries.len();
+            }
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        }
+    }
+}

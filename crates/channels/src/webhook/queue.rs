@@ -1,8 +1,13 @@
 //! The order of webhook events per endpoint: batches, retries, and spool records.
 //!
+//! Promises
+//! - An endpoint receives the events of one channel in order. A batch that it refuses is retried beside the events of
+//!   other channels, so it delays only the channels that it has events of.
+//! - At most one new batch and one retry of an endpoint are sent at a time.
+//!
 //! Uses neither sockets nor clocks nor files: [`Queue::poll`] returns what to do, [`Queue::done`] takes the result.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,19 +75,29 @@ struct Address {
     target: Arc<str>,
 }
 
+/// An endpoint that refuses this many batches is taken as down: its new events wait until it accepts a retry.
+const MAX_REFUSED: usize = 4;
+
+/// Number of waiting events that are searched for channels without a refused batch.
+const LOOK_AHEAD: usize = 10_000;
+
 #[derive(Debug)]
 struct Event {
     sequence: u64,
     since: Moment,
+    channel: Arc<str>,
     json: Box<str>,
 }
 
-/// The events of one endpoint, in order; the first ones belong to the batch.
+/// The events of one endpoint.
 #[derive(Debug, Default)]
 struct Line {
-    events: VecDeque<Event>,
+    /// In order.
+    waiting: VecDeque<Event>,
+    /// Size of all events in bytes, those of batches included.
     bytes: usize,
-    batch: Option<InFlight>,
+    /// Oldest first. No two have events of the same channel.
+    batches: Vec<InFlight>,
 }
 
 /// A batch from its creation until it is accepted or dropped.
@@ -90,11 +105,85 @@ struct Line {
 struct InFlight {
     id: BatchId,
     body: Arc<str>,
-    events: usize,
+    events: Vec<Event>,
     first_sent: Moment,
+    /// The endpoint has refused it.
+    refused: bool,
     pause: Duration,
     /// When to send it again; `None` while it is being sent.
     again: Option<Moment>,
+}
+
+impl InFlight {
+    fn is_being_sent(&self) -> bool {
+        self.again.is_none()
+    }
+}
+
+impl Line {
+    /// All events: those of batches, then the waiting ones.
+    fn events(&self) -> impl Iterator<Item = &Event> {
+        self.batches.iter().flat_map(|batch| &batch.events).chain(&self.waiting)
+    }
+
+    fn events_mut(&mut self) -> impl Iterator<Item = &mut Event> {
+        self.batches.iter_mut().flat_map(|batch| &mut batch.events).chain(&mut self.waiting)
+    }
+
+    /// Removes the events of the next batch from the waiting ones.
+    fn take(&mut self, batch: &HashSet<u64>) -> Vec<Event> {
+        let (mut taken, mut left) = (Vec::with_capacity(batch.len()), Vec::new());
+        while taken.len() < batch.len()
+            && let Some(event) = self.waiting.pop_front()
+        {
+            if batch.contains(&event.sequence) { taken.push(event) } else { left.push(event) }
+        }
+        for event in left.into_iter().rev() {
+            self.waiting.push_front(event);
+        }
+        taken
+    }
+
+    /// Decides which events the next new batch has.
+    fn ready(&self, options: &Options, ending: bool, now: Moment) -> Ready {
+        let refused = self.batches.iter().filter(|batch| batch.refused).count();
+        if refused < self.batches.len() || refused >= MAX_REFUSED {
+            return Ready::Nothing;
+        }
+        let held: HashSet<&str> = self
+            .batches
+            .iter()
+            .flat_map(|batch| &batch.events)
+            .map(|event| &*event.channel)
+            .collect();
+        let free =
+            || self.waiting.iter().take(LOOK_AHEAD).filter(|event| !held.contains(&*event.channel));
+        let Some(first) = free().next() else { return Ready::Nothing };
+        let mut bytes = 0;
+        let fitting = free().take(options.batch_events.max(1)).take_while(|event| {
+            bytes += event.json.len() + 1;
+            bytes <= options.batch_bytes
+        });
+        let mut batch: HashSet<u64> = fitting.map(|event| event.sequence).collect();
+        // An event that is too large for a batch is sent alone.
+        batch.insert(first.sequence);
+        let full = batch.len() >= options.batch_events || free().nth(batch.len()).is_some();
+        let gathered = first.since + options.batch_delay;
+        if full || ending || gathered <= now { Ready::Batch(batch) } else { Ready::At(gathered) }
+    }
+
+    /// Returns the refused batch to send now, or when the next one is due.
+    fn retry(&mut self, now: Moment) -> (Option<&mut InFlight>, Option<Moment>) {
+        if self.batches.iter().any(|batch| batch.refused && batch.is_being_sent()) {
+            return (None, None);
+        }
+        match self.batches.iter_mut().filter(|batch| batch.again.is_some()).min_by_key(|b| b.again)
+        {
+            Some(batch) if batch.again <= Some(now) => (Some(batch), None),
+            Some(batch) => (None, batch.again),
+            None => (None, None),
+        }
+    }
 }
 
 /// The webhook queue; see the module documentation.
@@ -133,11 +222,8 @@ impl Queue {
         };
         for event in kept {
             queue.next_sequence = queue.next_sequence.max(event.sequence + 1);
-            let address = Address { app: event.app.into(), target: event.target.into() };
-            queue.push(
-                address,
-                Event { sequence: event.sequence, since: now, json: event.json.into() },
-            );
+            let (address, event) = restored(event, now);
+            queue.push(address, event);
         }
         queue
     }
@@ -146,14 +232,13 @@ impl Queue {
     /// must be rewritten afterwards.
     pub(super) fn adopt(&mut self, kept: Vec<Kept>, now: Moment) {
         for event in kept.into_iter().rev() {
-            let address = Address { app: event.app.into(), target: event.target.into() };
+            let (address, event) = restored(event, now);
             let line = self.lines.entry(address).or_default();
             line.bytes += event.json.len();
-            let flying = line.batch.as_ref().map_or(0, |in_flight| in_flight.events);
-            line.events.insert(flying, Event { sequence: 0, since: now, json: event.json.into() });
+            line.waiting.push_front(event);
             self.report.waiting += 1;
         }
-        for event in self.lines.values_mut().flat_map(|line| &mut line.events) {
+        for event in self.lines.values_mut().flat_map(Line::events_mut) {
             event.sequence = self.next_sequence;
             self.next_sequence += 1;
         }
@@ -193,19 +278,19 @@ impl Queue {
                 .write(&mut self.append);
             let address =
                 Address { app: Arc::clone(&note.app), target: Arc::clone(&endpoint.target) };
-            self.push(address, Event { sequence, since: now, json: json.as_str().into() });
+            let channel = Arc::clone(&note.channel);
+            self.push(address, Event { sequence, since: now, channel, json: json.as_str().into() });
         }
     }
 
     fn push(&mut self, address: Address, event: Event) {
         let line = self.lines.entry(address).or_default();
         line.bytes += event.json.len();
-        line.events.push_back(event);
+        line.waiting.push_back(event);
         self.report.waiting += 1;
         while line.bytes > self.options.kept {
-            // A batch being sent stays, because it may have arrived.
-            let oldest = line.batch.as_ref().map_or(0, |in_flight| in_flight.events);
-            let Some(dropped) = line.events.remove(oldest) else { break };
+            // A batch stays, because it may have arrived.
+            let Some(dropped) = line.waiting.pop_front() else { break };
             line.bytes -= dropped.json.len();
             self.report.waiting -= 1;
             self.report.overflowed += 1;
@@ -221,42 +306,37 @@ impl Queue {
         let mut step = Step { wake: self.debounce.wake(), ..Step::default() };
         let mut wake = |at: Moment| step.wake = Some(step.wake.map_or(at, |before| before.min(at)));
         for (address, line) in &mut self.lines {
-            let body = match &mut line.batch {
-                Some(in_flight) => match in_flight.again {
-                    None => continue,
-                    Some(again) if again > now => {
-                        wake(again);
-                        continue;
-                    }
-                    Some(_) => {
-                        in_flight.again = None;
-                        Arc::clone(&in_flight.body)
-                    }
-                },
-                None => match ready(line, &self.options, self.ending, now) {
-                    Ready::Nothing => continue,
-                    Ready::At(at) => {
-                        wake(at);
-                        continue;
-                    }
-                    Ready::Events(count) => {
-                        let body = body(line.events.iter().take(count), unix);
-                        line.batch = Some(InFlight {
-                            id: BatchId(self.next_batch),
-                            body: Arc::clone(&body),
-                            events: count,
-                            first_sent: now,
-                            pause: self.options.first_pause,
-                            again: None,
-                        });
-                        self.next_batch += 1;
-                        body
-                    }
-                },
+            let mut send = |batch: &InFlight| {
+                let (app, target) = (Arc::clone(&address.app), Arc::clone(&address.target));
+                step.send.push(Batch { id: batch.id, app, target, body: Arc::clone(&batch.body) });
             };
-            let Some(in_flight) = &line.batch else { continue };
-            let (app, target) = (Arc::clone(&address.app), Arc::clone(&address.target));
-            step.send.push(Batch { id: in_flight.id, app, target, body });
+            match line.ready(&self.options, self.ending, now) {
+                Ready::Nothing => {}
+                Ready::At(at) => wake(at),
+                Ready::Batch(batch) => {
+                    let events = line.take(&batch);
+                    let batch = InFlight {
+                        id: BatchId(self.next_batch),
+                        body: body(&events, unix),
+                        events,
+                        first_sent: now,
+                        refused: false,
+                        pause: self.options.first_pause,
+                        again: None,
+                    };
+                    self.next_batch += 1;
+                    send(&batch);
+                    line.batches.push(batch);
+                }
+            }
+            match line.retry(now) {
+                (Some(batch), _) => {
+                    batch.again = None;
+                    send(batch);
+                }
+                (None, Some(at)) => wake(at),
+                (None, None) => {}
+            }
         }
         step.append = mem::take(&mut self.append);
         step
@@ -264,22 +344,31 @@ impl Queue {
 
     /// Takes the result of a batch. Unknown batches are ignored.
     pub fn done(&mut self, id: BatchId, outcome: Outcome, now: Moment) {
-        let line = self.lines.iter_mut().find(|(_, line)| {
-            line.batch
-                .as_ref()
-                .is_some_and(|in_flight| in_flight.id == id && in_flight.again.is_none())
+        let is_meant = |batch: &InFlight| batch.id == id && batch.is_being_sent();
+        let found = self.lines.iter_mut().find_map(|(address, line)| {
+            let at = line.batches.iter().position(is_meant)?;
+            Some((address, line, at))
         });
-        let Some((address, line)) = line else { return };
-        let Some(in_flight) = &mut line.batch else { return };
-        let events = in_flight.events as u64;
+        let Some((address, line, at)) = found else { return };
+        let batch = &mut line.batches[at];
+        let events = batch.events.len() as u64;
         match outcome {
-            Outcome::Taken => self.report.delivered += events,
+            Outcome::Taken => {
+                self.report.delivered += events;
+                if batch.refused {
+                    // The endpoint is back.
+                    for other in line.batches.iter_mut().filter(|batch| batch.again.is_some()) {
+                        other.again = Some(now);
+                    }
+                }
+            }
             Outcome::Failed => {
                 self.report.failures += 1;
-                let last = in_flight.first_sent + self.options.patience;
+                let last = batch.first_sent + self.options.patience;
                 if now < last {
-                    in_flight.again = Some((now + in_flight.pause).min(last));
-                    in_flight.pause = (in_flight.pause * 2).min(self.options.longest_pause);
+                    batch.refused = true;
+                    batch.again = Some((now + batch.pause).min(last));
+                    batch.pause = (batch.pause * 2).min(self.options.longest_pause);
                     return;
                 }
                 self.report.given_up += events;
@@ -287,15 +376,20 @@ impl Queue {
             Outcome::Gone => self.report.given_up += events,
         }
         self.report.waiting -= events;
-        let mut last = 0;
-        for event in line.events.drain(..in_flight.events) {
-            line.bytes -= event.json.len();
-            last = event.sequence;
+        let batch = line.batches.remove(at);
+        let last = batch.events.iter().map(|event| event.sequence).max().unwrap_or_default();
+        let in_batches = line.batches.iter().flat_map(|batch| &batch.events);
+        // Waiting events are in order.
+        if in_batches.chain(line.waiting.front()).all(|event| event.sequence > last) {
+            Record::Done { sequence: last, app: &address.app, target: &address.target }
+                .write(&mut self.append);
+        } else {
+            for Event { sequence, .. } in &batch.events {
+                Record::Dropped { sequence: *sequence }.write(&mut self.append);
+            }
         }
-        Record::Done { sequence: last, app: &address.app, target: &address.target }
-            .write(&mut self.append);
-        line.batch = None;
-        if line.events.is_empty() {
+        line.bytes -= batch.events.iter().map(|event| event.json.len()).sum::<usize>();
+        if line.events().next().is_none() {
             let address = address.clone();
             self.lines.remove(&address);
         }
@@ -305,7 +399,7 @@ impl Queue {
     pub(super) fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (address, line) in &self.lines {
-            for event in &line.events {
+            for event in line.events() {
                 let Address { app, target } = address;
                 Record::Event { sequence: event.sequence, app, target, json: &event.json }
                     .write(&mut out);
@@ -338,26 +432,23 @@ impl Queue {
 enum Ready {
     Nothing,
     At(Moment),
-    Events(usize),
+    /// The sequence numbers of its events.
+    Batch(HashSet<u64>),
 }
 
-/// Decides how many events the next batch has.
-fn ready(line: &Line, options: &Options, ending: bool, now: Moment) -> Ready {
-    let Some(first) = line.events.front() else { return Ready::Nothing };
-    let mut bytes = 0;
-    let fitting = line.events.iter().take(options.batch_events.max(1)).take_while(|event| {
-        bytes += event.json.len() + 1;
-        bytes <= options.batch_bytes
-    });
-    let count = fitting.count().max(1);
-    let full = count < line.events.len() || count >= options.batch_events;
-    let gathered = first.since + options.batch_delay;
-    if full || ending || gathered <= now { Ready::Events(count) } else { Ready::At(gathered) }
+/// An event from the spool.
+fn restored(kept: Kept, now: Moment) -> (Address, Event) {
+    // As `NoteKind::json` writes it; names of channels have no characters that JSON escapes.
+    let channel = kept.json.split_once(r#""channel":""#).and_then(|(_, rest)| rest.split_once('"'));
+    let channel = channel.map_or("", |(channel, _)| channel).into();
+    let address = Address { app: kept.app.into(), target: kept.target.into() };
+    let event = Event { sequence: kept.sequence, since: now, channel, json: kept.json.into() };
+    (address, event)
 }
 
-fn body<'a>(events: impl Iterator<Item = &'a Event>, unix: UnixTime) -> Arc<str> {
+fn body(events: &[Event], unix: UnixTime) -> Arc<str> {
     let mut body = format!(r#"{{"time_ms":{},"events":["#, unix.millis());
-    for (number, event) in events.enumerate() {
+    for (number, event) in events.iter().enumerate() {
         if number > 0 {
             body.push(',');
         }

@@ -35,8 +35,8 @@ pub struct Delivery {
     pub signature: String,
 }
 
-/// Sends webhooks to the application, by HTTP or through its own workers. It receives one delivery of an endpoint at
-/// a time, and must limit its duration.
+/// Sends webhooks to the application, by HTTP or through its own workers. It receives at most
+/// two deliveries of an endpoint at a time, a new one and a retry, and must limit their duration.
 pub trait Carrier: fmt::Debug + Send + Sync + 'static {
     /// Sends one delivery.
     fn carry(&self, delivery: Delivery) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;

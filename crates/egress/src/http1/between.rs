@@ -21,9 +21,9 @@ pub(super) fn unasked(bytes: &[u8]) -> Condition {
 
 /// `Keep-Alive: timeout=N` (RFC 2068, 19.7.1.1), less a second: the origin's clock runs since it sent the answer. `max=0`: not at all.
 pub(super) fn kept_for(headers: &HeaderMap) -> Option<Duration> {
-    const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+    const ALIVE: HeaderName = HeaderName::from_static("keep-alive");
     let mut kept = None;
-    for parameter in headers.get(KEEP_ALIVE)?.to_str().ok()?.split(',') {
+    for parameter in headers.get(ALIVE)?.to_str().ok()?.split(',') {
         let Some((name, value)) = parameter.split_once('=') else { continue };
         let Ok(value) = value.trim().parse::<u32>() else { continue };
         if name.trim().eq_ignore_ascii_case("timeout") {

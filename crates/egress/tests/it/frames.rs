@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use egress::{DoorOptions, DoorWatch, Engine, HttpDoor, Options};
+use egress::{Engine, HttpListener, ListenerOptions, ListenerWatch, Options};
 use tempfile::TempDir;
 use testkit::{Body, Origin, Reply, Seen, Step, Turn, routes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +16,7 @@ use crate::support::{LONG, eventually, within};
 /// A door in this process.
 struct Door {
     folder: TempDir,
-    watch: DoorWatch,
+    watch: ListenerWatch,
     drain: CancellationToken,
     tasks: JoinSet<()>,
 }
@@ -28,7 +28,7 @@ impl Door {
 
     fn with(callers: usize) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let options = DoorOptions {
+        let options = ListenerOptions {
             socket: folder.path().join("egress.sock"),
             group: None,
             allow_users: vec![],
@@ -36,7 +36,7 @@ impl Door {
             connect: LONG,
             queue: LONG,
         };
-        let door = HttpDoor::bind(options).expect("a socket");
+        let door = HttpListener::bind(options).expect("a socket");
         let (watch, drain) = (door.watch(), CancellationToken::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(door.serve(Engine::new(Options::default()), drain.clone()));

@@ -4,7 +4,7 @@
 //! - PHP's environment names a socket only when it is there.
 //! - A server that is down stops nothing else: each client of its connector gets an error.
 //! - Connections that workers keep leave at least one session to connections that are not kept, also while two generations run; as many as one worker
-//!   needs, where that is more (`native/sapi/databases_places.h`).
+//!   needs, where that is more (`native/sapi/databases/places.h`).
 //! - Workers of a server that takes another's place have its own sessions, by whatever name they ask for them: the other one need not wait for them.
 
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ pub(crate) struct Connectors {
     places: Vec<Places>,
 }
 
-/// The places for connections that workers keep: bytes of a file, each of which one worker locks (`native/sapi/databases_places.h`).
+/// The places for connections that workers keep: bytes of a file, each of which one worker locks (`native/sapi/databases/places.h`).
 #[derive(Debug)]
 struct Places {
     connector: String,

@@ -13,7 +13,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use egress::{DoorOptions, DoorWatch, Engine, HttpDoor, Key, SocketError};
+use egress::{Engine, HttpListener, Key, ListenerOptions, ListenerWatch, SocketError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use traces::Tracer;
@@ -52,7 +52,7 @@ pub(crate) struct Broker {
 /// A socket of a broker, for one user's calls.
 #[derive(Debug)]
 struct Listener {
-    http: HttpDoor,
+    http: HttpListener,
     entrance: Entrance,
     _folder: Option<OwnFolder>,
 }
@@ -76,7 +76,7 @@ struct Entrance {
     socket: PathBuf,
     /// The final path of the socket, if it was made beside that of another broker.
     place: PathBuf,
-    watch: DoorWatch,
+    watch: ListenerWatch,
 }
 
 /// The users that a broker is for.
@@ -220,7 +220,7 @@ impl Listener {
         let identity = user.map(|user| &user.identity);
         let group = egress.group.0.filter(|_| named).map(|group| group.0);
         let allowed = egress.allow_users.iter().filter(|_| named).map(|user| user.0);
-        let http = HttpDoor::bind(DoorOptions {
+        let http = HttpListener::bind(ListenerOptions {
             socket: beside.as_deref().unwrap_or(place).to_owned(),
             group: group.or_else(|| identity.map(|php| php.group)),
             allow_users: allowed.chain(identity.map(|php| php.user)).collect(),

@@ -129,7 +129,7 @@ pub(crate) fn sandbox(settings: &config::Sandbox) -> Option<pool::Sandbox> {
     wanted.then_some(sandbox)
 }
 
-/// The variable with the settings for kept database connections: `read_settings()` in native/sapi/databases.c.
+/// The variable with the settings for kept database connections: `read_settings()` in native/sapi/databases/databases.c.
 pub(crate) const DATABASES: &str = "HEARTH_DATABASES";
 
 /// Writes the settings for kept connections. The model `fork` keeps none: it uses the time limits of a server only.

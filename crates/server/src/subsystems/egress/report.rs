@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use egress::{DoorReport, OriginReport, Scheme};
+use egress::{ListenerReport, OriginReport, Scheme};
 
 use super::Watch;
 use crate::ops::status;
@@ -16,7 +16,7 @@ const ORIGINS: usize = 100;
 impl Watch {
     /// Returns the broker's part of `/status`.
     fn part(&self) -> Status {
-        let listeners: Vec<DoorReport> =
+        let listeners: Vec<ListenerReport> =
             self.entrances.iter().map(|entrance| entrance.watch.report()).collect();
         let unanswered = |fate| {
             let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();

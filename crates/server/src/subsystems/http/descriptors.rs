@@ -13,7 +13,7 @@ use crate::config::most_workers;
 
 /// Listeners, logs, the runtime's own, zygotes, the control socket and the admin address.
 const OWN: u64 = 64;
-/// A worker's frames and the second handle of them, its output, its board.
+/// A worker's frames and the second handle of them, its output, its shared counters.
 const WORKER: u64 = 5;
 /// A caller of the broker has a descriptor, and most have one of a connection.
 const CALLER: u64 = 2;

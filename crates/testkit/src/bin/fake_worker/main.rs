@@ -126,7 +126,7 @@ fn main() {
                     std::thread::sleep(Duration::from_secs(3));
                 }
                 let pid = FIRST_PID + slot;
-                let [frames, stdout, stderr, board] =
+                let [frames, stdout, stderr, counters] =
                     <[OwnedFd; 4]>::try_from(descriptors).expect("SPAWN brings four descriptors");
                 let frames = UnixStream::from(frames);
                 let own = frames.try_clone().expect("a descriptor is free");
@@ -138,7 +138,7 @@ fn main() {
                     let files = worker::Files {
                         stdout: stdout.into(),
                         stderr: stderr.into(),
-                        board: board.into(),
+                        counters: counters.into(),
                     };
                     let status = worker::run(pid, &frames, files, &manner);
                     let killed = workers.lock().expect("no holder panics").remove(&pid).is_none();

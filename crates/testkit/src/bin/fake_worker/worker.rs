@@ -128,7 +128,7 @@ pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) 
 pub(crate) struct Files {
     pub(crate) stdout: File,
     pub(crate) stderr: File,
-    pub(crate) board: File,
+    pub(crate) counters: File,
 }
 
 struct Worker<'a> {
@@ -188,7 +188,10 @@ impl Worker<'_> {
                         self.last = last;
                         self.taken += 1;
                         let count = self.taken.to_le_bytes();
-                        self.files.board.write_all_at(&count, 0).expect("the board is a file");
+                        self.files
+                            .counters
+                            .write_all_at(&count, 0)
+                            .expect("the shared counters are a file");
                         Input::Request(read_request(head))
                     }
                     FromServer::Body { data, last } => {

@@ -1,0 +1,93 @@
+"""What the authors of five systems published, and which of our tables stand beside it.
+
+Each figure is as published; the names of the benches are folders of bench/, and a table is found by the first cell of its head.
+"""
+
+from typing import NamedTuple
+
+
+class System(NamedTuple):
+    title: str
+    what: str
+    head: list[str]
+    rows: list[tuple[str, ...]]
+    tables: list[tuple[str, str]]
+    """Bench and first cell of a table's head."""
+    differs: list[str]
+
+
+SYSTEMS = [
+    System(
+        "A hundred feeds at once: \"PHP + cURL = Super Fast Parallel Requests\"",
+        "One PHP script fetches 100 YouTube feeds with `curl_multi` over HTTP/2 with gzip, and limits its connections.",
+        ["limit of connections", "100", "20", "10", "5", "2", "1"],
+        [("ms until all are there", "5,000 and more", "1,800", "800", "480", "390", "300")],
+        [("egress", "ms, median (× stock curl_multi, kept)")],
+        [
+            "The origin here is our own, 19.5 ms away through a proxy in user space, and sends bodies of 20 KB. YouTube's answers took about 100 ms each.",
+            "Each new connection of stock PHP loads Debian's bundle of certificates, which takes 25 to 30 ms of processor time. That is what the published sweep "
+            "measured: fewer connections were faster because fewer bundles were loaded. Hearth's broker loads it once.",
+            "The article hopes for PHP 8.5's persistent share; the bench `egress` has a column of it.",
+        ],
+    ),
+    System(
+        "A handle that is reused: curl-handle-reuse-laravel-octane",
+        "Laravel's `Http::get()` calls github.com/robots.txt, 19.5 ms away, 50 times: with a new handle for each call, and with one that stays.",
+        ["ms", "new handle", "handle kept"],
+        [("one origin", "77.222", "20.812"), ("two origins in turn", "181.377", "47.237")],
+        [("egress", "ms, median (× stock curl, handle kept)")],
+        [
+            "The origin here is our own with TLS 1.3; github.com had two round trips of TLS.",
+            "The published package keeps handles inside one process. A broker keeps connections for all processes, so the first call of a process is fast too.",
+        ],
+    ),
+    System(
+        "Asynchronous calls from C++: curlev",
+        "50,000 asynchronous GETs with a callback each, from one program.",
+        ["", "total s", "CPU %", "memory MB"],
+        [
+            ("asyncpp-curl", "6.597", "122", "364"), ("cpr", "3.036", "405", "30"), ("cpr, one thread", "13.0", "–", "–"), ("curlev", "3.490", "97", "15.5"),
+            ("curlev, callbacks unthreaded", "3.187", "90", "–"), ("cpr multi (30,000 calls)", "163", "–", "500 to 600"), ("curl-multi-asio (30,000)", "100", "–", "500 to 600"),
+            ("curlcpp (30,000)", "45", "–", "500 to 600"), ("liblifthttp (30,000)", "104", "–", "500 to 600"),
+        ],
+        [("client", "")],
+        [
+            "Published with four cores and eight threads of the server; here two cores, one of them the server's.",
+            "Our table has processor time per call in place of a share of a core.",
+        ],
+    ),
+    System(
+        "Execution models on AWS Lambda: Bref's comparison of bootstraps",
+        "One function, called a hundred times, in nine ways to run PHP. The letters of Hearth's models come from there.",
+        ["average / least ms", "echo", "Symfony"],
+        [
+            ("LAMP server, no Lambda", "1 / 0", "6 / 4"), ("Bref 0.2", "23 / 15", "50 / 26"), ("A", "5 / 1", "6 / 3"), ("C", "–", "81 / 65"), ("D", "12 / 6", "26 / 15"),
+            ("E", "5 / 1.1", "25 / 13"), ("F", "5 / 1.6", "24 / 16"), ("G", "10 / 6", "7 / 3"), ("H", "–", "45 / 22"),
+        ],
+        [
+            ("lambda", "echo: average / median / least ms"), ("lambda", "symfony: average / median / least ms"), ("lambda", "first answer after, ms (median)"),
+        ],
+        [
+            "Published on AWS in 2019. Here everything runs on one machine: behind Hearth's emulator, and behind AWS's own.",
+            "`reference` is a bootstrap in plain PHP with the same model. `reference elsewhere` is the same on a faster machine.",
+            "Bref itself comes from AWS and Packagist, which the bench does not ask.",
+        ],
+    ),
+    System(
+        "Channels: AnyCable for Laravel beside Reverb",
+        "One private channel with 1,000 clients that come within two minutes; every fifth sends. Then all clients of a crowd connect at once.",
+        ["", "average ms", "median ms", "p95 ms", "events/s", "memory MB"],
+        [
+            ("broadcast: AnyCable 1.6.3", "185", "62", "792", "79,955", "80"), ("broadcast: Reverb 1.5.1", "221", "80", "923", "74,187", "95"),
+            ("1,000 at once: AnyCable 1.6.3", "50", "–", "–", "–", "–"), ("5,000 at once: AnyCable 1.6.3", "347", "–", "–", "–", "–"),
+            ("10,000 at once: AnyCable 1.6.3, one error", "991", "–", "–", "–", "–"), ("17,500 at once: AnyCable 1.6.3, 79 % connected", "–", "–", "–", "–", "–"),
+            ("1,000 at once: Reverb 1.5.1", "146", "–", "–", "–", "–"), ("2,000 at once: Reverb 1.5.1", "1,090", "–", "–", "–", "–"),
+            ("2,500 at once: Reverb 1.5.1, 79 % connected", "–", "–", "–", "–", "–"), ("3,000 at once: Reverb 1.5.1, crashes", "–", "–", "–", "–", "–"),
+        ],
+        [("realtime", "one event to many"), ("realtime", "idle connections, subscribed"), ("avalanche", "clients")],
+        [
+            "Published with k6 on an M1 with server and clients on one machine. `make bench NAME=realtime` runs that scenario where k6 is installed.",
+            "Our own generator sends faster than a server can deliver, so latency is that of a full server; what senders were late by stands beside it.",
+        ],
+    ),
+]

@@ -1,0 +1,363 @@
+//! The frame listener: calls over a connection that a process keeps (docs/internals/egress.md, "The frame listener").
+//!
+//! Invariants
+//! - One task to a connection, one call at a time on it; closing it, or ABORT, cancels the call.
+//! - A call is acted on when all is read that its caller writes unasked, so what a dead connection tells its caller is certain.
+//! - Each call that was read gets exactly one END, DECLINED or FAILED, or the connection ends.
+//! - Memory per caller is bounded: one frame each way and a piece of a body; between calls a small buffer.
+
+pub(super) mod heads;
+mod link;
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Empty, Full};
+use tokio::net::UnixStream;
+use tokio_util::sync::CancellationToken;
+use wire::{AnswerHead, CallBody as Coming, NoAnswer};
+
+use self::link::{Asked, Gone, Link, Out, Upload};
+use super::control::{self, Control};
+use super::prepare::{Counted, HEAD_TIMEOUT, Listener, final_answer};
+use super::refusal::Refusal;
+use super::trace::CallSpan;
+use super::wire::left;
+use crate::request::Spelled;
+use crate::{Answer, AnswerBody, Call, CallBody, Fate, Timing};
+
+/// So much of an answer is gathered before it is written.
+const GATHERED: usize = 64 << 10;
+
+/// Counts a connection.
+struct Kept<'a>(&'a Listener);
+
+impl<'a> Kept<'a> {
+    fn new(listener: &'a Listener) -> Self {
+        listener.kept.fetch_add(1, Ordering::Relaxed);
+        Self(listener)
+    }
+
+    /// There are as many as may wait for their next call.
+    fn crowded(&self) -> bool {
+        self.0.kept.load(Ordering::Relaxed) > self.0.shared.options.callers / 2
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.0.kept.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves a connection to its end. `read`: what was read of it.
+pub(super) async fn serve(
+    listener: Arc<Listener>,
+    stream: UnixStream,
+    read: BytesMut,
+    uid: u32,
+    drain: CancellationToken,
+) {
+    let kept = Kept::new(&listener);
+    let link = Arc::new(Link::new(stream, read));
+    let authentic = tokio::select! {
+        biased;
+        opened = tokio::time::timeout(HEAD_TIMEOUT, link.opening()) => match opened {
+            Ok(Ok(token)) => str::from_utf8(&token).is_ok_and(|token| listener.token.is(token)),
+            _ => return,
+        },
+        () = drain.cancelled() => return,
+    };
+    let mut caller = Caller { listener: &listener, link: &link, uid, authentic, known: None };
+    loop {
+        let asked = tokio::select! {
+            biased;
+            asked = link.asked() => asked,
+            () = drain.cancelled() => return,
+        };
+        let served = match asked {
+            Ok(asked) => {
+                let uploads = asked.coming == Coming::Asked;
+                tokio::select! {
+                    biased;
+                    served = caller.serve(asked) => served,
+                    // Its body may never be read.
+                    () = left(link.stream()), if uploads => Err(Gone::Left),
+                }
+            }
+            Err(gone) => Err(gone),
+        };
+        if let Err(gone) = served {
+            if let Gone::Malformed(why) = gone {
+                tracing::debug!(%why, "caller sent a malformed frame");
+            }
+            return;
+        }
+        if drain.is_cancelled() || kept.crowded() {
+            return;
+        }
+    }
+}
+
+/// One connection and what is known of it.
+struct Caller<'a> {
+    listener: &'a Listener,
+    link: &'a Arc<Link>,
+    uid: u32,
+    /// OPEN had the token.
+    authentic: bool,
+    /// The last options: most calls have the same.
+    known: Option<(Bytes, Control)>,
+}
+
+impl Caller<'_> {
+    async fn serve(&mut self, asked: Asked) -> Result<(), Gone> {
+        let listener = self.listener;
+        let counted = Counted::new(&listener.shared.counters);
+        let mut origin = String::new();
+        let called = match self.prepare(asked, &counted, &mut origin).await {
+            Ok((call, span)) => self.call(call, span).await,
+            Err(refusal) => Ok(Err(refusal)),
+        };
+        let done = match called {
+            Ok(Ok(answer)) => self.pass_on(answer).await,
+            Ok(Err(refusal)) => {
+                listener.shared.counters.refused(&origin, &refusal);
+                let mut out = Out::default();
+                self.link.take_later(&mut out.frames);
+                put_refusal(&mut out.frames, &refusal);
+                self.link.write(&mut out).await
+            }
+            Err(gone) => Err(gone),
+        };
+        let done = match done {
+            Err(Gone::Aborted) => {
+                let mut out = Out::default();
+                self.link.take_later(&mut out.frames);
+                let why = NoAnswer { reason: b"body", message: b"given up", ..Default::default() };
+                wire::send::no_answer_at_all(&mut out.frames, true, &why);
+                self.link.write(&mut out).await
+            }
+            other => other,
+        };
+        self.link.end_call();
+        done
+    }
+
+    async fn prepare(
+        &mut self,
+        asked: Asked,
+        counted: &Counted<'_>,
+        origin: &mut String,
+    ) -> Result<(Call, CallSpan), Refusal> {
+        let facts = self.listener.admit(&asked.head, self.uid, counted)?;
+        if !self.authentic {
+            return Err(Refusal::token());
+        }
+        let mut head = ::http1::to_parts(&asked.head, facts.fields)
+            .ok_or_else(|| Refusal::request("the head is no request"))?;
+        head.extensions.insert(Spelled(asked.head.clone()));
+        let body = self.body(&asked, &head.headers)?;
+        let options = asked.control;
+        let control = match &self.known {
+            Some((known, control)) if *known == options => control.clone(),
+            _ => {
+                let control = control::options(&options)?;
+                // Its own copy: the frame's would keep the whole buffer.
+                self.known = Some((Bytes::copy_from_slice(&options), control.clone()));
+                control
+            }
+        };
+        let options = |_fields: &HeaderMap| Ok(control);
+        let (call, _control, span) =
+            self.listener.prepare(head, body, self.uid, facts.target, options, origin).await?;
+        Ok((call, span))
+    }
+
+    /// The body as the head announces it.
+    fn body(&self, asked: &Asked, fields: &HeaderMap) -> Result<CallBody, Refusal> {
+        let length = match fields.get(CONTENT_LENGTH) {
+            None => None,
+            Some(value) => match value.to_str().map(str::parse::<u64>) {
+                Ok(Ok(length)) => Some(length),
+                _ => return Err(Refusal::request("Content-Length is no number")),
+            },
+        };
+        let chunked = fields.contains_key(TRANSFER_ENCODING);
+        let other = || Refusal::request("the body is not what the head announces");
+        match (asked.coming, length, chunked) {
+            (Coming::None, None | Some(0), false) => Ok(never(Empty::new())),
+            (Coming::Whole, _, _) => {
+                let whole = asked.body.clone();
+                let fits = chunked || length.is_some_and(|length| whole.len() as u64 == length);
+                if fits { Ok(never(Full::new(whole))) } else { Err(other()) }
+            }
+            (Coming::Asked, Some(_), false) | (Coming::Asked, None, true) => {
+                Ok(Upload::new(Arc::clone(self.link), length).boxed_unsync())
+            }
+            _ => Err(other()),
+        }
+    }
+
+    async fn call(&self, call: Call, span: CallSpan) -> Result<Result<Answer, Refusal>, Gone> {
+        let link = self.link;
+        let interim = |(status, fields, written): crate::Interim<'_>| {
+            // Over HTTP/2 nothing is written as text.
+            let head = heads::answer(status, fields, written, written.is_none());
+            link.later(|out| wire::send::interim(out, &head));
+        };
+        let mut call = Box::pin(self.listener.engine.call(call, interim));
+        let answer = poll_fn(|cx| match call.as_mut().poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(Ok(answer)),
+            Poll::Pending => link.poll_beside(cx).map(Err),
+        });
+        let outcome = match answer.await {
+            Ok(Ok(answer)) => final_answer(answer),
+            // Its body broke off since the caller said so.
+            Ok(Err(_)) if link.was_given_up() => return Err(Gone::Aborted),
+            Ok(Err(error)) => Err(Refusal::from(error)),
+            Err(gone) => return Err(gone),
+        };
+        Ok(match outcome {
+            Ok(answer) => Ok(span.answered(answer)),
+            Err(refusal) => {
+                span.refused(&refusal);
+                Err(refusal)
+            }
+        })
+    }
+
+    /// The answer as it comes: as much as there is goes out in one write.
+    async fn pass_on(&self, answer: Answer) -> Result<(), Gone> {
+        let mut out = Out::default();
+        self.link.take_later(&mut out.frames);
+        let mut ended = !put_answer(&mut out.frames, &answer);
+        let mut body = answer.response.into_body();
+        let passed = poll_fn(|cx| {
+            loop {
+                if out.is_empty() {
+                    // First of all: some of it may be written already.
+                    self.link.take_later(&mut out.frames);
+                }
+                while !ended && out.frames.len() < GATHERED {
+                    match gather(&mut body, &mut out.frames, cx) {
+                        Poll::Ready(more) => ended = !more,
+                        Poll::Pending => break,
+                    }
+                }
+                if out.is_empty() {
+                    return if ended {
+                        Poll::Ready(Ok(()))
+                    } else {
+                        self.link.poll_beside(cx).map(Err)
+                    };
+                }
+                match self.link.poll_write(cx, &mut out) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(gone)) => return Poll::Ready(Err(gone)),
+                    Poll::Pending => return self.link.poll_left(cx).map(Err),
+                }
+            }
+        })
+        .await;
+        if matches!(passed, Err(Gone::Aborted)) {
+            // What is begun is written to its end: frames stay whole.
+            self.link.write(&mut out).await?;
+        }
+        passed
+    }
+}
+
+fn never<B>(body: B) -> CallBody
+where
+    B: http_body::Body<Data = Bytes, Error = std::convert::Infallible> + Send + 'static,
+{
+    body.map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A frame that says it.
+pub(super) fn refusal(refusal: &Refusal) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_refusal(&mut frame, refusal);
+    frame
+}
+
+fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
+    let message: String = refusal.message.chars().take(500).collect();
+    let address = refusal.address.map(|address| address.ip().to_string()).unwrap_or_default();
+    let why = NoAnswer {
+        errno: refusal.curl,
+        port: refusal.address.map_or(0, |address| address.port()),
+        reason: refusal.word.as_bytes(),
+        address: address.as_bytes(),
+        message: message.as_bytes(),
+    };
+    let lost = refusal.fate == Fate::Failed;
+    wire::send::no_answer_at_all(out, lost, &why);
+}
+
+/// False: it does not fit, and FAILED stands in its place.
+fn put_answer(out: &mut Vec<u8>, answer: &Answer) -> bool {
+    let response = &answer.response;
+    let Timing { resolved, connected, secured, first_byte, reused, http2, address, .. } =
+        answer.timing;
+    let written = answer.written.as_deref();
+    let head = heads::answer(response.status(), response.headers(), written, http2);
+    let micros = |time: std::time::Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    let ip = address.map(|address| address.ip().to_string()).unwrap_or_default();
+    let answer = AnswerHead {
+        resolved: micros(resolved),
+        connected: micros(connected),
+        secured: micros(secured),
+        first_byte: micros(first_byte),
+        protocol: match response.version() {
+            _ if http2 => 20,
+            http::Version::HTTP_10 => 10,
+            _ => 11,
+        },
+        reused,
+        port: address.map_or(0, |address| address.port()),
+        address: ip.as_bytes(),
+        head: &head,
+    };
+    let fits = wire::send::answer_head(out, &answer).is_ok();
+    if !fits {
+        let message = b"Too large response headers";
+        let why = NoAnswer { errno: 56, reason: b"rubbish", message, ..Default::default() };
+        wire::send::no_answer_at_all(out, true, &why);
+    }
+    fits
+}
+
+/// One more piece of the body. False: it was the end.
+fn gather(body: &mut AnswerBody, out: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<bool> {
+    let polled = std::task::ready!(Pin::new(body).poll_frame(cx));
+    let more = match polled {
+        Some(Ok(frame)) => {
+            match frame.into_data() {
+                Ok(data) => wire::send::response_body(out, &data),
+                Err(frame) => {
+                    let fields = frame.into_trailers().unwrap_or_default();
+                    wire::send::trailers(out, &heads::fields(fields));
+                }
+            }
+            true
+        }
+        Some(Err(error)) => {
+            put_refusal(out, &Refusal::from(error));
+            false
+        }
+        None => {
+            wire::send::done(out);
+            false
+        }
+    };
+    Poll::Ready(more)
+}

@@ -1,0 +1,57 @@
+//! Heads of answers for frames: the origin's own where it is known.
+
+use ::http1::{put_all, put_status_line};
+use bytes::BytesMut;
+use http::{HeaderMap, StatusCode};
+
+use super::super::fields as passing;
+
+/// An answer's head for the caller: as it was written, less what is ours; else made of its fields.
+pub(in crate::listener) fn answer(
+    status: StatusCode,
+    fields: &HeaderMap,
+    written: Option<&[u8]>,
+    http2: bool,
+) -> BytesMut {
+    let Some(written) = written else { return made(status, fields, http2) };
+    let mut head = BytesMut::with_capacity(written.len());
+    for line in written.split_inclusive(|byte| *byte == b'\n') {
+        if !line.get(..7).is_some_and(|name| name.eq_ignore_ascii_case(b"hearth-")) {
+            head.extend_from_slice(line);
+        }
+    }
+    head
+}
+
+fn made(status: StatusCode, fields: &HeaderMap, http2: bool) -> BytesMut {
+    let mut head = BytesMut::with_capacity(512);
+    if http2 {
+        // As libcurl writes it, lib/http2.c.
+        head.extend_from_slice(format!("HTTP/2 {:03} \r\n", status.as_u16()).as_bytes());
+    } else {
+        let reason = status.canonical_reason().unwrap_or_default();
+        put_status_line(&mut head, status.as_str(), reason);
+    }
+    head.unsplit(self::fields(fields.clone()));
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
+/// Field lines.
+pub(super) fn fields(fields: HeaderMap) -> BytesMut {
+    let mut lines = BytesMut::with_capacity(256);
+    put_all(&mut lines, &passing::of_answer(fields));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_passes_as_it_is_less_what_is_ours() {
+        let written = b"HTTP/1.0 200 Fine\r\nX-oDD:  1\r\nHEARTH-Declined: x\r\nX-Odd: 2\n\n";
+        let head = answer(StatusCode::OK, &HeaderMap::new(), Some(written), false);
+        assert_eq!(&head[..], b"HTTP/1.0 200 Fine\r\nX-oDD:  1\r\nX-Odd: 2\n\n");
+    }
+}

@@ -1,0 +1,30 @@
+/* What the script's boot has opened, when its process is forked: files get a position of their own in each worker, connections are told of
+ * and cut, because two processes cannot share one conversation.
+ *
+ * Promises
+ * - A worker never reads or writes a stream socket that another process holds too.
+ */
+#ifndef HEARTH_SAPI_BOOT_BOOT_DESCRIPTORS_H
+#define HEARTH_SAPI_BOOT_BOOT_DESCRIPTORS_H
+
+#include <stddef.h>
+#include <sys/socket.h>
+
+/* Before the script runs, and before a worker's start callbacks: what is open now is not theirs. */
+void boot_descriptors_mark(void);
+/* At the wait point: a log line for each connection that the boot has left open. */
+void boot_descriptors_report(void);
+/* In a worker, after the fork. */
+void boot_descriptors_isolate(void);
+
+/* Calls `each` for every connection to another process that was opened since the mark: no listener, and no pair of this process's own. */
+void boot_descriptors_each_new(void (*each)(int fd));
+
+/* `a connection to 127.0.0.1:3306`, always ended. */
+void socket_name_peer(int fd, char *to, size_t len);
+void socket_name_address(const struct sockaddr *given, socklen_t given_len, char *to, size_t len);
+/* Puts a socket whose other end is gone in the place of a connection: reading finds the end, writing fails, and clients connect again. Only
+ * system calls: it may be called in the child of a fork. */
+void socket_cut(int fd);
+
+#endif

@@ -1,0 +1,18 @@
+/* Warming up without a trace: a throwaway fork of the zygote serves the synthetic requests and reports which classes they have loaded; the
+ * zygote then has them autoloaded, so that no request need do it again. opcache's shared memory keeps what the fork has compiled.
+ *
+ * Promises
+ * - No application code runs in the zygote but its autoloader; no state of a request stays in it.
+ * - A fork that fails or takes too long costs the warm-up, never the boot.
+ */
+#ifndef HEARTH_SAPI_BOOT_REHEARSAL_H
+#define HEARTH_SAPI_BOOT_REHEARSAL_H
+
+#include <stdbool.h>
+
+/* At the wait point: forks. True in the throwaway fork, which serves the requests and then calls rehearsal_end(). False in the zygote, once
+ * the fork has ended and its classes are loaded. Loading may bail out. */
+bool rehearsal_begin(void);
+_Noreturn void rehearsal_end(void);
+
+#endif

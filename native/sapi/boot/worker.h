@@ -1,0 +1,16 @@
+/* What every fork of the zygote does first: it opens its own conversation with the server. */
+#ifndef HEARTH_SAPI_BOOT_WORKER_H
+#define HEARTH_SAPI_BOOT_WORKER_H
+
+#include <stdbool.h>
+
+/* The server's socket, in the zygote and in a worker. */
+enum { SERVER = 3 };
+
+/* Says HELLO; log lines go to the server from now on. */
+void worker_begin(void);
+
+/* Whether this process has no thread beside this one. */
+bool process_has_one_thread(void);
+
+#endif

@@ -1,0 +1,220 @@
+/* See boot_ahead.h. */
+#include "sapi/models/boot_ahead.h"
+
+#include <SAPI.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "sapi/boot/boot_descriptors.h"
+#include "sapi/boot/randomness.h"
+#include "sapi/boot/rehearsal.h"
+#include "sapi/boot/worker.h"
+#include "sapi/boot/zygote.h"
+#include "sapi/databases/databases.h"
+#include "sapi/databases/guard.h"
+#include "sapi/output/log.h"
+#include "sapi/output/response.h"
+#include "sapi/request/channel.h"
+#include "sapi/request/request.h"
+#include "sapi/request/request_cleanup.h"
+#include "sapi/request/script_request.h"
+#include "sapi/sapi_module.h"
+
+static struct {
+    unsigned left;
+    uint8_t *frames;
+    size_t len;
+} warm_ups;
+static bool rehearses;     /* this is the throwaway fork that serves them */
+static bool waits_shortly; /* for databases that warm-ups connect to */
+
+void boot_ahead_begin(const struct worker_run *run) {
+    unsigned count = run->options->warm_up;
+    if (count > 0) {
+        channel_open(SERVER);
+        request_prepare();
+        response_prepare();
+        warm_ups.frames = channel_collect(count, &warm_ups.len);
+        warm_ups.left = warm_ups.frames != NULL ? count : 0;
+        channel_replay(warm_ups.frames, warm_ups.len);
+    }
+}
+
+void boot_ahead_again(void) {
+    /* a boot that has served a warm-up badly is not forked */
+    log_line(LOG_WARNING, LOG_SOURCE_WORKER,
+        "a warm-up request ended the worker script: it boots again and is not warmed up");
+    warm_ups.left = 0;
+}
+
+/* In the zygote: one of the server's synthetic requests, served as any other; its answer goes nowhere. The script's loop comes back for the
+ * next one, so what it does behind a handler is done as well. */
+static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
+    warm_ups.left--;
+    if (!request_receive()) {
+        _exit(0);
+    }
+    script_request_close();
+    worker_run_serve(run, call);
+    worker_run_clean_up();
+    return true;
+}
+
+/* In the zygote: forks workers from here. Returns in one of them. */
+static void fork_workers(const struct worker_run *run) {
+    databases_leave();
+    boot_descriptors_report();
+    if (!process_has_one_thread()) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER,
+            "the application started threads while it booted, and a process with threads cannot be "
+            "forked");
+        _exit(EXIT_UNFIT);
+    }
+    randomness_prepare(); /* libraries that the boot has loaded */
+    databases_guard_open();
+    run->model->prepare_forks();
+    zygote_run(SERVER, run->options->confine);
+    worker_begin();
+    boot_descriptors_isolate();
+    boot_descriptors_mark();
+}
+
+/* The wait point. Returns in a worker. False: with an exception of the callbacks that a worker starts with. */
+static bool become_worker(struct worker_run *run) {
+    run->state = BOOTING;
+    fork_workers(run);
+    run->is_worker = true;
+    databases_open(run->model->keeps_connections);
+    databases_start();
+    bool worked = worker_run_start_callbacks();
+    if (EG(exception) != NULL) {
+        return false;
+    }
+    if (worked && databases_guard_started()) {
+        log_line(
+            LOG_NOTICE, LOG_SOURCE_WORKER, "the callbacks of hearth_on_worker_start() work again");
+    }
+    databases_settle(worked);
+    script_request_close_body();
+    script_request_close();
+    module_clear_request_info();
+    script_request_forget_superglobals();
+    script_request_forget_last_error();
+    run->state = IDLE;
+    return true;
+}
+
+/* In the throwaway fork. */
+static _Noreturn void end_rehearsal(void) {
+    databases_end_request();
+    rehearsal_end();
+}
+
+/* What the request and the loop's code behind it have left outside the process's memory. Does not return. */
+static void end_life(const struct worker_run *run) {
+    request_cleanup_clear();
+    request_release();
+    if (channel_is_left()) {
+        fflush(NULL);
+        _exit(0);
+    }
+    databases_end_request();
+    run->model->end_life();
+}
+
+/* A fatal error or an uncaught exception: the rest of the answer is sent. Does not return. */
+static void end_after_bailout(const struct worker_run *run) {
+    module_complete_answer(run->model->end_flags(), false);
+    end_life(run);
+}
+
+/* Of a worker: by an exit in its loop. */
+void boot_ahead_script_ended(const struct worker_run *run) {
+    if (run->is_worker) {
+        if (!request_present()) {
+            log_line(LOG_CRIT, LOG_SOURCE_WORKER,
+                "the worker script %s ended before it took its first request",
+                run->options->script);
+            _exit(EXIT_BOOT);
+        }
+        end_after_bailout(run);
+    }
+    if (rehearses) {
+        end_rehearsal();
+    }
+}
+
+/* The memory is as the boot left it, each time. */
+static bool serve_from_boot(struct worker_run *run, struct worker_call call) {
+    request_cleanup_mark();
+    run->model->wait();
+    if (!request_receive()) {
+        if (run->model->say_statistics != NULL) {
+            run->model->say_statistics();
+        }
+        databases_say_statistics();
+        databases_close();
+        _exit(0);
+    }
+    run->served = true;
+    volatile bool whole = false;
+    volatile bool called = false;
+    zend_try {
+        called = worker_run_serve(run, call);
+        whole = true;
+    }
+    zend_end_try();
+    if (!whole) {
+        /* Caught here and not at the script's end, where the engine closes the script's own file, which belongs to the boot. */
+        end_after_bailout(run);
+    }
+    if (!called) {
+        end_life(run);
+    }
+    return true;
+}
+
+/* Before the first warm-up: a server that answers nothing must not keep the zygote from its boot. */
+static void wait_for_no_silent_server(void) {
+    if (!waits_shortly) {
+        waits_shortly = true;
+        databases_guard_open();
+        if (!rehearses) {
+            databases_open(false);
+        }
+        databases_start();
+    }
+}
+
+/* In the zygote, after the boot: the next warm-up is to be served, in this process or in the throwaway fork that it becomes. */
+static bool has_warm_up(const struct options *options) {
+    if (options->rehearse && warm_ups.left > 0 && !rehearses) {
+        databases_guard_open(); /* what the rehearsal finds out, workers know */
+        rehearses = rehearsal_begin();
+        if (rehearses) {
+            databases_open(false);
+        }
+        warm_ups.left = rehearses ? warm_ups.left : 0;
+        channel_replay(warm_ups.frames, warm_ups.len);
+    }
+    return warm_ups.left > 0;
+}
+
+bool boot_ahead_handle(struct worker_run *run, struct worker_call call) {
+    if (!run->is_worker) {
+        if (has_warm_up(run->options)) {
+            wait_for_no_silent_server();
+            return serve_warm_up(run, call);
+        }
+        if (rehearses) {
+            end_rehearsal();
+        }
+        if (!become_worker(run)) {
+            return false;
+        }
+    }
+    if (run->served) {
+        end_life(run);
+    }
+    return serve_from_boot(run, call);
+}

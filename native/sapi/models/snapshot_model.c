@@ -1,0 +1,187 @@
+/* See snapshot_model.h. */
+#include "sapi/models/snapshot_model.h"
+
+#include <php.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zend_ini.h>
+
+#include "ext/curl/egress.h"
+#include "sapi/boot/randomness.h"
+#include "sapi/databases/databases.h"
+#include "sapi/models/boot_ahead.h"
+#include "sapi/models/zend_memory.h"
+#include "sapi/output/log.h"
+#include "sapi/output/response.h"
+#include "sapi/request/channel.h"
+#include "sapi/request/shared_counters.h"
+#include "sapi/sapi_module.h"
+#include "snapshot/snapshot.h"
+
+enum {
+    RANGES = 16384,
+    QUIET_MS = 20, /* no request for this long: there is time for a complete check */
+};
+
+static bool asked(const char *name) {
+    const char *value = getenv(name);
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+static const char *setting(const char *name) {
+    const char *value = zend_ini_string(name, strlen(name), 0);
+    return value != NULL ? value : "";
+}
+
+/* `preload`, which is its default: only what opcache.preload names may use it. */
+static bool ffi_may_run(void) {
+    const char *enable = setting("ffi.enable");
+    if (strcmp(enable, "preload") == 0) {
+        return *setting("opcache.preload") != 0;
+    }
+    return *enable != 0 && strcmp(enable, "0") != 0;
+}
+
+/* Of one zygote's workers. */
+static struct snapshot_hot_set *hot_set;
+
+/* On the engine's stack, with memory in any state: nothing but a system call. */
+static void say(const char *what) {
+    channel_send_log(LOG_NOTICE, what, strlen(what));
+}
+
+void snapshot_model_prepare(void) {
+    /* Zend's chunks need not be zeroed: zend_mm_chunk_init() writes what it reads */
+    snapshot_serve_arena((const void *)(uintptr_t)zend_mm_gc);
+}
+
+/* Memory for the list of dead ranges, which must not move while it is made. */
+static struct snapshot_range *dead_ranges(size_t *count) {
+    static struct snapshot_range *ranges;
+    if (ranges == NULL) {
+        ranges = snapshot_keep(RANGES * sizeof *ranges);
+    }
+    zend_memory_detach();
+    *count = zend_memory_dead(ranges, RANGES);
+    return ranges;
+}
+
+static void share_hot_set(void) {
+    void *memory =
+        mmap(NULL, sizeof *hot_set, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    hot_set = memory == MAP_FAILED ? NULL : memory;
+}
+
+static void share(void) {
+    size_t count;
+    share_hot_set();
+    const struct snapshot_range *dead = dead_ranges(&count);
+    const char *why;
+    if (!snapshot_share(dead, count, &why)) {
+        log_line(LOG_NOTICE, LOG_SOURCE_WORKER,
+            "workers cannot share the memory of their snapshots: %s", why);
+    }
+}
+
+static void tell_sizes(void) {
+    struct snapshot_statistics statistics;
+    snapshot_statistics(&statistics);
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    shared_counters_tell_snapshot(statistics.snapshot_pages * page, statistics.shared_pages * page);
+}
+
+/* With the engine between requests: takes the snapshot and returns true. Returns once more with false after each restore. */
+static bool take(void) {
+    struct snapshot_options options = {
+        .strict = ffi_may_run(),
+        .exact = asked("HEARTH_SNAPSHOT_EXACT"),
+        .oracle = asked("HEARTH_SNAPSHOT_ORACLE"),
+        .hot_set = hot_set,
+        .say = say,
+    };
+    egress_connect();
+    options.dead = dead_ranges(&options.dead_count);
+    bool first = snapshot_take(&options);
+    if (first) {
+        tell_sizes();
+    }
+    randomness_renew();
+    return first;
+}
+
+static void say_statistics(void) {
+    if (!asked("HEARTH_SNAPSHOT_STATISTICS")) {
+        return;
+    }
+    struct snapshot_statistics s;
+    snapshot_statistics(&s);
+    fprintf(stderr,
+        "snapshot: %lu pages, %lu of them shared, %lu restores: %lu without a fault, %lu by hot "
+        "regions, "
+        "%lu by what was written, %lu by all; %lu faults; %lu pages put back, %lu hashes missed, "
+        "%lu pages compared; taken in %u us, %lu pages known then; ns: attributes %u, gate %u, "
+        "scan %u, copy %u, all %u\n",
+        s.snapshot_pages, s.shared_pages, s.restores, s.gated, s.hot_scans, s.wide_scans,
+        s.full_scans, s.faults, s.known_pages, s.hash_misses, s.oracle_pages, s.take_us,
+        s.handed_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
+}
+
+/* All workers' snapshots share the memory of the zygote. */
+static void prepare_forks(void) {
+    if (randomness_obstacle() != NULL) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER,
+            "a snapshot would repeat random numbers: %s; the model fork would not",
+            randomness_obstacle());
+        _exit(EXIT_UNFIT);
+    }
+    if (!zend_memory_is_known()) {
+        log_line(LOG_NOTICE, LOG_SOURCE_WORKER,
+            "PHP %s keeps its free memory otherwise than is known: each request has more to be put "
+            "back than it needs to",
+            module_php_version());
+    }
+    share();
+}
+
+static void wait_for_request(void) {
+    if (take()) {
+        channel_send_ready();
+    }
+    if (databases_await()) {
+        channel_send_ready();
+    }
+    /* once in a while, when no request waits, everything is checked */
+    if (snapshot_wants_check() && channel_is_quiet(QUIET_MS)) {
+        snapshot_restore(true);
+    }
+    databases_wait();
+}
+
+static uint8_t end_flags(void) {
+    return databases_prove_late() ? FRAME_FLAG_BUSY
+                                  : FRAME_FLAG_READY; /* READY comes with the proof */
+}
+
+static _Noreturn void end_life(void) {
+    if (response_was_busy() && !databases_announce_later()) {
+        channel_send_ready();
+    }
+    egress_settle();
+    snapshot_restore(false);
+}
+
+const struct worker_model snapshot_model = {
+    .begin = boot_ahead_begin,
+    .handle = boot_ahead_handle,
+    .end_flags = end_flags,
+    .script_ended = boot_ahead_script_ended,
+    .boot_again = boot_ahead_again,
+    .prepare_forks = prepare_forks,
+    .wait = wait_for_request,
+    .say_statistics = say_statistics,
+    .end_life = end_life,
+    .keeps_connections = true,
+};

@@ -1,0 +1,145 @@
+/* See request_cleanup.h. */
+#include "sapi/request/request_cleanup.h"
+
+#include <SAPI.h>
+#include <php.h>
+#include <rfc1867.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zend_modules.h>
+
+enum { MODULES = 256 };
+
+static uint32_t boot_top;
+static uint8_t *boot_objects; /* a bit for each handle below boot_top */
+static zend_long boot_resources;
+static bool left_alone[MODULES]; /* by number: see LEFT_ALONE */
+static uint32_t first_held = 1;  /* no object below this handle is one for free_objects() */
+
+/* Extensions whose objects are not freed at the end of a request: those that hold nothing but memory, which is put back or gone with
+ * the process, among them all that requests have many of; and connections of databases, which databases.h puts back or cuts. */
+static const char *const LEFT_ALONE[] = {"core", "date", "dom", "hash", "intl", "mysqli", "pdo",
+    "pdo_mysql", "pdo_pgsql", "pdo_sqlite", "pgsql", "random", "redis", "reflection", "simplexml",
+    "spl", "standard", "tokenizer"};
+
+static bool is_of_boot(uint32_t handle) {
+    return handle < boot_top && (boot_objects[handle / 8] >> (handle % 8) & 1) != 0;
+}
+
+void request_cleanup_mark(void) {
+    const zend_objects_store *store = &EG(objects_store);
+    boot_top = store->top;
+    boot_objects = calloc(boot_top / 8 + 1, 1);
+    if (boot_objects == NULL) {
+        abort();
+    }
+    for (uint32_t i = 1; i < store->top; i++) {
+        if (IS_OBJ_VALID(store->object_buckets[i])) {
+            boot_objects[i / 8] |= (uint8_t)(1 << (i % 8));
+        }
+    }
+    boot_resources = EG(regular_list).nNextFreeElement;
+    for (size_t i = 0; i < sizeof LEFT_ALONE / sizeof *LEFT_ALONE; i++) {
+        const zend_module_entry *module =
+            zend_hash_str_find_ptr(&module_registry, LEFT_ALONE[i], strlen(LEFT_ALONE[i]));
+        if (module != NULL && module->module_number < MODULES) {
+            left_alone[module->module_number] = true;
+        }
+    }
+}
+
+/* Whether an object may hold what no restore gives back: a semaphore, a file that is written when it is let go. */
+static bool holds_more(const zend_object *object) {
+    if (object->handlers->free_obj == zend_object_std_dtor) {
+        return false;
+    }
+    const zend_class_entry *class = object->ce;
+    while (class->type != ZEND_INTERNAL_CLASS && class->parent != NULL) {
+        class = class->parent;
+    }
+    if (class->type != ZEND_INTERNAL_CLASS || class->info.internal.module == NULL) {
+        return true;
+    }
+    int module = class->info.internal.module->module_number;
+    return module >= MODULES || !left_alone[module];
+}
+
+/* zend_objects_store_call_destructors(), Zend/zend_objects_API.c, for the request's objects only. */
+static void destroy_objects(void) {
+    zend_objects_store *store = &EG(objects_store);
+    if ((EG(flags) & EG_FLAGS_OBJECT_STORE_NO_REUSE) != 0) {
+        return;
+    }
+    EG(flags) |= EG_FLAGS_OBJECT_STORE_NO_REUSE;
+    uint32_t held = 0;
+    for (uint32_t i = 1; i < store->top; i++) {
+        zend_object *object = store->object_buckets[i];
+        /* the boot's objects are not even looked at: they are many, and mostly cold */
+        if (!IS_OBJ_VALID(object) || is_of_boot(i)) {
+            continue;
+        }
+        if (held == 0 && holds_more(object)) {
+            held = i;
+        }
+        if ((OBJ_FLAGS(object) & IS_OBJ_DESTRUCTOR_CALLED) != 0) {
+            continue;
+        }
+        if (object->handlers->dtor_obj == zend_objects_destroy_object &&
+            object->ce->destructor == NULL) {
+            continue;
+        }
+        GC_ADD_FLAGS(object, IS_OBJ_DESTRUCTOR_CALLED);
+        GC_ADDREF(object);
+        object->handlers->dtor_obj(object);
+        GC_DELREF(object);
+    }
+    first_held = held != 0 ? held : store->top;
+}
+
+/* Last opened, first closed: zend_close_rsrc_list(), Zend/zend_list.c */
+static void close_resources(void) {
+    for (zend_long i = EG(regular_list).nNextFreeElement - 1; i >= boot_resources && i > 0; i--) {
+        zval *resource = zend_hash_index_find(&EG(regular_list), (zend_ulong)i);
+        if (resource != NULL) {
+            zend_list_close(Z_RES_P(resource));
+        }
+    }
+}
+
+/* zend_objects_store_free_object_storage(), Zend/zend_objects_API.c, for the request's objects only: last made, first freed, and the
+ * objects themselves stay, so that others may still point to them. */
+static void free_objects(void) {
+    zend_objects_store *store = &EG(objects_store);
+    for (uint32_t i = store->top; i-- > first_held;) {
+        zend_object *object = store->object_buckets[i];
+        if (!IS_OBJ_VALID(object) || is_of_boot(i) ||
+            (OBJ_FLAGS(object) & IS_OBJ_FREE_CALLED) != 0 || !holds_more(object)) {
+            continue;
+        }
+        GC_ADD_FLAGS(object, IS_OBJ_FREE_CALLED);
+        GC_ADDREF(object);
+        object->handlers->free_obj(object);
+    }
+}
+
+void request_cleanup_clear(void) {
+    zend_try {
+        destroy_objects();
+    }
+    zend_end_try();
+    zend_try {
+        close_resources();
+    }
+    zend_end_try();
+    /* behind the resources, as the engine does it: some of these objects count on finding their streams closed */
+    zend_try {
+        free_objects();
+    }
+    zend_end_try();
+    zend_try {
+        if (SG(rfc1867_uploaded_files) != NULL) {
+            destroy_uploaded_files_hash();
+        }
+    }
+    zend_end_try();
+}

@@ -1,0 +1,197 @@
+/* See script_request.h. */
+#include "sapi/request/script_request.h"
+
+#include <SAPI.h>
+#include <ext/standard/head.h>
+#include <ext/standard/php_filestat.h>
+#include <php_output.h>
+#include <php_variables.h>
+#include <zend_exceptions.h>
+
+#include "sapi/boot/boot_state.h"
+#include "sapi/output/response.h"
+#include "sapi/sapi_module.h"
+
+/* Puts SG() and the output layer into the state that a request begins with. php_request_startup(), main/main.c */
+static void open_context(void) {
+    php_output_activate();
+    PG(header_is_being_sent) = 0;
+    PG(connection_status) = PHP_CONNECTION_NORMAL;
+    sapi_activate();
+    SG(sapi_started) = 1;
+}
+
+void script_request_open_idle(void) {
+    module_clear_request_info();
+    open_context();
+    SG(request_info).no_headers = 1;
+}
+
+void script_request_close(void) {
+    php_output_end_all();
+    php_output_deactivate();
+    sapi_deactivate();
+}
+
+/* The engine leaves a request's body and the php://input streams on it to the end of the script. A handle that the application
+ * has kept is closed first, because it points into the body. */
+void script_request_close_body(void) {
+    php_stream *body = SG(request_info).request_body;
+    if (body == NULL) {
+        return;
+    }
+    SG(request_info).request_body = NULL;
+    zend_resource *resource;
+    ZEND_HASH_FOREACH_PTR(&EG(regular_list), resource) {
+        if (resource->type == php_file_le_stream()) {
+            php_stream *stream = resource->ptr;
+            if (stream != NULL && stream->ops->label != NULL &&
+                strcmp(stream->ops->label, "Input") == 0) {
+                zend_list_close(resource);
+            }
+        }
+    }
+    ZEND_HASH_FOREACH_END();
+    php_stream_close(body);
+}
+
+void script_request_forget_superglobals(void) {
+    for (int i = 0; i < NUM_TRACK_VARS; i++) {
+        if (i != TRACK_VARS_ENV) {
+            zval_ptr_dtor_nogc(&PG(http_globals)[i]);
+            ZVAL_UNDEF(&PG(http_globals)[i]);
+        }
+    }
+}
+
+/* Makes the superglobals those of the request. php_hash_environment(), main/php_variables.c, without its leak: the old arrays
+ * are let go first. $_ENV stays as the boot made it. */
+static void import_superglobals(void) {
+    zval env;
+    ZVAL_COPY_VALUE(&env, &PG(http_globals)[TRACK_VARS_ENV]);
+    script_request_forget_superglobals();
+    php_hash_environment();
+    ZVAL_COPY_VALUE(&PG(http_globals)[TRACK_VARS_ENV], &env);
+
+    /* The engine makes these when it compiles a use of them, which has happened already (auto_globals_jit). */
+    zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_SERVER));
+    if (zend_hash_exists(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_REQUEST))) {
+        zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_REQUEST));
+    }
+    zend_auto_global *global =
+        zend_hash_find_ptr(CG(auto_globals), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
+    if (global != NULL && zend_hash_exists(&EG(symbol_table), global->name)) {
+        global->armed = 0;
+    }
+}
+
+static void start_output(void) {
+    /* what the engine has to say of the body may have been sent already */
+    if (PG(expose_php) && !SG(headers_sent)) {
+        sapi_add_header(SAPI_PHP_VERSION_HEADER, sizeof(SAPI_PHP_VERSION_HEADER) - 1, 1);
+    }
+    if (PG(output_handler) != NULL && PG(output_handler)[0] != '\0') {
+        zval handler;
+        ZVAL_STRING(&handler, PG(output_handler));
+        php_output_start_user(&handler, 0, PHP_OUTPUT_HANDLER_STDFLAGS);
+        zval_ptr_dtor(&handler);
+    } else if (PG(output_buffering)) {
+        php_output_start_user(NULL, PG(output_buffering) > 1 ? (size_t)PG(output_buffering) : 0,
+            PHP_OUTPUT_HANDLER_STDFLAGS);
+    } else if (PG(implicit_flush)) {
+        php_output_set_implicit_flush(1);
+    }
+}
+
+void script_request_begin(void) {
+    module_clear_request_info();
+    response_begin();
+    module_fill_request_info();
+    /* counts CPU time, so it need not be stopped while the worker waits */
+    zend_set_timeout(EG(timeout_seconds), 0);
+    /* What the engine finds wrong with a body or a variable is reported as at the start of any request: no handler of the script's hears it,
+     * or one that throws would end the script for what a client has sent. php_request_startup(), main/main.c */
+    zval handler;
+    ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
+    ZVAL_UNDEF(&EG(user_error_handler));
+    PG(during_request_startup) = 1;
+    open_context();
+    start_output();
+    import_superglobals();
+    PG(during_request_startup) = 0;
+    ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
+    boot_state_begin_session();
+    /* PHP_RSHUTDOWN_FUNCTION(basic), ext/standard/basic_functions.c: what the last file looked like is known for one request only */
+    php_clear_stat_cache(false, NULL, 0);
+    zend_memory_reset_peak_usage();
+}
+
+void script_request_forget_last_error(void) {
+    if (PG(last_error_message) != NULL) {
+        zend_string_release(PG(last_error_message));
+        PG(last_error_message) = NULL;
+    }
+    if (PG(last_error_file) != NULL) {
+        zend_string_release(PG(last_error_file));
+        PG(last_error_file) = NULL;
+    }
+    PG(last_error_type) = 0;
+    PG(last_error_lineno) = 0;
+}
+
+/* Deals with an exception that has left PHP code of the request. An uncaught one is reported as the engine does at the
+ * end of a script (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
+static void settle_exception(void) {
+    if (EG(exception) == NULL) {
+        return;
+    }
+    bool exits = zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception));
+    if (exits && !CG(unclean_shutdown)) {
+        /* exit(): all frames up to here have been left in order, so the loop can go on */
+        zend_clear_exception();
+        return;
+    }
+    if (!exits) {
+        if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
+            /* Without a frame, as at the end of a script: the engine reports what leaves the handler then, and drops it otherwise. */
+            zend_execute_data *frame = EG(current_execute_data);
+            EG(current_execute_data) = NULL;
+            zend_user_exception_handler();
+            EG(current_execute_data) = frame;
+        }
+        if (EG(exception) != NULL && !zend_is_unwind_exit(EG(exception))) {
+            zend_exception_error(EG(exception), E_ERROR);
+        }
+    }
+    /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit); shutdown functions are not called while it does */
+    zend_clear_exception();
+    zend_bailout();
+}
+
+void script_request_call(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+    zval result;
+    ZVAL_UNDEF(&result);
+    fci->retval = &result;
+    zend_call_function(fci, fcc);
+    zval_ptr_dtor(&result);
+    settle_exception();
+}
+
+/* Whatever bails out in here ends in the model's zend_try, which completes the answer. */
+void script_request_answer(uint8_t flags) {
+    boot_state_run_shutdown_functions();
+    settle_exception();
+    if (!response_ended()) {
+        php_output_end_all();
+        settle_exception();
+    }
+    boot_state_end_session();
+    settle_exception();
+    if (!response_ended()) {
+        if (!response_has_head()) {
+            php_header();
+            settle_exception();
+        }
+        response_end(flags, zend_memory_peak_usage(true));
+    }
+}

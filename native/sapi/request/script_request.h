@@ -1,0 +1,32 @@
+/* One request inside a script that runs on: what php_request_startup() and php_request_shutdown() do around a whole script, done around
+ * the handler alone.
+ *
+ * Promises
+ * - What PHP itself keeps for a request (superglobals, headers, output, uploads, time limit) starts fresh with each request.
+ * - Whatever PHP code throws or exits in here has been dealt with when the call returns, or has bailed out.
+ */
+#ifndef HEARTH_SAPI_REQUEST_SCRIPT_REQUEST_H
+#define HEARTH_SAPI_REQUEST_SCRIPT_REQUEST_H
+
+#include <stdint.h>
+
+#include <php.h>
+
+/* Between requests: output goes to stdout, headers nowhere. */
+void script_request_open_idle(void);
+/* Ends output and headers, of a request or of the time between two. */
+void script_request_close(void);
+/* Lets go of the superglobals of the last request, so that the next need not; $_ENV stays. */
+void script_request_forget_superglobals(void);
+/* Closes the request's body, and the php://input streams on it. */
+void script_request_close_body(void);
+void script_request_forget_last_error(void);
+
+/* Makes the request that has been received PHP's own. Nothing is open before. */
+void script_request_begin(void);
+/* Calls the handler. Borrowed: both. */
+void script_request_call(zend_fcall_info *fci, zend_fcall_info_cache *fcc);
+/* Runs the request's shutdown functions, ends its output and session, and sends what is left of the answer with `flags` of END. */
+void script_request_answer(uint8_t flags);
+
+#endif

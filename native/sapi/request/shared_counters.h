@@ -1,0 +1,48 @@
+/* Shared counters: memory shared with the server, in which the worker counts the requests it has taken (docs/internals/frames.md).
+ *
+ * Promises
+ * - The count is raised after a request has been read and before any of it is acted on.
+ * - A request that the server wrote ahead is begun here or withdrawn by the server, never both.
+ * - The page is shared, so it is no part of what a snapshot puts back.
+ */
+#ifndef HEARTH_SAPI_REQUEST_SHARED_COUNTERS_H
+#define HEARTH_SAPI_REQUEST_SHARED_COUNTERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Maps the memory that came with SPAWN; the descriptor may be closed then. False when the system refuses. */
+bool shared_counters_open(int fd);
+/* One more request taken. False: the server has withdrawn it, and it must not be acted on. */
+bool shared_counters_begin(void);
+/* Whether the server marks here that the client of a request is gone. If not, ABORT frames say so. */
+bool shared_counters_know_aborts(void);
+/* Whether the client of the request taken last is gone. */
+bool shared_counters_say_aborted(void);
+enum {
+    COUNTED_CONNECTIONS = 16,
+    TIME_BUCKETS = 80, /* of times: four in each power of two of microseconds */
+};
+
+/* One connection of a database: the first of them that the worker kept or refused to keep. Written by the worker alone; text is ended by a
+ * NUL. In the layout of docs/internals/frames.md. */
+struct connection_counters {
+    uint64_t state; /* 0: none; else enum connection_state */
+    uint64_t resets, nanoseconds, longest;
+    char protocol[16];
+    char server[144];
+    char why[96]; /* it is not kept, or the worker ended */
+    uint32_t times[TIME_BUCKETS];
+};
+enum connection_state { CONNECTION_KEPT = 1, CONNECTION_REFUSED, CONNECTION_FAILED };
+
+/* The places, COUNTED_CONNECTIONS of them; NULL when the server looks at none. */
+struct connection_counters *shared_counters_connections(void);
+/* Its session was put back in so many nanoseconds. */
+void shared_counters_add_reset(struct connection_counters *place, uint64_t nanoseconds);
+/* Bytes of the snapshot that this worker has taken, and how many of them lie in the file that all workers of the zygote map. */
+void shared_counters_tell_snapshot(uint64_t bytes, uint64_t shared_bytes);
+/* This process ends in good order, and of itself: it is to be replaced, and nothing is wrong with it. */
+void shared_counters_tell_leaving(void);
+
+#endif

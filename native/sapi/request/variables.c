@@ -1,0 +1,290 @@
+/* See variables.h. */
+#include "sapi/request/variables.h"
+
+#include <SAPI.h>
+#include <php_variables.h>
+#include <zend_compile.h>
+#include <zend_hash.h>
+#include <zend_ini.h>
+
+#include "sapi/request/request.h"
+
+extern char **environ;
+
+/* The environment as it was at the start: entries by the addresses of their `NAME=value`, and the table they make. PHP's own
+ * putenv() and setenv() never change such a string in place: an unchanged address is an unchanged variable. */
+static char **first_environ;
+static size_t first_count;
+static HashTable first_table;
+
+/* Names that every request brings: their hash is computed once. */
+static const char *const known_names[] = {"CONTENT_LENGTH", "CONTENT_TYPE", "DOCUMENT_ROOT",
+    "DOCUMENT_URI", "GATEWAY_INTERFACE", "HEARTH_REQUEST_ID", "HTTPS", "HTTP_ACCEPT",
+    "HTTP_ACCEPT_ENCODING", "HTTP_ACCEPT_LANGUAGE", "HTTP_AUTHORIZATION", "HTTP_CACHE_CONTROL",
+    "HTTP_CONNECTION", "HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE", "HTTP_COOKIE", "HTTP_DNT",
+    "HTTP_HOST", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_NONE_MATCH", "HTTP_ORIGIN", "HTTP_PRAGMA",
+    "HTTP_PRIORITY", "HTTP_REFERER", "HTTP_SEC_CH_UA", "HTTP_SEC_CH_UA_MOBILE",
+    "HTTP_SEC_CH_UA_PLATFORM", "HTTP_SEC_FETCH_DEST", "HTTP_SEC_FETCH_MODE", "HTTP_SEC_FETCH_SITE",
+    "HTTP_SEC_FETCH_USER", "HTTP_TE", "HTTP_TRACEPARENT", "HTTP_UPGRADE_INSECURE_REQUESTS",
+    "HTTP_USER_AGENT", "HTTP_X_CSRF_TOKEN", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_FORWARDED_PORT", "HTTP_X_FORWARDED_PROTO", "HTTP_X_REAL_IP", "HTTP_X_REQUESTED_WITH",
+    "HTTP_X_REQUEST_ID", "HTTP_X_XSRF_TOKEN", "PATH_INFO", "PATH_TRANSLATED", "PHP_SELF",
+    "QUERY_STRING", "REMOTE_ADDR", "REMOTE_PORT", "REMOTE_USER", "REQUEST_METHOD", "REQUEST_SCHEME",
+    "REQUEST_URI", "SCRIPT_FILENAME", "SCRIPT_NAME", "SERVER_ADDR", "SERVER_NAME", "SERVER_PORT",
+    "SERVER_PROTOCOL", "SERVER_SOFTWARE"};
+static HashTable known;
+
+static const char *own_script;
+
+static void (*engine_import)(zval *array);
+
+/* The engine's import of $_SERVER, and whether ext/filter still has to be told of the request's variables; see import_server(). */
+static zend_auto_global_callback engine_import_server;
+static bool filter_waits;
+
+/* A string that outlives all requests and is never counted, as the engine's interned ones. Owned by the process. */
+static zend_string *permanent_string(const char *text, size_t len) {
+    zend_string *string = zend_string_init(text, len, 1);
+    zend_string_hash_val(string);
+    GC_ADD_FLAGS(string, IS_STR_INTERNED | IS_STR_PERMANENT);
+    return string;
+}
+
+/* Whether php_register_variable_ex() would take the name as it is: no array syntax, nothing to mangle, no number. */
+static bool is_plain(const char *name, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        char c = name[i];
+        if (!((c >= 'A' && c <= 'Z') || c == '_' || (c >= 'a' && c <= 'z') ||
+                (i > 0 && c >= '0' && c <= '9'))) {
+            return false;
+        }
+    }
+    return len > 0;
+}
+
+/* What _php_import_environment_variables() of main/php_variables.c does with each entry; false: it skips this one. */
+static bool split(const char *entry, size_t *name_len) {
+    const char *equals = strchr(entry, '=');
+    if (equals == NULL || equals == entry) {
+        return false;
+    }
+    *name_len = (size_t)(equals - entry);
+    return strcspn(entry, " .[") > *name_len;
+}
+
+static void add_environment(HashTable *table) {
+    for (size_t i = 0; i < first_count; i++) {
+        size_t name_len;
+        if (!split(first_environ[i], &name_len)) {
+            continue;
+        }
+        const char *text = first_environ[i] + name_len + 1;
+        zval value;
+        zend_ulong index;
+        ZVAL_INTERNED_STR(&value, permanent_string(text, strlen(text)));
+        if (ZEND_HANDLE_NUMERIC_STR(first_environ[i], name_len, index)) {
+            zend_hash_index_update(table, index, &value);
+        } else {
+            zend_hash_update(table, permanent_string(first_environ[i], name_len), &value);
+        }
+    }
+}
+
+static bool environment_is_unchanged(void) {
+    size_t i = 0;
+    for (; environ[i] != NULL; i++) {
+        if (i == first_count || environ[i] != first_environ[i]) {
+            return false;
+        }
+    }
+    return i == first_count;
+}
+
+/* Puts the process's environment into an empty array. */
+static void import_process(zval *array) {
+    if (environment_is_unchanged() && zend_hash_num_elements(Z_ARRVAL_P(array)) == 0) {
+        zend_array_destroy(Z_ARR_P(array));
+        ZVAL_ARR(array, zend_array_dup(&first_table));
+    } else {
+        engine_import(array);
+    }
+}
+
+static void add_variable(
+    zval *array, const char *name, size_t name_len, const char *text, size_t text_len) {
+    zend_string *key = zend_hash_str_find_ptr(&known, name, name_len);
+    if (key == NULL && !is_plain(name, name_len)) {
+        php_register_variable_safe(name, text, text_len, array);
+        return;
+    }
+    zval value;
+    ZVAL_STRINGL_FAST(&value, text, text_len);
+    if (key != NULL) {
+        zend_hash_update(Z_ARRVAL_P(array), key, &value);
+    } else {
+        zend_hash_str_update(Z_ARRVAL_P(array), name, name_len, &value);
+    }
+}
+
+static bool is_proxy(const struct frame_pair *pair) {
+    return pair->name_len == 10 && strncasecmp(pair->name, "HTTP_PROXY", 10) == 0;
+}
+
+/* Adds the request's variables. `filter`: through ext-filter, which keeps its own copy for filter_input(). */
+static void add_request(zval *array, bool filter, int kind) {
+    const struct frame_request *head = request_head();
+    bool filtered = filter && sapi_module.input_filter != NULL &&
+                    sapi_module.input_filter != php_default_input_filter;
+    for (uint16_t i = 0; i < head->count; i++) {
+        const struct frame_pair *pair = &head->pairs[i];
+        char *value = (char *)pair->value;
+        size_t value_len = pair->value_len;
+        if (is_proxy(pair)) {
+            continue;
+        }
+        if (!filtered ||
+            sapi_module.input_filter(kind, pair->name, &value, value_len, &value_len)) {
+            add_variable(array, pair->name, pair->name_len, value, value_len);
+        }
+    }
+}
+
+/* For $_SERVER and $_ENV: cgi_php_import_environment_variables() of sapi/fpm/fpm/fpm_main.c. */
+static void import_environment(zval *array) {
+    import_process(array);
+    if (request_present() && own_script == NULL) {
+        bool is_env = Z_TYPE(PG(http_globals)[TRACK_VARS_ENV]) == IS_ARRAY &&
+                      Z_ARR_P(array) == Z_ARR(PG(http_globals)[TRACK_VARS_ENV]);
+        add_request(array, true, is_env ? PARSE_ENV : PARSE_SERVER);
+    }
+}
+
+/* For getenv() without a name. */
+static void load_environment(zval *array) {
+    engine_import(array);
+    if (request_present()) {
+        add_request(array, false, PARSE_SERVER);
+    }
+}
+
+void variables_set_script(const char *script) {
+    own_script = script;
+}
+
+char *variables_getenv(const char *name, size_t name_len) {
+    return request_variable(name, name_len);
+}
+
+static char *script_and_path(size_t *len) {
+    const char *script = REQUEST_VARIABLE("SCRIPT_NAME");
+    const char *path = REQUEST_VARIABLE("PATH_INFO");
+    size_t script_len = script != NULL ? strlen(script) : 0;
+    size_t path_len = path != NULL ? strlen(path) : 0;
+    char *self = emalloc(script_len + path_len + 1);
+    memcpy(self, script != NULL ? script : "", script_len);
+    memcpy(self + script_len, path != NULL ? path : "", path_len);
+    self[script_len + path_len] = '\0';
+    *len = script_len + path_len;
+    return self;
+}
+
+/* `through_filter`: see add_request(). */
+static void add_request_and_self(zval *array, bool through_filter) {
+    size_t len;
+    char *self = script_and_path(&len);
+    char *value = self;
+    add_request(array, through_filter, PARSE_SERVER);
+    if (!through_filter || sapi_module.input_filter(PARSE_SERVER, "PHP_SELF", &value, len, &len)) {
+        add_variable(array, "PHP_SELF", 8, value, len);
+    }
+    efree(self);
+}
+
+/* ext/filter's hook makes a copy of $_SERVER for filter_input() and gives values another form if `filter.default` says so. It registers
+ * each variable twice with php_register_variable_ex(): two thirds of all instructions of a small request. filter_input() asks for the
+ * auto-global first (php_filter_get_storage(), ext/filter/filter.c): that is early enough to make the copy. */
+static bool filter_can_wait(void) {
+    const char *filter = zend_ini_string("filter.default", sizeof "filter.default" - 1, 0);
+    return PG(auto_globals_jit) &&
+           (filter == NULL || filter[0] == '\0' || strcasecmp(filter, "unsafe_raw") == 0);
+}
+
+/* The hook adds to $_SERVER as well, where the script may have changed things by now: it gets another array meanwhile. */
+static void tell_filter(void) {
+    zval *server = &PG(http_globals)[TRACK_VARS_SERVER];
+    zval shown;
+    ZVAL_COPY_VALUE(&shown, server);
+    array_init(server);
+    add_request_and_self(server, true);
+    zval_ptr_dtor_nogc(server);
+    ZVAL_COPY_VALUE(server, &shown);
+}
+
+/* The engine's callback of the auto-global $_SERVER, and, the second time in a request, what the first has put off. */
+static bool import_server(zend_string *name) {
+    if (filter_waits) {
+        filter_waits = false;
+        if (request_present()) {
+            tell_filter();
+        }
+        return false;
+    }
+    return engine_import_server(name) || filter_waits;
+}
+
+void variables_begin(void) {
+    filter_waits = false;
+}
+
+/* sapi_cgi_register_variables() of sapi/fpm/fpm/fpm_main.c */
+void variables_register(zval *array) {
+    import_process(array);
+    if (own_script != NULL) {
+        add_variable(array, "FRANKENPHP_WORKER", 17, "1", 1);
+        add_variable(array, "HEARTH_WORKER", 13, "1", 1);
+    }
+    if (!request_present()) {
+        if (own_script != NULL) {
+            const char *slash = strrchr(own_script, '/');
+            const char *name = slash != NULL ? slash : own_script;
+            add_variable(array, "SCRIPT_FILENAME", 15, own_script, strlen(own_script));
+            add_variable(array, "SCRIPT_NAME", 11, name, strlen(name));
+            add_variable(array, "PHP_SELF", 8, name, strlen(name));
+        }
+        return;
+    }
+    bool hooked = sapi_module.input_filter != php_default_input_filter;
+    filter_waits = hooked && filter_can_wait();
+    add_request_and_self(array, hooked && !filter_waits);
+}
+
+void variables_startup(void) {
+    while (environ[first_count] != NULL) {
+        first_count++;
+    }
+    first_environ = malloc((first_count + 1) * sizeof *first_environ);
+    if (first_environ == NULL) {
+        abort();
+    }
+    memcpy(first_environ, environ, (first_count + 1) * sizeof *first_environ);
+    /* with room for a request's variables, so that a copy does not grow */
+    zend_hash_init(&first_table, first_count + 64, NULL, NULL, 1);
+    zend_hash_real_init_mixed(&first_table);
+    add_environment(&first_table);
+
+    size_t count = sizeof known_names / sizeof *known_names;
+    zend_hash_init(&known, (uint32_t)count, NULL, NULL, 1);
+    for (size_t i = 0; i < count; i++) {
+        zend_string *name = permanent_string(known_names[i], strlen(known_names[i]));
+        zend_hash_add_ptr(&known, name, name);
+    }
+
+    zend_auto_global *server =
+        zend_hash_find_ptr(CG(auto_globals), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_SERVER));
+    engine_import_server = server->auto_global_callback;
+    server->auto_global_callback = import_server;
+
+    engine_import = php_import_environment_variables;
+    php_import_environment_variables = import_environment;
+    php_load_environment_variables = load_environment;
+}
