@@ -302,9 +302,10 @@ impl Lines {
         }
     }
 
-    /// Takes back what a worker has not begun. The requests keep their places in the backlog.
-    pub(crate) fn withdraw_all(&mut self, slot: u32, waiting: &mut Backlog<Waiter>) {
-        let Some(line) = self.of.get_mut(&slot) else { return };
+    /// Takes back what a worker has not begun; returns whether that was anything. The requests keep their places in
+    /// the backlog.
+    pub(crate) fn withdraw_all(&mut self, slot: u32, waiting: &mut Backlog<Waiter>) -> bool {
+        let Some(line) = self.of.get_mut(&slot) else { return false };
         let before = line.behind.len();
         let port = &line.port;
         line.behind.retain(|behind| {
@@ -314,7 +315,9 @@ impl Lines {
             }
             !withdrawn
         });
-        self.ahead -= before - line.behind.len();
+        let withdrawn = before - line.behind.len();
+        self.ahead -= withdrawn;
+        withdrawn > 0
     }
 
     /// Takes a request back from the worker that it was written to. Returns `false` if that has begun it.

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Both directions move independently, so neither can block the other.
 //! - [`Failure::NotSent`] means that sending the request again is safe. The worker's shared counters prove that it
-//!   was not started, or its socket refused the first byte (docs/internals/frames.md, "The board").
+//!   was not started, or its socket refused the first byte (docs/internals/frames.md, "The shared counters").
 //! - Dropping an exchange never loses a worker: a task of the pool finishes the rest of the exchange.
 
 use std::io::IoSlice;
@@ -29,6 +29,9 @@ use crate::worker::{Event, Gone, Head, Worker};
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A request body of any type.
 pub(crate) type BoxBody = Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>;
+
+/// Size of a response body above which no request waits behind it in the worker's socket.
+const LONG: usize = 64 * 1024;
 
 /// Reasons why an exchange did not complete.
 #[derive(Debug)]
@@ -64,6 +67,8 @@ pub(crate) struct Exchange {
     /// Number of the request among those written to the worker.
     number: u64,
     upload: Upload,
+    /// Bytes of the response body that have arrived.
+    received: usize,
     hints: Option<HintSender>,
     /// Span of PHP's work, until that has ended.
     span: Option<Span>,
@@ -85,8 +90,8 @@ struct Upload {
     source: Option<Box<Source>>,
     /// The body's last frame, or ABORT, is in `worker.outgoing` or written.
     closed: bool,
-    /// The worker's socket accepts no more.
-    refused: bool,
+    /// No request may follow this one: the worker's socket accepts no more, or its client takes a long answer.
+    alone: bool,
 }
 
 impl std::fmt::Debug for Upload {
@@ -118,7 +123,7 @@ impl Exchange {
             source: body,
             ..Upload::default()
         };
-        Self { lease: Some(lease), number, upload, hints, span }
+        Self { lease: Some(lease), number, upload, received: 0, hints, span }
     }
 
     /// Returns the body from its beginning, for another attempt after [`Failure::NotSent`].
@@ -197,7 +202,13 @@ impl Exchange {
 
     fn body_event(&mut self, event: Event) -> Option<Result<Bytes, Failure>> {
         match event {
-            Event::Body(data) => Some(Ok(data)),
+            Event::Body(data) => {
+                self.received = self.received.saturating_add(data.len());
+                if self.received > LONG && !self.upload.alone {
+                    self.be_alone();
+                }
+                Some(Ok(data))
+            }
             Event::End { ready, busy } => {
                 self.end(ready, busy);
                 None
@@ -246,6 +257,15 @@ impl Exchange {
         let shared = Arc::clone(lease.shared());
         let rest = if busy { Rest::Ready } else { Rest::Upload };
         shared.tasks.spawn_on(play_out(lease, upload, rest), &shared.runtime);
+    }
+
+    /// Has other workers take what is behind this request: its answer may take as long as its client likes.
+    fn be_alone(&mut self) {
+        self.upload.alone = true;
+        if let Some(lease) = &self.lease {
+            lease.port.set_open(false);
+            lease.shared().withdraw_behind(lease.info.slot);
+        }
     }
 
     /// Handles a frame that is not allowed here.
@@ -393,7 +413,7 @@ impl Default for Upload {
             rest: Bytes::new(),
             source: None,
             closed: true,
-            refused: false,
+            alone: false,
         }
     }
 }
@@ -454,7 +474,7 @@ impl Upload {
                         debug!(worker.pid = worker.info.pid(), %error, "worker takes no more");
                         self.rest = Bytes::new();
                         self.closed = true;
-                        self.refused = true;
+                        self.alone = true;
                         self.written = outgoing.len();
                         self.data = Bytes::new();
                         return Poll::Ready(Ok(()));
@@ -462,7 +482,7 @@ impl Upload {
                 }
             }
             if self.closed {
-                worker.port.set_open(self.sent && !self.refused);
+                worker.port.set_open(self.sent && !self.alone);
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_piece(worker, cx))?;

@@ -21,8 +21,8 @@ use crate::databases::DatabaseStatus;
 use crate::events::Sink;
 use crate::lifecycle::Lifecycle;
 use crate::memory::{ProcessMemory, SnapshotMemory};
-use crate::status::{Running, WorkerStatus};
 use crate::shared_counters::SharedCounters;
+use crate::status::{Running, WorkerStatus};
 
 /// The request of a worker, as other tasks may see it. Cheap to create, because its parts are shared.
 #[derive(Clone, Debug)]

@@ -211,8 +211,7 @@ impl Pool {
             let info = Arc::clone(&lease.info);
             let php_version = || shared.php_version.lock().expect("no holder panics").clone();
             let span = trace::runs(&context, shared.options.model, Some(&info), php_version);
-            let mut exchange =
-                Exchange::new(lease, written, body, context.hints.clone(), span);
+            let mut exchange = Exchange::new(lease, written, body, context.hints.clone(), span);
             let head = std::future::poll_fn(|cx| exchange.poll_head(cx)).await;
             if !matches!(head, Err(Failure::NotSent)) {
                 shared.requests.fetch_add(1, Ordering::Relaxed);

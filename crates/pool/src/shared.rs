@@ -4,6 +4,7 @@
 //! - While a request waits, no worker is idle, unless the maximum of requests is running: a released worker goes to
 //!   the oldest waiter.
 //! - A leased worker is always returned: dropping a [`Lease`] returns its worker or finishes its exchange.
+//! - A request that was written ahead to a busy worker waits like the others (`ahead`); that worker is passed on to it.
 //! - A one-shot worker to which something was written is never idle again; at most as many of them are leased as
 //!   there should be workers.
 //! - The backlog is bounded by `Options::backlog`, and more tightly while more requests arrive than are answered
@@ -373,6 +374,15 @@ impl Shared {
         let mut queue = self.queue.lock().expect("no holder panics");
         if let Some(place) = queue.waiting.take(place) {
             queue.lines.abandon(place.waiter);
+            self.hand_out(queue);
+        }
+    }
+
+    /// Gives the requests behind a worker's running one to other workers.
+    pub(crate) fn withdraw_behind(self: &Arc<Self>, slot: u32) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let Queue { waiting, lines, .. } = &mut *queue;
+        if lines.withdraw_all(slot, waiting) {
             self.hand_out(queue);
         }
     }

@@ -1,5 +1,5 @@
 //! The counters that a worker shares with the server: its requests, their states, and its database connections
-//! (docs/internals/frames.md, "The board").
+//! (docs/internals/frames.md, "The shared counters").
 //!
 //! Invariants
 //! - A request that was written ahead is begun by the worker or withdrawn by the server, never both.
@@ -26,7 +26,7 @@ fn nameless_file() -> io::Result<OwnedFd> {
 }
 
 /// The shared counters of a worker: its requests and its database connections (docs/internals/frames.md, "The
-/// board").
+/// shared counters").
 #[derive(Debug)]
 pub(crate) struct SharedCounters {
     pub(crate) file: OwnedFd,
@@ -59,7 +59,10 @@ impl RequestState {
 
 impl SharedCounters {
     pub(crate) fn new() -> io::Result<Self> {
-        let file = match rustix::fs::memfd_create("hearth-board", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING) {
+        let file = match rustix::fs::memfd_create(
+            "hearth-counters",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        ) {
             // A sandbox may block the call. `snapshot` cannot run without it; the other models can.
             Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => nameless_file()?,
             file => file?,
@@ -132,13 +135,16 @@ impl SharedCounters {
             let state = mapped.word(word_of(number)).load(Ordering::SeqCst);
             state == RequestState::Begun.of(number) || state == RequestState::Aborted.of(number)
         };
-        self.taken() >= number || self.mapped.get().is_some_and(|m| m.as_ref().is_some_and(is_begun))
+        self.taken() >= number
+            || self.mapped.get().is_some_and(|m| m.as_ref().is_some_and(is_begun))
     }
 
     fn request(&self, number: u64) -> Option<&AtomicU32> {
-        let map = || MappedWords::of(&self.file).inspect_err(|error| {
+        let map = || {
+            MappedWords::of(&self.file).inspect_err(|error| {
             tracing::warn!(%error, "requests are not written ahead: their states cannot be shared");
-        });
+        })
+        };
         let mapped = self.mapped.get_or_init(|| map().ok()).as_ref()?;
         Some(mapped.word(word_of(number)))
     }

@@ -33,8 +33,8 @@ use crate::clock::Clock;
 use crate::info::WorkerInfo;
 use crate::options::Options;
 use crate::sandbox::Confinement;
-use crate::supervisor::must_see;
 use crate::shared_counters::SharedCounters;
+use crate::supervisor::must_see;
 use crate::worker::{Event, FrameReader, Gone};
 use crate::{RequestContext, StartError, output, sys, variables};
 

@@ -132,7 +132,8 @@ bool request_is_cut(void) {
 bool request_aborted(void) {
     if (!aborted && present) {
         /* an ABORT frame stays: it is read as the end of the body, or skipped before the next request */
-        aborted = shared_counters_know_aborts() ? shared_counters_say_aborted() : channel_sees_abort(piece);
+        aborted = shared_counters_know_aborts() ? shared_counters_say_aborted()
+                                                : channel_sees_abort(piece);
     }
     return aborted;
 }

@@ -48,8 +48,9 @@ bool shared_counters_begin(void) {
     }
     uint64_t number = atomic_load_explicit(&counters->taken, memory_order_relaxed) + 1;
     uint32_t offered = state_of(number, OFFERED);
-    bool begun = !is_whole || atomic_compare_exchange_strong(&counters->requests[number % REQUESTS],
-                                  &offered, state_of(number, BEGUN)) ||
+    bool begun = !is_whole ||
+                 atomic_compare_exchange_strong(
+                     &counters->requests[number % REQUESTS], &offered, state_of(number, BEGUN)) ||
                  offered != state_of(number, WITHDRAWN);
     /* the worker has one thread; a store that cannot be torn is enough */
     atomic_store_explicit(&counters->taken, number, memory_order_release);

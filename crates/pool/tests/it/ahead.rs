@@ -103,6 +103,31 @@ async fn a_long_request_holds_up_no_request_behind_it_while_another_worker_is_fr
 }
 
 #[tokio::test]
+async fn a_client_that_takes_a_long_answer_slowly_holds_up_no_request_behind_it() {
+    let pool = start_deep(options(2)).await;
+    let busy = send(&pool, "/sleep?200");
+    let asked = tokio::spawn({
+        let pool = pool.clone();
+        async move { get(&pool, "/large?20000000").await.unwrap().into_body() }
+    });
+    let behind: Vec<_> = (0..6).map(|_| send(&pool, "/hello")).collect();
+    until_ahead(&pool, 6).await;
+    let mut body = asked.await.unwrap();
+    let mut taken = 0;
+    while taken < 100_000 {
+        taken += body.frame().await.unwrap().unwrap().into_data().unwrap().len();
+    }
+    for answer in behind {
+        assert_eq!(answer.await.unwrap().unwrap(), "hello");
+    }
+    busy.await.unwrap().unwrap();
+    while let Some(frame) = body.frame().await {
+        taken += frame.unwrap().into_data().unwrap().len();
+    }
+    assert_eq!(taken, 20_000_000);
+}
+
+#[tokio::test]
 async fn requests_behind_one_that_kills_its_worker_are_answered_by_another_and_none_twice() {
     for deadly in ["/die", "/die-after-head", "/malformed"] {
         let pool = start_deep(options(1)).await;
@@ -338,7 +363,11 @@ async fn a_body_that_streams_has_its_worker_for_itself_and_its_turn_comes() {
 fn body_of(
     mut pieces: tokio::sync::mpsc::Receiver<&'static [u8]>,
 ) -> impl http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible> {
-    struct Pieces(Box<dyn FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<&'static [u8]>> + Send>);
+    struct Pieces(
+        Box<
+            dyn FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<&'static [u8]>> + Send,
+        >,
+    );
     impl http_body::Body for Pieces {
         type Data = bytes::Bytes;
         type Error = std::convert::Infallible;

@@ -43,7 +43,7 @@ const SEGFAULT: u32 = 11;
 /// ... of one that could not be put back.
 const RETIRED: u32 = 75 << 8;
 
-/// States of a request in the shared counters (docs/internals/frames.md, "The board").
+/// States of a request in the shared counters (docs/internals/frames.md, "The shared counters").
 const ABORTED: u32 = 0;
 const OFFERED: u32 = 1;
 const BEGUN: u32 = 2;
@@ -85,8 +85,17 @@ pub(crate) fn warm_up(control: &UnixStream, requests: usize) -> Vec<u8> {
 pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) -> u32 {
     let ready = if manner.one_shot { 0 } else { Kind::END_READY };
     let words = crate::sys::shared_words(&files.board);
-    let mut worker =
-        Worker { pid, socket, files, words, manner, ready, taken: 0, input: Vec::new(), last: true };
+    let mut worker = Worker {
+        pid,
+        socket,
+        files,
+        words,
+        manner,
+        ready,
+        taken: 0,
+        input: Vec::new(),
+        last: true,
+    };
     worker.send(|out| wire::send::hello(out, wire::VERSION, pid, "0.0.0-fake"));
     if manner.refuse {
         worker.print("fake-worker: told not to boot");
