@@ -23,7 +23,7 @@ pub(crate) fn cut(socket: &UnixStream) {
 }
 
 /// Maps the first sixteen words of the shared counters, until the process ends.
-pub(crate) fn shared_words(board: &File) -> &'static [AtomicU32; 16] {
+pub(crate) fn shared_words(counters: &File) -> &'static [AtomicU32; 16] {
     // SAFETY: the kernel chooses a free address; nothing else knows of the mapping.
     let start = unsafe {
         libc::mmap(
@@ -31,7 +31,7 @@ pub(crate) fn shared_words(board: &File) -> &'static [AtomicU32; 16] {
             size_of::<[AtomicU32; 16]>(),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED,
-            board.as_raw_fd(),
+            counters.as_raw_fd(),
             0,
         )
     };

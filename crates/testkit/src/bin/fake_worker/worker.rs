@@ -84,7 +84,7 @@ pub(crate) fn warm_up(control: &UnixStream, requests: usize) -> Vec<u8> {
 /// Serves until the server closes or the script says to die; returns the wait status.
 pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) -> u32 {
     let ready = if manner.one_shot { 0 } else { Kind::END_READY };
-    let words = crate::sys::shared_words(&files.board);
+    let words = crate::sys::shared_words(&files.counters);
     let mut worker = Worker {
         pid,
         socket,
