@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::backlog::Backlog;
 use crate::info::{CurrentRequest, WorkerInfo};
-use crate::shared::Grant;
+use crate::lease::Grant;
 use crate::shared_counters::SharedCounters;
 use crate::worker::{Port, Worker};
 
@@ -271,7 +271,10 @@ impl Lines {
         let now = now();
         self.withdraw_stalled(waiting, now);
         let stall = self.service.stall();
-        while depth > 1 {
+        if depth == 1 {
+            return;
+        }
+        loop {
             let lines = self.of.values_mut().filter(|line| line.has_room(depth, stall, now));
             let Some(line) = lines.min_by_key(|line| line.behind.len()) else { break };
             let Some((place, waiter)) = waiting.first(|waiter| waiter.ahead.is_none()) else {

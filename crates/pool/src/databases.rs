@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Layout defined in native/sapi/request/shared_counters.h: offset of the connections, their number, size of each.
+/// Layout defined in `native/sapi/request/shared_counters.h`: offset of the connections, their number, size of each.
 const CONNECTIONS: usize = 64;
 const COUNT: usize = 16;
 const EACH: usize = 608;

@@ -20,7 +20,8 @@ use tracing::{debug, error};
 
 use crate::context::HintSender;
 use crate::info::WorkerInfo;
-use crate::shared::{Command, Lease, Shared};
+use crate::lease::Lease;
+use crate::shared::{Command, Shared};
 use crate::source::Source;
 use crate::trace;
 use crate::worker::{Event, Gone, Head, Worker};

@@ -19,6 +19,7 @@ mod exchange;
 mod foreign;
 mod identity;
 mod info;
+mod lease;
 mod lifecycle;
 mod memory;
 mod model;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use tokio::runtime::RuntimeFlavor;
@@ -22,9 +23,10 @@ use crate::databases::DatabaseStatus;
 use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
 use crate::foreign::Foreign;
 use crate::info::{CurrentRequest, how_it_ended};
+use crate::lease::{Grant, Lease};
 use crate::recent::Recent;
 use crate::scaler::Scaler;
-use crate::shared::{Command, Grant, Queue, Shared};
+use crate::shared::{Command, Queue, Shared};
 use crate::source::Source;
 use crate::supervisor::Supervisor;
 use crate::worker::Head;
@@ -158,45 +160,15 @@ impl Pool {
         };
         let mut body = body.map(|body| Box::new(Source::new(body)));
         let mut refused_since = None;
-        let client = Client::of(context.remote.ip());
         // The total time allowed; without a deadline the clock is not read.
         let allowed = context.deadline.map(|deadline| deadline - Instant::now());
         loop {
             let mut waits = trace::waits(&context);
-            let (mut lease, mut written) = match shared.lease_idle()? {
-                Some(lease) => (lease, None),
-                None => {
-                    let deadline = shared.clock.moment(context.deadline);
-                    let current = CurrentRequest::new(&parts, &context);
-                    let frames = if body.is_none() && shared.writes_ahead() {
-                        let mut frames = Vec::with_capacity(1024);
-                        variables::write_request(&mut frames, &parts, &context, length)
-                            .map_err(|_too_large| DispatchError::HeadTooLarge)?;
-                        Some(Bytes::from(frames)).filter(|frames| frames.len() <= ahead::LARGEST)
-                    } else {
-                        None
-                    };
-                    let lease = shared.lease(client, Waiting { frames, current, deadline });
-                    let lease = match context.deadline {
-                        None => lease.await,
-                        Some(deadline) => {
-                            let lease = tokio::time::timeout_at(deadline, lease).await;
-                            let limit = allowed.unwrap_or_default();
-                            lease.unwrap_or(Err(DispatchError::TimedOut { limit }))
-                        }
-                    };
-                    match lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))? {
-                        Grant::Idle(lease) => (lease, None),
-                        Grant::Written(written) => {
-                            let (lease, number) = written.into_parts();
-                            (lease, Some(number))
-                        }
-                        Grant::Lost(info) => {
-                            let how = how_it_ended(&info, &shared.clock).await;
-                            return Err(DispatchError::WorkerDied { pid: info.pid(), how });
-                        }
-                    }
-                }
+            let (mut lease, mut written) = if let Some(lease) = shared.lease_idle()? {
+                (lease, None)
+            } else {
+                let lease = wait(shared, &parts, &context, body.is_none(), allowed).await;
+                lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?
             };
             drop(waits);
             lease.info.set_request(CurrentRequest::new(&parts, &context));
@@ -397,6 +369,47 @@ impl Pool {
         let close = Command::Close { patience: rest, done };
         if shared.commands.send(close).await.is_ok() && finished.await.is_err() {
             tracing::debug!("the supervisor had ended already");
+        }
+    }
+}
+
+/// Waits for a worker. Returns the number of the request among those of the worker if that has it already, which is
+/// possible if it `is_whole`: it has no body.
+async fn wait(
+    shared: &Arc<Shared>,
+    parts: &Parts,
+    context: &RequestContext,
+    is_whole: bool,
+    allowed: Option<Duration>,
+) -> Result<(Lease, Option<u64>), DispatchError> {
+    const USUAL: usize = 1024;
+    let mut frames = None;
+    if is_whole && shared.writes_ahead() {
+        let mut bytes = Vec::with_capacity(USUAL);
+        variables::write_request(&mut bytes, parts, context, None)
+            .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+        frames = Some(Bytes::from(bytes)).filter(|bytes| bytes.len() <= ahead::LARGEST);
+    }
+    let current = CurrentRequest::new(parts, context);
+    let waiting = Waiting { frames, current, deadline: shared.clock.moment(context.deadline) };
+    let lease = shared.lease(Client::of(context.remote.ip()), waiting);
+    let grant = match context.deadline {
+        None => lease.await,
+        Some(deadline) => {
+            let limit = allowed.unwrap_or_default();
+            let lease = tokio::time::timeout_at(deadline, lease).await;
+            lease.unwrap_or(Err(DispatchError::TimedOut { limit }))
+        }
+    };
+    match grant? {
+        Grant::Idle(lease) => Ok((lease, None)),
+        Grant::Written(written) => {
+            let (lease, number) = written.into_parts();
+            Ok((lease, Some(number)))
+        }
+        Grant::Lost(info) => {
+            let how = how_it_ended(&info, &shared.clock).await;
+            Err(DispatchError::WorkerDied { pid: info.pid(), how })
         }
     }
 }

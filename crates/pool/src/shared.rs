@@ -1,9 +1,8 @@
-//! The shared state of the pool: the idle workers, the backlog, and leases of workers.
+//! The shared state of the pool: the idle workers, the backlog, and which request has which worker.
 //!
 //! Invariants
 //! - While a request waits, no worker is idle, unless the maximum of requests is running: a released worker goes to
 //!   the oldest waiter.
-//! - A leased worker is always returned: dropping a [`Lease`] returns its worker or finishes its exchange.
 //! - A request that was written ahead to a busy worker waits like the others (`ahead`); that worker is passed on to it.
 //! - A one-shot worker to which something was written is never idle again; at most as many of them are leased as
 //!   there should be workers.
@@ -12,7 +11,6 @@
 //!   most (`backlog`).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -27,6 +25,7 @@ use crate::backlog::{Backlog, Client};
 use crate::clock::Clock;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
+use crate::lease::{Grant, InLine, Lease, Release, Written};
 use crate::lifecycle::Dismissal;
 use crate::memory::MemoryStatus;
 use crate::overload::Overload;
@@ -163,77 +162,21 @@ impl Queue {
         }
     }
 
+    /// Records that a waiting request got a worker, and rejects others if that shows an overload.
+    fn handed_out(&mut self, now: Instant, waited: Duration) {
+        self.waits.add(waited);
+        let (left, running) = (self.waiting.len(), self.leased);
+        if self.overload.handed_out(now, waited, left, running) {
+            let room = self.overload.room(running).unwrap_or(usize::MAX);
+            let lines = &mut self.lines;
+            drop(self.waiting.trim(room, |waiter| lines.take_back(waiter)));
+        }
+    }
+
     fn loaned(&mut self) {
         self.leased += 1;
         self.peak = self.peak.max(self.leased);
     }
-}
-
-/// What a waiting request receives.
-#[derive(Debug)]
-pub(crate) enum Grant {
-    /// An idle worker.
-    Idle(Lease),
-    /// The worker that has the request already.
-    Written(Written),
-    /// The worker that had the request has gone, and may have begun it.
-    Lost(Arc<WorkerInfo>),
-}
-
-/// A worker that has been written a request and answers it next.
-#[derive(Debug)]
-pub(crate) struct Written {
-    lease: Option<Lease>,
-    number: u64,
-}
-
-impl Written {
-    /// Returns the worker and the number of the request.
-    pub(crate) fn into_parts(mut self) -> (Lease, u64) {
-        let lease = self.lease.take().expect("it has its lease until it ends");
-        (lease, self.number)
-    }
-}
-
-impl Drop for Written {
-    fn drop(&mut self) {
-        // The request stopped waiting in this moment.
-        if let Some(lease) = self.lease.take() {
-            exchange::abandon(lease, self.number);
-        }
-    }
-}
-
-/// A request's place in the backlog. Dropping it gives up the place.
-struct InLine<'s> {
-    shared: &'s Arc<Shared>,
-    place: Option<u64>,
-}
-
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.shared.abandon(place);
-        }
-    }
-}
-
-/// Where a worker comes from that is released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Release {
-    /// It has booted.
-    Booted,
-    /// It has answered a request.
-    Answered,
-    /// Its request was not written, or was withdrawn.
-    Unused,
-}
-
-/// A leased worker.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    shared: Arc<Shared>,
-    worker: Option<Box<Worker>>,
 }
 
 /// Registers a task that waits for quiet.
@@ -242,60 +185,6 @@ struct Watching<'s>(&'s Shared);
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
         self.0.queue.lock().expect("no holder panics").watched -= 1;
-    }
-}
-
-impl Deref for Lease {
-    type Target = Worker;
-
-    fn deref(&self) -> &Worker {
-        self.worker.as_ref().expect("a lease has its worker until it ends")
-    }
-}
-
-impl DerefMut for Lease {
-    fn deref_mut(&mut self) -> &mut Worker {
-        self.worker.as_mut().expect("a lease has its worker until it ends")
-    }
-}
-
-impl Lease {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Marks that the worker is about to receive a request. From now on a one-shot worker has a successor.
-    pub(crate) fn begin(&self) {
-        if self.shared.one_shot() {
-            self.info.life.set_spent(true);
-            self.shared.wanted.notify_one();
-        }
-    }
-
-    /// Closes the socket of a worker that is of no more use. Returns its record.
-    pub(crate) fn discard(mut self) -> Arc<WorkerInfo> {
-        let worker = self.worker.take().expect("a lease has its worker until it ends");
-        // Set before its end becomes visible: it serves nothing any more.
-        worker.info.life.set_state(WorkerState::Stopping);
-        worker.info.busy_since.store(0, Ordering::Relaxed);
-        self.shared.lose(&worker.info);
-        Arc::clone(&worker.info)
-    }
-
-    /// Ends the lease after a complete exchange: the next request may follow.
-    pub(crate) fn finish(mut self) {
-        let worker = self.worker.take().expect("a lease has its worker until it ends");
-        worker.info.requests.fetch_add(1, Ordering::Relaxed);
-        self.shared.give_back(worker, true);
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        // Nothing was sent through this lease: exchanges finish theirs before they drop it.
-        if let Some(worker) = self.worker.take() {
-            self.shared.give_back(worker, false);
-        }
     }
 }
 
@@ -329,7 +218,7 @@ impl Shared {
         client: Client,
         request: Waiting,
     ) -> Result<Grant, DispatchError> {
-        let (taken, since, mut place) = {
+        let (taken, since, place) = {
             let mut queue = self.queue.lock().expect("no holder panics");
             if queue.draining {
                 return Err(DispatchError::Draining);
@@ -357,10 +246,10 @@ impl Shared {
             let since = self.clock.instant();
             let place = waiting.push(since, client, Waiter::new(give, request));
             lines.write_ahead(waiting, Instant::now);
-            (taken, since, InLine { shared: self, place: Some(place) })
+            (taken, since, InLine::new(self, place))
         };
         let taken = taken.await;
-        place.place = None;
+        place.leave();
         // Its place is dropped when the time is over, or another client has precedence.
         taken.map_err(|_dropped| {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -370,7 +259,7 @@ impl Shared {
     }
 
     /// Gives up a place in the backlog.
-    fn abandon(self: &Arc<Self>, place: u64) {
+    pub(crate) fn abandon(self: &Arc<Self>, place: u64) {
         let mut queue = self.queue.lock().expect("no holder panics");
         if let Some(place) = queue.waiting.take(place) {
             queue.lines.abandon(place.waiter);
@@ -428,7 +317,7 @@ impl Shared {
         // The last request's deadline may have passed, and this one's is not set yet.
         worker.info.deadline.store(0, Ordering::Relaxed);
         worker.info.busy_since.store(self.now(), Ordering::Relaxed);
-        Lease { shared: Arc::clone(self), worker: Some(worker) }
+        Lease::new(Arc::clone(self), worker)
     }
 
     /// Returns [`Clock::now`].
@@ -494,7 +383,7 @@ impl Shared {
 
     /// Ends a lease. `spoken` says that its worker has answered a request, so that a one-shot worker exits now;
     /// otherwise it has read nothing.
-    fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
+    pub(crate) fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
         let info = &worker.info;
         if !self.one_shot() || !spoken {
             info.life.set_spent(false);
@@ -568,23 +457,12 @@ impl Shared {
             return exchange::abandon(lease, number);
         };
         let now = self.clock.instant();
-        let grant = Grant::Written(Written { lease: Some(lease), number });
+        let grant = Grant::Written(Written::new(lease, number));
         let unwanted = place.waiter.give.send(grant).err();
-        self.handed_out(&mut queue, now, now.saturating_duration_since(place.since));
+        queue.handed_out(now, now.saturating_duration_since(place.since));
         self.hand_out(queue);
         // Its client has just gone.
         drop(unwanted);
-    }
-
-    /// Records that a waiting request got a worker, and rejects others if that shows an overload.
-    fn handed_out(&self, queue: &mut Queue, now: Instant, waited: Duration) {
-        queue.waits.add(waited);
-        let (left, running) = (queue.waiting.len(), queue.leased);
-        if queue.overload.handed_out(now, waited, left, running) {
-            let room = queue.overload.room(running).unwrap_or(usize::MAX);
-            let Queue { waiting, lines, .. } = &mut *queue;
-            drop(waiting.trim(room, |waiter| lines.take_back(waiter)));
-        }
     }
 
     /// Counts one lease fewer.
@@ -595,7 +473,7 @@ impl Shared {
     }
 
     /// Counts one lease fewer, whose worker is gone: what it has not begun goes to other workers.
-    fn lose(self: &Arc<Self>, info: &Arc<WorkerInfo>) {
+    pub(crate) fn lose(self: &Arc<Self>, info: &Arc<WorkerInfo>) {
         let mut queue = self.queue.lock().expect("no holder panics");
         queue.leased -= 1;
         let Queue { waiting, lines, .. } = &mut *queue;
@@ -621,10 +499,10 @@ impl Shared {
             let Some(mut worker) = queue.idle.pop_back() else { break };
             self.begin(&mut queue, &mut worker);
             match place.waiter.give.send(Grant::Idle(self.loan(worker))) {
-                Ok(()) => self.handed_out(&mut queue, now, waited),
-                Err(Grant::Idle(mut lease)) => {
+                Ok(()) => queue.handed_out(now, waited),
+                Err(Grant::Idle(lease)) => {
                     // The request stopped waiting at this moment; the worker has read nothing of it.
-                    let mut worker = lease.worker.take().expect("the lease was just made");
+                    let mut worker = lease.into_worker();
                     worker.info.busy_since.store(0, Ordering::Relaxed);
                     worker.info.life.set_state(WorkerState::Idle);
                     queue.lines.not_written(&mut worker);

@@ -180,6 +180,6 @@ mod tests {
         word.store(RequestState::Begun.of(9), Ordering::SeqCst);
         assert!(!counters.withdraw(9) && counters.has_begun(9));
         assert!(counters.abort(9) && counters.has_begun(9));
-        assert!(!counters.has_begun(1 << 32 | 10));
+        assert!(!counters.has_begun((1 << 32) + 10));
     }
 }

@@ -220,8 +220,10 @@ impl MappedWords {
     /// There is no word of that number.
     pub(crate) fn word(&self, number: usize) -> &AtomicU32 {
         assert!(number < Self::NUMBER, "a word of the mapping");
-        // SAFETY: the mapping is aligned to a page, has that word, and lives as long as `self`.
-        unsafe { self.start.add(number).as_ref() }
+        // SAFETY: the mapping has that word.
+        let word = unsafe { self.start.add(number) };
+        // SAFETY: the mapping is aligned to a page and lives as long as `self`.
+        unsafe { word.as_ref() }
     }
 }
 

@@ -1,4 +1,5 @@
 //! Tests requests that are written ahead to busy workers: four with one worker, the running one included.
+#![expect(clippy::disallowed_methods, reason = "every task here is awaited or aborted")]
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ async fn until_ahead(pool: &Pool, number: usize) {
     eventually("requests are written ahead", || pool.status().ahead == number).await;
 }
 
-fn died(result: Result<String, DispatchError>) -> bool {
+fn died(result: &Result<String, DispatchError>) -> bool {
     matches!(result, Err(DispatchError::WorkerDied { .. }))
 }
 
@@ -138,12 +139,12 @@ async fn requests_behind_one_that_kills_its_worker_are_answered_by_another_and_n
         if deadly == "/die-after-head" {
             assert!(asked.await.is_err(), "its body is cut, which `ask` does not expect");
         } else {
-            assert!(died(asked.await.unwrap()), "{deadly}");
+            assert!(died(&asked.await.unwrap()), "{deadly}");
         }
         for answer in behind {
             let answer = answer.await.unwrap();
             // What follows on a protocol violation may have begun: then it is not sent again.
-            assert!(answer.is_ok() || (deadly == "/malformed" && died(answer)), "{deadly}");
+            assert!(answer.is_ok() || (deadly == "/malformed" && died(&answer)), "{deadly}");
         }
         assert_eq!(ask(&pool, "/hello").await.unwrap(), "hello");
     }
@@ -361,13 +362,9 @@ async fn a_body_that_streams_has_its_worker_for_itself_and_its_turn_comes() {
 
 /// A body of pieces that come over a channel.
 fn body_of(
-    mut pieces: tokio::sync::mpsc::Receiver<&'static [u8]>,
+    pieces: tokio::sync::mpsc::Receiver<&'static [u8]>,
 ) -> impl http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible> {
-    struct Pieces(
-        Box<
-            dyn FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<&'static [u8]>> + Send,
-        >,
-    );
+    struct Pieces(tokio::sync::mpsc::Receiver<&'static [u8]>);
     impl http_body::Body for Pieces {
         type Data = bytes::Bytes;
         type Error = std::convert::Infallible;
@@ -376,10 +373,10 @@ fn body_of(
             cx: &mut std::task::Context<'_>,
         ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
             let frame = |piece| Ok(http_body::Frame::data(bytes::Bytes::from_static(piece)));
-            (self.0)(cx).map(|piece| piece.map(frame))
+            self.0.poll_recv(cx).map(|piece| piece.map(frame))
         }
     }
-    Pieces(Box::new(move |cx| pieces.poll_recv(cx)))
+    Pieces(pieces)
 }
 
 /// Many clients, some of which leave, and workers that end: every answer is that of its own request.
