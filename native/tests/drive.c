@@ -125,7 +125,7 @@ struct worker spawn(struct zygote *zygote, uint32_t slot) {
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int counters = memfd_create("counters", MFD_CLOEXEC);
-    if (counters < 0 || ftruncate(counters, 8) != 0) {
+    if (counters < 0 || ftruncate(counters, counters_size) != 0) {
         give_up("memfd_create");
     }
     int fds[4] = {pair[1], null, null, counters};
@@ -220,6 +220,7 @@ void send_request(struct worker *worker, const char *script, const char *url) {
     frame_buffer_free(&out);
 }
 
+off_t counters_size = 8;
 char body[BODY_MAX + 1];
 
 /* Reads a whole answer, and READY after a BUSY end: its status; its body is in `body`. 0: the worker ended instead. */

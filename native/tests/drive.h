@@ -28,6 +28,7 @@ struct worker {
 
 extern int failures, checks;
 extern const char *scripts;     /* the folder of PHP scripts */
+extern off_t counters_size;     /* of the workers spawned next: 8 has the count alone */
 extern char program_path[4096]; /* of the worker program */
 extern struct frame frame;      /* the frame that was read last */
 extern char body[BODY_MAX + 1]; /* the body that was read last */

@@ -87,6 +87,57 @@ static void model_worker(void) {
     end_zygote(&zygote);
 }
 
+/* The state of a request that was written ahead: docs/internals/frames.md, "Requests written ahead". */
+static uint32_t state_of(struct worker *worker, uint32_t number) {
+    uint32_t state = 0;
+    check(pread(worker->counters, &state, sizeof state, 32 + 4 * (number % 8)) == sizeof state,
+        "states can be read");
+    return state;
+}
+
+static void set_state(struct worker *worker, uint32_t number, uint32_t state) {
+    state |= number << 2;
+    check(pwrite(worker->counters, &state, sizeof state, 32 + 4 * (number % 8)) == sizeof state,
+        "states can be written");
+}
+
+static void written_ahead(const char *model) {
+    enum { ABORTED, OFFERED, BEGUN, WITHDRAWN };
+    char script[4096];
+    snprintf(script, sizeof script, "%s/worker.php", scripts);
+    bool has_script = strcmp(model, "request") != 0;
+    char *const arguments[] = {
+        program_path, "--model", (char *)model, has_script ? "--script" : NULL, script, NULL};
+    struct zygote zygote = start_zygote(arguments);
+    counters_size = 64 + 16 * 608;
+    struct worker worker = spawn(&zygote, 1);
+    counters_size = 8;
+    expect(&worker, FRAME_HELLO);
+    expect(&worker, FRAME_READY);
+    kill((pid_t)worker.pid, SIGSTOP);
+    set_state(&worker, 2, OFFERED);
+    set_state(&worker, 3, WITHDRAWN);
+    set_state(&worker, 4, OFFERED);
+    for (int i = 1; i <= 4; i++) {
+        char url[64];
+        snprintf(url, sizeof url, "/?name=%d", i);
+        send_request(&worker, "hello.php", url);
+    }
+    kill((pid_t)worker.pid, SIGCONT);
+    static const char *const expected[] = {"hello 1\n", "hello 2\n", "hello 4\n"};
+    for (size_t i = 0; i < 3; i++) {
+        check(answer(&worker) == 200, "%s: it is answered", model);
+        check(strcmp(body, expected[i]) == 0, "%s: in order, without what was withdrawn: %s", model,
+            body);
+    }
+    check(taken(&worker) == 4, "%s: what was withdrawn counts", model);
+    check(state_of(&worker, 2) == (2 << 2 | BEGUN), "%s: what is answered was begun", model);
+    check(state_of(&worker, 3) == (3 << 2 | WITHDRAWN), "%s: what was withdrawn was not", model);
+    shutdown(worker.fd, SHUT_WR);
+    check(wait_for(&zygote, &worker) == 0, "%s: the worker exits with 0", model);
+    end_zygote(&zygote);
+}
+
 /* ext/filter may change what $_SERVER holds, and may have to know it at once. */
 static void filter_settings(void) {
     static const char *const settings[][2] = {
@@ -140,6 +191,9 @@ int main(int argc, char **argv) {
     command_line();
     model_request();
     model_worker();
+    written_ahead("request");
+    written_ahead("worker");
+    written_ahead("snapshot");
     filter_settings();
     printf("worker: %d checks, %d failed\n", checks, failures);
     return failures == 0 ? 0 : 1;

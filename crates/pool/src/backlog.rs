@@ -31,11 +31,15 @@ impl Client {
 pub(crate) struct Backlog<T> {
     line: VecDeque<Place<T>>,
     of_client: HashMap<Client, usize>,
+    /// Number of the next place.
+    next: u64,
 }
 
 /// One waiting request.
 #[derive(Debug)]
 pub(crate) struct Place<T> {
+    /// Identifies the place. Numbers increase from the oldest to the newest.
+    pub number: u64,
     pub since: Instant,
     pub client: Client,
     pub waiter: T,
@@ -43,10 +47,11 @@ pub(crate) struct Place<T> {
 
 impl<T> Default for Backlog<T> {
     fn default() -> Self {
-        Self { line: VecDeque::new(), of_client: HashMap::new() }
+        Self { line: VecDeque::new(), of_client: HashMap::new(), next: 0 }
     }
 }
 
+/// Functions that choose a request to remove take `may`: requests for which it returns `false` stay.
 impl<T> Backlog<T> {
     pub(crate) fn len(&self) -> usize {
         self.line.len()
@@ -61,51 +66,75 @@ impl<T> Backlog<T> {
         self.line.front().map(|place| place.since)
     }
 
-    pub(crate) fn push(&mut self, since: Instant, client: Client, waiter: T) {
+    /// Adds the newest request. Returns the number of its place.
+    pub(crate) fn push(&mut self, since: Instant, client: Client, waiter: T) -> u64 {
+        let number = self.next;
+        self.next += 1;
         *self.of_client.entry(client).or_default() += 1;
-        self.line.push_back(Place { since, client, waiter });
+        self.line.push_back(Place { number, since, client, waiter });
+        number
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Place<T>> {
-        let place = self.line.pop_front()?;
-        self.left(place.client);
-        Some(place)
+    /// Returns the waiter at a place, if it still waits.
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        let at = self.position(number)?;
+        self.line.get_mut(at).map(|place| &mut place.waiter)
     }
 
-    /// Removes the first request if it has waited for `limit`.
-    pub(crate) fn pop_expired(&mut self, now: Instant, limit: Duration) -> Option<Place<T>> {
-        let since = self.since()?;
-        if now.saturating_duration_since(since) < limit { None } else { self.pop() }
+    /// Removes the request at a place, if it still waits.
+    pub(crate) fn take(&mut self, number: u64) -> Option<Place<T>> {
+        let at = self.position(number)?;
+        self.remove(at)
     }
 
-    /// Removes requests that have stopped waiting.
-    pub(crate) fn forget(&mut self, gone: impl Fn(&T) -> bool) {
-        let of_client = &mut self.of_client;
-        self.line.retain(|place| {
-            let stays = !gone(&place.waiter);
-            if !stays {
-                leave(of_client, place.client);
-            }
-            stays
-        });
+    /// Returns the oldest request for which `is_wanted` holds, and the number of its place.
+    pub(crate) fn first(&mut self, is_wanted: impl Fn(&T) -> bool) -> Option<(u64, &mut T)> {
+        let place = self.line.iter_mut().find(|place| is_wanted(&place.waiter))?;
+        Some((place.number, &mut place.waiter))
+    }
+
+    /// Removes the oldest request.
+    pub(crate) fn pop(&mut self, mut may: impl FnMut(&mut T) -> bool) -> Option<Place<T>> {
+        let at = self.line.iter_mut().position(|place| may(&mut place.waiter))?;
+        self.remove(at)
+    }
+
+    /// Removes the oldest request if it has waited for `limit`.
+    pub(crate) fn pop_expired(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+        mut may: impl FnMut(&mut T) -> bool,
+    ) -> Option<Place<T>> {
+        let expired = |place: &Place<T>| now.saturating_duration_since(place.since) >= limit;
+        let number = self.line.partition_point(expired);
+        let at = self.line.range_mut(..number).position(|place| may(&mut place.waiter))?;
+        self.remove(at)
     }
 
     /// Removes the newest request of the client with the most, to make room for one of `newcomer`, if that client has
     /// fewer, the new one included.
-    pub(crate) fn make_room(&mut self, newcomer: Client) -> Option<Place<T>> {
+    pub(crate) fn make_room(
+        &mut self,
+        newcomer: Client,
+        mut may: impl FnMut(&mut T) -> bool,
+    ) -> Option<Place<T>> {
         let own = self.of_client.get(&newcomer).copied().unwrap_or_default();
         let (&greedy, &most) = self.of_client.iter().max_by_key(|(_, number)| **number)?;
         if most <= own + 1 {
             return None;
         }
-        let at = self.line.iter().rposition(|place| place.client == greedy)?;
-        let place = self.line.remove(at)?;
-        self.left(greedy);
-        Some(place)
+        let mut newest = self.line.iter_mut().rev();
+        let at = newest.position(|place| place.client == greedy && may(&mut place.waiter))?;
+        self.remove(self.line.len() - 1 - at)
     }
 
     /// Removes the newest requests until at most `room` are left, first from the clients with the most.
-    pub(crate) fn trim(&mut self, room: usize) -> Vec<Place<T>> {
+    pub(crate) fn trim(
+        &mut self,
+        room: usize,
+        mut may: impl FnMut(&mut T) -> bool,
+    ) -> Vec<Place<T>> {
         if self.line.len() <= room {
             return Vec::new();
         }
@@ -120,9 +149,9 @@ impl<T> Backlog<T> {
         }
         let mut kept: HashMap<Client, usize> = HashMap::new();
         let (mut stay, mut go) = (VecDeque::new(), Vec::new());
-        for place in self.line.drain(..) {
+        for mut place in self.line.drain(..) {
             let number = kept.entry(place.client).or_default();
-            if *number < share.max(1) && stay.len() < room {
+            if (*number < share.max(1) && stay.len() < room) || !may(&mut place.waiter) {
                 *number += 1;
                 stay.push_back(place);
             } else {
@@ -135,16 +164,22 @@ impl<T> Backlog<T> {
         go
     }
 
-    fn left(&mut self, client: Client) {
-        leave(&mut self.of_client, client);
+    fn position(&self, number: u64) -> Option<usize> {
+        self.line.binary_search_by_key(&number, |place| place.number).ok()
     }
-}
 
-fn leave(of_client: &mut HashMap<Client, usize>, client: Client) {
-    if let Some(number) = of_client.get_mut(&client) {
-        *number -= 1;
-        if *number == 0 {
-            of_client.remove(&client);
+    fn remove(&mut self, at: usize) -> Option<Place<T>> {
+        let place = self.line.remove(at)?;
+        self.left(place.client);
+        Some(place)
+    }
+
+    fn left(&mut self, client: Client) {
+        if let Some(number) = self.of_client.get_mut(&client) {
+            *number -= 1;
+            if *number == 0 {
+                self.of_client.remove(&client);
+            }
         }
     }
 }
@@ -159,6 +194,11 @@ mod tests {
         Client::of(IpAddr::from([10, 0, 0, number]))
     }
 
+    /// Lets any request be removed.
+    fn any(_waiter: &mut usize) -> bool {
+        true
+    }
+
     fn line(of: &[u8]) -> Backlog<usize> {
         let mut backlog = Backlog::default();
         for (at, number) in of.iter().enumerate() {
@@ -168,34 +208,56 @@ mod tests {
     }
 
     fn order(backlog: &mut Backlog<usize>) -> Vec<usize> {
-        std::iter::from_fn(|| backlog.pop()).map(|place| place.waiter).collect()
+        std::iter::from_fn(|| backlog.pop(any)).map(|place| place.waiter).collect()
     }
 
     #[test]
     fn the_newest_of_the_client_with_most_makes_room_and_nobody_else() {
         let mut backlog = line(&[1, 1, 2, 1, 2]);
-        assert_eq!(backlog.make_room(client(3)).unwrap().waiter, 3);
+        assert_eq!(backlog.make_room(client(3), any).unwrap().waiter, 3);
         // Two each: a client with one request gains nothing by displacing one of theirs.
-        assert!(backlog.make_room(client(2)).is_none());
-        assert!(backlog.make_room(client(1)).is_none());
-        assert!(backlog.make_room(client(3)).is_some());
+        assert!(backlog.make_room(client(2), any).is_none());
+        assert!(backlog.make_room(client(1), any).is_none());
+        assert!(backlog.make_room(client(3), any).is_some());
         assert_eq!(backlog.len(), 3);
-        assert!(line(&[1, 1, 1]).make_room(client(1)).is_none(), "its own are first come");
+        assert!(line(&[1, 1, 1]).make_room(client(1), any).is_none(), "its own are first come");
     }
 
     #[test]
     fn what_is_trimmed_is_the_newest_of_those_with_most() {
         let mut backlog = line(&[1, 1, 1, 1, 2, 1, 3, 1, 2]);
-        let gone: Vec<usize> = backlog.trim(5).into_iter().map(|place| place.waiter).collect();
+        let gone: Vec<usize> = backlog.trim(5, any).into_iter().map(|place| place.waiter).collect();
         assert_eq!(gone, [2, 3, 5, 7]);
         assert_eq!(order(&mut backlog), [0, 1, 4, 6, 8]);
         let mut many = line(&[1, 2, 3, 4]);
-        assert_eq!(many.trim(2).len(), 2);
+        assert_eq!(many.trim(2, any).len(), 2);
         assert_eq!(
             order(&mut many),
             [0, 1],
             "the oldest stay when there are more clients than places"
         );
+    }
+
+    #[test]
+    fn what_may_not_be_removed_stays() {
+        let odd = |waiter: &mut usize| *waiter % 2 == 1;
+        let mut backlog = line(&[1, 1, 1, 1, 1, 2]);
+        assert_eq!(backlog.make_room(client(2), odd).unwrap().waiter, 3);
+        assert_eq!(backlog.pop(odd).unwrap().waiter, 1);
+        let later = Instant::now() + Duration::from_secs(1);
+        assert_eq!(backlog.pop_expired(later, Duration::from_secs(1), odd).unwrap().waiter, 5);
+        assert!(backlog.pop_expired(later, Duration::from_secs(1), odd).is_none());
+        assert!(backlog.trim(1, odd).is_empty());
+        assert_eq!(order(&mut backlog), [0, 2, 4]);
+    }
+
+    #[test]
+    fn a_place_is_found_by_its_number_while_it_waits() {
+        let mut backlog = line(&[1, 2, 1]);
+        assert_eq!(backlog.first(|waiter| *waiter > 0).unwrap(), (1, &mut 1));
+        assert_eq!(backlog.take(1).unwrap().waiter, 1);
+        assert!(backlog.take(1).is_none() && backlog.get_mut(1).is_none());
+        assert_eq!(*backlog.get_mut(2).unwrap(), 2);
     }
 
     #[test]
@@ -214,22 +276,22 @@ mod tests {
             let mut backlog: Backlog<usize> = Backlog::default();
             for (at, (step, number, room)) in steps.into_iter().enumerate() {
                 match step {
-                    0 => drop(backlog.pop()),
+                    0 => drop(backlog.pop(|waiter| *waiter != room)),
                     1 => {
                         let before = backlog.len();
-                        let gone = backlog.make_room(client(number)).map_or(0, |_| 1);
+                        let gone = backlog.make_room(client(number), any).map_or(0, |_| 1);
                         prop_assert_eq!(backlog.len() + gone, before);
                     }
                     2 => {
                         let before = backlog.len();
-                        let gone = backlog.trim(room).len();
+                        let gone = backlog.trim(room, any).len();
                         prop_assert_eq!(backlog.len() + gone, before);
                         prop_assert!(backlog.len() <= room);
                         // No request is dropped needlessly.
                         prop_assert!(gone == 0 || backlog.len() * 2 >= room.min(before));
                     }
-                    3 => backlog.forget(|waiter| waiter % 3 == 0),
-                    _ => backlog.push(Instant::now(), client(number), at),
+                    3 => drop(backlog.take(u64::try_from(room).unwrap())),
+                    _ => drop(backlog.push(Instant::now(), client(number), at)),
                 }
                 let mut counted: HashMap<Client, usize> = HashMap::new();
                 for place in &backlog.line {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Layout defined in native/sapi/board.h: offset of the connections, their number, size of each.
+/// Layout defined in `native/sapi/request/shared_counters.h`: offset of the connections, their number, size of each.
 const CONNECTIONS: usize = 64;
 const COUNT: usize = 16;
 const EACH: usize = 608;
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_board_of_anything_is_read_without_a_panic() {
+    fn counters_of_anything_are_read_without_a_panic() {
         for bytes in
             [vec![], vec![0xff; 40], vec![0xff; SHARED_COUNTERS], vec![1; SHARED_COUNTERS + 7]]
         {

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Both directions move independently, so neither can block the other.
 //! - [`Failure::NotSent`] means that sending the request again is safe. The worker's shared counters prove that it
-//!   was not started, or its socket refused the first byte (docs/internals/frames.md, "The board").
+//!   was not started, or its socket refused the first byte (docs/internals/frames.md, "The shared counters").
 //! - Dropping an exchange never loses a worker: a task of the pool finishes the rest of the exchange.
 
 use std::io::IoSlice;
@@ -20,7 +20,8 @@ use tracing::{debug, error};
 
 use crate::context::HintSender;
 use crate::info::WorkerInfo;
-use crate::shared::{Command, Lease, Shared};
+use crate::lease::Lease;
+use crate::shared::{Command, Shared};
 use crate::source::Source;
 use crate::trace;
 use crate::worker::{Event, Gone, Head, Worker};
@@ -29,6 +30,9 @@ use crate::worker::{Event, Gone, Head, Worker};
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A request body of any type.
 pub(crate) type BoxBody = Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>;
+
+/// Size of a response body above which no request waits behind it in the worker's socket.
+const LONG: usize = 64 * 1024;
 
 /// Reasons why an exchange did not complete.
 #[derive(Debug)]
@@ -61,7 +65,11 @@ pub(crate) enum Arrived {
 pub(crate) struct Exchange {
     /// The leased worker; `None` once the exchange is over.
     lease: Option<Lease>,
+    /// Number of the request among those written to the worker.
+    number: u64,
     upload: Upload,
+    /// Bytes of the response body that have arrived.
+    received: usize,
     hints: Option<HintSender>,
     /// Span of PHP's work, until that has ended.
     span: Option<Span>,
@@ -73,6 +81,8 @@ struct Upload {
     written: usize,
     /// At least one byte of the request was written.
     sent: bool,
+    /// All of it was written before the worker's previous answer had ended.
+    written_ahead: bool,
     /// Data that follow `worker.outgoing`.
     data: Bytes,
     /// The rest of a piece that was too large for one frame.
@@ -81,6 +91,8 @@ struct Upload {
     source: Option<Box<Source>>,
     /// The body's last frame, or ABORT, is in `worker.outgoing` or written.
     closed: bool,
+    /// No request may follow this one: the worker's socket accepts no more, or its client takes a long answer.
+    alone: bool,
 }
 
 impl std::fmt::Debug for Upload {
@@ -93,16 +105,26 @@ impl std::fmt::Debug for Upload {
 }
 
 impl Exchange {
-    /// Creates an exchange; `lease.outgoing` holds the REQUEST frame, and `body` follows it.
+    /// Creates an exchange; `lease.outgoing` holds the REQUEST frame, and `body` follows it. If the whole request was
+    /// `written` ahead, that is its number, and `lease.outgoing` is empty.
     pub(crate) fn new(
         lease: Lease,
+        written: Option<u64>,
         body: Option<Box<Source>>,
         hints: Option<HintSender>,
         span: Option<Span>,
     ) -> Self {
         lease.begin();
-        let upload = Upload { closed: body.is_none(), source: body, ..Upload::default() };
-        Self { lease: Some(lease), upload, hints, span }
+        let number = written.unwrap_or_else(|| lease.port.sent() + 1);
+        let closed = written.is_some() || body.is_none();
+        let upload = Upload {
+            sent: written.is_some(),
+            written_ahead: written.is_some(),
+            closed,
+            source: body,
+            ..Upload::default()
+        };
+        Self { lease: Some(lease), number, upload, received: 0, hints, span }
     }
 
     /// Returns the body from its beginning, for another attempt after [`Failure::NotSent`].
@@ -181,7 +203,13 @@ impl Exchange {
 
     fn body_event(&mut self, event: Event) -> Option<Result<Bytes, Failure>> {
         match event {
-            Event::Body(data) => Some(Ok(data)),
+            Event::Body(data) => {
+                self.received = self.received.saturating_add(data.len());
+                if self.received > LONG && !self.upload.alone {
+                    self.be_alone();
+                }
+                Some(Ok(data))
+            }
             Event::End { ready, busy } => {
                 self.end(ready, busy);
                 None
@@ -198,7 +226,13 @@ impl Exchange {
     /// whole body is still available.
     fn may_be_tried_again(&mut self) -> bool {
         self.upload.source.as_ref().is_none_or(|source| source.is_whole())
-            && (!self.upload.sent || !self.worker().has_taken_the_last())
+            && (!self.upload.sent || !self.is_begun())
+    }
+
+    /// Returns whether the worker has begun the request.
+    fn is_begun(&mut self) -> bool {
+        let number = self.number;
+        self.worker().port.has_begun(number)
     }
 
     /// Writes the request to the worker. Ready when all of it is written, or the client's body has failed.
@@ -226,6 +260,15 @@ impl Exchange {
         shared.tasks.spawn_on(play_out(lease, upload, rest), &shared.runtime);
     }
 
+    /// Has other workers take what is behind this request: its answer may take as long as its client likes.
+    fn be_alone(&mut self) {
+        self.upload.alone = true;
+        if let Some(lease) = &self.lease {
+            lease.port.set_open(false);
+            lease.shared().withdraw_behind(lease.info.slot);
+        }
+    }
+
     /// Handles a frame that is not allowed here.
     fn out_of_turn(&mut self) -> Failure {
         self.gone(&Gone::Malformed(wire::Malformed::Payload("frame out of turn")))
@@ -250,15 +293,29 @@ impl Drop for Exchange {
         if let Some(mut span) = self.span.take() {
             trace::abandoned(&mut span);
         }
-        if !self.upload.sent {
-            return; // the worker has read nothing: its lease returns it unchanged
+        if !self.upload.sent || (self.upload.written_ahead && lease.port.withdraw(self.number)) {
+            return; // the worker does nothing for it: its lease returns it unchanged
         }
-        let mut upload = std::mem::take(&mut self.upload);
-        upload.cancel();
-        upload.closed = false; // ABORT is required even after a whole body
-        let shared = Arc::clone(lease.shared());
-        shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer), &shared.runtime);
+        let upload = std::mem::take(&mut self.upload);
+        leave(lease, upload, self.number);
     }
+}
+
+/// Finishes the exchange of a request that was written ahead and whose client is gone.
+pub(crate) fn abandon(lease: Lease, number: u64) {
+    if !lease.port.withdraw(number) {
+        leave(lease, Upload { sent: true, ..Upload::default() }, number);
+    }
+}
+
+/// Tells the worker that the client is gone, and finishes the exchange.
+fn leave(lease: Lease, mut upload: Upload, number: u64) {
+    upload.cancel();
+    if !lease.port.abort(number) {
+        upload.closed = false; // an ABORT frame is required even after a whole body
+    }
+    let shared = Arc::clone(lease.shared());
+    shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer), &shared.runtime);
 }
 
 /// The rest of an exchange whose caller is gone.
@@ -352,10 +409,12 @@ impl Default for Upload {
         Self {
             written: 0,
             sent: false,
+            written_ahead: false,
             data: Bytes::new(),
             rest: Bytes::new(),
             source: None,
             closed: true,
+            alone: false,
         }
     }
 }
@@ -404,7 +463,7 @@ impl Upload {
                     Ok(written) => {
                         if !self.sent {
                             self.sent = true;
-                            worker.sent += 1;
+                            worker.port.set_sent(worker.port.sent() + 1);
                         }
                         let of_head = written.min(outgoing.len() - self.written);
                         self.written += of_head;
@@ -416,6 +475,7 @@ impl Upload {
                         debug!(worker.pid = worker.info.pid(), %error, "worker takes no more");
                         self.rest = Bytes::new();
                         self.closed = true;
+                        self.alone = true;
                         self.written = outgoing.len();
                         self.data = Bytes::new();
                         return Poll::Ready(Ok(()));
@@ -423,6 +483,7 @@ impl Upload {
                 }
             }
             if self.closed {
+                worker.port.set_open(self.sent && !self.alone);
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_piece(worker, cx))?;

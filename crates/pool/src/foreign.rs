@@ -358,6 +358,7 @@ impl Foreign {
         PoolStatus {
             php_version: common.php_version.clone(),
             backlog: line.backlog,
+            ahead: line.ahead,
             overloaded: line.overloaded,
             refused: self.slots.refused(),
             waited: line.waits.number,

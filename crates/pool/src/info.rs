@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, Uri};
+use rustix::net::SendFlags;
 use tokio::sync::Notify;
 use tracing::{Span, debug};
 
@@ -20,8 +21,8 @@ use crate::databases::DatabaseStatus;
 use crate::events::Sink;
 use crate::lifecycle::Lifecycle;
 use crate::memory::{ProcessMemory, SnapshotMemory};
+use crate::shared_counters::SharedCounters;
 use crate::status::{Running, WorkerStatus};
-use crate::worker::SharedCounters;
 
 /// The request of a worker, as other tasks may see it. Cheap to create, because its parts are shared.
 #[derive(Clone, Debug)]
@@ -204,6 +205,13 @@ impl WorkerInfo {
         {
             debug!(worker.pid = self.pid(), %error, "worker socket was closed already");
         }
+    }
+
+    /// Writes bytes to the worker without waiting; returns how many were written.
+    pub(crate) fn send(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
+        let end = self.hang_up.lock().expect("no holder panics");
+        let end = end.as_ref().ok_or(rustix::io::Errno::PIPE)?;
+        rustix::net::send(end, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
     }
 
     /// Gives up a worker that has not reached its first request: its socket ends in both directions, so that a worker

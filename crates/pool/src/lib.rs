@@ -2,11 +2,12 @@
 //! workers that end.
 //!
 //! Invariants
-//! - A worker serves at most one request at a time.
+//! - A worker begins one request at a time. What is written ahead to it can be taken back until it has begun that.
 //! - Every dispatched request gets exactly one response or one [`DispatchError`], even if its worker dies.
 //! - A client that disconnects never costs a worker.
 //! - Nothing here distinguishes HTTP/1 from HTTP/2 or Lambda: fronts translate.
 
+mod ahead;
 mod backlog;
 mod body;
 mod clock;
@@ -18,6 +19,7 @@ mod exchange;
 mod foreign;
 mod identity;
 mod info;
+mod lease;
 mod lifecycle;
 mod memory;
 mod model;
@@ -31,6 +33,7 @@ mod recent;
 mod sandbox;
 mod scaler;
 mod shared;
+mod shared_counters;
 mod slow;
 mod source;
 mod status;

@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use crate::ahead::{self, Waiting};
 use crate::backlog::Client;
 use crate::clock::Clock;
 use crate::context::RequestContext;
@@ -20,6 +23,7 @@ use crate::databases::DatabaseStatus;
 use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
 use crate::foreign::Foreign;
 use crate::info::{CurrentRequest, how_it_ended};
+use crate::lease::{Grant, Lease};
 use crate::recent::Recent;
 use crate::scaler::Scaler;
 use crate::shared::{Command, Queue, Shared};
@@ -65,8 +69,12 @@ impl Pool {
         let most = options.scaling.map_or(options.workers, |scaling| scaling.most).get();
         let (commands, from_pool) = mpsc::channel(most * 2 * Supervisor::COMMANDS);
         let scaler = Scaler::new(options.workers.get(), options.scaling.as_ref(), clock.instant());
+        let runtime = tokio::runtime::Handle::current();
+        // On several threads the end of a turn may be another thread's.
+        let turn = (runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
+            .then(|| Arc::new(Notify::new()));
         let shared = Arc::new(Shared {
-            queue: Mutex::new(Queue::new(options.backlog_target)),
+            queue: Mutex::new(Queue::new(options.backlog_target, turn.clone())),
             options,
             clock,
             target: AtomicUsize::new(scaler.wanted()),
@@ -75,7 +83,7 @@ impl Pool {
             refused: AtomicU64::new(0),
             commands,
             tasks: TaskTracker::new(),
-            runtime: tokio::runtime::Handle::current(),
+            runtime,
             quiet: Notify::new(),
             wanted: Notify::new(),
             requests: AtomicU64::new(0),
@@ -94,6 +102,9 @@ impl Pool {
             infos: Mutex::new(BTreeMap::new()),
             php_version: Mutex::new(zygote.php_version.clone()),
         });
+        if let Some(turn) = turn {
+            shared.tasks.spawn(Arc::clone(&shared).write_at_end_of_turn(turn));
+        }
         let (tell_first, first) = oneshot::channel();
         let supervisor =
             Supervisor::new(Arc::clone(&shared), scaler, from_pool, zygote, tell_first);
@@ -149,30 +160,30 @@ impl Pool {
         };
         let mut body = body.map(|body| Box::new(Source::new(body)));
         let mut refused_since = None;
-        let client = Client::of(context.remote.ip());
         // The total time allowed; without a deadline the clock is not read.
         let allowed = context.deadline.map(|deadline| deadline - Instant::now());
         loop {
             let mut waits = trace::waits(&context);
-            let lease = match context.deadline {
-                None => shared.lease(client).await,
-                Some(deadline) => {
-                    let lease = tokio::time::timeout_at(deadline, shared.lease(client)).await;
-                    let limit = allowed.unwrap_or_default();
-                    lease.unwrap_or(Err(DispatchError::TimedOut { limit }))
-                }
+            let (mut lease, mut written) = if let Some(lease) = shared.lease_idle()? {
+                (lease, None)
+            } else {
+                let lease = wait(shared, &parts, &context, body.is_none(), allowed).await;
+                lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?
             };
-            let mut lease = lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?;
             drop(waits);
             lease.info.set_request(CurrentRequest::new(&parts, &context));
             lease.info.deadline.store(shared.clock.moment(context.deadline), Ordering::Relaxed);
-            lease.outgoing.clear();
-            variables::write_request(&mut lease.outgoing, &parts, &context, length)
-                .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+            if written.is_none() {
+                variables::write_request(&mut lease.outgoing, &parts, &context, length)
+                    .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+                if body.is_none() {
+                    written = shared.take_over(&mut lease);
+                }
+            }
             let info = Arc::clone(&lease.info);
             let php_version = || shared.php_version.lock().expect("no holder panics").clone();
             let span = trace::runs(&context, shared.options.model, Some(&info), php_version);
-            let mut exchange = Exchange::new(lease, body, context.hints.clone(), span);
+            let mut exchange = Exchange::new(lease, written, body, context.hints.clone(), span);
             let head = std::future::poll_fn(|cx| exchange.poll_head(cx)).await;
             if !matches!(head, Err(Failure::NotSent)) {
                 shared.requests.fetch_add(1, Ordering::Relaxed);
@@ -230,6 +241,7 @@ impl Pool {
             shrunk: shared.shrunk.load(Ordering::Relaxed),
             php_version: shared.php_version.lock().expect("no holder panics").clone(),
             backlog: line.backlog,
+            ahead: line.ahead,
             requests: shared.requests.load(Ordering::Relaxed),
             crashes: shared.crashes.load(Ordering::Relaxed),
             recycled: shared.recycled.load(Ordering::Relaxed),
@@ -357,6 +369,47 @@ impl Pool {
         let close = Command::Close { patience: rest, done };
         if shared.commands.send(close).await.is_ok() && finished.await.is_err() {
             tracing::debug!("the supervisor had ended already");
+        }
+    }
+}
+
+/// Waits for a worker. Returns the number of the request among those of the worker if that has it already, which is
+/// possible if it `is_whole`: it has no body.
+async fn wait(
+    shared: &Arc<Shared>,
+    parts: &Parts,
+    context: &RequestContext,
+    is_whole: bool,
+    allowed: Option<Duration>,
+) -> Result<(Lease, Option<u64>), DispatchError> {
+    const USUAL: usize = 1024;
+    let mut frames = None;
+    if is_whole && shared.writes_ahead() {
+        let mut bytes = Vec::with_capacity(USUAL);
+        variables::write_request(&mut bytes, parts, context, None)
+            .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+        frames = Some(Bytes::from(bytes)).filter(|bytes| bytes.len() <= ahead::LARGEST);
+    }
+    let current = CurrentRequest::new(parts, context);
+    let waiting = Waiting { frames, current, deadline: shared.clock.moment(context.deadline) };
+    let lease = shared.lease(Client::of(context.remote.ip()), waiting);
+    let grant = match context.deadline {
+        None => lease.await,
+        Some(deadline) => {
+            let limit = allowed.unwrap_or_default();
+            let lease = tokio::time::timeout_at(deadline, lease).await;
+            lease.unwrap_or(Err(DispatchError::TimedOut { limit }))
+        }
+    };
+    match grant? {
+        Grant::Idle(lease) => Ok((lease, None)),
+        Grant::Written(written) => {
+            let (lease, number) = written.into_parts();
+            Ok((lease, Some(number)))
+        }
+        Grant::Lost(info) => {
+            let how = how_it_ended(&info, &shared.clock).await;
+            Err(DispatchError::WorkerDied { pid: info.pid(), how })
         }
     }
 }

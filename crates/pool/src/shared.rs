@@ -1,9 +1,9 @@
-//! The shared state of the pool: the idle workers, the backlog, and leases of workers.
+//! The shared state of the pool: the idle workers, the backlog, and which request has which worker.
 //!
 //! Invariants
 //! - While a request waits, no worker is idle, unless the maximum of requests is running: a released worker goes to
 //!   the oldest waiter.
-//! - A leased worker is always returned: dropping a [`Lease`] returns its worker or finishes its exchange.
+//! - A request that was written ahead to a busy worker waits like the others (`ahead`); that worker is passed on to it.
 //! - A one-shot worker to which something was written is never idle again; at most as many of them are leased as
 //!   there should be workers.
 //! - The backlog is bounded by `Options::backlog`, and more tightly while more requests arrive than are answered
@@ -11,19 +11,21 @@
 //!   most (`backlog`).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use crate::ahead::{Lines, Next, Waiter, Waiting};
 use crate::backlog::{Backlog, Client};
 use crate::clock::Clock;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
+use crate::lease::{Grant, InLine, Lease, Release, Written};
 use crate::lifecycle::Dismissal;
 use crate::memory::MemoryStatus;
 use crate::overload::Overload;
@@ -32,7 +34,7 @@ use crate::scaler::Load;
 use crate::slow::SlowRequest;
 use crate::status::{WorkerEnd, WorkerState};
 use crate::worker::{Event, Worker};
-use crate::{DispatchError, Options, memory};
+use crate::{DispatchError, Options, exchange, memory};
 
 /// The state behind every clone of a [`crate::Pool`].
 #[derive(Debug)]
@@ -102,7 +104,9 @@ pub(crate) struct Queue {
     /// Idle workers; the back is taken first, because the worker that ran last has the warmest caches. A worker that
     /// still cleans up after END is inserted before the last, so that the next request does not wait for it.
     idle: VecDeque<Box<Worker>>,
-    waiting: Backlog<oneshot::Sender<Lease>>,
+    waiting: Backlog<Waiter>,
+    /// What was written ahead to busy workers. Empty in one-shot models.
+    lines: Lines,
     overload: Overload,
     waits: Waits,
     /// Workers that have a request or are being returned from one.
@@ -136,16 +140,18 @@ impl Waits {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) backlog: usize,
+    pub(crate) ahead: usize,
     pub(crate) overloaded: bool,
     pub(crate) waits: Waits,
 }
 
 impl Queue {
-    /// Creates an empty queue; `target` is [`Options::backlog_target`].
-    pub(crate) fn new(target: Option<Duration>) -> Self {
+    /// Creates an empty queue; `target` is [`Options::backlog_target`], `turn` as in [`Lines::new`].
+    pub(crate) fn new(target: Option<Duration>, turn: Option<Arc<Notify>>) -> Self {
         Self {
             idle: VecDeque::new(),
             waiting: Backlog::default(),
+            lines: Lines::new(turn),
             overload: Overload::new(target),
             waits: Waits::default(),
             leased: 0,
@@ -156,17 +162,21 @@ impl Queue {
         }
     }
 
+    /// Records that a waiting request got a worker, and rejects others if that shows an overload.
+    fn handed_out(&mut self, now: Instant, waited: Duration) {
+        self.waits.add(waited);
+        let (left, running) = (self.waiting.len(), self.leased);
+        if self.overload.handed_out(now, waited, left, running) {
+            let room = self.overload.room(running).unwrap_or(usize::MAX);
+            let lines = &mut self.lines;
+            drop(self.waiting.trim(room, |waiter| lines.take_back(waiter)));
+        }
+    }
+
     fn loaned(&mut self) {
         self.leased += 1;
         self.peak = self.peak.max(self.leased);
     }
-}
-
-/// A leased worker.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    shared: Arc<Shared>,
-    worker: Option<Box<Worker>>,
 }
 
 /// Registers a task that waits for quiet.
@@ -178,99 +188,128 @@ impl Drop for Watching<'_> {
     }
 }
 
-impl Deref for Lease {
-    type Target = Worker;
-
-    fn deref(&self) -> &Worker {
-        self.worker.as_ref().expect("a lease has its worker until it ends")
-    }
-}
-
-impl DerefMut for Lease {
-    fn deref_mut(&mut self) -> &mut Worker {
-        self.worker.as_mut().expect("a lease has its worker until it ends")
-    }
-}
-
-impl Lease {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Marks that the worker is about to receive a request. From now on a one-shot worker has a successor.
-    pub(crate) fn begin(&self) {
-        if self.shared.one_shot() {
-            self.info.life.set_spent(true);
-            self.shared.wanted.notify_one();
-        }
-    }
-
-    /// Closes the socket of a worker that is of no more use. Returns its record.
-    pub(crate) fn discard(mut self) -> Arc<WorkerInfo> {
-        let worker = self.worker.take().expect("a lease has its worker until it ends");
-        // Set before its end becomes visible: it serves nothing any more.
-        worker.info.life.set_state(WorkerState::Stopping);
-        worker.info.busy_since.store(0, Ordering::Relaxed);
-        self.shared.leave();
-        Arc::clone(&worker.info)
-    }
-
-    /// Ends the lease after a complete exchange: the next request may follow.
-    pub(crate) fn finish(mut self) {
-        let worker = self.worker.take().expect("a lease has its worker until it ends");
-        worker.info.requests.fetch_add(1, Ordering::Relaxed);
-        self.shared.give_back(worker, true);
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        // Nothing was sent through this lease: exchanges finish theirs before they drop it.
-        if let Some(worker) = self.worker.take() {
-            self.shared.give_back(worker, false);
-        }
-    }
-}
-
 impl Shared {
-    /// Returns an idle worker, at once or after waiting in the backlog. Cancel safe: dropping the future only gives
-    /// up the place.
-    pub(crate) async fn lease(self: &Arc<Self>, client: Client) -> Result<Lease, DispatchError> {
-        let (taken, since) = {
+    /// Returns an idle worker if there is one.
+    pub(crate) fn lease_idle(self: &Arc<Self>) -> Result<Option<Lease>, DispatchError> {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        if queue.draining {
+            return Err(DispatchError::Draining);
+        }
+        if queue.leased >= self.at_once() {
+            return Ok(None);
+        }
+        Ok(queue.idle.pop_back().map(|mut worker| {
+            self.begin(&mut queue, &mut worker);
+            drop(queue);
+            self.loan(worker)
+        }))
+    }
+
+    /// Returns whether requests that have to wait may be written ahead.
+    pub(crate) fn writes_ahead(&self) -> bool {
+        let queue = self.queue.lock().expect("no holder panics");
+        !self.one_shot() && queue.lines.service.depth() > 1
+    }
+
+    /// Returns an idle worker, at once or after waiting in the backlog, or the worker that has the request by then.
+    /// Cancel safe: dropping the future only gives up the place.
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        client: Client,
+        request: Waiting,
+    ) -> Result<Grant, DispatchError> {
+        let (taken, since, place) = {
             let mut queue = self.queue.lock().expect("no holder panics");
             if queue.draining {
                 return Err(DispatchError::Draining);
             }
             if queue.leased < self.at_once()
-                && let Some(worker) = queue.idle.pop_back()
+                && let Some(mut worker) = queue.idle.pop_back()
             {
-                queue.loaned();
+                self.begin(&mut queue, &mut worker);
                 drop(queue);
-                return Ok(self.loan(worker));
+                return Ok(Grant::Idle(self.loan(worker)));
             }
             let room = queue.overload.room(queue.leased).unwrap_or(usize::MAX);
             let room = room.min(self.options.backlog);
-            if queue.waiting.len() >= room {
-                queue.waiting.forget(oneshot::Sender::is_closed);
-                if queue.waiting.len() >= room && queue.waiting.make_room(client).is_none() {
-                    self.refused.fetch_add(1, Ordering::Relaxed);
-                    return Err(DispatchError::Overloaded { waited: Duration::ZERO });
-                }
+            let Queue { waiting, lines, .. } = &mut *queue;
+            if waiting.len() >= room
+                && waiting.make_room(client, |waiter| lines.take_back(waiter)).is_none()
+            {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(DispatchError::Overloaded { waited: Duration::ZERO });
             }
-            if queue.waiting.is_empty() && self.options.scaling.is_some() {
+            if waiting.is_empty() && self.options.scaling.is_some() {
                 self.wanted.notify_one();
             }
             let (give, taken) = oneshot::channel();
             let since = self.clock.instant();
-            queue.waiting.push(since, client, give);
-            (taken, since)
+            let place = waiting.push(since, client, Waiter::new(give, request));
+            lines.write_ahead(waiting, Instant::now);
+            (taken, since, InLine::new(self, place))
         };
+        let taken = taken.await;
+        place.leave();
         // Its place is dropped when the time is over, or another client has precedence.
-        taken.await.map_err(|_dropped| {
+        taken.map_err(|_dropped| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             let waited = self.clock.instant().saturating_duration_since(since);
             DispatchError::Overloaded { waited }
         })
+    }
+
+    /// Gives up a place in the backlog.
+    pub(crate) fn abandon(self: &Arc<Self>, place: u64) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        if let Some(place) = queue.waiting.take(place) {
+            queue.lines.abandon(place.waiter);
+            self.hand_out(queue);
+        }
+    }
+
+    /// Gives the requests behind a worker's running one to other workers.
+    pub(crate) fn withdraw_behind(self: &Arc<Self>, slot: u32) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let Queue { waiting, lines, .. } = &mut *queue;
+        if lines.withdraw_all(slot, waiting) {
+            self.hand_out(queue);
+        }
+    }
+
+    /// Counts a lease, whose request is not written yet.
+    fn begin(&self, queue: &mut Queue, worker: &mut Worker) {
+        queue.loaned();
+        if self.one_shot() {
+            worker.outgoing.clear();
+        } else {
+            queue.lines.begin(worker, Instant::now());
+        }
+    }
+
+    /// Takes over the writing of a whole request, see [`Lines::take_over`].
+    pub(crate) fn take_over(&self, lease: &mut Lease) -> Option<u64> {
+        if self.one_shot() {
+            return None;
+        }
+        self.queue.lock().expect("no holder panics").lines.take_over(lease)
+    }
+
+    /// Writes to workers at the end of each turn, until the pool is closed.
+    pub(crate) async fn write_at_end_of_turn(self: Arc<Self>, turn: Arc<Notify>) {
+        const FULL: Duration = Duration::from_millis(1);
+        loop {
+            turn.notified().await;
+            let (done, closed) = {
+                let mut queue = self.queue.lock().expect("no holder panics");
+                (queue.lines.flush(), queue.closed)
+            };
+            if !done {
+                tokio::time::sleep(FULL).await;
+                turn.notify_one();
+            } else if closed {
+                return;
+            }
+        }
     }
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
@@ -278,7 +317,7 @@ impl Shared {
         // The last request's deadline may have passed, and this one's is not set yet.
         worker.info.deadline.store(0, Ordering::Relaxed);
         worker.info.busy_since.store(self.now(), Ordering::Relaxed);
-        Lease { shared: Arc::clone(self), worker: Some(worker) }
+        Lease::new(Arc::clone(self), worker)
     }
 
     /// Returns [`Clock::now`].
@@ -337,7 +376,6 @@ impl Shared {
     /// Returns the load, for scaling decisions.
     pub(crate) fn load(&self) -> Load {
         let mut queue = self.queue.lock().expect("no holder panics");
-        queue.waiting.forget(oneshot::Sender::is_closed);
         let (running, peak) = (queue.leased, queue.peak);
         queue.peak = running;
         Load { running, peak, waiting: queue.waiting.len(), since: queue.waiting.since() }
@@ -345,11 +383,11 @@ impl Shared {
 
     /// Ends a lease. `spoken` says that its worker has answered a request, so that a one-shot worker exits now;
     /// otherwise it has read nothing.
-    fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
+    pub(crate) fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
         let info = &worker.info;
         if !self.one_shot() || !spoken {
             info.life.set_spent(false);
-            return self.release(worker, true);
+            return self.release(worker, if spoken { Release::Answered } else { Release::Unused });
         }
         info.busy_since.store(0, Ordering::Relaxed);
         info.life.set_state(WorkerState::Stopping);
@@ -358,17 +396,32 @@ impl Shared {
         self.leave();
     }
 
-    /// Gives a worker to the oldest waiter, or makes it idle, or ends it if it must retire.
-    pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, was_leased: bool) {
+    /// Passes a worker on to the request that it has already, or gives it to the oldest waiter, or makes it idle, or
+    /// ends it if it must retire.
+    pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, release: Release) {
         worker.shrink_buffers();
-        let info = &worker.info;
+        let info = Arc::clone(&worker.info);
         info.busy_since.store(0, Ordering::Relaxed);
         let served = info.requests.load(Ordering::Relaxed);
         if served >= info.max_requests && info.life.order_successor() {
             self.command(Command::Replace { slot: info.slot, why: "max_requests" });
         }
         let mut queue = self.queue.lock().expect("no holder panics");
-        if queue.closed || info.life.is_succeeded() || info.exit().is_some() {
+        let ends = queue.closed || info.life.is_succeeded() || info.exit().is_some();
+        if release != Release::Booted && !self.one_shot() {
+            let Queue { waiting, lines, .. } = &mut *queue;
+            if ends {
+                lines.withdraw_all(info.slot, waiting);
+            }
+            let answered = release == Release::Answered;
+            if !answered {
+                lines.not_written(&mut worker);
+            }
+            if let Some(next) = lines.end(info.slot, Instant::now(), answered) {
+                return self.pass_on(queue, worker, next);
+            }
+        }
+        if ends {
             drop(queue);
             self.end(worker);
             queue = self.queue.lock().expect("no holder panics");
@@ -377,8 +430,39 @@ impl Shared {
             let place = queue.idle.len().saturating_sub(usize::from(!worker.ready));
             queue.idle.insert(place, worker);
         }
-        queue.leased -= usize::from(was_leased);
+        queue.leased -= usize::from(release != Release::Booted);
         self.hand_out(queue);
+    }
+
+    /// Passes a worker on to the request that it answers next.
+    fn pass_on(
+        self: &Arc<Self>,
+        mut queue: MutexGuard<'_, Queue>,
+        worker: Box<Worker>,
+        next: Next,
+    ) {
+        let lease = self.loan(worker);
+        let (number, place) = match next {
+            Next::Abandoned { number, request } => {
+                lease.info.set_request(request.current);
+                lease.info.deadline.store(request.deadline, Ordering::Relaxed);
+                self.hand_out(queue);
+                return exchange::abandon(lease, number);
+            }
+            Next::Wanted { number, place } => (number, queue.waiting.take(place)),
+        };
+        let Some(place) = place else {
+            debug_assert!(false, "a request that was written ahead waits or was abandoned");
+            self.hand_out(queue);
+            return exchange::abandon(lease, number);
+        };
+        let now = self.clock.instant();
+        let grant = Grant::Written(Written::new(lease, number));
+        let unwanted = place.waiter.give.send(grant).err();
+        queue.handed_out(now, now.saturating_duration_since(place.since));
+        self.hand_out(queue);
+        // Its client has just gone.
+        drop(unwanted);
     }
 
     /// Counts one lease fewer.
@@ -388,35 +472,49 @@ impl Shared {
         self.hand_out(queue);
     }
 
-    /// Gives idle workers to waiting requests, up to the limit of leases, and wakes tasks that wait for quiet.
-    fn hand_out(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
-        while queue.leased < self.at_once() && !queue.idle.is_empty() {
-            let Some(place) = queue.waiting.pop() else { break };
-            let now = self.clock.instant();
-            let waited = now.saturating_duration_since(place.since);
-            if place.waiter.is_closed() || waited >= self.patience(&queue) {
-                continue;
-            }
-            let Some(worker) = queue.idle.pop_back() else { break };
-            match place.waiter.send(self.loan(worker)) {
-                Ok(()) => {
-                    queue.loaned();
-                    queue.waits.add(waited);
-                    let (left, running) = (queue.waiting.len(), queue.leased);
-                    if queue.overload.handed_out(now, waited, left, running) {
-                        let room = queue.overload.room(running).unwrap_or(usize::MAX);
-                        drop(queue.waiting.trim(room));
-                    }
-                }
-                Err(mut lease) => {
-                    // The request stopped waiting at this moment; the worker has read nothing of it.
-                    let worker = lease.worker.take().expect("the lease was just made");
-                    worker.info.busy_since.store(0, Ordering::Relaxed);
-                    worker.info.life.set_state(WorkerState::Idle);
-                    queue.idle.push_back(worker);
-                }
+    /// Counts one lease fewer, whose worker is gone: what it has not begun goes to other workers.
+    pub(crate) fn lose(self: &Arc<Self>, info: &Arc<WorkerInfo>) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        queue.leased -= 1;
+        let Queue { waiting, lines, .. } = &mut *queue;
+        for place in lines.forget(info.slot, waiting) {
+            if let Some(place) = waiting.take(place) {
+                let _gone = place.waiter.give.send(Grant::Lost(Arc::clone(info))).is_err();
             }
         }
+        self.hand_out(queue);
+    }
+
+    /// Gives idle workers to waiting requests, up to the limit of leases, writes others ahead, and wakes tasks that
+    /// wait for quiet.
+    fn hand_out(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+        while queue.leased < self.at_once() && !queue.idle.is_empty() {
+            let Queue { waiting, lines, .. } = &mut *queue;
+            let Some(place) = waiting.pop(|waiter| lines.take_back(waiter)) else { break };
+            let now = self.clock.instant();
+            let waited = now.saturating_duration_since(place.since);
+            if place.waiter.give.is_closed() || waited >= self.patience(&queue) {
+                continue;
+            }
+            let Some(mut worker) = queue.idle.pop_back() else { break };
+            self.begin(&mut queue, &mut worker);
+            match place.waiter.give.send(Grant::Idle(self.loan(worker))) {
+                Ok(()) => queue.handed_out(now, waited),
+                Err(Grant::Idle(lease)) => {
+                    // The request stopped waiting at this moment; the worker has read nothing of it.
+                    let mut worker = lease.into_worker();
+                    worker.info.busy_since.store(0, Ordering::Relaxed);
+                    worker.info.life.set_state(WorkerState::Idle);
+                    queue.lines.not_written(&mut worker);
+                    queue.lines.end(worker.info.slot, now, false);
+                    queue.leased -= 1;
+                    queue.idle.push_back(worker);
+                }
+                Err(_) => unreachable!("what was sent comes back"),
+            }
+        }
+        let Queue { waiting, lines, .. } = &mut *queue;
+        lines.write_ahead(waiting, Instant::now);
         self.look_for_quiet(&mut queue);
     }
 
@@ -440,6 +538,7 @@ impl Shared {
         worker.info.life.dismiss(Dismissal::Recycled);
         worker.info.life.set_state(WorkerState::Stopping);
         worker.info.ending_since.store(self.now(), Ordering::Relaxed);
+        self.queue.lock().expect("no holder panics").lines.end_worker(worker.info.slot);
         if let Err(error) = rustix::net::shutdown(&worker.stream, rustix::net::Shutdown::Write) {
             debug!(worker.pid = worker.info.pid(), %error, "worker socket was closed already");
         }
@@ -464,7 +563,8 @@ impl Shared {
     pub(crate) fn expire_waiters(&self) {
         let mut queue = self.queue.lock().expect("no holder panics");
         let (now, patience) = (self.clock.instant(), self.patience(&queue));
-        while queue.waiting.pop_expired(now, patience).is_some() {}
+        let Queue { waiting, lines, .. } = &mut *queue;
+        while waiting.pop_expired(now, patience, |waiter| lines.take_back(waiter)).is_some() {}
         self.look_for_quiet(&mut queue);
     }
 
@@ -504,7 +604,6 @@ impl Shared {
             let quiet = self.quiet.notified();
             {
                 let mut queue = self.queue.lock().expect("no holder panics");
-                queue.waiting.forget(oneshot::Sender::is_closed);
                 if queue.leased == 0 && queue.waiting.is_empty() {
                     drop(queue);
                     return;
@@ -523,6 +622,7 @@ impl Shared {
             let mut queue = self.queue.lock().expect("no holder panics");
             queue.draining = true;
             queue.closed = true;
+            queue.lines.close();
             (std::mem::take(&mut queue.idle), std::mem::take(&mut queue.waiting))
         };
         drop(waiting);
@@ -535,6 +635,7 @@ impl Shared {
         let queue = self.queue.lock().expect("no holder panics");
         Line {
             backlog: queue.waiting.len(),
+            ahead: queue.lines.ahead(),
             overloaded: queue.overload.is_shedding(),
             waits: queue.waits,
         }

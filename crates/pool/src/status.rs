@@ -15,6 +15,8 @@ pub struct PoolStatus {
     pub php_version: String,
     /// Requests waiting for a worker.
     pub backlog: usize,
+    /// Those of them that are in the socket of a busy worker already.
+    pub ahead: usize,
     /// Requests are rejected because more arrive than are answered ([`crate::Options::backlog_target`]).
     pub overloaded: bool,
     /// Requests rejected since the start: no worker became free in time, or none would have.

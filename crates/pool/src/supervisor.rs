@@ -25,6 +25,7 @@ use tracing::{Instrument as _, debug, error, info, warn};
 use self::zygotes::{Silent, next_of_silent};
 use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
+use crate::lease::Release;
 use crate::lifecycle::Dismissal;
 use crate::scaler::{self, Scaler};
 use crate::shared::{Command, Shared};
@@ -660,7 +661,7 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
         Ok(()) => {
             worker.ready = true;
             worker.info.life.set_state(WorkerState::Idle);
-            shared.release(worker, false);
+            shared.release(worker, Release::Booted);
             shared.command(Command::Booted { slot });
         }
         Err(why) => {

@@ -1,12 +1,14 @@
 //! System calls that `std` does not offer safely: descriptor 3 of a started program, its user, its parent-death
-//! signal, its restrictions, and the unread bytes of a socket.
+//! signal, its restrictions, the unread bytes of a socket, and memory shared with a worker.
 #![expect(
     unsafe_code,
     reason = "pre_exec runs between fork and exec; some system calls have no safe name"
 )]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use rustix::fs::{FileType, Mode, fchmod, fstat};
 use rustix::ioctl::{Getter, Opcode, ioctl};
@@ -174,4 +176,61 @@ pub(crate) fn unread(socket: impl AsFd) -> rustix::io::Result<i32> {
     let getter = unsafe { Getter::<SIOCOUTQ, i32>::new() };
     // SAFETY: as above.
     unsafe { ioctl(socket, getter) }
+}
+
+/// The first words of a file, mapped into this process and shared with a worker.
+#[derive(Debug)]
+pub(crate) struct MappedWords {
+    start: NonNull<AtomicU32>,
+}
+
+// SAFETY: the mapping belongs to no thread, and its words are accessed atomically only.
+unsafe impl Send for MappedWords {}
+// SAFETY: as above.
+unsafe impl Sync for MappedWords {}
+
+impl MappedWords {
+    /// Number of words. They are in the file's first page.
+    pub(crate) const NUMBER: usize = 16;
+    const BYTES: usize = Self::NUMBER * size_of::<AtomicU32>();
+
+    /// Maps the first words of `file`, which has at least that many and never becomes shorter.
+    pub(crate) fn of(file: impl AsFd) -> std::io::Result<Self> {
+        // SAFETY: the kernel chooses a free address; nothing else knows of the mapping.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Self::BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self { start })
+    }
+
+    /// Returns one word.
+    ///
+    /// # Panics
+    /// There is no word of that number.
+    pub(crate) fn word(&self, number: usize) -> &AtomicU32 {
+        assert!(number < Self::NUMBER, "a word of the mapping");
+        // SAFETY: the mapping has that word.
+        let word = unsafe { self.start.add(number) };
+        // SAFETY: the mapping is aligned to a page and lives as long as `self`.
+        unsafe { word.as_ref() }
+    }
+}
+
+impl Drop for MappedWords {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and no reference outlives `self`.
+        let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), Self::BYTES) };
+        debug_assert_eq!(unmapped, 0, "a mapping of our own");
+    }
 }

@@ -7,25 +7,21 @@
 //!   buffer also holds what it sends while it is written to: a response for each frame, and its log lines.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
-use rustix::io::Errno;
 use tokio::net::UnixStream;
 use tokio_util::io::poll_read_buf;
 use tracing::debug;
 use wire::{FromWorker, Malformed, Sender};
 
-use crate::databases::{DatabaseStatus, SHARED_COUNTERS};
 use crate::info::WorkerInfo;
-use crate::memory::SnapshotMemory;
+use crate::shared_counters::SharedCounters;
 use crate::{events, output};
 
 const READ_AHEAD: usize = 16 * 1024;
@@ -186,64 +182,60 @@ fn build_head(head: &wire::ResponseHead<'_>, payload: &Bytes) -> Result<Head, Ma
     Ok(Head { status, headers, reason })
 }
 
-/// Creates a file without a name, in memory if possible.
-fn nameless_file() -> io::Result<OwnedFd> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let open = |folder: &Path| rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
-    let file = open(Path::new("/dev/shm")).or_else(|_none| open(&std::env::temp_dir()))?;
-    Ok(file)
-}
-
-/// The shared counters of a worker: its requests and its database connections (docs/internals/frames.md, "The
-/// board").
+/// The part of a worker that other tasks use to write requests ahead, while an exchange owns its socket.
 #[derive(Debug)]
-pub(crate) struct SharedCounters {
-    pub(crate) file: OwnedFd,
+pub(crate) struct Port {
+    pub(crate) info: Arc<WorkerInfo>,
+    counters: Arc<SharedCounters>,
+    /// Number of REQUEST frames of which at least one byte was written.
+    sent: AtomicU64,
+    /// The current request is written completely, so that another one may follow it.
+    open: AtomicBool,
 }
 
-impl SharedCounters {
-    pub(crate) fn new() -> io::Result<Self> {
-        let file = match rustix::fs::memfd_create("hearth-board", MemfdFlags::CLOEXEC) {
-            // A sandbox may block the call. `snapshot` cannot run without it; the other models can.
-            Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => nameless_file()?,
-            file => file?,
-        };
-        rustix::fs::ftruncate(&file, SHARED_COUNTERS as u64)?;
-        Ok(Self { file })
+impl Port {
+    /// Returns the number of the last request written.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
-    /// Returns the worker's statistics about kept connections.
-    pub(crate) fn databases(&self) -> DatabaseStatus {
-        let mut bytes = vec![0; SHARED_COUNTERS];
-        match rustix::io::pread(&self.file, &mut bytes, 0) {
-            Ok(SHARED_COUNTERS) => DatabaseStatus::of_counters(&bytes),
-            _ => DatabaseStatus::default(),
-        }
+    /// Records that the first bytes of request `number` were written.
+    pub(crate) fn set_sent(&self, number: u64) {
+        self.sent.store(number, Ordering::Relaxed);
     }
 
-    /// Returns the snapshot that the worker has taken, if any.
-    pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
-        let mut words = [0; 16];
-        let read = rustix::io::pread(&self.file, &mut words, 16);
-        let word = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("8 bytes"));
-        let (bytes, shared_bytes) = (word(0), word(8));
-        (matches!(read, Ok(16)) && bytes > 0).then_some(SnapshotMemory { bytes, shared_bytes })
+    pub(crate) fn set_open(&self, open: bool) {
+        self.open.store(open, Ordering::Release);
     }
 
-    /// Returns whether it ended by itself and normally.
-    pub(crate) fn is_left(&self) -> bool {
-        let mut word = [0; 8];
-        matches!(rustix::io::pread(&self.file, &mut word, 8), Ok(8))
-            && u64::from_le_bytes(word) == 1
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
     }
 
-    /// Returns how many REQUEST frames the worker has started.
-    fn taken(&self) -> u64 {
-        let mut count = [0; 8];
-        match rustix::io::pread(&self.file, &mut count, 0) {
-            Ok(8) => u64::from_le_bytes(count),
-            _ => u64::MAX, // impossible; if it occurs, nothing is sent twice
-        }
+    /// Returns the number of a request that follows those that the worker has, which is about to be written as a
+    /// whole. `None` if that is not possible.
+    pub(crate) fn offer(&self) -> Option<u64> {
+        let number = self.sent() + 1;
+        self.counters.offer(number).then(|| {
+            self.set_sent(number);
+            number
+        })
+    }
+
+    /// Takes back a request that was written ahead. Returns `false` if the worker has begun it.
+    pub(crate) fn withdraw(&self, number: u64) -> bool {
+        self.counters.withdraw(number)
+    }
+
+    /// Tells the worker that the client of a request that it has begun is gone. Returns `false` if it must be told
+    /// with a frame.
+    pub(crate) fn abort(&self, number: u64) -> bool {
+        self.counters.abort(number)
+    }
+
+    /// Returns whether the worker has begun a request.
+    pub(crate) fn has_begun(&self, number: u64) -> bool {
+        self.counters.has_begun(number)
     }
 }
 
@@ -253,13 +245,13 @@ pub(crate) struct Worker {
     pub(crate) info: Arc<WorkerInfo>,
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
-    counters: Arc<SharedCounters>,
-    /// Number of REQUEST frames of which at least one byte was written.
-    pub(crate) sent: u64,
+    pub(crate) port: Arc<Port>,
     /// It reads the next request at once; otherwise it cleans up first.
     pub(crate) ready: bool,
     /// Bytes to write to the worker; kept to reuse the memory.
     pub(crate) outgoing: Vec<u8>,
+    /// Number of bytes at the beginning of `outgoing` that belong to earlier requests, which were withdrawn.
+    pub(crate) earlier: usize,
 }
 
 impl Worker {
@@ -268,20 +260,21 @@ impl Worker {
         stream: UnixStream,
         counters: Arc<SharedCounters>,
     ) -> Self {
+        let port = Port {
+            info: Arc::clone(&info),
+            counters,
+            sent: AtomicU64::new(0),
+            open: AtomicBool::new(false),
+        };
         Self {
             info,
             stream,
             reader: FrameReader::new(Sender::Worker),
-            counters,
-            sent: 0,
+            port: Arc::new(port),
             ready: false,
             outgoing: Vec::new(),
+            earlier: 0,
         }
-    }
-
-    /// Returns whether it has started the last request written to it. Used when it has gone.
-    pub(crate) fn has_taken_the_last(&self) -> bool {
-        self.counters.taken() >= self.sent
     }
 
     /// Frees buffer memory that an unusually large request needed.

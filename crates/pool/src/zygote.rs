@@ -33,8 +33,9 @@ use crate::clock::Clock;
 use crate::info::WorkerInfo;
 use crate::options::Options;
 use crate::sandbox::Confinement;
+use crate::shared_counters::SharedCounters;
 use crate::supervisor::must_see;
-use crate::worker::{Event, FrameReader, Gone, SharedCounters};
+use crate::worker::{Event, FrameReader, Gone};
 use crate::{RequestContext, StartError, output, sys, variables};
 
 /// A running zygote.

@@ -130,8 +130,8 @@ void channel_send_ready(void) {
     frame_buffer_free(&ready);
 }
 
-/* Reads more behind what is buffered. False: nothing came (end, error, or nothing there without waiting). */
-static bool fill(int flags) {
+/* Reads at most `most` bytes behind what is buffered. False: nothing came (end, error, or nothing there without waiting). */
+static bool fill(int flags, size_t most) {
     if (c->in_start > 0) {
         memmove(c->in, c->in + c->in_start, c->in_end - c->in_start);
         c->in_end -= c->in_start;
@@ -140,8 +140,9 @@ static bool fill(int flags) {
     if (c->closed || c->in_end == sizeof c->in) {
         return false;
     }
+    size_t room = sizeof c->in - c->in_end;
+    room = most < room ? most : room;
     if (muted) {
-        size_t room = sizeof c->in - c->in_end;
         size_t len = replay_len < room ? replay_len : room;
         memcpy(c->in + c->in_end, replay, len);
         replay += len;
@@ -151,7 +152,7 @@ static bool fill(int flags) {
         return len > 0;
     }
     for (;;) {
-        ssize_t got = recv(c->fd, c->in + c->in_end, sizeof c->in - c->in_end, flags);
+        ssize_t got = recv(c->fd, c->in + c->in_end, room, flags);
         if (got > 0) {
             c->in_end += (size_t)got;
             return true;
@@ -168,7 +169,7 @@ static bool fill(int flags) {
 
 bool channel_next(struct frame_header *header) {
     while (c->in_end - c->in_start < FRAME_HEADER) {
-        if (!fill(0)) {
+        if (!fill(0, FRAME_HEADER - (c->in_end - c->in_start))) {
             if (c->in_end != c->in_start) {
                 channel_malformed("the stream ends inside a frame");
             }
@@ -187,8 +188,7 @@ bool channel_next(struct frame_header *header) {
 size_t channel_read_some(void *to, size_t len) {
     if (c->in_start == c->in_end) {
         c->in_start = c->in_end = 0;
-        if (len >= sizeof c->in / 2 && !c->closed && !muted) {
-            /* large pieces go where they belong without a copy */
+        if (!c->closed && !muted) {
             ssize_t got;
             do {
                 got = recv(c->fd, to, len, 0);
@@ -199,7 +199,7 @@ size_t channel_read_some(void *to, size_t len) {
             }
             return (size_t)got;
         }
-        if (!fill(0)) {
+        if (!fill(0, len)) {
             return 0;
         }
     }
@@ -242,7 +242,7 @@ uint8_t *channel_collect(unsigned count, size_t *len) {
 }
 
 bool channel_sees_abort(size_t skip) {
-    fill(MSG_DONTWAIT);
+    fill(MSG_DONTWAIT, sizeof c->in);
     while (c->in_end - c->in_start >= skip + FRAME_HEADER) {
         struct frame_header header;
         if (frame_read_header(

@@ -3,7 +3,8 @@
  * Promises
  * - What is sent is sent whole, in the order of the calls; a server that is gone makes every later send fail quietly.
  * - A malformed frame is logged and ends the process (EXIT_MALFORMED): nothing above this file sees one.
- * - Reading blocks; nothing is read beyond what one buffer takes.
+ * - Reading blocks, and reads nothing beyond the frame that is asked for: a request written ahead stays in the kernel. Only
+ *   channel_sees_abort() reads further, up to one buffer.
  */
 #ifndef HEARTH_SAPI_REQUEST_CHANNEL_H
 #define HEARTH_SAPI_REQUEST_CHANNEL_H

@@ -26,7 +26,8 @@ void request_prepare(void) {
     }
 }
 
-bool request_receive(void) {
+/* Receives a request's head. False when the server wants no more. */
+static bool receive_head(void) {
     struct frame_header header;
     do {
         if (!channel_next(&header)) {
@@ -45,11 +46,22 @@ bool request_receive(void) {
     if (error != FRAME_OK) {
         channel_malformed(frame_error_name(error));
     }
-    shared_counters_add_request();
     piece = 0;
     cut = aborted = false;
-    present = true;
     return true;
+}
+
+bool request_receive(void) {
+    for (;;) {
+        if (!receive_head()) {
+            return false;
+        }
+        if (shared_counters_begin()) {
+            present = true;
+            return true;
+        }
+        request_release(); /* another worker has it: its body is skipped */
+    }
 }
 
 /* The body ends here and is incomplete: the client has left or was refused, or the server is gone. No client waits for the answer. */
@@ -118,9 +130,10 @@ bool request_is_cut(void) {
 }
 
 bool request_aborted(void) {
-    if (!aborted && present && channel_sees_abort(piece)) {
-        /* the frame itself stays: it is read as the end of the body, or skipped before the next request */
-        aborted = true;
+    if (!aborted && present) {
+        /* an ABORT frame stays: it is read as the end of the body, or skipped before the next request */
+        aborted = shared_counters_know_aborts() ? shared_counters_say_aborted()
+                                                : channel_sees_abort(piece);
     }
     return aborted;
 }

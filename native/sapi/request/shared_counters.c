@@ -7,20 +7,25 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+enum { REQUESTS = 8 };
+enum request_state { ABORTED, OFFERED, BEGUN, WITHDRAWN };
+
 /* docs/internals/frames.md, "The shared counters". */
 struct shared_counters {
     _Atomic uint64_t taken;
     _Atomic uint64_t leaving;
     _Atomic uint64_t snapshot_bytes;
     _Atomic uint64_t shared_bytes;
-    uint64_t reserved[4];
+    /* requests written ahead, by their number: values of number << 2 | enum request_state */
+    _Atomic uint32_t requests[REQUESTS];
     struct connection_counters connections[COUNTED_CONNECTIONS];
 };
 _Static_assert(sizeof(struct connection_counters) == 608, "the server knows this layout");
 _Static_assert(offsetof(struct shared_counters, connections) == 64, "the server knows this layout");
 
 static struct shared_counters *counters;
-static bool has_connections;
+/* A driver that only wants the count has made a smaller file: nothing lies behind its end. */
+static bool is_whole;
 
 bool shared_counters_open(int fd) {
     struct stat status;
@@ -29,22 +34,41 @@ bool shared_counters_open(int fd) {
         return false;
     }
     counters = page;
-    /* a driver that only wants the count has made a smaller file: nothing lies behind its end */
-    has_connections = fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof *counters;
+    is_whole = fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof *counters;
     return true;
 }
 
-void shared_counters_add_request(void) {
+static uint32_t state_of(uint64_t number, enum request_state state) {
+    return (uint32_t)number << 2 | state;
+}
+
+bool shared_counters_begin(void) {
     if (counters == NULL) {
-        return; /* the zygote, warming up */
+        return true; /* the zygote, warming up */
     }
+    uint64_t number = atomic_load_explicit(&counters->taken, memory_order_relaxed) + 1;
+    uint32_t offered = state_of(number, OFFERED);
+    bool begun = !is_whole ||
+                 atomic_compare_exchange_strong(
+                     &counters->requests[number % REQUESTS], &offered, state_of(number, BEGUN)) ||
+                 offered != state_of(number, WITHDRAWN);
     /* the worker has one thread; a store that cannot be torn is enough */
-    atomic_store_explicit(&counters->taken,
-        atomic_load_explicit(&counters->taken, memory_order_relaxed) + 1, memory_order_release);
+    atomic_store_explicit(&counters->taken, number, memory_order_release);
+    return begun;
+}
+
+bool shared_counters_know_aborts(void) {
+    return counters != NULL && is_whole;
+}
+
+bool shared_counters_say_aborted(void) {
+    uint64_t number = atomic_load_explicit(&counters->taken, memory_order_relaxed);
+    return atomic_load_explicit(&counters->requests[number % REQUESTS], memory_order_relaxed) ==
+           state_of(number, ABORTED);
 }
 
 struct connection_counters *shared_counters_connections(void) {
-    return counters != NULL && has_connections ? counters->connections : NULL;
+    return counters != NULL && is_whole ? counters->connections : NULL;
 }
 
 /* Of a time in nanoseconds: four for each power of two of microseconds. */

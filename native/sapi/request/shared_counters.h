@@ -2,6 +2,7 @@
  *
  * Promises
  * - The count is raised after a request has been read and before any of it is acted on.
+ * - A request that the server wrote ahead is begun here or withdrawn by the server, never both.
  * - The page is shared, so it is no part of what a snapshot puts back.
  */
 #ifndef HEARTH_SAPI_REQUEST_SHARED_COUNTERS_H
@@ -12,8 +13,12 @@
 
 /* Maps the memory that came with SPAWN; the descriptor may be closed then. False when the system refuses. */
 bool shared_counters_open(int fd);
-/* One more request taken. */
-void shared_counters_add_request(void);
+/* One more request taken. False: the server has withdrawn it, and it must not be acted on. */
+bool shared_counters_begin(void);
+/* Whether the server marks here that the client of a request is gone. If not, ABORT frames say so. */
+bool shared_counters_know_aborts(void);
+/* Whether the client of the request taken last is gone. */
+bool shared_counters_say_aborted(void);
 enum {
     COUNTED_CONNECTIONS = 16,
     TIME_BUCKETS = 80, /* of times: four in each power of two of microseconds */

@@ -170,6 +170,7 @@ impl<T> Slots<T> {
         let statistics = self.statistics();
         Line {
             backlog: self.waiting.load(Ordering::Relaxed),
+            ahead: 0,
             overloaded: statistics.overload.is_shedding(),
             waits: statistics.waits,
         }

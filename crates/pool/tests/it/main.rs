@@ -1,6 +1,7 @@
 //! Tests the pool through its public API, with the testkit's worker on the other end of real sockets.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod ahead;
 mod answers;
 mod events;
 mod lifecycle;

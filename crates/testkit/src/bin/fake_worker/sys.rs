@@ -1,11 +1,13 @@
-//! Unsafe calls: ownership of descriptor 3.
+//! System calls that `std` does not offer safely: descriptor 3, and memory shared with the server.
 #![expect(
     unsafe_code,
-    reason = "descriptor 3 is given by the parent, see docs/internals/frames.md"
+    reason = "descriptor 3 and the shared counters come from the parent, see docs/internals/frames.md"
 )]
 
-use std::os::fd::FromRawFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicU32;
 
 /// The server's socket.
 pub(crate) fn control_socket() -> UnixStream {
@@ -18,4 +20,22 @@ pub(crate) fn cut(socket: &UnixStream) {
     if socket.shutdown(std::net::Shutdown::Both).is_err() {
         eprintln!("fake-worker: socket was closed already");
     }
+}
+
+/// Maps the first sixteen words of the shared counters, until the process ends.
+pub(crate) fn shared_words(counters: &File) -> &'static [AtomicU32; 16] {
+    // SAFETY: the kernel chooses a free address; nothing else knows of the mapping.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<[AtomicU32; 16]>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            counters.as_raw_fd(),
+            0,
+        )
+    };
+    assert!(start != libc::MAP_FAILED, "the shared counters can be mapped");
+    // SAFETY: the mapping is aligned to a page, has that many words, and is never unmapped.
+    unsafe { &*start.cast() }
 }

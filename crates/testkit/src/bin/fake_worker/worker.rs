@@ -7,7 +7,7 @@
 //! | `/echo` | 200, the request body, streamed back as it comes |
 //! | `/length` | 200, how many bytes the request body had |
 //! | `/large?N` | 200, N bytes in frames of 64 KiB |
-//! | `/drip?N` | 200, N pieces, 20 ms apart; tells on stdout when it sees ABORT |
+//! | `/drip?N` | 200, N pieces, 20 ms apart; prints when its client is gone |
 //! | `/sleep?N` | 200 after N milliseconds |
 //! | `/unread` | 200 at once, without reading the body |
 //! | `/hints` | 103, then 200 |
@@ -29,6 +29,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -40,6 +42,12 @@ const SEGFAULT: u32 = 11;
 
 /// The wait status of a worker that could not be restored.
 const RETIRED: u32 = 75 << 8;
+
+/// States of a request in the shared counters (docs/internals/frames.md, "The shared counters").
+const ABORTED: u32 = 0;
+const OFFERED: u32 = 1;
+const BEGUN: u32 = 2;
+const WITHDRAWN: u32 = 3;
 
 /// The properties of a fake worker beyond its requests.
 #[derive(Clone)]
@@ -76,8 +84,18 @@ pub(crate) fn warm_up(control: &UnixStream, requests: usize) -> Vec<u8> {
 /// Serves until the server closes or the script says to die; returns the wait status.
 pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) -> u32 {
     let ready = if manner.one_shot { 0 } else { Kind::END_READY };
-    let mut worker =
-        Worker { pid, socket, files, manner, ready, taken: 0, input: Vec::new(), last: true };
+    let words = crate::sys::shared_words(&files.counters);
+    let mut worker = Worker {
+        pid,
+        socket,
+        files,
+        words,
+        manner,
+        ready,
+        taken: 0,
+        input: Vec::new(),
+        last: true,
+    };
     worker.send(|out| wire::send::hello(out, wire::VERSION, pid, "0.0.0-fake"));
     if manner.refuse {
         worker.print("fake-worker: told not to boot");
@@ -126,6 +144,8 @@ struct Worker<'a> {
     pid: u32,
     socket: &'a UnixStream,
     files: Files,
+    /// The first words of the shared counters.
+    words: &'static [AtomicU32; 16],
     manner: &'a Manner,
     /// The flag of an END after which the next request is read at once.
     ready: u8,
@@ -202,16 +222,38 @@ impl Worker<'_> {
     }
 
     fn request(&mut self) -> Option<Request> {
-        while !self.last {
-            self.frame()?;
-        }
         loop {
+            while !self.last {
+                self.frame()?;
+            }
             match self.frame()? {
-                Input::Request(request) => return Some(request),
+                Input::Request(request) => {
+                    if self.begin() {
+                        return Some(request);
+                    }
+                }
                 Input::Abort => {}
                 Input::Body(_) => panic!("a body without a request"),
             }
         }
+    }
+
+    /// The word that has the state of the request taken last, and the word's value for a state.
+    fn state(&self) -> (&'static AtomicU32, impl Fn(u32) -> u32 + use<>) {
+        let number = u32::try_from(self.taken).expect("few requests");
+        (&self.words[8 + number as usize % 8], move |state| number << 2 | state)
+    }
+
+    /// Begins the request that was read last; false if the server has withdrawn it.
+    fn begin(&self) -> bool {
+        let (word, of) = self.state();
+        let begun = word.compare_exchange(of(OFFERED), of(BEGUN), SeqCst, SeqCst);
+        begun.is_ok() || begun != Err(of(WITHDRAWN))
+    }
+
+    fn is_aborted(&self) -> bool {
+        let (word, of) = self.state();
+        word.load(SeqCst) == of(ABORTED)
     }
 
     fn body(&mut self) -> Option<Vec<u8>> {
@@ -379,19 +421,14 @@ impl Worker<'_> {
     fn drip(&mut self, pieces: u64) -> Option<u32> {
         let ready = self.ready;
         self.send(|out| head(out, 200));
-        self.socket.set_nonblocking(true).expect("a socket");
         for piece in 0..pieces {
             sleep(Duration::from_millis(20));
-            let mut byte = [0; HEADER_LEN];
-            if matches!((&*self.socket).read(&mut byte), Ok(HEADER_LEN)) {
+            if self.is_aborted() {
                 self.print(&format!("aborted at {piece}"));
                 break;
             }
-            self.socket.set_nonblocking(false).expect("a socket");
             self.send(|out| wire::send::response_body(out, b"drop\n"));
-            self.socket.set_nonblocking(true).expect("a socket");
         }
-        self.socket.set_nonblocking(false).expect("a socket");
         self.send(|out| wire::send::end(out, ready, 0));
         None
     }

@@ -1,0 +1,448 @@
+//! Requests written ahead: a worker that is busy finds its next request in its socket and does not sleep in between.
+//!
+//! What goes to workers is written at the end of a turn, when the runtime has polled all tasks that are ready: a worker that
+//! wakes up may displace the server from its processor, and finds more than one request then.
+//!
+//! A request that was written ahead keeps its place in the backlog until the worker's previous answer has ended. Then
+//! the exchange of the previous request passes the worker on to it.
+//!
+//! Invariants
+//! - A request waits in the socket of at most one worker. It goes to another worker only after it was withdrawn, which
+//!   the shared counters prove.
+//! - Not more than [`DEEPEST`] requests are with a worker, the running one included, and not more work than
+//!   [`LONGEST_LINE`] by the average time of a request.
+//! - No request waits behind one that takes unusually long while another worker becomes free: it is withdrawn.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use crate::backlog::Backlog;
+use crate::info::{CurrentRequest, WorkerInfo};
+use crate::lease::Grant;
+use crate::shared_counters::SharedCounters;
+use crate::worker::{Port, Worker};
+
+/// Maximum number of requests with a worker.
+const DEEPEST: usize = 4;
+/// Maximum work in a worker's socket.
+const LONGEST_LINE: Duration = Duration::from_millis(10);
+/// A running request blocks its worker's line if it has taken longer than this, and than [`UNUSUAL`] average ones.
+const LEAST_STALL: Duration = Duration::from_millis(5);
+const UNUSUAL: f64 = 8.0;
+/// Number of requests before anything is concluded from their times.
+const SAMPLES: u32 = 8;
+/// Weight of one sample.
+const WEIGHT: f64 = 1.0 / 16.0;
+/// Maximum size of a request that is written ahead.
+pub(crate) const LARGEST: usize = 16 * 1024;
+
+/// Average time of a request, weighted exponentially.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceTime {
+    seconds: f64,
+    samples: u32,
+}
+
+impl ServiceTime {
+    pub(crate) fn add(&mut self, took: Duration) {
+        self.samples = self.samples.saturating_add(1);
+        // The mean of the first samples, then a moving average.
+        let weight = WEIGHT.max(1.0 / f64::from(self.samples));
+        self.seconds += (took.as_secs_f64() - self.seconds) * weight;
+    }
+
+    /// Returns how many requests may be with a worker, the running one included.
+    pub(crate) fn depth(&self) -> usize {
+        if self.samples < SAMPLES {
+            return 1;
+        }
+        let fit = LONGEST_LINE.as_secs_f64() / self.seconds.max(1e-9);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "as intended: it saturates"
+        )]
+        let fit = fit as usize;
+        fit.clamp(1, DEEPEST)
+    }
+
+    /// Returns after which time a running request blocks its worker's line.
+    fn stall(&self) -> Duration {
+        let unusual = Duration::try_from_secs_f64(self.seconds * UNUSUAL).unwrap_or(Duration::MAX);
+        unusual.max(LEAST_STALL)
+    }
+}
+
+/// A request that waits for a worker.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) give: oneshot::Sender<Grant>,
+    pub(crate) request: Waiting,
+    /// Where it was written ahead.
+    ahead: Option<Ahead>,
+}
+
+/// The parts of a waiting request that the queue needs.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Its frames, if it may be written ahead.
+    pub(crate) frames: Option<Bytes>,
+    pub(crate) current: CurrentRequest,
+    /// When it must be answered, on the pool's clock; 0 for no deadline.
+    pub(crate) deadline: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    slot: u32,
+    number: u64,
+}
+
+impl Waiter {
+    pub(crate) fn new(give: oneshot::Sender<Grant>, request: Waiting) -> Self {
+        Self { give, request, ahead: None }
+    }
+}
+
+/// The requests with one worker.
+#[derive(Debug)]
+struct Line {
+    port: Arc<Port>,
+    /// Requests behind the running one, in the order in which they were written.
+    behind: VecDeque<Behind>,
+    /// When the running request began; `None` while the worker is idle.
+    since: Option<Instant>,
+    /// Number of the running request.
+    running: u64,
+    /// Frames of requests with the worker that are to be written at the end of the turn.
+    unsent: Vec<u8>,
+}
+
+/// A request in a worker's socket.
+#[derive(Debug)]
+struct Behind {
+    number: u64,
+    place: u64,
+    /// Set if the worker has begun it and its client is gone.
+    abandoned: Option<Waiting>,
+}
+
+/// The next request of a worker that has already been written.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Its client waits.
+    Wanted { number: u64, place: u64 },
+    /// Its client is gone, and the worker has begun it.
+    Abandoned { number: u64, request: Waiting },
+}
+
+/// The resident workers and what was written to them.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    of: BTreeMap<u32, Line>,
+    /// Number of requests that are written ahead.
+    ahead: usize,
+    pub(crate) service: ServiceTime,
+    /// There are unsent bytes, and the task that writes them was woken.
+    woken: bool,
+    /// Wakes the task that writes at the end of the turn. `None`: each request is written at once.
+    turn: Option<Arc<Notify>>,
+}
+
+impl Lines {
+    /// Creates an empty set. `turn` wakes the task that calls [`Lines::flush`] when the runtime has polled what is
+    /// ready.
+    pub(crate) fn new(turn: Option<Arc<Notify>>) -> Self {
+        Self { of: BTreeMap::new(), ahead: 0, service: ServiceTime::default(), woken: false, turn }
+    }
+
+    /// Records that a worker begins a request that is not written yet.
+    pub(crate) fn begin(&mut self, worker: &mut Worker, now: Instant) {
+        let port = &worker.port;
+        port.set_open(false);
+        let line = self.of.entry(port.info.slot).or_insert_with(|| Line {
+            port: Arc::clone(port),
+            behind: VecDeque::new(),
+            since: None,
+            running: 0,
+            unsent: Vec::new(),
+        });
+        line.since = Some(now);
+        line.running = port.sent() + 1;
+        worker.outgoing.clear();
+        if !line.unsent.is_empty() {
+            line.flush();
+            worker.outgoing.append(&mut line.unsent);
+        }
+        worker.earlier = worker.outgoing.len();
+    }
+
+    /// Takes a worker's request over, whose frames are `worker.outgoing`: it is written at the end of the turn, and
+    /// others may follow it. Returns its number; `None` if the exchange has to write it.
+    pub(crate) fn take_over(&mut self, worker: &mut Worker) -> Option<u64> {
+        if worker.earlier > 0 || worker.outgoing.len() > LARGEST {
+            return None;
+        }
+        let line = self.of.get_mut(&worker.info.slot)?;
+        let number = line.port.offer()?;
+        line.unsent.extend_from_slice(&worker.outgoing);
+        line.port.set_open(true);
+        worker.outgoing.clear();
+        self.wake(worker.info.slot);
+        Some(number)
+    }
+
+    /// Takes back bytes of earlier requests that a lease was given, because it has written nothing.
+    pub(crate) fn not_written(&mut self, worker: &mut Worker) {
+        if worker.earlier > 0
+            && let Some(line) = self.of.get_mut(&worker.info.slot)
+        {
+            worker.outgoing.truncate(worker.earlier);
+            line.unsent.append(&mut worker.outgoing);
+            worker.earlier = 0;
+        }
+    }
+
+    /// Has a worker's bytes written at the end of the turn.
+    fn wake(&mut self, slot: u32) {
+        match &self.turn {
+            Some(turn) => {
+                if !std::mem::replace(&mut self.woken, true) {
+                    turn.notify_one();
+                }
+            }
+            None => {
+                if let Some(line) = self.of.get_mut(&slot) {
+                    line.flush();
+                }
+            }
+        }
+    }
+
+    /// Has the task end that writes at the end of a turn: the pool is closed.
+    pub(crate) fn close(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            turn.notify_one();
+        }
+    }
+
+    /// Writes what is to be written. Returns `false` if a socket is full.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.woken = false;
+        let mut done = true;
+        for line in self.of.values_mut().filter(|line| !line.unsent.is_empty()) {
+            done &= line.flush();
+        }
+        done
+    }
+
+    /// Records that a worker's request has ended, `answered` or without having been written. Returns the next one in
+    /// its socket.
+    pub(crate) fn end(&mut self, slot: u32, now: Instant, answered: bool) -> Option<Next> {
+        let line = self.of.get_mut(&slot)?;
+        if let Some(since) = line.since.take()
+            && answered
+        {
+            self.service.add(now.saturating_duration_since(since));
+        }
+        let Behind { number, place, abandoned } = line.behind.pop_front()?;
+        self.ahead -= 1;
+        line.since = Some(now);
+        line.running = number;
+        Some(match abandoned {
+            None => Next::Wanted { number, place },
+            Some(request) => Next::Abandoned { number, request },
+        })
+    }
+
+    /// Writes waiting requests ahead, the oldest first, each to the worker with the fewest.
+    pub(crate) fn write_ahead(&mut self, waiting: &mut Backlog<Waiter>, now: impl Fn() -> Instant) {
+        let depth = self.service.depth();
+        if waiting.is_empty() || (depth == 1 && self.ahead == 0) {
+            return;
+        }
+        let now = now();
+        self.withdraw_stalled(waiting, now);
+        let stall = self.service.stall();
+        if depth == 1 {
+            return;
+        }
+        loop {
+            let lines = self.of.values_mut().filter(|line| line.has_room(depth, stall, now));
+            let Some(line) = lines.min_by_key(|line| line.behind.len()) else { break };
+            let Some((place, waiter)) = waiting.first(|waiter| waiter.ahead.is_none()) else {
+                break;
+            };
+            // Only a free worker can have the first one: the others wait behind it.
+            let Some(frames) = &waiter.request.frames else { break };
+            let Some(number) = line.port.offer() else { break };
+            line.unsent.extend_from_slice(frames);
+            let slot = line.port.info.slot;
+            waiter.ahead = Some(Ahead { slot, number });
+            line.behind.push_back(Behind { number, place, abandoned: None });
+            self.ahead += 1;
+            self.wake(slot);
+        }
+    }
+
+    /// Takes back what was written behind requests that take unusually long.
+    fn withdraw_stalled(&mut self, waiting: &mut Backlog<Waiter>, now: Instant) {
+        if self.ahead == 0 {
+            return;
+        }
+        let stall = self.service.stall();
+        let stalled = self.of.values().filter(|line| line.is_stalled(stall, now));
+        let stalled: Vec<u32> = stalled.map(|line| line.port.info.slot).collect();
+        for slot in stalled {
+            self.withdraw_all(slot, waiting);
+        }
+    }
+
+    /// Takes back what a worker has not begun; returns whether that was anything. The requests keep their places in
+    /// the backlog.
+    pub(crate) fn withdraw_all(&mut self, slot: u32, waiting: &mut Backlog<Waiter>) -> bool {
+        let Some(line) = self.of.get_mut(&slot) else { return false };
+        let before = line.behind.len();
+        let port = &line.port;
+        line.behind.retain(|behind| {
+            let withdrawn = behind.abandoned.is_none() && port.withdraw(behind.number);
+            if withdrawn && let Some(waiter) = waiting.get_mut(behind.place) {
+                waiter.ahead = None;
+            }
+            !withdrawn
+        });
+        let withdrawn = before - line.behind.len();
+        self.ahead -= withdrawn;
+        withdrawn > 0
+    }
+
+    /// Takes a request back from the worker that it was written to. Returns `false` if that has begun it.
+    pub(crate) fn take_back(&mut self, waiter: &mut Waiter) -> bool {
+        let Some(Ahead { slot, number }) = waiter.ahead else { return true };
+        let Some(line) = self.of.get_mut(&slot) else { return false };
+        if !line.port.withdraw(number) {
+            return false;
+        }
+        line.behind.retain(|behind| behind.number != number);
+        self.ahead -= 1;
+        waiter.ahead = None;
+        true
+    }
+
+    /// Handles a waiting request whose client is gone.
+    pub(crate) fn abandon(&mut self, mut waiter: Waiter) {
+        if self.take_back(&mut waiter) {
+            return;
+        }
+        let Some(Ahead { slot, number }) = waiter.ahead else { return };
+        let Some(line) = self.of.get_mut(&slot) else { return };
+        line.port.abort(number);
+        if let Some(behind) = line.behind.iter_mut().find(|behind| behind.number == number) {
+            behind.abandoned = Some(waiter.request);
+        }
+    }
+
+    /// Returns how many requests are written ahead.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ahead
+    }
+
+    /// Forgets a worker that ends and has nothing left to answer.
+    pub(crate) fn end_worker(&mut self, slot: u32) {
+        if let Some(line) = self.of.remove(&slot) {
+            self.ahead -= line.behind.len();
+        }
+    }
+
+    /// Forgets a worker that is gone. Returns the places of requests that it may have begun.
+    pub(crate) fn forget(&mut self, slot: u32, waiting: &mut Backlog<Waiter>) -> Vec<u64> {
+        self.withdraw_all(slot, waiting);
+        let Some(line) = self.of.remove(&slot) else { return Vec::new() };
+        self.ahead -= line.behind.len();
+        line.behind.into_iter().map(|behind| behind.place).collect()
+    }
+}
+
+impl Line {
+    /// Writes its bytes to the worker. Returns `false` if the socket is full.
+    fn flush(&mut self) -> bool {
+        while !self.unsent.is_empty() {
+            match self.port.info.send(&self.unsent) {
+                Ok(written) if written >= self.unsent.len() => self.unsent.clear(),
+                Ok(written) => drop(self.unsent.drain(..written)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                // The worker is gone; its exchange finds its end.
+                Err(_gone) => self.unsent.clear(),
+            }
+        }
+        true
+    }
+
+    /// Returns whether another request may be written to the worker.
+    fn has_room(&self, depth: usize, stall: Duration, now: Instant) -> bool {
+        let WorkerInfo { life, requests, max_requests, .. } = &*self.port.info;
+        let with_it = self.behind.len() + 1;
+        with_it < depth
+            // Several are written at once when half of the line has been answered.
+            && (with_it <= depth / 2 || !self.unsent.is_empty())
+            && self.port.is_open()
+            && !self.is_stalled(stall, now)
+            && self.since.is_some()
+            && !life.is_succeeded()
+            && !life.is_dismissed()
+            && requests.load(Ordering::Relaxed).saturating_add(with_it as u64) < *max_requests
+            // Withdrawn ones are in the socket until the worker has skipped them.
+            && self.port.sent() + 1 - self.running < SharedCounters::REQUESTS
+    }
+
+    fn is_stalled(&self, stall: Duration, now: Instant) -> bool {
+        self.since.is_some_and(|since| now.saturating_duration_since(since) > stall)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(times: u32, took: Duration) -> ServiceTime {
+        let mut service = ServiceTime::default();
+        for _ in 0..times {
+            service.add(took);
+        }
+        service
+    }
+
+    #[test]
+    fn the_depth_follows_the_time_of_requests() {
+        const MILLISECOND: Duration = Duration::from_millis(1);
+        assert_eq!(after(SAMPLES - 1, MILLISECOND).depth(), 1, "too few are known");
+        assert_eq!(after(SAMPLES, MILLISECOND / 100).depth(), DEEPEST);
+        assert_eq!(after(SAMPLES, MILLISECOND * 2).depth(), DEEPEST);
+        assert_eq!(after(SAMPLES, MILLISECOND * 4).depth(), 2);
+        assert_eq!(after(SAMPLES, MILLISECOND * 6).depth(), 1);
+        let mut service = after(100, MILLISECOND);
+        service.add(Duration::from_secs(5));
+        assert_eq!(service.depth(), 1, "a slow one among fast ones");
+        let mut fast = 0;
+        while service.depth() < DEEPEST {
+            service.add(MILLISECOND);
+            fast += 1;
+        }
+        assert!((50..150).contains(&fast), "{fast} fast ones later");
+    }
+
+    #[test]
+    fn a_request_is_unusual_by_the_measure_of_the_others() {
+        assert_eq!(after(100, Duration::from_micros(10)).stall(), LEAST_STALL);
+        let slow = after(100, Duration::from_secs(1)).stall();
+        assert!((7.9..8.1).contains(&slow.as_secs_f64()), "{slow:?}");
+    }
+}

@@ -1,0 +1,185 @@
+//! The counters that a worker shares with the server: its requests, their states, and its database connections
+//! (docs/internals/frames.md, "The shared counters").
+//!
+//! Invariants
+//! - A request that was written ahead is begun by the worker or withdrawn by the server, never both.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+
+use crate::databases::{DatabaseStatus, SHARED_COUNTERS};
+use crate::memory::SnapshotMemory;
+use crate::sys::MappedWords;
+
+/// Creates a file without a name, in memory if possible.
+fn nameless_file() -> io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let open = |folder: &Path| rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
+    let file = open(Path::new("/dev/shm")).or_else(|_none| open(&std::env::temp_dir()))?;
+    Ok(file)
+}
+
+/// The shared counters of a worker: its requests and its database connections (docs/internals/frames.md, "The
+/// shared counters").
+#[derive(Debug)]
+pub(crate) struct SharedCounters {
+    pub(crate) file: OwnedFd,
+    /// The first words, mapped when they are first needed; `None` if that failed.
+    mapped: OnceLock<Option<MappedWords>>,
+}
+
+/// State of a request in the shared counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum RequestState {
+    /// The client is gone.
+    Aborted,
+    /// It was written ahead.
+    Offered,
+    /// The worker has begun it.
+    Begun,
+    /// The server has taken it back, and the worker skips it.
+    Withdrawn,
+}
+
+impl RequestState {
+    /// Returns the word that says so of request `number`.
+    fn of(self, number: u64) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "its lower bits tell requests apart")]
+        let number = number as u32;
+        number << 2 | self as u32
+    }
+}
+
+impl SharedCounters {
+    pub(crate) fn new() -> io::Result<Self> {
+        let file = match rustix::fs::memfd_create(
+            "hearth-counters",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        ) {
+            // A sandbox may block the call. `snapshot` cannot run without it; the other models can.
+            Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => nameless_file()?,
+            file => file?,
+        };
+        rustix::fs::ftruncate(&file, SHARED_COUNTERS as u64)?;
+        // The worker could otherwise make accesses to the mapping fail.
+        let _not_in_memory = rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).is_err();
+        Ok(Self { file, mapped: OnceLock::new() })
+    }
+
+    /// Returns the worker's statistics about kept connections.
+    pub(crate) fn databases(&self) -> DatabaseStatus {
+        let mut bytes = vec![0; SHARED_COUNTERS];
+        match rustix::io::pread(&self.file, &mut bytes, 0) {
+            Ok(SHARED_COUNTERS) => DatabaseStatus::of_counters(&bytes),
+            _ => DatabaseStatus::default(),
+        }
+    }
+
+    /// Returns the snapshot that the worker has taken, if any.
+    pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
+        let mut words = [0; 16];
+        let read = rustix::io::pread(&self.file, &mut words, 16);
+        let word = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("8 bytes"));
+        let (bytes, shared_bytes) = (word(0), word(8));
+        (matches!(read, Ok(16)) && bytes > 0).then_some(SnapshotMemory { bytes, shared_bytes })
+    }
+
+    /// Returns whether it ended by itself and normally.
+    pub(crate) fn is_left(&self) -> bool {
+        let mut word = [0; 8];
+        matches!(rustix::io::pread(&self.file, &mut word, 8), Ok(8))
+            && u64::from_le_bytes(word) == 1
+    }
+
+    /// Number of requests whose state is kept: as many as the server may have written and the worker not skipped.
+    pub(crate) const REQUESTS: u64 = 8;
+
+    /// Marks that a request is written ahead. Returns `false` if that is not possible.
+    pub(crate) fn offer(&self, number: u64) -> bool {
+        let Some(word) = self.request(number) else { return false };
+        word.store(RequestState::Offered.of(number), Ordering::SeqCst);
+        true
+    }
+
+    /// Takes back a request that was written ahead. Returns `false` if the worker has begun it.
+    pub(crate) fn withdraw(&self, number: u64) -> bool {
+        let (offered, withdrawn) = (RequestState::Offered, RequestState::Withdrawn);
+        self.request(number).is_some_and(|word| {
+            word.compare_exchange(
+                offered.of(number),
+                withdrawn.of(number),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            )
+            .is_ok()
+        })
+    }
+
+    /// Marks that the client of a request is gone. Returns `false` if that is not possible.
+    pub(crate) fn abort(&self, number: u64) -> bool {
+        let Some(word) = self.request(number) else { return false };
+        word.store(RequestState::Aborted.of(number), Ordering::SeqCst);
+        true
+    }
+
+    /// Returns whether the worker has begun a request.
+    pub(crate) fn has_begun(&self, number: u64) -> bool {
+        let is_begun = |mapped: &MappedWords| {
+            let state = mapped.word(word_of(number)).load(Ordering::SeqCst);
+            state == RequestState::Begun.of(number) || state == RequestState::Aborted.of(number)
+        };
+        self.taken() >= number
+            || self.mapped.get().is_some_and(|m| m.as_ref().is_some_and(is_begun))
+    }
+
+    fn request(&self, number: u64) -> Option<&AtomicU32> {
+        let map = || {
+            MappedWords::of(&self.file).inspect_err(|error| {
+            tracing::warn!(%error, "requests are not written ahead: their states cannot be shared");
+        })
+        };
+        let mapped = self.mapped.get_or_init(|| map().ok()).as_ref()?;
+        Some(mapped.word(word_of(number)))
+    }
+
+    /// Returns how many REQUEST frames the worker has started.
+    fn taken(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::pread(&self.file, &mut count, 0) {
+            Ok(8) => u64::from_le_bytes(count),
+            _ => u64::MAX, // impossible; if it occurs, nothing is sent twice
+        }
+    }
+}
+
+/// Returns the number of the word that has the state of a request: they begin at byte 32.
+fn word_of(number: u64) -> usize {
+    const FIRST: usize = 8;
+    FIRST + usize::try_from(number % SharedCounters::REQUESTS).expect("less than eight")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_begun_or_withdrawn_and_never_both() {
+        let counters = SharedCounters::new().unwrap();
+        assert!(!counters.withdraw(1), "it was not offered");
+        assert!(counters.offer(1) && !counters.has_begun(1));
+        assert!(counters.withdraw(1) && !counters.withdraw(1));
+        assert!(counters.offer(9), "in the place of 1");
+        let word = counters.request(9).unwrap();
+        word.store(RequestState::Begun.of(9), Ordering::SeqCst);
+        assert!(!counters.withdraw(9) && counters.has_begun(9));
+        assert!(counters.abort(9) && counters.has_begun(9));
+        assert!(!counters.has_begun((1 << 32) + 10));
+    }
+}
