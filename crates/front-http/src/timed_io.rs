@@ -280,25 +280,35 @@ impl<S: AsyncRead + Unpin> TimedIo<S> {
     }
 }
 
+impl<S: AsyncRead + AsyncWrite + Unpin> TimedIo<S> {
+    /// Writes behind the hints that wait, and looks whether a client that takes nothing is still there.
+    fn write_by(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let outcome = match self.poll_hints(cx) {
+            Poll::Ready(Ok(())) => write(Pin::new(&mut self.stream), cx),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        self.wrote(&outcome);
+        if outcome.is_pending()
+            && let Poll::Ready(gone) = self.poll_gone(cx)
+        {
+            return Poll::Ready(Err(gone));
+        }
+        self.progress(cx, outcome)
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        let outcome = match this.poll_hints(cx) {
-            Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_write(cx, bytes),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
-        };
-        this.wrote(&outcome);
-        if outcome.is_pending()
-            && let Poll::Ready(gone) = this.poll_gone(cx)
-        {
-            return Poll::Ready(Err(gone));
-        }
-        this.progress(cx, outcome)
+        self.write_by(cx, |stream, cx| stream.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -306,19 +316,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        let outcome = match this.poll_hints(cx) {
-            Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_write_vectored(cx, slices),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
-        };
-        this.wrote(&outcome);
-        if outcome.is_pending()
-            && let Poll::Ready(gone) = this.poll_gone(cx)
-        {
-            return Poll::Ready(Err(gone));
-        }
-        this.progress(cx, outcome)
+        self.write_by(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {

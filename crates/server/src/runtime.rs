@@ -6,5 +6,6 @@ pub(crate) mod proof;
 pub(crate) mod reload;
 pub(crate) mod server;
 pub(crate) mod sockets;
+pub(crate) mod source;
 pub(crate) mod upgrade;
 pub(crate) mod watch;

@@ -25,28 +25,34 @@ impl From<Flaw> for Refused {
     }
 }
 
-/// # Safety
-/// `engine`: NULL or a handle; `mail`: NULL or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_new(engine: *mut Engine, mail: *mut *mut Mail) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_new(engine, mail) }
+/// Functions of a mail that are those of a request: what they ask of their arguments is said there.
+macro_rules! as_of_a_request {
+    ($(pub unsafe extern "C" fn $mail:ident($($name:ident: $of:ty),*) $(-> $result:ty)? { $request:ident })*) => {
+        $(
+            #[doc = concat!("# Safety\nAs [`", stringify!($request), "`](super::request::", stringify!($request), ").")]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $mail($($name: $of),*) $(-> $result)? {
+                // SAFETY: the arguments are passed on, and that function asks for the same.
+                unsafe { super::request::$request($($name),*) }
+            }
+        )*
+    };
 }
 
-/// # Safety
-/// `mail`: NULL or a handle, which is not used afterwards.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_free(mail: *mut Mail) {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_free(mail) }
-}
-
-/// # Safety
-/// `mail`: NULL or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_reset(mail: *mut Mail) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_reset(mail) }
+as_of_a_request! {
+    pub unsafe extern "C" fn hearth_mail_new(engine: *mut Engine, mail: *mut *mut Mail) -> c_int { hearth_request_new }
+    pub unsafe extern "C" fn hearth_mail_free(mail: *mut Mail) { hearth_request_free }
+    pub unsafe extern "C" fn hearth_mail_reset(mail: *mut Mail) -> c_int { hearth_request_reset }
+    pub unsafe extern "C" fn hearth_mail_set_options(mail: *mut Mail, text: *const c_char, size: usize) -> c_int { hearth_request_set_options }
+    pub unsafe extern "C" fn hearth_mail_set_authentication(mail: *mut Mail, text: *const c_char, size: usize) -> c_int { hearth_request_set_authentication }
+    pub unsafe extern "C" fn hearth_mail_set_certificates(mail: *mut Mail, text: *const c_char, size: usize) -> c_int { hearth_request_set_certificates }
+    pub unsafe extern "C" fn hearth_mail_set_number(mail: *mut Mail, option: c_int, value: i64) -> c_int { hearth_request_set_number }
+    pub unsafe extern "C" fn hearth_mail_set_text(mail: *mut Mail, option: c_int, text: *const c_char, size: usize) -> c_int { hearth_request_set_text }
+    pub unsafe extern "C" fn hearth_mail_start(mail: *mut Mail, callback: Option<MailCall>, user: *mut c_void) -> c_int { hearth_request_start }
+    pub unsafe extern "C" fn hearth_mail_abort(mail: *mut Mail) -> c_int { hearth_request_abort }
+    pub unsafe extern "C" fn hearth_mail_wait(mail: *mut Mail, timeout_ms: u64) -> c_int { hearth_request_wait }
+    pub unsafe extern "C" fn hearth_mail_perform(mail: *mut Mail, response: *mut *mut Response) -> c_int { hearth_request_perform }
+    pub unsafe extern "C" fn hearth_mail_running(mail: *const Mail) -> c_int { hearth_request_running }
 }
 
 /// # Safety
@@ -275,112 +281,4 @@ pub unsafe extern "C" fn hearth_mail_set_raw(
             Ok(())
         })
     })
-}
-
-/// # Safety
-/// `mail`: NULL or a handle; `text`: `size` bytes, or ended by NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_set_options(
-    mail: *mut Mail,
-    text: *const c_char,
-    size: usize,
-) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_set_options(mail, text, size) }
-}
-
-/// # Safety
-/// As [`hearth_mail_set_options`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_set_authentication(
-    mail: *mut Mail,
-    text: *const c_char,
-    size: usize,
-) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_set_authentication(mail, text, size) }
-}
-
-/// # Safety
-/// As [`hearth_mail_set_options`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_set_certificates(
-    mail: *mut Mail,
-    text: *const c_char,
-    size: usize,
-) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_set_certificates(mail, text, size) }
-}
-
-/// # Safety
-/// `mail`: NULL or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_set_number(
-    mail: *mut Mail,
-    option: c_int,
-    value: i64,
-) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_set_number(mail, option, value) }
-}
-
-/// # Safety
-/// As [`hearth_mail_set_options`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_set_text(
-    mail: *mut Mail,
-    option: c_int,
-    text: *const c_char,
-    size: usize,
-) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_set_text(mail, option, text, size) }
-}
-
-/// # Safety
-/// `mail`: NULL or a handle; `callback` may be called once with `user` on the library's threads.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_start(
-    mail: *mut Mail,
-    callback: Option<MailCall>,
-    user: *mut c_void,
-) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_start(mail, callback, user) }
-}
-
-/// # Safety
-/// `mail`: NULL or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_abort(mail: *mut Mail) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_abort(mail) }
-}
-
-/// # Safety
-/// `mail`: NULL or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_wait(mail: *mut Mail, timeout_ms: u64) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_wait(mail, timeout_ms) }
-}
-
-/// # Safety
-/// `mail`: NULL or a handle; `response`: NULL or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_perform(
-    mail: *mut Mail,
-    response: *mut *mut Response,
-) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_perform(mail, response) }
-}
-
-/// # Safety
-/// `mail`: NULL or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_mail_running(mail: *const Mail) -> c_int {
-    // SAFETY: the arguments are passed on, and that function asks for the same.
-    unsafe { super::request::hearth_request_running(mail) }
 }

@@ -11,9 +11,9 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::ops::log;
 use crate::runtime::process;
-use crate::runtime::reload;
 use crate::runtime::server::Server;
 use crate::runtime::sockets::Sockets;
+use crate::runtime::source;
 use crate::runtime::upgrade::Predecessor;
 use crate::system::users::PhpUser;
 
@@ -35,7 +35,7 @@ fn served(
     mut sockets: Sockets,
     predecessor: Option<Arc<Predecessor>>,
 ) -> Result<(), Failure> {
-    let settings = reload::settings(target, environment)?;
+    let settings = source::settings(target, environment)?;
     log::start(&settings, environment)?;
     user::become_user(&settings, environment, || sockets.bind(&settings))?;
     let users = PhpUser::all_of(&settings, environment)?;

@@ -44,17 +44,17 @@ impl Generations<'_> {
         let number = self.current.as_ref().map_or(1, |current| current.number + 1);
         let run_dir = self.run_dir.clone();
         // Before PHP starts: its environment names the socket.
-        if self.watch.is_none()
+        if self.broker.watch().is_none()
             && plans.run_php()
             && let Some(run_dir) = &run_dir
         {
             let first = self.first.as_ref();
-            let others = &self.users[usize::from(first.is_some())..];
+            let others = &self.source.users[usize::from(first.is_some())..];
             let users = Users { first, others };
             let admin = self.state.admin_address();
-            let bound = bind_broker(settings, run_dir.path(), users, self.succeeds, admin)?;
+            let bound =
+                bind_broker(settings, run_dir.path(), users, self.predecessor.is_some(), admin)?;
             if let Some(bound) = bound {
-                self.watch = Some(bound.watch());
                 self.broker.start(bound);
             }
         }
@@ -70,7 +70,8 @@ impl Generations<'_> {
         let mut boots = JoinSet::new();
         for (place, (planned, own_files)) in planned?.into_iter().enumerate() {
             let running = self.current.as_ref().and_then(|current| current.running(&planned.name));
-            let running = running.or_else(|| self.running_before.get(&*planned.name).copied());
+            let running =
+                running.or_else(|| self.predecessor.as_ref()?.get(&*planned.name).copied());
             let means = Arc::clone(&means);
             // Log lines of its pool name the application, at every level.
             let span = if several {
@@ -129,9 +130,13 @@ impl Generations<'_> {
         let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
         let token = self.realtime.as_ref().and_then(|realtime| realtime.lookup_token());
         Ok(Means {
-            broker: self.watch.clone(),
+            broker: self.broker.watch().cloned(),
             first: self.first.clone(),
-            publisher: self.publisher.clone(),
+            publisher: self
+                .realtime
+                .as_ref()
+                .and_then(|realtime| realtime.publisher())
+                .map(Arc::new),
             connectors: self.connectors.env().to_vec(),
             places: self.connectors.places(most, keep)?,
             files: self.connectors.files().map(ToOwned::to_owned).collect(),

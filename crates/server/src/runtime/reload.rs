@@ -17,10 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::applications::Plans;
 use crate::app::boot::context_of_ours;
-use crate::app::detect;
 use crate::app::release;
-use crate::app::target::Target;
-use crate::config::{self, Environment, Settings};
+use crate::config::Settings;
 use crate::failure::Failure;
 use crate::ops::console::Console;
 use crate::ops::notify;
@@ -29,12 +27,13 @@ use crate::ops::state::{Serving, State};
 use crate::ops::subsystem::Subsystem;
 use crate::runtime::generation::{Booted, Generation, Running};
 use crate::runtime::proof::prove_all;
-use crate::runtime::watch::Watch;
+use crate::runtime::source::Source;
+use crate::runtime::watch::Watched;
 use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::{self, Inside};
 use crate::subsystems::generation_guard::GenerationGuard;
 use crate::subsystems::http::{Http, front};
-use crate::subsystems::realtime::{Php, Publisher, Realtime};
+use crate::subsystems::realtime::{Php, Realtime};
 use crate::subsystems::tls::{self, Tls};
 use crate::system::run_dir::RunDir;
 use crate::system::users::PhpUser;
@@ -45,16 +44,12 @@ const MOST_DRAINING: usize = 2;
 /// Boots generations, and owns everything that outlives them.
 #[derive(Debug)]
 pub(crate) struct Generations<'s> {
-    /// The target of the command line, read again at each reload, links included.
-    pub target: &'s Target,
-    /// The process's.
-    pub environment: &'s Environment,
+    /// What each reload reads again.
+    pub source: Source<'s>,
     /// The settings of the generation that takes requests.
     pub settings: Settings,
     /// The user that PHP runs as by the server's own settings: connectors are for it. `None` is our own user.
     pub first: Option<PhpUser>,
-    /// All users that PHP can run as, since the start.
-    pub users: Vec<PhpUser>,
     /// The state that operators see.
     pub state: &'s Arc<State>,
     /// Cancelled when the server drains.
@@ -65,14 +60,10 @@ pub(crate) struct Generations<'s> {
     pub listeners: Vec<String>,
     /// Channels, when there are some.
     pub realtime: Option<Arc<Realtime>>,
-    /// The sink of events that PHP publishes.
-    pub publisher: Option<Arc<Publisher>>,
     /// The server's own folder.
     pub run_dir: Option<Arc<RunDir>>,
-    /// This server takes another server's place, which still runs when the first generation boots.
-    pub succeeds: bool,
-    /// The runner of PHP in that server, by application.
-    pub running_before: BTreeMap<String, Running>,
+    /// What runs PHP in the server whose place this one takes, by application. It still runs when the first generation boots.
+    pub predecessor: Option<BTreeMap<String, Running>>,
     /// The HTTP front as operators see it.
     pub http: Arc<Http>,
     /// Certificates, if TLS is spoken: read again at each reload, too.
@@ -81,40 +72,12 @@ pub(crate) struct Generations<'s> {
     pub broker: Inside,
     /// The connectors outlive all generations, too: sessions stay logged in.
     pub connectors: Connectors,
-    /// The broker as operators see it, once it runs.
-    pub watch: Option<egress::Watch>,
     /// The one that takes requests.
     pub current: Option<Generation>,
     /// The generations that finish what they have.
     pub retired: JoinSet<()>,
-    /// The watched folders, and the tasks that watch them.
-    pub watched: Option<(Vec<PathBuf>, JoinSet<()>)>,
-}
-
-/// The settings for what was named on the command line, as they are now.
-pub(crate) fn settings(target: &Target, environment: &Environment) -> Result<Settings, Failure> {
-    let folder = detect::folder_of(&target.path)?;
-    Ok(config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?)
-}
-
-/// Fails on a user of PHP that was not named when the server started: the process has neither joined its group nor kept the privileges.
-fn must_be_known(
-    known: &[PhpUser],
-    settings: &Settings,
-    environment: &Environment,
-) -> Result<(), Failure> {
-    for user in PhpUser::all_of(settings, environment)? {
-        if !known.iter().any(|known| known.is(&user)) {
-            return Err(Failure::failed(
-                format!(
-                    "PHP cannot run as user {}: no setting named it when the server started",
-                    user.name()
-                ),
-                "`hearth upgrade`, or a restart, prepares the server for that user",
-            ));
-        }
-    }
-    Ok(())
+    /// What is served now, watched for changes.
+    pub watched: Watched,
 }
 
 fn ending() -> Failure {
@@ -166,7 +129,7 @@ impl Generations<'_> {
 
     /// Returns where sockets were made beside those of the previous server, and where they belong.
     pub(crate) fn beside(&self) -> Vec<(PathBuf, PathBuf)> {
-        let of_broker = self.watch.iter().flat_map(egress::Watch::beside);
+        let of_broker = self.broker.watch().into_iter().flat_map(egress::Watch::beside);
         self.connectors.beside().iter().cloned().chain(of_broker).collect()
     }
 
@@ -190,7 +153,7 @@ impl Generations<'_> {
     async fn reload_for(&mut self, asks: &[Ask]) -> Result<Reloaded, Failure> {
         let why = &asks.first().expect("there is a request").why;
         tracing::info!(%why, asked = asks.len(), "reload");
-        let manager = self.environment.notify_socket();
+        let manager = self.source.environment.notify_socket();
         notify::reloading(manager).await;
         self.state.reloads.note(|reloads| reloads.under_way = true);
         let outcome = self.reload().await;
@@ -226,6 +189,17 @@ impl Generations<'_> {
         outcome
     }
 
+    /// Watches the folders that are served now, if `--watch` is set.
+    async fn watch(&mut self) -> Result<(), Failure> {
+        match &self.current {
+            Some(current) if self.settings.server.watch.0 => {
+                let ignored = &self.settings.server.watch_ignore;
+                self.watched.follow(current.folders(), ignored, self.state, self.drain).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// An error leaves what runs as it was.
     async fn reload(&mut self) -> Result<Reloaded, Failure> {
         let places = self.connectors.fitted();
@@ -244,7 +218,7 @@ impl Generations<'_> {
                 () = self.drain.cancelled() => return Err(ending()),
             }
         }
-        let (settings, restart_for, plans) = self.read().await?;
+        let (settings, restart_for, plans) = self.source.read(&self.settings).await?;
         // What can be known before anything is started.
         plans.release()?;
         let certificates = tls::read(&settings)?;
@@ -290,56 +264,14 @@ impl Generations<'_> {
         Ok(reloaded)
     }
 
-    /// Starts watching the folders that are served now, if `--watch` is set.
-    async fn watch(&mut self) -> Result<(), Failure> {
-        let Some(current) = self.current.as_ref().filter(|_| self.settings.server.watch.0) else {
-            return Ok(());
-        };
-        let folders = current.folders();
-        if self.watched.as_ref().is_some_and(|(watched, _)| *watched == folders) {
-            return Ok(());
-        }
-        self.watched = None;
-        let (of, ignored) = (folders.clone(), self.settings.server.watch_ignore.clone());
-        let walking = tokio::task::spawn_blocking(move || {
-            of.iter().map(|folder| Watch::of(folder, &ignored)).collect::<Result<Vec<_>, _>>()
-        });
-        let watches = walking.await.unwrap_or_else(|error| {
-            Err(Failure::caused_by(
-                "cannot watch the application's files",
-                &error,
-                "please report this",
-            ))
-        })?;
-        let mut tasks = JoinSet::new();
-        for watch in watches {
-            tasks.spawn(watch.run(Arc::clone(self.state), self.drain.clone()));
-        }
-        self.watched = Some((folders, tasks));
-        Ok(())
-    }
-
-    /// Reads the settings and plans what would run. It reads files and may run a program: on a thread that may block.
-    async fn read(&self) -> Result<(Settings, Vec<&'static str>, Plans), Failure> {
-        let (target, environment) = (self.target.clone(), self.environment.clone());
-        let (old, users) = (self.settings.clone(), self.users.clone());
-        let reading = tokio::task::spawn_blocking(move || {
-            let (settings, restart_for) = settings(&target, &environment)?.in_place_of(&old);
-            must_be_known(&users, &settings, &environment)?;
-            let plans = Plans::read(&target, &settings, &environment)?;
-            Ok((settings, restart_for, plans))
-        });
-        reading.await.unwrap_or_else(|error| {
-            Err(Failure::caused_by("cannot read the settings", &error, "please report this"))
-        })
-    }
-
     /// Returns the parts of the server that operators see.
     fn subsystems(&self) -> Vec<Arc<dyn Subsystem>> {
         let mut all: Vec<Arc<dyn Subsystem>> = Vec::new();
         all.extend(self.tls.as_ref().map(|tls| Arc::new(tls.watch()) as Arc<dyn Subsystem>));
         all.push(Arc::<Http>::clone(&self.http));
-        all.extend(self.watch.clone().map(|broker| Arc::new(broker) as Arc<dyn Subsystem>));
+        all.extend(
+            self.broker.watch().cloned().map(|broker| Arc::new(broker) as Arc<dyn Subsystem>),
+        );
         all.push(Arc::new(self.connectors.watches()));
         all.extend(self.realtime.clone().map(|realtime| realtime as Arc<dyn Subsystem>));
         all
@@ -367,7 +299,7 @@ impl Generations<'_> {
             listeners: self.listeners.clone(),
             explanation: generation.explanation(),
             subsystems: self.subsystems(),
-            broker: self.watch.as_ref().map(|watch| watch.place().to_owned()),
+            broker: self.broker.watch().map(|watch| watch.place().to_owned()),
             console: self.realtime.clone().map(|realtime| realtime as Arc<dyn Console>),
         };
         self.state.ready_with(generation.number, serving);

@@ -27,7 +27,9 @@ use crate::ops::notify;
 use crate::ops::state::State;
 use crate::runtime::memory;
 use crate::runtime::reload::Generations;
+use crate::runtime::source::Source;
 use crate::runtime::upgrade::{Offer, Predecessor};
+use crate::runtime::watch::Watched;
 use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::Inside;
 use crate::subsystems::http::{Http, front};
@@ -90,32 +92,23 @@ impl Server<'_> {
             None => return Err(no_run_dir(&std::io::Error::other("there is none"))),
         };
         let mut generations = Generations {
-            target,
-            environment,
+            source: Source { target, environment, users: users.clone() },
             settings: settings.clone(),
-            first: first.clone(),
-            users: users.clone(),
+            first,
             state,
             drain,
             switch: front.switch(),
             listeners: front.urls(),
-            publisher: realtime.as_ref().and_then(|realtime| realtime.publisher()).map(Arc::new),
             realtime: realtime.clone(),
             run_dir: run_dir.clone(),
-            succeeds,
-            running_before: self
-                .predecessor
-                .as_ref()
-                .map(|before| before.running().clone())
-                .unwrap_or_default(),
+            predecessor: self.predecessor.as_ref().map(|before| before.running().clone()),
             http: Arc::new(Http::new(front.traffic(), front.connections())),
             tls,
             broker: Inside::traced(tracer),
             connectors,
-            watch: None,
             current: None,
             retired: JoinSet::new(),
-            watched: None,
+            watched: Watched::default(),
         };
         if !generations.start(plans).await? {
             return Ok(());
@@ -125,7 +118,7 @@ impl Server<'_> {
             let all = generations.prove().await;
             self.take_over(predecessor, all, &generations, &mut published).await?;
             // What later generations bring along has its name at once.
-            generations.succeeds = false;
+            generations.predecessor = None;
             front.stale().remove();
             if let Some(run_dir) = &run_dir {
                 commands.listen(self, run_dir, &front, (activated, !users.is_empty()), state);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use notify::event::{EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,45 @@ const QUIET: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
 /// The most changes that may wait. One that does not fit is implied by those before it.
 const EVENTS: usize = 1024;
+
+/// The folders that are watched, and the tasks that watch them.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    folders: Vec<PathBuf>,
+    tasks: JoinSet<()>,
+}
+
+impl Watched {
+    /// Watches these folders from now on, and no others. A failure leaves none.
+    pub(crate) async fn follow(
+        &mut self,
+        folders: Vec<PathBuf>,
+        ignored: &[String],
+        state: &Arc<State>,
+        drain: &CancellationToken,
+    ) -> Result<(), Failure> {
+        if self.folders == folders {
+            return Ok(());
+        }
+        *self = Self::default();
+        let (of, ignored) = (folders.clone(), ignored.to_vec());
+        let walking = tokio::task::spawn_blocking(move || {
+            of.iter().map(|folder| Watch::of(folder, &ignored)).collect::<Result<Vec<_>, _>>()
+        });
+        let watches = walking.await.unwrap_or_else(|error| {
+            Err(Failure::caused_by(
+                "cannot watch the application's files",
+                &error,
+                "please report this",
+            ))
+        })?;
+        for watch in watches {
+            self.tasks.spawn(watch.run(Arc::clone(state), drain.clone()));
+        }
+        self.folders = folders;
+        Ok(())
+    }
+}
 
 /// The ignored paths.
 #[derive(Clone, Debug)]
@@ -43,7 +83,7 @@ impl Ignored {
 
 /// A watched folder.
 #[derive(Debug)]
-pub(crate) struct Watch {
+struct Watch {
     watcher: RecommendedWatcher,
     events: mpsc::Receiver<Event>,
     folder: PathBuf,
@@ -52,7 +92,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Starts to watch a folder. Blocks while it walks through the folder.
-    pub(crate) fn of(folder: &Path, ignored: &[String]) -> Result<Self, Failure> {
+    fn of(folder: &Path, ignored: &[String]) -> Result<Self, Failure> {
         let (sender, events) = mpsc::channel(EVENTS);
         let watcher =
             notify::recommended_watcher(move |event: notify::Result<Event>| match event {

@@ -318,6 +318,8 @@ pub(crate) struct Inside {
     drain: CancellationToken,
     /// Starts spans, if traces are sent.
     tracer: Option<Tracer>,
+    /// The broker as operators see it, once it runs.
+    watch: Option<Watch>,
 }
 
 impl Inside {
@@ -335,7 +337,13 @@ impl Inside {
     /// Starts a broker.
     pub(crate) fn start(&mut self, mut broker: Broker) {
         broker.trace(self.tracer.as_ref());
+        self.watch = Some(broker.watch());
         self.tasks.spawn(broker.serve(self.drain.clone()));
+    }
+
+    /// Returns the broker as operators see it, once it runs.
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_ref()
     }
 
     /// Finishes the calls that run, for as long as `patience` lasts.

@@ -130,9 +130,8 @@ fn start_broker(
     let Some(bound) = bind_broker(settings, folder, Users::one(user), false, admin)? else {
         return Ok(None);
     };
-    let watch = bound.watch();
     broker.start(bound);
-    Ok(Some(watch))
+    Ok(broker.watch().cloned())
 }
 
 async fn start_pool(
