@@ -69,7 +69,7 @@ SYSTEMS = [
         ],
         [
             "Published on AWS in 2019. Here everything runs on one machine: behind Hearth's emulator, and behind AWS's own.",
-            "`reference` is a bootstrap in plain PHP with the same model. `reference elsewhere` is the same on a faster machine.",
+            "`reference` is a bootstrap in plain PHP with the same model. `reference on a faster machine` is the same on a faster machine.",
             "Bref itself comes from AWS and Packagist, which the bench does not ask.",
         ],
     ),

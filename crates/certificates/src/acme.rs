@@ -200,7 +200,7 @@ impl Acme {
                 domains,
                 reason,
                 retry_in,
-                "certificate shown, but not kept: the next start would ask for another one"
+                "certificate in use, but not saved: the next start would order another one"
             );
             return;
         }
@@ -210,7 +210,7 @@ impl Acme {
                 reason,
                 retry_in,
                 days_left = left.as_secs() / 86_400,
-                "certificate not renewed, the old one is shown"
+                "certificate not renewed, the old one stays in use"
             ),
             Some(left) => tracing::error!(
                 domains,

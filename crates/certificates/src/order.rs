@@ -20,7 +20,7 @@ pub(crate) enum OrderError {
     #[error(transparent)]
     Acme(#[from] Error),
     /// The authority did not accept the proof for a name.
-    #[error("{name} is not proved to be ours ({by}): {reason}")]
+    #[error("control of {name} is not proved ({by}): {reason}")]
     Unproved {
         /// The name.
         name: String,

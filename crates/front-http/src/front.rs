@@ -60,13 +60,13 @@ pub enum BindError {
     #[error("there is no address to listen on")]
     NoAddress,
     /// A listener requires TLS, and there is no certificate.
-    #[error("{address} is to speak TLS, but no certificate is configured")]
+    #[error("{address} needs a certificate for TLS, and none is configured")]
     NoCertificate {
         /// The address as configured.
         address: String,
     },
     /// A listener redirects to https, and no listener uses TLS.
-    #[error("{address} is to send clients to https, but no listener speaks TLS")]
+    #[error("{address} redirects to https, but no listener uses TLS")]
     NowhereToSend {
         /// The address as configured.
         address: String,

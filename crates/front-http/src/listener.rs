@@ -617,7 +617,7 @@ async fn choose<A: Application, S: AsyncRead + AsyncWrite + IntoStream + Unpin +
         Ok(Ok(false)) if peeked.is_empty() => {}
         Ok(Ok(false)) => speak_http1(front, stream, peeked.freeze(), ends, tls, open, drain).await,
         Ok(Err(error)) => tracing::debug!(error = %error, "connection broke off"),
-        Err(_) => tracing::debug!("client said nothing"),
+        Err(_) => tracing::debug!("client sent nothing"),
     }
 }
 

@@ -160,7 +160,7 @@ async fn tell(api: &str, name: &'static str, report: &Report) -> Result<(), Fail
     let call = Call { name, head: &head, body: Some(&body), patience: Some(PATIENCE) };
     match accepted(name, client.send(call).await?) {
         Ok(_) => debug!(call = name, "told"),
-        Err(error) => warn!(%error, "error not taken"),
+        Err(error) => warn!(%error, "error not accepted"),
     }
     Ok(())
 }

@@ -394,7 +394,7 @@ impl Settings {
         }
         if self.http.route_by_forwarded_host && !self.http.trusted_headers.tell_host() {
             return together(
-                "`http.route_by_forwarded_host` is on, and no host of proxies is believed",
+                "`http.route_by_forwarded_host` is on, but no proxy is trusted about the host",
                 "add `x-forwarded-host` to `http.trusted_headers`, or name `forwarded` there",
             );
         }
@@ -403,7 +403,7 @@ impl Settings {
         {
             return together(
                 "`realtime.lookup` is a URL, and there is no `realtime.lookup_token`",
-                "set one, and have the other side look at it: the answers hold the secrets of applications",
+                "set one and check it on the other side: the answers contain secrets of applications",
             );
         }
         match (&self.http.tls_cert, &self.http.tls_key) {

@@ -80,7 +80,7 @@ fn a_rejected_name_is_reported_with_the_authoritys_reason() {
     let right = place.http_port();
     place.authority.change(|setup| setup.http_port = free);
     let keeping = place.keep();
-    fails_with(&keeping, "shop.example is not proved to be ours (http-01): no listener");
+    fails_with(&keeping, "control of shop.example is not proved (http-01): no listener");
     assert_eq!(place.answers(), 0, "what was shown to the authority is forgotten");
     place.authority.change(|setup| setup.http_port = right);
     eventually("a certificate is shown", LIMIT, || place.shown() == 1);

@@ -96,7 +96,8 @@ pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Resul
             Some((0x01, [4])) if tls => [password, b"\0"].concat(),
             Some((0x01, [4])) => {
                 return Err(Refused::Unsupported(
-                    "the server wants to see the password, which goes out over TLS only".to_owned(),
+                    "the server requests the password itself, which is sent over TLS only"
+                        .to_owned(),
                 ));
             }
             _ => return Err(server.strange("its answer to a login is none")),

@@ -22,7 +22,7 @@ pub(super) async fn encrypted(server: &Server) -> Result<Stream, Refused> {
         match stream.read_u8().await.map_err(|error| server.lost(error))? {
             b'S' => {}
             b'N' => return Err(server.no_tls()),
-            _ => return Err(server.strange("its answer to the wish for TLS is no answer")),
+            _ => return Err(server.strange("its answer to the TLS request is invalid")),
         }
     }
     server.encrypt(stream).await

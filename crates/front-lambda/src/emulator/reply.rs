@@ -173,7 +173,7 @@ fn alb(reply: &Map<String, Value>, multi_value: bool) -> Result<(Head, Bytes), B
         ("headers", "multiValueHeaders")
     };
     if part(reply, used)?.is_none() && part(reply, other)?.is_some() {
-        return Err(BadReply(format!("this target group wants `{used}`, not `{other}`")));
+        return Err(BadReply(format!("this target group requires `{used}`, not `{other}`")));
     }
     if multi_value {
         head.add_multi(reply)?;

@@ -396,7 +396,7 @@ impl Lane {
         match sent {
             Ok(answer) if answer.head.status.is_success() => Ok(()),
             Err(error @ (ApiError::Lost { .. } | ApiError::Malformed { .. })) => {
-                debug!(%error, "stream not taken");
+                debug!(%error, "stream not accepted");
                 let report = Report::of_hearth("StreamLost", error.to_string());
                 self.report(invocation, &report).await
             }
@@ -415,7 +415,7 @@ fn taken<T>(invocation: &Invocation, sent: Result<T, ApiError>) -> Result<(), Fa
         Ok(_) => Ok(()),
         // The platform has ended the invocation, or received its response over a connection that was lost afterwards.
         Err(refused @ ApiError::Refused { .. }) => {
-            error!(request.id = &*invocation.id, error = %refused, "answer not taken");
+            error!(request.id = &*invocation.id, error = %refused, "response not accepted");
             Ok(())
         }
         // The invocation is lost; the next one may succeed.
@@ -425,7 +425,7 @@ fn taken<T>(invocation: &Invocation, sent: Result<T, ApiError>) -> Result<(), Fa
                 api = &*api,
                 call,
                 ?patience,
-                "answer not taken in time"
+                "response not accepted in time"
             );
             Ok(())
         }

@@ -159,7 +159,7 @@ fn another(
         report.warning(
             Topic::Settings,
             format!("the `hearth.toml` in {} is not read", folder.display()),
-            "what it says belongs into the table of the application",
+            "its settings belong in the application's table",
         );
     }
     let mut plan = match Plan::new(found, settings, environment) {

@@ -77,7 +77,7 @@ fn tell(api: &str, failure: Failure) -> Failure {
 async fn report(api: &str, failure: &Failure) {
     let report = Report::of_hearth("InitError", failure.message());
     if let Err(error) = front_lambda::report_init_error(api, &report).await {
-        tracing::warn!(error = %failure::in_one_line(&error), "init error not told");
+        tracing::warn!(error = %failure::in_one_line(&error), "init error not reported");
     }
 }
 

@@ -20,7 +20,7 @@ impl Value for Domain {
     const PLACEHOLDER: &'static str = "DOMAIN";
 
     fn expected() -> String {
-        "a name such as `shop.example.com`, without wildcards (they are proved by DNS, which is not ours); of letters beyond ASCII the `xn--` form".into()
+        "a name such as `shop.example.com`, without wildcards (they need a proof by DNS, which Hearth does not do); of letters beyond ASCII the `xn--` form".into()
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
@@ -202,7 +202,7 @@ impl Settings {
         }
         if self.challenges().is_empty() {
             return together(
-                "there is no listener on which the authority could ask whether `acme.domains` are ours",
+                "no listener can answer the authority's challenges for `acme.domains`",
                 "add `--listen https://:443` or `--listen http://:80`, or leave `acme.challenge` out",
             );
         }

@@ -154,7 +154,7 @@ async fn command<B>(
         }
         (&Method::POST, "/stop") => {
             let now = request.uri().query() == Some("now");
-            tracing::info!(now, "told to stop");
+            tracing::info!(now, "stop requested");
             if now {
                 state.lifecycle.ending().at_once();
             } else {

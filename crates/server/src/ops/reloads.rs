@@ -125,7 +125,7 @@ impl Subsystem for ReloadQueue {
 /// Adds the problem of a reload that has failed.
 pub(crate) fn problems_of(status: &Status, problems: &mut Problems) {
     if let Some(why) = &status.reloads.last_failure {
-        let text = format!("The last reload failed, what ran goes on: {why}.");
+        let text = format!("The last reload failed, the old release continues: {why}.");
         problems.add(Level::Warning, text);
     }
 }

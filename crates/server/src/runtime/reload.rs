@@ -167,7 +167,7 @@ impl Generations<'_> {
             }
             Err(failure) => {
                 let (reason, hint) = (failure.message(), failure.hint());
-                tracing::error!(reason, hint, "reload failed, what ran goes on");
+                tracing::error!(reason, hint, "reload failed, the old release continues");
             }
         }
         self.state.reloads.note(|reloads| {

@@ -232,7 +232,7 @@ fn local(
     })?;
     certificates.show(Place::Local, vec![shown]);
     log::line(&format!(
-        "certificates by {}; `hearth tls trust` says how browsers come to believe them",
+        "certificates by {}; `hearth tls trust` says how to trust them in browsers",
         authority.certificate().display()
     ));
     certificates.make(move |name| {
@@ -339,7 +339,7 @@ async fn look_after(
             }
             Err(error) if failed.as_ref() == Some(&found) && !said => {
                 let error = failure::in_one_line(&error);
-                tracing::error!(error, "changed certificate not taken, the old one is shown");
+                tracing::error!(error, "changed certificate rejected, the old one stays in use");
                 said = true;
             }
             Err(_) if failed.as_ref() == Some(&found) => {}

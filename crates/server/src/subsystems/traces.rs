@@ -237,7 +237,7 @@ impl Exporter {
             let Refused { why, again } = match self.send(body).await {
                 Ok(()) => {
                     if std::mem::take(&mut self.failing) {
-                        tracing::info!(collector = self.url.url, "spans are taken again");
+                        tracing::info!(collector = self.url.url, "spans are accepted again");
                     }
                     self.tracer.set_failing(false);
                     return true;
@@ -246,7 +246,7 @@ impl Exporter {
             };
             self.tracer.set_failing(true);
             if !std::mem::replace(&mut self.failing, true) {
-                tracing::warn!(collector = self.url.url, reason = why, "spans not taken");
+                tracing::warn!(collector = self.url.url, reason = why, "spans not accepted");
             }
             let wait = match again {
                 _ if number == TRIES || end.is_cancelled() => break,

@@ -67,9 +67,9 @@ fn a_load_balancer_wants_its_own_kind_of_headers_and_a_status() {
     let expected = fields(&[("a", "b"), ("a", "c"), ("content-type", "application/octet-stream")]);
     assert_eq!(made(Integration::AlbMultiValue, multi), Ok((200, expected, String::new())));
     let bad = |integration, reply| made(integration, reply).unwrap_err().0;
-    let wrong = "this target group wants `multiValueHeaders`, not `headers`";
+    let wrong = "this target group requires `multiValueHeaders`, not `headers`";
     assert_eq!(bad(Integration::AlbMultiValue, single), wrong);
-    let wrong = "this target group wants `headers`, not `multiValueHeaders`";
+    let wrong = "this target group requires `headers`, not `multiValueHeaders`";
     assert_eq!(bad(Integration::Alb, multi), wrong);
     assert_eq!(bad(Integration::Alb, "{}"), "`statusCode` is missing");
     let large = format!(r#"{{"statusCode":200,"body":"{}"}}"#, "x".repeat(ALB_LIMIT + 1));

@@ -95,7 +95,7 @@ impl AccessCheck {
         if self.reach(report, paths)
             && let Some(Identity { user, .. }) = &self.identity
         {
-            let what = format!("the server becomes user {user}, who reaches the application");
+            let what = format!("the server becomes user {user}, which can access the application");
             report.fine(Topic::Application, what);
         }
     }

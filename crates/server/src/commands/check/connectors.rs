@@ -72,7 +72,7 @@ pub(crate) fn look(report: &mut Report, settings: &Settings, plan: Option<&Plan>
             report.warning(
                 Topic::Databases,
                 format!(
-                    "connector `{}` has {} for {workers} workers: who finds none free waits {:?}, then gets an error",
+                    "connector `{}` has {} for {workers} workers: a client without a free one waits {:?}, then gets an error",
                     one.name,
                     sessions(one.sessions),
                     one.wait

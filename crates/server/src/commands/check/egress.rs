@@ -113,7 +113,7 @@ fn interception(report: &mut Report, settings: &Settings, plan: Option<&Plan>, i
     if foreign && !php::has_extension(info, "hearth") {
         return report.warning(
             Topic::Egress,
-            "this PHP does not load Hearth's extension: what ext-curl calls goes out directly",
+            "this PHP does not load Hearth's extension: calls of ext-curl are made directly",
             format!("`extension = /path/to/hearth-{version}.so` in its php.ini, or the Composer packages (docs/guide/egress.md)"),
         );
     }
@@ -129,10 +129,10 @@ fn interception(report: &mut Report, settings: &Settings, plan: Option<&Plan>, i
     match switched_off {
         Some(name) => report.warning(
             Topic::Egress,
-            format!("`{name}` is off: what ext-curl calls goes out directly"),
+            format!("`{name}` is off: calls of ext-curl are made directly"),
             format!("take `{name}` out of `[php.ini]` to have it go through the broker"),
         ),
-        None => report.fine(Topic::Egress, "what ext-curl calls goes through the broker"),
+        None => report.fine(Topic::Egress, "calls of ext-curl go through the broker"),
     }
 }
 

@@ -32,7 +32,9 @@ pub(crate) fn look(
         } else if !socket.ip().is_loopback() {
             report.warning(
                 Topic::Listeners,
-                format!("the admin address {socket} is not loopback: its token goes over the wire as it is"),
+                format!(
+                    "the admin address {socket} is not loopback: its token is sent unencrypted"
+                ),
                 "put a proxy with TLS before it, or listen on 127.0.0.1 and use a tunnel",
             );
         }
@@ -113,13 +115,13 @@ fn certificates(report: &mut Report, settings: &Settings) {
         } else if certificate.not_before() > std::time::SystemTime::now() {
             report.problem(
                 Topic::Listeners,
-                format!("the certificate in {path} ({names}) does not hold yet"),
+                format!("the certificate in {path} ({names}) is not valid yet"),
                 "set the clock of this machine, or wait",
             );
         } else if days < SOON {
             report.warning(
                 Topic::Listeners,
-                format!("the certificate in {path} ({names}) holds for {days} days more"),
+                format!("the certificate in {path} ({names}) is valid for {days} more days"),
                 "renew it; a running server sees by itself that the files have changed",
             );
         } else {

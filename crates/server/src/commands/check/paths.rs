@@ -29,7 +29,7 @@ pub(super) fn look(report: &mut Report, settings: &Settings, access: &AccessChec
         report.problem(
             Topic::System,
             format!("cannot open the access log {}: {error}", file.display()),
-            "correct `http.access_log_path`; its folder has to be there",
+            "correct `http.access_log_path`; its folder must exist",
         );
     }
 }

@@ -139,8 +139,10 @@ pub(super) fn user(
     } else if let Err(failure) = plan.check_user() {
         report.failure(Topic::Php, &failure);
     } else {
-        return report
-            .fine(Topic::Php, format!("PHP runs as user {name}, who reaches the application"));
+        return report.fine(
+            Topic::Php,
+            format!("PHP runs as user {name}, which can access the application"),
+        );
     }
     if let Some(php) = &mut plan.php {
         php.user = None;

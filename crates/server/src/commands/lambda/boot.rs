@@ -200,7 +200,7 @@ pub(super) async fn restored(
     if let Err(failure) = &renewed {
         let report = Report::of_hearth("RestoreError", failure.message());
         if let Err(error) = front_lambda::report_restore_error(api, &report).await {
-            tracing::warn!(%error, "restore error not told");
+            tracing::warn!(%error, "restore error not reported");
         }
     }
     renewed

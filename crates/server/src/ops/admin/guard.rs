@@ -69,7 +69,7 @@ pub(crate) fn may_listen(address: SocketAddr, token: Option<&Token>) -> Result<(
         format!(
             "the admin address {address} can be reached from other machines, and there is no `admin.token`"
         ),
-        "listen on 127.0.0.1, or set `admin.token` (HEARTH_ADMIN_TOKEN), which clients then have to send",
+        "listen on 127.0.0.1, or set `admin.token` (HEARTH_ADMIN_TOKEN), which clients must then send",
     ))
 }
 

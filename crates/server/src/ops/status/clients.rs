@@ -49,7 +49,7 @@ pub(crate) fn describe(limit: &str) -> &str {
         Some(ClientLimit::SlowReading) => "answers not taken",
         Some(ClientLimit::Idle) => "idle connections closed for others",
         Some(ClientLimit::Share) => "connections above a share refused",
-        Some(ClientLimit::Descriptors) => "files not sent for want of descriptors",
+        Some(ClientLimit::Descriptors) => "files not sent for lack of descriptors",
         _ => limit,
     }
 }

@@ -124,7 +124,7 @@ impl Offer {
                 }
                 Err(failure) => {
                     let (reason, hint) = (failure.message(), failure.hint());
-                    tracing::error!(reason, hint, "upgrade failed, what ran goes on");
+                    tracing::error!(reason, hint, "upgrade failed, the server continues");
                 }
             }
             // A command that was interrupted does not wait any more.
@@ -264,12 +264,12 @@ impl Offer {
         self.state.upgrades.succeeded().cancel();
         self.succeeded.cancel();
         if let Err(error) = stream.write_all(GO).await {
-            tracing::warn!(%error, "the successor was not told to go");
+            tracing::warn!(%error, "the successor could not be told to take over");
         }
         // Until it has put its sockets where ours are, both accept, and no name is missing. It hangs up then.
         let mut nothing = [0];
         if timeout(LETTING_GO, stream.read(&mut nothing)).await.is_err() {
-            tracing::warn!("the successor has not said that it is in our place");
+            tracing::warn!("the successor has not reported that it has taken over");
         }
         self.state.lifecycle.ending().drain.cancel();
     }

@@ -127,7 +127,9 @@ fn of_certificate(certificate: &Status, problems: &mut Problems) {
         }
         days @ 0..DAYS_AHEAD => problems.add(
             Level::Warning,
-            format!("The certificate for {names} holds for {days} days more, and was not renewed."),
+            format!(
+                "The certificate for {names} is valid for {days} more days, and was not renewed."
+            ),
         ),
         _ => {}
     }

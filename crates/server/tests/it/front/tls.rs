@@ -82,7 +82,7 @@ fn changed_certificate_files_are_reloaded_only_as_whole_pairs() {
 
     // Another certificate; its key comes later.
     std::fs::write(&second, &ours.other_host.chain).unwrap();
-    hearth.log_line("changed certificate not taken");
+    hearth.log_line("changed certificate rejected");
     assert!(says(&hearth, "localhost"));
     assert!(!says(&hearth, "other.example"));
     let reload = command()

@@ -204,7 +204,7 @@ fn a_stream_the_api_stops_reading_fails_only_its_invocation() {
     let lambda = Lambda::start(site.path(), &arguments, &variables);
     lambda.api.on_post(Act::Hold);
     lambda.api.push(LambdaEvent::new(get("/endless").to_string()));
-    lambda.process.log().wait_for("answer not taken in time");
+    lambda.process.log().wait_for("response not accepted in time");
     let whole = lambda.invoke(&get("/"));
     assert!(whole.body.ends_with(b"fine"));
     assert!(lambda.stop().success());
@@ -308,7 +308,7 @@ fn a_response_the_api_stalls_on_fails_only_its_invocation() {
     let lambda = Lambda::start(site.path(), &["--model", "request"], &variables);
     lambda.api.on_post(Act::Stall);
     lambda.api.push(LambdaEvent::new(get("/").to_string()));
-    lambda.process.log().wait_for("answer not taken in time");
+    lambda.process.log().wait_for("response not accepted in time");
     assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
     assert!(lambda.stop().success());
 }

@@ -306,7 +306,7 @@ fn an_unreachable_collector_delays_no_request() {
             assert!(get(&hearth, "/", &[])["parent"].is_string());
         }
         if hanging.url("") != endpoint {
-            hearth.log_line("spans not taken");
+            hearth.log_line("spans not accepted");
         }
         let metrics = String::from_utf8(hearth.admin("/metrics").body).unwrap();
         assert!(metrics.contains("hearth_traces_spans_total"), "{metrics}");
@@ -325,7 +325,7 @@ fn rejected_spans_are_retried_and_flushed_at_exit() {
     let collector = Collector(origin);
     let hearth = traced("request", &site, &collector);
     get(&hearth, "/", &[("traceparent", CLIENT)]);
-    hearth.log_line("spans are taken again");
+    hearth.log_line("spans are accepted again");
     assert!(hearth.stop().success());
     // The last ones are sent once, and have three seconds: where the collector stood still for so long, it is tried again.
     let sent_at_the_end = (0..5).any(|number| {

@@ -166,7 +166,7 @@ fn a_failed_upgrade_leaves_the_server_running() {
         let (code, said, told) = ran(upgrade(&script, &named));
         assert_eq!((code, &*said), (Some(1), ""), "{told}");
         assert!(told.starts_with(why), "{told}");
-        assert!(hearth.log_line("upgrade failed, what ran goes on")["reason"].is_string());
+        assert!(hearth.log_line("upgrade failed, the server continues")["reason"].is_string());
         serves(&hearth);
     }
     site.write(

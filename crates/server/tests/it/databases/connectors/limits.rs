@@ -180,7 +180,7 @@ fn check_reports_what_the_session_limit_allows() {
         ("snapshot", 1, Some("has 1 session for 3 workers: connections are not kept")),
         ("snapshot", 3, Some("has 3 sessions for 3 workers: connections are not kept")),
         ("snapshot", 4, None),
-        ("worker", 2, Some("has 2 sessions for 3 workers: who finds none free waits 5s")),
+        ("worker", 2, Some("has 2 sessions for 3 workers: a client without a free one waits 5s")),
         ("worker", 3, None),
     ] {
         site.write(
