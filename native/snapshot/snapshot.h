@@ -65,7 +65,7 @@ struct snapshot_options {
     bool exact;
     /* After each restore compares every page with the snapshot, reports the first differences through `say` and aborts. For tests. */
     bool oracle;
-    /* A complete check at the latest after this many restores; 0: 1024. */
+    /* A complete check at the latest after this many restores; 0: 4096, or 1024 where the kernel only estimates the number of resident pages. */
     uint32_t check_every;
     /* May be NULL. Static. */
     struct snapshot_hot_set *hot_set;

@@ -15,7 +15,10 @@
 #include "snapshot/switch.h"
 
 enum {
-    CHECK_EVERY = 1024,
+    /* It takes as long as 400 restores. */
+    CHECK_EVERY = 4096,
+    CHECK_EVERY_INEXACT =
+        1024, /* where only it finds memory that was mapped over by a raw system call */
     FREE_LIMIT = 32 << 20, /* bytes of free slots that are kept */
     MALLOC_SLACK =
         2 << 20, /* free at malloc's end, so that requests need not move the heap's end */
@@ -110,6 +113,9 @@ static void take(void) {
     e->has_children = true; /* the first restore finds out */
     populate_engine();
     e->resident_exact = resident_is_exact();
+    e->check_every = options.check_every != 0 ? options.check_every
+                     : e->resident_exact      ? CHECK_EVERY
+                                              : CHECK_EVERY_INEXACT;
     for (uint64_t n = 0; n < sizeof e->key;) {
         long r = raw(SYS_getrandom, e->key + n, sizeof e->key - n, 0);
         if (r <= 0) {
@@ -167,7 +173,6 @@ bool snapshot_take(const struct snapshot_options *options) {
     e->exact = options->exact;
     e->oracle = options->oracle;
     e->hot_set = options->hot_set;
-    e->check_every = options->check_every != 0 ? options->check_every : CHECK_EVERY;
     e->free_limit = FREE_LIMIT / PAGE;
     e->put_back = put_back_choose(options->exact, &width);
     e->taken = false;

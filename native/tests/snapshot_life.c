@@ -122,8 +122,8 @@ static void verify_wants_check(void) {
         board->complete = false;
     }
     uint32_t wished = *(uint32_t *)(void *)board->scratch;
-    if (board->turn == 4000 && is_default()) {
-        check(wished >= 2 && wished < 500, "a check was wanted %u times in 4000 turns", wished);
+    if (board->turn == 8000 && is_default()) {
+        check(wished >= 2 && wished < 500, "a check was wanted %u times in 8000 turns", wished);
     }
 }
 
@@ -163,7 +163,7 @@ static const struct test_case cases[] = {
         .request = wants_check,
         .flags = ALONE | SELDOM | STEADY,
         .verify = verify_wants_check,
-        .turns = 4000},
+        .turns = 8000},
     {.name = "snapshot_retire_later()",
         .request = retire_later,
         .outcome = RETIRES,

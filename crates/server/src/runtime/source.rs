@@ -54,7 +54,7 @@ fn must_be_known(
         if !known.iter().any(|known| known.is(&user)) {
             return Err(Failure::failed(
                 format!(
-                    "PHP is to run as user {}, whom no setting named when the server started",
+                    "PHP cannot run as user {}: no setting named it when the server started",
                     user.name()
                 ),
                 "`hearth upgrade`, or a restart, prepares the server for that user",
