@@ -24,7 +24,7 @@ static unsigned char *map(size_t len, int protection, int flags) {
     return at;
 }
 
-/* The limit of the process's control group, in bytes; -1: none is known. */
+/* The limit of the process's control group, in bytes; 0: it has one that cannot be read; -1: none is known. */
 static long group_limit(void) {
     char line[256], path[512];
     FILE *groups = fopen("/proc/self/cgroup", "re");
@@ -38,8 +38,9 @@ static long group_limit(void) {
         }
         snprintf(path, sizeof path, "/sys/fs/cgroup%s%s/%s", second ? "" : "/memory", group + 1,
             second ? "memory.max" : "memory.limit_in_bytes");
-        long found = number_of(path, "");
-        limit = found > 0 ? found : limit;
+        long found = number_of(path, ""); /* 0: max */
+        bool hidden = found < 0 && strcmp(group + 1, "/") != 0;
+        limit = hidden ? 0 : found > 0 ? found : limit;
     }
     if (groups != NULL) {
         fclose(groups);
@@ -50,7 +51,7 @@ static long group_limit(void) {
 long memory_free(void) {
     long available = number_of("/proc/meminfo", "MemAvailable:");
     long limit = group_limit();
-    return limit > 0 && limit / 1024 < available ? limit / 1024 : available;
+    return limit >= 0 && limit / 1024 < available ? limit / 1024 : available;
 }
 
 /* --- little address space --------------------------------------------------------------------------------------------------------------- */

@@ -62,9 +62,10 @@ long number_of(const char *path, const char *name) {
     while (fd >= 0 && (got = read(fd, text + len, sizeof text - 1 - len)) > 0) {
         len += (size_t)got;
     }
-    if (fd >= 0) {
-        close(fd);
+    if (fd < 0) {
+        return -1;
     }
+    close(fd);
     text[len] = '\0';
     const char *at = strstr(text, name);
     return at != NULL ? strtol(at + strlen(name), NULL, 10) : -1;
