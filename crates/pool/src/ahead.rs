@@ -26,7 +26,6 @@ use tokio::time::Instant;
 use crate::backlog::Backlog;
 use crate::info::{CurrentRequest, WorkerInfo};
 use crate::lease::Grant;
-use crate::shared_counters::SharedCounters;
 use crate::worker::{Port, Worker};
 
 /// Maximum number of requests with a worker.
@@ -119,8 +118,6 @@ struct Line {
     behind: VecDeque<Behind>,
     /// When the running request began; `None` while the worker is idle.
     since: Option<Instant>,
-    /// Number of the running request.
-    running: u64,
     /// Frames of requests with the worker that are to be written at the end of the turn.
     unsent: Vec<u8>,
 }
@@ -171,11 +168,9 @@ impl Lines {
             port: Arc::clone(port),
             behind: VecDeque::new(),
             since: None,
-            running: 0,
             unsent: Vec::new(),
         });
         line.since = Some(now);
-        line.running = port.sent() + 1;
         worker.outgoing.clear();
         if !line.unsent.is_empty() {
             line.flush();
@@ -255,7 +250,6 @@ impl Lines {
         let Behind { number, place, abandoned } = line.behind.pop_front()?;
         self.ahead -= 1;
         line.since = Some(now);
-        line.running = number;
         Some(match abandoned {
             None => Next::Wanted { number, place },
             Some(request) => Next::Abandoned { number, request },
@@ -282,6 +276,7 @@ impl Lines {
             };
             // Only a free worker can have the first one: the others wait behind it.
             let Some(frames) = &waiter.request.frames else { break };
+            // The worker has yet to skip others that were withdrawn.
             let Some(number) = line.port.offer() else { break };
             line.unsent.extend_from_slice(frames);
             let slot = line.port.info.slot;
@@ -399,8 +394,6 @@ impl Line {
             && !life.is_succeeded()
             && !life.is_dismissed()
             && requests.load(Ordering::Relaxed).saturating_add(with_it as u64) < *max_requests
-            // Withdrawn ones are in the socket until the worker has skipped them.
-            && self.port.sent() + 1 - self.running < SharedCounters::REQUESTS
     }
 
     fn is_stalled(&self, stall: Duration, now: Instant) -> bool {

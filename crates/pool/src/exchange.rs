@@ -311,9 +311,8 @@ pub(crate) fn abandon(lease: Lease, number: u64) {
 /// Tells the worker that the client is gone, and finishes the exchange.
 fn leave(lease: Lease, mut upload: Upload, number: u64) {
     upload.cancel();
-    if !lease.port.abort(number) {
-        upload.closed = false; // an ABORT frame is required even after a whole body
-    }
+    // Otherwise the worker runs the request to its end. A body that is not whole is ended by an ABORT frame.
+    let _told = lease.port.abort(number);
     let shared = Arc::clone(lease.shared());
     shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer), &shared.runtime);
 }

@@ -438,9 +438,12 @@ impl Shared {
     fn pass_on(
         self: &Arc<Self>,
         mut queue: MutexGuard<'_, Queue>,
-        worker: Box<Worker>,
+        mut worker: Box<Worker>,
         next: Next,
     ) {
+        // What its last exchange has written.
+        worker.outgoing.clear();
+        worker.earlier = 0;
         let lease = self.loan(worker);
         let (number, place) = match next {
             Next::Abandoned { number, request } => {

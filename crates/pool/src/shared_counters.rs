@@ -98,10 +98,12 @@ impl SharedCounters {
             && u64::from_le_bytes(word) == 1
     }
 
-    /// Number of requests whose state is kept: as many as the server may have written and the worker not skipped.
-    pub(crate) const REQUESTS: u64 = 8;
+    /// Number of requests whose state is kept. A worker that has read so many requests fewer than were written may
+    /// still need the state in the next one's place.
+    const REQUESTS: u64 = 8;
 
-    /// Marks that a request is written ahead. Returns `false` if that is not possible.
+    /// Marks that a request is written ahead. Returns `false` if that is not possible: the worker must first read
+    /// others.
     pub(crate) fn offer(&self, number: u64) -> bool {
         let Some(word) = self.request(number) else { return false };
         word.store(RequestState::Offered.of(number), Ordering::SeqCst);
@@ -122,7 +124,8 @@ impl SharedCounters {
         })
     }
 
-    /// Marks that the client of a request is gone. Returns `false` if that is not possible.
+    /// Marks that the client of a request is gone, which the worker may have begun. Returns `false` if that is not
+    /// possible.
     pub(crate) fn abort(&self, number: u64) -> bool {
         let Some(word) = self.request(number) else { return false };
         word.store(RequestState::Aborted.of(number), Ordering::SeqCst);
@@ -139,14 +142,22 @@ impl SharedCounters {
             || self.mapped.get().is_some_and(|m| m.as_ref().is_some_and(is_begun))
     }
 
+    /// Returns the place of a request's state; `None` if the worker may still need it for an earlier request.
     fn request(&self, number: u64) -> Option<&AtomicU32> {
+        let mapped = self.mapped()?;
+        #[expect(clippy::cast_possible_truncation, reason = "the difference is what counts")]
+        let ahead = (number as u32).wrapping_sub(mapped.word(0).load(Ordering::SeqCst));
+        let free = i64::from(ahead.cast_signed()) < Self::REQUESTS.cast_signed();
+        free.then(|| mapped.word(word_of(number)))
+    }
+
+    fn mapped(&self) -> Option<&MappedWords> {
         let map = || {
             MappedWords::of(&self.file).inspect_err(|error| {
-            tracing::warn!(%error, "requests are not written ahead: their states cannot be shared");
-        })
+                tracing::warn!(%error, "requests are not written ahead: states cannot be shared");
+            })
         };
-        let mapped = self.mapped.get_or_init(|| map().ok()).as_ref()?;
-        Some(mapped.word(word_of(number)))
+        self.mapped.get_or_init(|| map().ok()).as_ref()
     }
 
     /// Returns how many REQUEST frames the worker has started.
@@ -172,10 +183,16 @@ mod tests {
     #[test]
     fn a_request_is_begun_or_withdrawn_and_never_both() {
         let counters = SharedCounters::new().unwrap();
+        let take = |number: u32| counters.mapped().unwrap().word(0).store(number, Ordering::SeqCst);
         assert!(!counters.withdraw(1), "it was not offered");
         assert!(counters.offer(1) && !counters.has_begun(1));
         assert!(counters.withdraw(1) && !counters.withdraw(1));
-        assert!(counters.offer(9), "in the place of 1");
+        assert!(
+            !counters.offer(9),
+            "the worker may still look for the state of 1, in the same place"
+        );
+        take(1);
+        assert!(counters.offer(9) && !counters.has_begun(9));
         let word = counters.request(9).unwrap();
         word.store(RequestState::Begun.of(9), Ordering::SeqCst);
         assert!(!counters.withdraw(9) && counters.has_begun(9));

@@ -227,8 +227,7 @@ impl Port {
         self.counters.withdraw(number)
     }
 
-    /// Tells the worker that the client of a request that it has begun is gone. Returns `false` if it must be told
-    /// with a frame.
+    /// Tells the worker that the client of a request that it has begun is gone. Returns `false` if it cannot be told.
     pub(crate) fn abort(&self, number: u64) -> bool {
         self.counters.abort(number)
     }
