@@ -89,9 +89,10 @@ public:
         std::string name() const {
             const auto end = opening();
             std::string name;
-            const auto written = trimmed(
-                std::string_view(text).substr(0, end == std::string::npos ? 0 : end));
-            const bool quoted = written.size() > 1 && written.front() == '"' && written.back() == '"';
+            const auto written =
+                trimmed(std::string_view(text).substr(0, end == std::string::npos ? 0 : end));
+            const bool quoted =
+                written.size() > 1 && written.front() == '"' && written.back() == '"';
             const auto inside = quoted ? written.substr(1, written.size() - 2) : written;
             for (std::size_t at = 0; at < inside.size(); ++at) {
                 at += quoted && inside[at] == '\\' && at + 1 < inside.size() ? 1 : 0;

@@ -254,9 +254,9 @@ static void authentication_is_shown(void) {
     hearth_response *response = perform(made);
     CHECK(contains(hearth_response_body(response), "authorization: Basic bWU6YSxi"));
     hearth_response_free(response);
-    const char *paths[] = {
-        "/digest?algorithm=MD5", "/digest?algorithm=SHA-256", "/digest?algorithm=SHA-256&stale",
-        "/digest?algorithm=MD5&qop=auth-int", "/digest?algorithm=SHA-256&qop=auth-int"};
+    const char *paths[] = {"/digest?algorithm=MD5", "/digest?algorithm=SHA-256",
+        "/digest?algorithm=SHA-256&stale", "/digest?algorithm=MD5&qop=auth-int",
+        "/digest?algorithm=SHA-256&qop=auth-int"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         made = request("POST", at("http", paths[i]), NULL);
         CHECK_EQ(hearth_request_set_body(made, "body", HEARTH_TEXT), HEARTH_OK);
