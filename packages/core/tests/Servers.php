@@ -177,6 +177,16 @@ final class Servers
         return self::said('channels', 'ready on ');
     }
 
+    /** `php artisan hearth:channels` on any port: the process and the address of its HTTP API. @return array{int, string} */
+    public static function artisan(): array
+    {
+        $program = getenv('HEARTH_BIN') ?: self::program('hearth');
+        $command = ['hearth:channels', "--hearth={$program}", '--host=127.0.0.1', '--port=0'];
+        self::start('artisan', [PHP_BINARY, dirname(__DIR__, 2) . '/laravel/tests/artisan.php', ...$command], 0);
+        $address = self::said('artisan', 'ready on ');
+        return [proc_get_status(self::$processes['artisan'])['pid'], $address];
+    }
+
     /** Events that it has published, one for each channel. */
     public static function published(): int
     {

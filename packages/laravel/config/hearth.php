@@ -19,6 +19,12 @@ return [
         'direct' => [],
     ],
 
+    // Where `php artisan hearth:channels` listens.
+    'channels' => [
+        'host' => env('REVERB_SERVER_HOST', '0.0.0.0'),
+        'port' => env('REVERB_SERVER_PORT', 8080),
+    ],
+
     // Where Hearth asks for applications of realtime that its settings do not name (`realtime.lookup = "php:/hearth/apps"`). The route is there
     // where the container has a Hearth\Realtime\Applications.
     'lookup' => [

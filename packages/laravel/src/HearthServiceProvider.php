@@ -61,6 +61,7 @@ final class HearthServiceProvider extends ServiceProvider
             }
         });
         if ($this->app->runningInConsole()) {
+            $this->commands([ChannelsCommand::class]);
             $this->publishes([__DIR__ . '/../config/hearth.php' => $this->app->configPath('hearth.php')], 'hearth-config');
         }
     }
