@@ -36,6 +36,21 @@ bool has(const std::string &text, const std::string &part) {
 
 } // namespace
 
+TEST(addresses, have_parts) {
+    const auto parts = [](const smtp::address &one) {
+        return one.name() + "|" + one.spec() + "|" + one.local_part() + "|" + one.domain();
+    };
+    EXPECT_EQ(parts("mary@x.test"), "|mary@x.test|mary|x.test");
+    EXPECT_EQ(parts(" <mary@x.test> "), "|mary@x.test|mary|x.test");
+    EXPECT_EQ(parts("Mary Smith <mary@x.test>"), "Mary Smith|mary@x.test|mary|x.test");
+    EXPECT_EQ(parts(R"("Smith, Mary" <mary@x.test>)"), "Smith, Mary|mary@x.test|mary|x.test");
+    EXPECT_EQ(parts(R"("the \"<boss>\"" <mary@x.test>)"), "the \"<boss>\"|mary@x.test|mary|x.test");
+    EXPECT_EQ(parts({"the \"<boss>\"", "mary@x.test"}), "the \"<boss>\"|mary@x.test|mary|x.test");
+    EXPECT_EQ(parts(R"("a@b"@x.test)"), R"(|"a@b"@x.test|"a@b"|x.test)");
+    EXPECT_EQ(parts("mary"), "|mary|mary|");
+    EXPECT_EQ(parts(""), "|||");
+}
+
 TEST_F(mails, are_sent_with_curlevs_calls) {
     const smtp::recipients all = {smtp::address("Bob <bob@x.test>"),
         smtp::address("cy@x.test", smtp::address::mode::cc),

@@ -57,6 +57,8 @@ public:
         return number(HEARTH_MAX_REDIRECTS, most);
     }
     Derived &accept_compression(bool on) { return number(HEARTH_ACCEPT_COMPRESSION, on); }
+    // Content-Encoding and Content-Length of a body that was compressed stay among the fields, as the origin sent them.
+    Derived &keep_encoding(bool on = true) { return number(HEARTH_KEEP_ENCODING, on); }
     // What of gzip, deflate, br, zstd and identity is asked for; by itself all but the last.
     Derived &accept_encoding(std::initializer_list<std::string_view> names) {
         std::string joined;

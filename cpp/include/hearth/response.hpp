@@ -18,6 +18,7 @@
 
 #include "error.hpp"
 #include "headers.hpp"
+#include "json.hpp"
 
 namespace hearth {
 inline namespace v1 {
@@ -195,6 +196,12 @@ public:
         return *this;
     }
     ~response() { delete rest_.load(); }
+
+    // Fills `document` from the body: nlohmann::json, rapidjson::Document, or what has a json_codec. False: it is no JSON.
+    template <typename Json>
+    bool get_json(Json &document) const {
+        return json_codec<Json>::read(body_view(), document);
+    }
 
     // The HTTP status, or why there is none, as curlev has it; namespace code names them.
     long get_code() const noexcept { return code_; }

@@ -84,6 +84,65 @@ public:
             }
             text.append("\" <").append(spec).append(">");
         }
+
+        // Its parts: of `"Smith, Mary" <mary@x.test>` the name is `Smith, Mary`, the spec `mary@x.test`, the local part `mary`, the domain `x.test`.
+        std::string name() const {
+            const auto end = opening();
+            std::string name;
+            const auto written =
+                trimmed(std::string_view(text).substr(0, end == std::string::npos ? 0 : end));
+            const bool quoted =
+                written.size() > 1 && written.front() == '"' && written.back() == '"';
+            const auto inside = quoted ? written.substr(1, written.size() - 2) : written;
+            for (std::size_t at = 0; at < inside.size(); ++at) {
+                at += quoted && inside[at] == '\\' && at + 1 < inside.size() ? 1 : 0;
+                name.push_back(inside[at]);
+            }
+            return name;
+        }
+        std::string spec() const {
+            const auto begin = opening();
+            if (begin == std::string::npos) {
+                return std::string(trimmed(text));
+            }
+            const auto end = text.find('>', begin);
+            return std::string(trimmed(std::string_view(text).substr(
+                begin + 1, end == std::string::npos ? end : end - begin - 1)));
+        }
+        std::string local_part() const {
+            const auto all = spec();
+            return all.substr(0, all.rfind('@'));
+        }
+        std::string domain() const {
+            const auto all = spec();
+            const auto at = all.rfind('@');
+            return at == std::string::npos ? std::string() : all.substr(at + 1);
+        }
+
+    private:
+        // Where the spec in angle brackets begins: outside of the name's quotes.
+        std::size_t opening() const {
+            bool quoted = false;
+            for (std::size_t at = 0; at < text.size(); ++at) {
+                if (quoted && text[at] == '\\') {
+                    ++at;
+                } else if (text[at] == '"') {
+                    quoted = !quoted;
+                } else if (text[at] == '<' && !quoted) {
+                    return at;
+                }
+            }
+            return std::string::npos;
+        }
+        static std::string_view trimmed(std::string_view part) {
+            while (!part.empty() && (part.front() == ' ' || part.front() == '\t')) {
+                part.remove_prefix(1);
+            }
+            while (!part.empty() && (part.back() == ' ' || part.back() == '\t')) {
+                part.remove_suffix(1);
+            }
+            return part;
+        }
     };
     using recipients = std::vector<address>;
 

@@ -1,4 +1,5 @@
-//! Digest authentication (RFC 7616, RFC 2069 for origins that name no qop): MD5 and SHA-256, each also as `-sess`, qop=auth.
+//! Digest authentication (RFC 7616, RFC 2069 for origins that name no qop): MD5 and SHA-256, each also as `-sess`, qop=auth and
+//! qop=auth-int, which covers a body in memory.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -16,10 +17,20 @@ pub(crate) struct Challenge {
     opaque: Option<String>,
     algorithm: Algorithm,
     session: bool,
-    /// Whether `auth` is offered.
-    qop: bool,
+    qop: Qop,
     /// Whether only the nonce was too old.
     pub(crate) stale: bool,
+}
+
+/// What the answer covers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Qop {
+    /// Method and target, as in RFC 2069.
+    None,
+    /// Method and target.
+    Auth,
+    /// The body too.
+    AuthInt,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -29,10 +40,10 @@ enum Algorithm {
 }
 
 impl Algorithm {
-    fn hash(self, text: &str) -> String {
+    fn hash(self, bytes: &[u8]) -> String {
         match self {
-            Self::Md5 => hex(&Md5::digest(text.as_bytes())),
-            Self::Sha256 => hex(digest(&SHA256, text.as_bytes()).as_ref()),
+            Self::Md5 => hex(&Md5::digest(bytes)),
+            Self::Sha256 => hex(digest(&SHA256, bytes).as_ref()),
         }
     }
 }
@@ -45,8 +56,8 @@ fn hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// Returns the strongest supported challenge of a response.
-pub(crate) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
+/// Returns the strongest supported challenge of a response. `whole`: the request's body is known, so that an answer can cover it.
+pub(crate) fn challenge(headers: &HeaderMap, whole: bool) -> Option<Challenge> {
     let values = headers
         .get_all(WWW_AUTHENTICATE)
         .iter()
@@ -54,6 +65,7 @@ pub(crate) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
     values
         .flat_map(challenges)
         .filter_map(|parameters| read(&parameters))
+        .filter(|found| whole || found.qop != Qop::AuthInt)
         .max_by_key(|found| found.algorithm)
 }
 
@@ -118,14 +130,13 @@ fn read(parameters: &Parameters) -> Option<Challenge> {
         "SHA-256-SESS" => (Algorithm::Sha256, true),
         _ => return None,
     };
+    let offers = |word: &str, offered: &str| {
+        offered.split(',').any(|offered| offered.trim().eq_ignore_ascii_case(word))
+    };
     let qop = match get("qop") {
-        None => false,
-        Some(offered)
-            if offered.split(',').any(|word| word.trim().eq_ignore_ascii_case("auth")) =>
-        {
-            true
-        }
-        // `auth-int` alone is not supported.
+        None => Qop::None,
+        Some(offered) if offers("auth", offered) => Qop::Auth,
+        Some(offered) if offers("auth-int", offered) => Qop::AuthInt,
         Some(_) => return None,
     };
     Some(Challenge {
@@ -151,13 +162,14 @@ impl Session {
         Self { challenge, used: Mutex::new(0) }
     }
 
-    /// Returns `Authorization` for a request.
+    /// Returns `Authorization` for a request. `body`: all of it, if it is known.
     pub(crate) fn answer(
         &self,
         user: &str,
         secret: &str,
         method: &str,
         target: &str,
+        body: Option<&[u8]>,
     ) -> Option<HeaderValue> {
         let mut random = [0; 16];
         ring::rand::SystemRandom::new().fill(&mut random).ok()?;
@@ -167,31 +179,41 @@ impl Session {
             *used += 1;
             *used
         };
-        HeaderValue::try_from(answer(&self.challenge, user, secret, method, target, &cnonce, count))
-            .ok()
+        let asked = Asked { method, target, body: body.unwrap_or_default() };
+        HeaderValue::try_from(answer(&self.challenge, user, secret, &asked, &cnonce, count)).ok()
     }
+}
+
+/// What an answer covers.
+struct Asked<'a> {
+    method: &'a str,
+    target: &'a str,
+    body: &'a [u8],
 }
 
 fn answer(
     challenge: &Challenge,
     user: &str,
     secret: &str,
-    method: &str,
-    target: &str,
+    &Asked { method, target, body }: &Asked<'_>,
     cnonce: &str,
     count: u32,
 ) -> String {
     let Challenge { realm, nonce, algorithm, .. } = challenge;
-    let hash = |text: &str| algorithm.hash(text);
+    let hash = |text: &str| algorithm.hash(text.as_bytes());
     let mut a1 = hash(&format!("{user}:{realm}:{secret}"));
     if challenge.session {
         a1 = hash(&format!("{a1}:{nonce}:{cnonce}"));
     }
-    let a2 = hash(&format!("{method}:{target}"));
-    let response = if challenge.qop {
-        hash(&format!("{a1}:{nonce}:{count:08x}:{cnonce}:auth:{a2}"))
-    } else {
-        hash(&format!("{a1}:{nonce}:{a2}"))
+    let (qop, a2) = match challenge.qop {
+        Qop::None => (None, format!("{method}:{target}")),
+        Qop::Auth => (Some("auth"), format!("{method}:{target}")),
+        Qop::AuthInt => (Some("auth-int"), format!("{method}:{target}:{}", algorithm.hash(body))),
+    };
+    let a2 = hash(&a2);
+    let response = match qop {
+        Some(qop) => hash(&format!("{a1}:{nonce}:{count:08x}:{cnonce}:{qop}:{a2}")),
+        None => hash(&format!("{a1}:{nonce}:{a2}")),
     };
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
     let mut text = format!(
@@ -208,8 +230,8 @@ fn answer(
         (Algorithm::Sha256, true) => "SHA-256-sess",
     };
     write!(text, ", algorithm={name}").expect("a String takes everything");
-    if challenge.qop {
-        write!(text, ", qop=auth, nc={count:08x}, cnonce=\"{cnonce}\"")
+    if let Some(qop) = qop {
+        write!(text, ", qop={qop}, nc={count:08x}, cnonce=\"{cnonce}\"")
             .expect("a String takes everything");
     } else if challenge.session {
         write!(text, ", cnonce=\"{cnonce}\"").expect("a String takes everything");
@@ -239,10 +261,10 @@ mod tests {
             (MD5, "8ca523f5e9506fed4657c9700eebdbec"),
             (&sha, "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
         ] {
-            let challenge = challenge(&headers(&[text])).expect("a challenge");
+            let challenge = challenge(&headers(&[text]), true).expect("a challenge");
             let cnonce = "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ";
-            let text =
-                answer(&challenge, "Mufasa", "Circle of Life", "GET", "/dir/index.html", cnonce, 1);
+            let asked = Asked { method: "GET", target: "/dir/index.html", body: b"" };
+            let text = answer(&challenge, "Mufasa", "Circle of Life", &asked, cnonce, 1);
             assert!(text.contains(&format!("response=\"{response}\"")), "{text}");
             assert!(text.contains("nc=00000001") && text.contains("opaque=\"FQhe/"), "{text}");
         }
@@ -253,8 +275,9 @@ mod tests {
         // RFC 2069, 2.4, with the response of its errata.
         let text = "Digest realm=\"testrealm@host.com\", nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", \
                     opaque=\"5ccc069c403ebaf9f0171e9517f40e41\"";
-        let challenge = challenge(&headers(&[text])).expect("a challenge");
-        let text = answer(&challenge, "Mufasa", "CircleOfLife", "GET", "/dir/index.html", "", 1);
+        let challenge = challenge(&headers(&[text]), true).expect("a challenge");
+        let asked = Asked { method: "GET", target: "/dir/index.html", body: b"" };
+        let text = answer(&challenge, "Mufasa", "CircleOfLife", &asked, "", 1);
         assert!(text.contains("response=\"1949323746fe6a43ef61f9606e7febea\""), "{text}");
         assert!(!text.contains("qop") && !text.contains("nc="));
     }
@@ -262,30 +285,49 @@ mod tests {
     #[test]
     fn the_strongest_challenge_is_used() {
         let both = format!("Basic realm=\"x\", {MD5}, {}", MD5.replace("MD5", "SHA-256"));
-        assert_eq!(challenge(&headers(&[&both])).expect("one").algorithm, Algorithm::Sha256);
-        assert_eq!(
-            challenge(&headers(&["Negotiate", MD5])).expect("one").algorithm,
-            Algorithm::Md5
-        );
-        assert!(challenge(&headers(&[&format!("{MD5}, stale=TRUE")])).expect("one").stale);
+        let found = |values: &[&str]| challenge(&headers(values), true).expect("one");
+        assert_eq!(found(&[&both]).algorithm, Algorithm::Sha256);
+        assert_eq!(found(&["Negotiate", MD5]).algorithm, Algorithm::Md5);
+        assert!(found(&[&format!("{MD5}, stale=TRUE")]).stale);
         for text in [
             "Basic realm=\"x\"",
             "Digest realm=\"x\"",
             "Digest realm=\"x\", nonce=\"y\", algorithm=SHA-512-256",
-            "Digest realm=\"x\", nonce=\"y\", qop=\"auth-int\"",
+            "Digest realm=\"x\", nonce=\"y\", qop=\"other\"",
             "Digest",
             "Digest realm=\"x",
             "",
         ] {
-            assert_eq!(challenge(&headers(&[text])), None, "{text}");
+            assert_eq!(challenge(&headers(&[text]), true), None, "{text}");
         }
     }
 
     #[test]
+    fn an_answer_covers_the_body_where_only_that_is_asked_for() {
+        let text = MD5.replace("auth, auth-int", "auth-int");
+        assert_eq!(challenge(&headers(&[&text]), false), None, "the body is not known");
+        let challenge = challenge(&headers(&[&text]), true).expect("one");
+        let answered = |body| {
+            let asked = Asked { method: "POST", target: "/", body };
+            answer(&challenge, "u", "p", &asked, "c", 1)
+        };
+        let whole = answered(b"body");
+        // RFC 7616, 3.4.1 and 3.4.3, step by step.
+        let md5 = |text: &str| hex(&Md5::digest(text.as_bytes()));
+        let a1 = md5("u:http-auth@example.org:p");
+        let a2 = md5(&format!("POST:/:{}", md5("body")));
+        let nonce = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
+        let response = md5(&format!("{a1}:{nonce}:00000001:c:auth-int:{a2}"));
+        assert!(whole.contains(&format!("response=\"{response}\"")), "{whole}");
+        assert!(whole.contains("qop=auth-int"), "{whole}");
+        assert_ne!(whole, answered(b"other"));
+    }
+
+    #[test]
     fn a_nonce_counts_its_uses() {
-        let session = Session::new(challenge(&headers(&[MD5])).expect("one"));
+        let session = Session::new(challenge(&headers(&[MD5]), true).expect("one"));
         for count in 1..=3 {
-            let text = session.answer("u", "p", "GET", "/").expect("a field");
+            let text = session.answer("u", "p", "GET", "/", None).expect("a field");
             assert!(text.to_str().expect("text").contains(&format!("nc={count:08x}")));
         }
     }

@@ -93,8 +93,10 @@ pub(crate) async fn take(
         plain(&mut taken, body).await?
     } else {
         // Its length is that of the encoded body, which the caller does not see.
-        so_far().headers.remove(CONTENT_ENCODING);
-        so_far().headers.remove(CONTENT_LENGTH);
+        if !in_flight.spec.settings.keep_encoding {
+            so_far().headers.remove(CONTENT_ENCODING);
+            so_far().headers.remove(CONTENT_LENGTH);
+        }
         decoded(&mut taken, body, encodings).await?
     };
     let collected = taken.collected();

@@ -399,6 +399,15 @@ impl<'a> Way<'a> {
         Ok(fields)
     }
 
+    /// The request's body, if it is in memory.
+    fn whole_body(&self) -> Option<&[u8]> {
+        match self.extras.filter(|_| self.with_body).map(|extras| &extras.body) {
+            None | Some(Payload::None) => Some(&[]),
+            Some(Payload::Bytes(bytes)) => Some(bytes),
+            Some(Payload::File(_) | Payload::Source(_)) => None,
+        }
+    }
+
     fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
         let auth = &self.settings.auth;
         let field = match auth.mode {
@@ -410,7 +419,14 @@ impl<'a> Way<'a> {
             AuthMode::Digest => {
                 let Some(session) = &self.digest else { return Ok(None) };
                 let path = self.target()?.path();
-                return Ok(session.answer(&auth.user, &auth.secret, self.method.as_str(), path));
+                let body = self.whole_body();
+                return Ok(session.answer(
+                    &auth.user,
+                    &auth.secret,
+                    self.method.as_str(),
+                    path,
+                    body,
+                ));
             }
         };
         let mut field = HeaderValue::try_from(field).map_err(|_bytes| {
@@ -461,7 +477,9 @@ impl<'a> Way<'a> {
         if !mine || self.challenged >= CHALLENGES {
             return false;
         }
-        let Some(challenge) = digest::challenge(&self.so_far().headers) else { return false };
+        let whole = self.whole_body().is_some();
+        let challenge = digest::challenge(&self.so_far().headers, whole);
+        let Some(challenge) = challenge else { return false };
         // A second one that is not stale says that the password is wrong.
         if self.challenged > 0 && !challenge.stale {
             return false;

@@ -25,6 +25,7 @@ use crate::unlock::Password;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) accept_compression: bool,
+    pub(crate) keep_encoding: bool,
     /// The encodings in Accept-Encoding; none: all supported ones.
     pub(crate) encodings: Option<http::HeaderValue>,
     pub(crate) connect_timeout: Duration,
@@ -201,6 +202,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             accept_compression: true,
+            keep_encoding: false,
             encodings: None,
             connect_timeout: Duration::from_secs(30),
             cookies: Cookies::None,

@@ -134,6 +134,7 @@ pub(crate) const OPTIONS: &[Item] = &[
     number(28, "plain_auth", |s, n| set(&mut s.mail.plain_auth, n.flag())),
     number(29, "max_receive_rate", |s, n| set(&mut s.receive_rate, n.size().map(NonZeroU64::new))),
     number(30, "max_send_rate", |s, n| set(&mut s.send_rate, n.size().map(NonZeroU64::new))),
+    number(31, "keep_encoding", |s, n| set(&mut s.keep_encoding, n.flag())),
     of_engine(
         64,
         "connections_per_host",

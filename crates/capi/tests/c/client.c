@@ -175,7 +175,16 @@ static void compression_is_undone(void) {
         CHECK(hearth_response_header(response, "content-encoding", HEARTH_TEXT).data == NULL);
         hearth_response_free(response);
     }
-    hearth_response *response = get("/gzip", "accept_compression=0");
+    hearth_response *response = get("/gzip", "keep_encoding=1");
+    CHECK_TEXT(hearth_response_header(response, "content-encoding", HEARTH_TEXT), "gzip");
+    CHECK(hearth_response_header(response, "content-length", HEARTH_TEXT).size > 0);
+    CHECK(hearth_response_body(response).size > 0 &&
+          (unsigned char)hearth_response_body(response).data[0] != 0x1f);
+    hearth_response_free(response);
+    response = get("/gzip", NULL);
+    CHECK_EQ(hearth_response_header(response, "content-encoding", HEARTH_TEXT).size, 0);
+    hearth_response_free(response);
+    response = get("/gzip", "accept_compression=0");
     CHECK_TEXT(hearth_response_header(response, "content-encoding", HEARTH_TEXT), "gzip");
     CHECK(!contains(hearth_response_body(response), "the text"));
     hearth_response_free(response);
@@ -245,9 +254,10 @@ static void authentication_is_shown(void) {
     hearth_response *response = perform(made);
     CHECK(contains(hearth_response_body(response), "authorization: Basic bWU6YSxi"));
     hearth_response_free(response);
-    const char *paths[] = {
-        "/digest?algorithm=MD5", "/digest?algorithm=SHA-256", "/digest?algorithm=SHA-256&stale"};
-    for (size_t i = 0; i < 3; i++) {
+    const char *paths[] = {"/digest?algorithm=MD5", "/digest?algorithm=SHA-256",
+        "/digest?algorithm=SHA-256&stale", "/digest?algorithm=MD5&qop=auth-int",
+        "/digest?algorithm=SHA-256&qop=auth-int"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         made = request("POST", at("http", paths[i]), NULL);
         CHECK_EQ(hearth_request_set_body(made, "body", HEARTH_TEXT), HEARTH_OK);
         CHECK_EQ(hearth_request_set_authentication(

@@ -112,7 +112,7 @@ class Connection:
         return body
 
 
-def digest(connection, query):
+def digest(connection, query, body):
     """Digest as RFC 7616 has it: user me, password a,b."""
     algorithm = query.get("algorithm", ["MD5"])[0]
     h = hashlib.md5 if algorithm == "MD5" else hashlib.sha256
@@ -125,11 +125,14 @@ def digest(connection, query):
     if "stale" in query and part("nonce") != "n2":
         fresh = "n2" if given else nonce
     a1, a2 = hexed("me:here:a,b"), hexed(f"{connection.method}:{connection.target}")
-    wanted = hexed(f"{a1}:{part('nonce')}:{part('nc')}:{part('cnonce')}:auth:{a2}")
+    qop = query.get("qop", ["auth"])[0]
+    if qop == "auth-int":
+        a2 = hexed(f"{connection.method}:{connection.target}:{h(body).hexdigest()}")
+    wanted = hexed(f"{a1}:{part('nonce')}:{part('nc')}:{part('cnonce')}:{qop}:{a2}")
     if given and part("response") == wanted and part("nonce") == ("n2" if "stale" in query else nonce):
         return connection.answer(b"welcome")
     stale = ", stale=true" if given and fresh != part("nonce") and part("response") == wanted else ""
-    challenge = f'Digest realm="here", qop="auth", algorithm={algorithm}, nonce="{fresh}"{stale}'
+    challenge = f'Digest realm="here", qop="{qop}", algorithm={algorithm}, nonce="{fresh}"{stale}'
     connection.answer(b"who?", "401 Unauthorized", [("WWW-Authenticate", challenge)])
 
 
@@ -271,7 +274,7 @@ def serve_one(connection, ports):
     elif word == "chunks":
         connection.chunks([b"c" * 1000] * int(rest[0]))
     elif word == "digest":
-        digest(connection, query)
+        digest(connection, query, body)
     elif word == "times":  # fails so many times with this status, then is fine
         number = count(url.path)
         if number <= int(rest[1]):
