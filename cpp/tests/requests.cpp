@@ -240,7 +240,11 @@ TEST_F(bodies, json_goes_and_comes_through_whichever_parser_is_there) {
     ASSERT_TRUE(one->REST(origin.url(), "PUT", there, {{"q", "1"}}).exec().get_json(back));
     EXPECT_EQ(back, there);
     nlohmann::json of_response;
-    ASSERT_TRUE(request()->REST(origin.url(), "PUT", there).launch().get().get_json(of_response));
+    ASSERT_TRUE(request()
+                    ->REST(origin.url(), "PUT", there, {{"q", "1"}})
+                    .launch()
+                    .get()
+                    .get_json(of_response));
     EXPECT_EQ(of_response, there);
     EXPECT_EQ(origin.seen().back().method + " " + origin.seen().back().target, "PUT /?q=1");
     EXPECT_EQ(origin.seen().back().field("Content-Type"), "application/json");
@@ -255,10 +259,10 @@ TEST_F(bodies, json_goes_and_comes_through_whichever_parser_is_there) {
     rapidjson::Document returned;
     ASSERT_TRUE(one->REST(origin.url(), "POST", document).exec().get_json(returned));
     EXPECT_EQ(returned["a"][1].GetInt(), 2);
-    rapidjson::Document of_response;
+    rapidjson::Document of_answer;
     const auto answer = request()->REST(origin.url(), "POST", document).launch().get();
-    ASSERT_TRUE(answer.get_json(of_response));
-    EXPECT_EQ(of_response["a"][0].GetInt(), 1);
+    ASSERT_TRUE(answer.get_json(of_answer));
+    EXPECT_EQ(of_answer["a"][0].GetInt(), 1);
     document["a"][1].SetDouble(std::numeric_limits<double>::infinity());
     const auto before = origin.requests();
     EXPECT_EQ(one->REST(origin.url(), "POST", document).exec().get_code(), code::body_set);

@@ -135,12 +135,12 @@ impl State {
 
     fn count(&mut self, place: Place, shares: bool) {
         let here = self.origins.entry(place).or_default();
-        if !shares {
-            here.alone += 1;
-            self.taken += 1;
-        } else {
+        if shares {
             self.taken += usize::from(here.sharing == 0);
             here.sharing += 1;
+        } else {
+            here.alone += 1;
+            self.taken += 1;
         }
     }
 
@@ -175,13 +175,12 @@ impl Members {
         let entered = {
             let mut state = self.state();
             state.origins.entry(place).or_default().http2 |= http2;
-            match state.admit(place, scope, alone) {
-                Some(shares) => Ok(self.ticket(place, shares)),
-                None => {
-                    let (tell, told) = oneshot::channel();
-                    state.waiting.push_back(Waiting { place, scope: scope.clone(), alone, tell });
-                    Err(told)
-                }
+            if let Some(shares) = state.admit(place, scope, alone) {
+                Ok(self.ticket(place, shares))
+            } else {
+                let (tell, told) = oneshot::channel();
+                state.waiting.push_back(Waiting { place, scope: scope.clone(), alone, tell });
+                Err(told)
             }
         };
         match entered {

@@ -151,9 +151,10 @@ async fn an_engine_that_closes_declines_who_waits_for_a_scope() {
     }
     eventually("one is at work", || origin.requests().len() == 1).await;
     let closing = engine.clone();
-    let closed = tokio::spawn(async move { closing.close().await });
+    let mut closed = JoinSet::new();
+    closed.spawn(async move { closing.close().await });
     let declined = within(tasks.join_next()).await.expect("a task").expect("no panic");
     assert_eq!(declined.expect_err("it waits").fate, egress::Fate::Declined);
     tasks.abort_all();
-    within(closed).await.expect("no panic");
+    within(closed.join_all()).await;
 }
