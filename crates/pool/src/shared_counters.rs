@@ -192,6 +192,8 @@ mod tests {
             "the worker may still look for the state of 1, in the same place"
         );
         take(1);
+        assert!(!counters.offer(9), "it has begun that, and looks whether its client is gone");
+        take(2);
         assert!(counters.offer(9) && !counters.has_begun(9));
         let word = counters.request(9).unwrap();
         word.store(RequestState::Begun.of(9), Ordering::SeqCst);
