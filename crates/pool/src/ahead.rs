@@ -180,8 +180,9 @@ impl Lines {
     }
 
     /// Takes a worker's request over, whose frames are `worker.outgoing`: it is written at the end of the turn, and
-    /// others may follow it. Returns its number; `None` if the exchange has to write it.
-    pub(crate) fn take_over(&mut self, worker: &mut Worker) -> Option<u64> {
+    /// others may follow it. One that is `alone` in the pool is written at once. Returns its number; `None` if the
+    /// exchange has to write it.
+    pub(crate) fn take_over(&mut self, worker: &mut Worker, alone: bool) -> Option<u64> {
         if worker.earlier > 0 || worker.outgoing.len() > LARGEST {
             return None;
         }
@@ -190,7 +191,9 @@ impl Lines {
         line.unsent.extend_from_slice(&worker.outgoing);
         line.port.set_open(true);
         worker.outgoing.clear();
-        self.wake(worker.info.slot);
+        if !alone || !line.flush() {
+            self.wake(worker.info.slot);
+        }
         Some(number)
     }
 

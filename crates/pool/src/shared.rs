@@ -291,7 +291,9 @@ impl Shared {
         if self.one_shot() {
             return None;
         }
-        self.queue.lock().expect("no holder panics").lines.take_over(lease)
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let alone = queue.leased == 1;
+        queue.lines.take_over(lease, alone)
     }
 
     /// Writes to workers at the end of each turn, until the pool is closed.

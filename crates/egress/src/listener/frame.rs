@@ -3,7 +3,7 @@
 //! Invariants
 //! - Each connection has one task and one call at a time. Closing it, or ABORT, cancels the call.
 //! - A call starts only when everything that its caller sends unasked was read. So a caller knows what a broken
-//! connection means.
+//!   connection means.
 //! - Each call that was read gets exactly one END, DECLINED or FAILED, or the connection ends.
 //! - Memory per caller is bounded: one frame in each direction and a piece of a body; between calls a small buffer.
 
