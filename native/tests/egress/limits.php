@@ -107,8 +107,8 @@ foreach ([[2, 0], [0, 2]] as [$host, $total]) {
 $multi = limited(1);
 $handles = $direct = [];
 for ($i = 0; $i < 6; $i++) {
-    $handles[] = one("$http/delay/20");
-    $handles[] = $direct[] = one("$http/headers", [CURLOPT_INTERFACE => 'lo']);
+    $handles[] = one("$http/delay/200");
+    $handles[] = $direct[] = one("$http/delay/200", [CURLOPT_INTERFACE => 'lo']);
 }
 foreach ($handles as $curl) {
     curl_multi_add_handle($multi, $curl);
