@@ -278,7 +278,8 @@ impl Exporter {
             .map_err(|error| Refused { why: error.to_string(), again: Again::Never })?;
         *request.headers_mut() = self.headers.clone();
         let limits = Limits { connect: self.timeout, queue: self.timeout };
-        let answer = self.engine.call(Call { key, request, limits, scope: None }, |_interim| {}).await;
+        let answer =
+            self.engine.call(Call { key, request, limits, scope: None }, |_interim| {}).await;
         let answer = answer
             .map_err(|error| Refused { why: in_one_line(&error), again: Again::Soon })?
             .response;
