@@ -37,11 +37,20 @@ static bool is_second_life(void) {
     size_t len = environment_len();
     char expected[64];
     int n = snprintf(expected, sizeof expected, MARKER "%ld:", (long)getpid());
-    if (len < ADDED || strncmp(environ[len - 1], expected, (size_t)n) != 0) {
+    size_t at = 0;
+    while (at < len && strncmp(environ[at], expected, (size_t)n) != 0) {
+        at++;
+    }
+    if (at == len) {
         return false;
     }
-    prctl(PR_SET_NAME, environ[len - 1] + n);
-    environ[len - ADDED] = NULL;
+    prctl(PR_SET_NAME, environ[at] + n);
+    if (at == len - 1 && len >= ADDED) {
+        environ[len - ADDED] = NULL;
+    } else {
+        /* an emulator has passed them on in an order of its own: what the loader was told stays */
+        memmove(environ + at, environ + at + 1, (len - at) * sizeof *environ);
+    }
     return true;
 }
 

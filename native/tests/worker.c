@@ -101,6 +101,19 @@ static void set_state(struct worker *worker, uint32_t number, uint32_t state) {
         "states can be written");
 }
 
+/* Not in an emulator, whose threads are the process's. */
+static bool snapshots_work(void) {
+    char command[4200];
+    char said[256] = "";
+    snprintf(command, sizeof command, "'%s' --probe-snapshot", program_path);
+    FILE *probe = popen(command, "r");
+    check(probe != NULL, "the probe runs");
+    size_t len = fread(said, 1, sizeof said - 1, probe);
+    pclose(probe);
+    said[len] = 0;
+    return strstr(said, "\"file\"") != NULL;
+}
+
 static void written_ahead(const char *model) {
     enum { ABORTED, OFFERED, BEGUN, WITHDRAWN };
     char script[4096];
@@ -193,7 +206,11 @@ int main(int argc, char **argv) {
     model_worker();
     written_ahead("request");
     written_ahead("worker");
-    written_ahead("snapshot");
+    if (snapshots_work()) {
+        written_ahead("snapshot");
+    } else {
+        puts("left out: requests written ahead in `snapshot`, which cannot run here");
+    }
     filter_settings();
     printf("worker: %d checks, %d failed\n", checks, failures);
     return failures == 0 ? 0 : 1;
