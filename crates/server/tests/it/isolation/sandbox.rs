@@ -81,7 +81,7 @@ fn php_cannot_leave_its_sandbox_in_any_model() {
     }
 }
 
-/// What `unshare(2)` answers to each of some flags, as JSON: CLONE_VM, CLONE_FILES, CLONE_NEWUSER, and CLONE_VM with it.
+/// What `unshare(2)` answers to each of some flags, as JSON: `CLONE_VM`, `CLONE_FILES`, `CLONE_NEWUSER`, and `CLONE_VM` with it.
 const UNSHARE: &str = r"<?php
 $libc = FFI::cdef('long syscall(long number, ...);');
 $number = php_uname('m') === 'x86_64' ? 272 : 97;

@@ -11,7 +11,7 @@ use super::reload::{Deploys, assert_reloaded, wait_drained};
 use crate::hearth::{LIMIT, OverOnDrop, isolating};
 
 /// Tells its release, and how much of an earlier request is left: in a global, a static variable, the directory and the environment.
-const LEAVING: &str = r#"
+const LEAVING: &str = r"
     static $kept = 0;
     $left = ($GLOBALS['left'] ?? 0) + $kept + (getcwd() === '/' ? 1 : 0) + (getenv('LEFT') !== false ? 1 : 0);
     $GLOBALS['left'] = $kept = 1;
@@ -22,7 +22,7 @@ const LEAVING: &str = r#"
         proc_nice(1);
     }
     echo RELEASE, ' ', $left;
-"#;
+";
 
 const CLIENTS: usize = 12;
 const RELOADS: u32 = 5;
@@ -52,7 +52,7 @@ fn reloads_while_snapshots_are_taken_and_restored_lose_no_request_and_leave_noth
             let (hearth, over, answered) = (&hearth, &over, &answered);
             let (taken_over, begun) = (&taken_over, &begun);
             scope.spawn(move || {
-                let mut client: Client = hearth.connect();
+                let mut client = hearth.connect();
                 for request in first.. {
                     if over.load(Ordering::Relaxed) {
                         break;
