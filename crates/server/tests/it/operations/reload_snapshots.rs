@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pool::Model;
 use serde_json::json;
-use testkit::{Client, eventually, head};
+use testkit::{eventually, head};
 
 use super::reload::{Deploys, assert_reloaded, wait_drained};
 use crate::hearth::{LIMIT, OverOnDrop, isolating};
