@@ -48,6 +48,12 @@ function noted(callable $call): array
     return ['result' => $result, 'warnings' => $warnings];
 }
 
+/** Without what the notification callback was told: whether stock PHP 8.4 says "completed" depends on when the origin closes. */
+function without_notes(array $seen): array
+{
+    return array_diff_key($seen, ['notes' => true]);
+}
+
 /** One call with file_get_contents(), and all that can be seen of it. */
 function fetched(string $url, array $http = [], array $ssl = []): array
 {
@@ -189,7 +195,7 @@ return function (string $http, string $https): array {
             ]), ['notes' => 0]),
             "$scheme: fields as an array" => fn () => fetched("$base/headers", ['header' => ['X-One: 1', 'X-one: 2', 'Accept: a/b']]),
             "$scheme: fields as text" => fn () => fetched("$base/headers", ['header' => "X-One: 1\r\nCookie: a=b\r\n\r\n"]),
-            "$scheme: fields ended by a line feed only" => fn () => fetched("$base/headers", ['header' => "X-One: 1\nX-Two: 2"]),
+            "$scheme: fields ended by a line feed only" => fn () => without_notes(fetched("$base/headers", ['header' => "X-One: 1\nX-Two: 2"])),
             "$scheme: a field over two lines" => fn () => fetched("$base/status/204", ['header' => "X-One: 1\r\n more"])['warnings'],
             "$scheme: user agent" => fn () => fetched("$base/headers", ['user_agent' => 'tests']),
             "$scheme: user agent and sender of the ini settings" => function () use ($base) {
