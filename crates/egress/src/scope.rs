@@ -193,7 +193,7 @@ impl Members {
         Ticket { members: Arc::clone(self), place, shares }
     }
 
-    /// Changes the counts, then lets in whom they allow.
+    /// Changes the counts, then admits the calls that they allow.
     fn after(self: &Arc<Self>, change: impl FnOnce(&mut State)) {
         let mut unwanted = Vec::new();
         {
