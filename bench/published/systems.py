@@ -84,7 +84,7 @@ SYSTEMS = [
             ("1,000 at once: Reverb 1.5.1", "146", "–", "–", "–", "–"), ("2,000 at once: Reverb 1.5.1", "1,090", "–", "–", "–", "–"),
             ("2,500 at once: Reverb 1.5.1, 79 % connected", "–", "–", "–", "–", "–"), ("3,000 at once: Reverb 1.5.1, crashes", "–", "–", "–", "–", "–"),
         ],
-        [("realtime", "one event to many"), ("realtime", "idle connections, subscribed"), ("avalanche", "clients")],
+        [("realtime-k6", "k6, broadcast"), ("realtime", "one event to many"), ("realtime", "idle connections, subscribed"), ("avalanche", "clients")],
         [
             "Published with k6 on an M1 with server and clients on one machine. `make bench NAME=realtime` runs that scenario where k6 is installed.",
             "Our own generator sends faster than a server can deliver, so latency is that of a full server; what senders were late by stands beside it.",
