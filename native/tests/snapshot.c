@@ -65,6 +65,14 @@ void pause_for(unsigned milliseconds) {
     }
 }
 
+unsigned char *map_anonymous(size_t len, int protection, int flags) {
+    void *at = mmap(NULL, len, protection, flags, -1, 0);
+    if (at == MAP_FAILED) {
+        give_up("mmap");
+    }
+    return at;
+}
+
 unsigned limit_of(unsigned seconds) {
     const char *times = getenv("TESTS_TIMES");
     return times != NULL ? seconds * (unsigned)atoi(times) : seconds;

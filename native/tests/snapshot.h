@@ -9,12 +9,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include "snapshot/snapshot.h"
 
 enum { CHUNK = 2 << 20 };
+enum { BOTH = PROT_READ | PROT_WRITE, PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS };
 #if defined(__x86_64__)
 enum { PAGE = 4096, PAGE_LARGEST = PAGE };
 #else
@@ -108,6 +110,8 @@ uint64_t random_number(void);
 void pause_for(unsigned milliseconds);
 /* A time limit in seconds; TESTS_TIMES in the environment multiplies it, for emulated processors. */
 unsigned limit_of(unsigned seconds);
+/* mmap() of no file. Gives up if there is no memory. */
+unsigned char *map_anonymous(size_t len, int protection, int flags);
 /* The raw system call, so that errno stays. */
 long raw(long number, long a, long b, long c, long d, long e, long f);
 

@@ -14,16 +14,6 @@
 
 #include "snapshot.h"
 
-static const int BOTH = PROT_READ | PROT_WRITE, PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS;
-
-static unsigned char *map(size_t len, int protection, int flags) {
-    void *at = mmap(NULL, len, protection, flags, -1, 0);
-    if (at == MAP_FAILED) {
-        give_up("mmap");
-    }
-    return at;
-}
-
 /* The limit of the process's control group, in bytes; 0: it has one that cannot be read; -1: none is known. */
 static long group_limit(void) {
     char line[256], path[512];
@@ -184,7 +174,7 @@ static size_t split(unsigned char *at, size_t count, size_t writable) {
     return count;
 }
 static void boot_mappings(void) {
-    mappings = map((size_t)MAPPINGS * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE);
+    mappings = map_anonymous((size_t)MAPPINGS * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE);
     if (split(mappings, MAPPINGS, WRITABLE) != MAPPINGS) {
         give_up("mprotect");
     }
@@ -196,7 +186,7 @@ static void write_mappings(unsigned n) {
     for (size_t i = n; i < WRITABLE; i += 7) {
         mappings[2 * i * PAGE + n] ^= 0x80;
     }
-    map((1 + n) * PAGE, BOTH, PRIVATE)[0] = 1;
+    map_anonymous((1 + n) * PAGE, BOTH, PRIVATE)[0] = 1;
 }
 static void verify_mappings(void) {
     size_t wrong = 0;
@@ -207,7 +197,7 @@ static void verify_mappings(void) {
     check(wrong == 0, "%zu of the boot's mappings differ", wrong);
 }
 static void leave_mappings(unsigned n) {
-    unsigned char *at = map((size_t)MAPPINGS * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE);
+    unsigned char *at = map_anonymous((size_t)MAPPINGS * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE);
     check(split(at, MAPPINGS, MAPPINGS) == MAPPINGS, "mprotect()");
     at[0] = at[(size_t)(MAPPINGS - 2) * PAGE] = (unsigned char)n;
     boot_bss[n * PAGE] ^= 1;

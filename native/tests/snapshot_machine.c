@@ -22,16 +22,6 @@
 #define MADV_PAGEOUT 21
 #endif
 
-static const int BOTH = PROT_READ | PROT_WRITE, PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS;
-
-static unsigned char *map(size_t len, int protection, int flags) {
-    void *at = mmap(NULL, len, protection, flags, -1, 0);
-    if (at == MAP_FAILED) {
-        give_up("mmap");
-    }
-    return at;
-}
-
 /* --- files of the kernel ---------------------------------------------------------------------------------------------------------------- */
 
 bool read_line(const char *path, char *to, size_t size) {
@@ -151,7 +141,7 @@ static void fill_equal(unsigned char *at) {
     }
 }
 static void boot_merged(void) {
-    merged = map(MERGED_PAGES * PAGE, BOTH, PRIVATE);
+    merged = map_anonymous(MERGED_PAGES * PAGE, BOTH, PRIVATE);
     fill_equal(merged);
     if (madvise(merged, MERGED_PAGES * PAGE, MADV_MERGEABLE) != 0) {
         give_up("madvise");
@@ -162,7 +152,7 @@ static void boot_all_merged(void) {
     if (raw(SYS_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0, 0) != 0) {
         give_up("prctl");
     }
-    merged = map(MERGED_PAGES * PAGE, BOTH, PRIVATE);
+    merged = map_anonymous(MERGED_PAGES * PAGE, BOTH, PRIVATE);
     fill_equal(merged);
     wait_for_merged();
 }
@@ -172,7 +162,7 @@ static void write_merged(unsigned n) {
     }
     /* equal to others now: these may be merged while the request runs */
     memset(boot_bss + 4 * PAGE, 0x61, 8 * PAGE);
-    unsigned char *own = map(16 * PAGE, BOTH, PRIVATE);
+    unsigned char *own = map_anonymous(16 * PAGE, BOTH, PRIVATE);
     memset(own, 0x61, 16 * PAGE);
     madvise(own, 16 * PAGE, MADV_MERGEABLE);
 }
@@ -235,7 +225,7 @@ static uint32_t *swapped_turns(void) {
     return (uint32_t *)(void *)board->scratch;
 }
 static void boot_swapped(void) {
-    swapped = map(SWAPPED_PAGES * PAGE, BOTH, PRIVATE);
+    swapped = map_anonymous(SWAPPED_PAGES * PAGE, BOTH, PRIVATE);
     for (size_t i = 0; i < (size_t)SWAPPED_PAGES * PAGE; i++) {
         swapped[i] = (unsigned char)(i * 13 + i / PAGE);
     }
@@ -283,7 +273,7 @@ static const char *switch_huge_pages_on(void) {
 }
 
 static void map_huge(int advice) {
-    unsigned char *at = map(HUGE_BYTES + HUGE_PAGE, BOTH, PRIVATE | MAP_NORESERVE);
+    unsigned char *at = map_anonymous(HUGE_BYTES + HUGE_PAGE, BOTH, PRIVATE | MAP_NORESERVE);
     huge = (unsigned char *)(((uintptr_t)at + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     madvise(huge, HUGE_BYTES, advice);
     for (size_t i = 0; i < HUGE_BYTES / 2; i += 8) { /* the rest was never touched */
@@ -315,7 +305,7 @@ static void write_huge(unsigned n) {
         boot_bss[n * PAGE] ^= 1;
         memset(huge + HUGE_BYTES / 2 + 3 * PAGE, 0x44, 3 * PAGE);
     }
-    unsigned char *own = map(2 * HUGE_PAGE, BOTH, PRIVATE);
+    unsigned char *own = map_anonymous(2 * HUGE_PAGE, BOTH, PRIVATE);
     madvise(own, 2 * HUGE_PAGE, MADV_HUGEPAGE);
     own[HUGE_PAGE] = own[2 * HUGE_PAGE - 1] = 1;
 }

@@ -11,27 +11,17 @@
 
 #include "snapshot.h"
 
-static const int BOTH = PROT_READ | PROT_WRITE, PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS;
-
-static unsigned char *map(size_t len, int protection, int flags) {
-    void *at = mmap(NULL, len, protection, flags, -1, 0);
-    if (at == MAP_FAILED) {
-        give_up("mmap");
-    }
-    return at;
-}
-
 /* --- new ones --- */
 
 static void leave_one(unsigned n) {
-    memset(map((1 + n) * 4 * PAGE, BOTH, PRIVATE), 1, PAGE);
+    memset(map_anonymous((1 + n) * 4 * PAGE, BOTH, PRIVATE), 1, PAGE);
 }
 static void leave_empty(unsigned n) {
-    map((1 + n) * PAGE, BOTH, PRIVATE);
+    map_anonymous((1 + n) * PAGE, BOTH, PRIVATE);
 }
 static void leave_many(unsigned n) {
     for (unsigned i = 0; i < 300; i++) {
-        unsigned char *at = map(2 * PAGE, i % 2 == 0 ? PROT_READ : BOTH, PRIVATE);
+        unsigned char *at = map_anonymous(2 * PAGE, i % 2 == 0 ? PROT_READ : BOTH, PRIVATE);
         if (i % 2 != 0) {
             at[0] = (unsigned char)n;
         }
@@ -42,13 +32,13 @@ static void leave_raw(unsigned n) {
     *(unsigned char *)at = 1;
 }
 static void leave_executable(unsigned n) {
-    map((1 + n) * PAGE, BOTH | PROT_EXEC, PRIVATE)[0] = 0xc3;
+    map_anonymous((1 + n) * PAGE, BOTH | PROT_EXEC, PRIVATE)[0] = 0xc3;
 }
 static void leave_shared(unsigned n) {
-    map((1 + n) * PAGE, BOTH, MAP_SHARED | MAP_ANONYMOUS)[0] = 1;
+    map_anonymous((1 + n) * PAGE, BOTH, MAP_SHARED | MAP_ANONYMOUS)[0] = 1;
 }
 static void leave_locked(unsigned n) {
-    unsigned char *at = map((1 + n) * PAGE, BOTH, PRIVATE);
+    unsigned char *at = map_anonymous((1 + n) * PAGE, BOTH, PRIVATE);
     mlock(at, PAGE);
 }
 static void leave_file(unsigned n) {
@@ -70,7 +60,7 @@ static void leave_beside_boot(unsigned n) {
 }
 static void come_and_go(unsigned n) {
     for (unsigned i = 0; i < 20; i++) {
-        unsigned char *at = map((20 + n) * PAGE, BOTH, PRIVATE);
+        unsigned char *at = map_anonymous((20 + n) * PAGE, BOTH, PRIVATE);
         at[0] = 1;
         at = mremap(at, (20 + n) * PAGE, (40 + i) * PAGE, MREMAP_MAYMOVE);
         if (at == MAP_FAILED) {
