@@ -192,17 +192,24 @@ impl Shared {
     /// Returns an idle worker if there is one.
     pub(crate) fn lease_idle(self: &Arc<Self>) -> Result<Option<Lease>, DispatchError> {
         let mut queue = self.queue.lock().expect("no holder panics");
+        let worker = self.take_idle(&mut queue)?;
+        drop(queue);
+        Ok(worker.map(|worker| self.loan(worker)))
+    }
+
+    /// Takes an idle worker for a request that is not written yet.
+    fn take_idle(&self, queue: &mut Queue) -> Result<Option<Box<Worker>>, DispatchError> {
         if queue.draining {
             return Err(DispatchError::Draining);
         }
         if queue.leased >= self.at_once() {
             return Ok(None);
         }
-        Ok(queue.idle.pop_back().map(|mut worker| {
-            self.begin(&mut queue, &mut worker);
-            drop(queue);
-            self.loan(worker)
-        }))
+        let mut worker = queue.idle.pop_back();
+        if let Some(worker) = &mut worker {
+            self.begin(queue, worker);
+        }
+        Ok(worker)
     }
 
     /// Returns whether requests that have to wait may be written ahead.
@@ -220,13 +227,7 @@ impl Shared {
     ) -> Result<Grant, DispatchError> {
         let (taken, since, place) = {
             let mut queue = self.queue.lock().expect("no holder panics");
-            if queue.draining {
-                return Err(DispatchError::Draining);
-            }
-            if queue.leased < self.at_once()
-                && let Some(mut worker) = queue.idle.pop_back()
-            {
-                self.begin(&mut queue, &mut worker);
+            if let Some(worker) = self.take_idle(&mut queue)? {
                 drop(queue);
                 return Ok(Grant::Idle(self.loan(worker)));
             }

@@ -44,8 +44,8 @@ final class ChannelsCommand extends Command
 
     private function program(): ?string
     {
-        $named = $this->option('hearth') ?? (getenv('HEARTH_BIN') ?: null);
-        return is_string($named) ? (new ExecutableFinder())->find($named, is_executable($named) ? $named : null) : (new ExecutableFinder())->find('hearth');
+        $named = (string) ($this->option('hearth') ?? (getenv('HEARTH_BIN') ?: 'hearth'));
+        return str_contains($named, '/') ? (is_executable($named) ? $named : null) : (new ExecutableFinder())->find($named);
     }
 
     private function setting(string $name, string $default): string
