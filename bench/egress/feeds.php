@@ -13,6 +13,7 @@
 
 declare(strict_types=1);
 
+require __DIR__ . '/at_once.php';
 require __DIR__ . '/door.php';
 
 [, $way, $rounds, $pause, $feeds, $authority, $pattern] = $argv;
@@ -52,21 +53,12 @@ for ($round = 0; $round < (int) $rounds; $round++) {
         curl_multi_add_handle($multi, $handle);
         $handles[] = $handle;
     }
-    do {
-        $status = curl_multi_exec($multi, $running);
-        if ($running > 0) {
-            curl_multi_select($multi, 1.0);
-        }
-    } while ($running > 0 && $status === CURLM_OK);
-    $good = 0;
+    run_all($multi);
+    $good = good($handles);
     foreach ($handles as $handle) {
-        $good += (int) (curl_getinfo($handle, CURLINFO_RESPONSE_CODE) === 200 && strlen((string) curl_multi_getcontent($handle)) > 0);
         curl_multi_remove_handle($multi, $handle);
     }
     $times[] = intdiv(hrtime(true) - $begin, 1000);
-    if ($good !== (int) $feeds) {
-        fwrite(STDERR, "only $good of $feeds feeds came\n");
-        exit(1);
-    }
+    must_be_all($good, (int) $feeds);
 }
 echo json_encode($times), "\n";

@@ -1,6 +1,7 @@
 """Where outgoing calls are measured: an origin, the distance to it, and brokers."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,21 @@ def program(variable: str, name: str) -> Path:
     if not path.is_file():
         sys.exit(f"error: no {path} (hint: make bench builds it)")
     return path
+
+
+def extension() -> Path:
+    """Where hearth.so for the PHP on the PATH is, if it is there."""
+    minor = subprocess.run(["php", "-r", "echo PHP_MAJOR_VERSION.'.'.PHP_MINOR_VERSION;"], capture_output=True, text=True, check=True).stdout
+    return Path(os.environ.get("EXTENSION") or target() / "release" / f"hearth-{minor}.so")
+
+
+def times_of(command: list[str], environment: dict[str, str], core: int = CORES[-1]) -> list[int]:
+    """The microseconds that a script of PHP prints as a JSON list. Raises RuntimeError with what it said if it fails."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "MATRIX_DIR") if name in os.environ}
+    done = subprocess.run(["taskset", "--cpu-list", str(core), *command], env=kept | environment, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip()[-500:] or f"PHP ended with {done.returncode}")
+    return json.loads(done.stdout)
 
 
 class Ground:

@@ -11,6 +11,8 @@
 
 declare(strict_types=1);
 
+require __DIR__ . '/../egress/at_once.php';
+
 [, $limit, $http, $feeds, $authority, $pattern] = $argv;
 
 $begin = hrtime(true);
@@ -29,19 +31,7 @@ for ($n = 0; $n < (int) $feeds; $n++) {
     curl_multi_add_handle($multi, $handle);
     $handles[] = $handle;
 }
-do {
-    $status = curl_multi_exec($multi, $running);
-    if ($running > 0) {
-        curl_multi_select($multi, 1.0);
-    }
-} while ($running > 0 && $status === CURLM_OK);
+run_all($multi);
 $took = intdiv(hrtime(true) - $begin, 1000);
-$good = 0;
-foreach ($handles as $handle) {
-    $good += (int) (curl_getinfo($handle, CURLINFO_RESPONSE_CODE) === 200 && strlen((string) curl_multi_getcontent($handle)) > 0);
-}
-if ($good !== (int) $feeds) {
-    fwrite(STDERR, "only $good of $feeds feeds came\n");
-    exit(1);
-}
+must_be_all(good($handles), (int) $feeds);
 echo json_encode([$took]), "\n";

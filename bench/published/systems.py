@@ -1,9 +1,14 @@
 """What the authors of five systems published, and which of our tables stand beside it.
 
-Each figure is as published; the names of the benches are folders of bench/, and a table is found by the first cell of its head.
+Each figure is as published; those that a bench compares with are that bench's own. The names of the benches are folders of bench/, and a table is
+found by the first cell of its head.
 """
 
 from typing import NamedTuple
+
+from harness.published import AVALANCHE, BROADCAST
+from models.published import BREF, BREF_OTHERS
+from peers.hearth import MODELS
 
 
 class System(NamedTuple):
@@ -14,6 +19,10 @@ class System(NamedTuple):
     tables: list[tuple[str, str]]
     """Bench and first cell of a table's head."""
     differs: list[str]
+
+
+def pair(times: tuple[float, float] | None) -> str:
+    return "–" if times is None else f"{times[0]:g} / {times[1]:g}"
 
 
 SYSTEMS = [
@@ -61,8 +70,8 @@ SYSTEMS = [
         "One function, called a hundred times, in nine ways to run PHP. The letters of Hearth's models come from there.",
         ["average / least ms", "echo", "Symfony"],
         [
-            ("LAMP server, no Lambda", "1 / 0", "6 / 4"), ("Bref 0.2", "23 / 15", "50 / 26"), ("A", "5 / 1", "6 / 3"), ("C", "–", "81 / 65"), ("D", "12 / 6", "26 / 15"),
-            ("E", "5 / 1.1", "25 / 13"), ("F", "5 / 1.6", "24 / 16"), ("G", "10 / 6", "7 / 3"), ("H", "–", "45 / 22"),
+            *((name, *(pair(of.get(application)) for application in ("echo", "symfony"))) for name, of in BREF_OTHERS.items()),
+            *((f"{MODELS[model]} `{model}`", *(pair(of.get(application)) for application in ("echo", "symfony"))) for model, of in BREF.items()),
         ],
         [
             ("lambda", "echo: average / median / least ms"), ("lambda", "symfony: average / median / least ms"), ("lambda", "first answer after, ms (median)"),
@@ -78,11 +87,9 @@ SYSTEMS = [
         "One private channel with 1,000 clients that come within two minutes; every fifth sends. Then all clients of a crowd connect at once.",
         ["", "average ms", "median ms", "p95 ms", "events/s", "memory MB"],
         [
-            ("broadcast: AnyCable 1.6.3", "185", "62", "792", "79,955", "80"), ("broadcast: Reverb 1.5.1", "221", "80", "923", "74,187", "95"),
-            ("1,000 at once: AnyCable 1.6.3", "50", "–", "–", "–", "–"), ("5,000 at once: AnyCable 1.6.3", "347", "–", "–", "–", "–"),
-            ("10,000 at once: AnyCable 1.6.3, one error", "991", "–", "–", "–", "–"), ("17,500 at once: AnyCable 1.6.3, 79 % connected", "–", "–", "–", "–", "–"),
-            ("1,000 at once: Reverb 1.5.1", "146", "–", "–", "–", "–"), ("2,000 at once: Reverb 1.5.1", "1,090", "–", "–", "–", "–"),
-            ("2,500 at once: Reverb 1.5.1, 79 % connected", "–", "–", "–", "–", "–"), ("3,000 at once: Reverb 1.5.1, crashes", "–", "–", "–", "–", "–"),
+            *((f"broadcast: {name}", *(f"{one[key]:,}" for key in ("avg", "med", "p95", "events", "memory"))) for name, one in BROADCAST.items()),
+            *((f"{clients:,} at once, {success:g} % connected: {name}", "–" if average is None else f"{average:,}", "–", "–", "–", "–")
+              for name, clients, success, average in AVALANCHE),
         ],
         [("realtime-k6", "k6, broadcast"), ("realtime", "one event to many"), ("realtime", "idle connections, subscribed"), ("avalanche", "clients")],
         [
