@@ -17,7 +17,15 @@ $class = getenv('KIND') ?: '';
 Application::$session = new $class(getenv('SERVER') ?: '');
 
 hearth_on_worker_start(static function (): void {
-    Application::$session->open();
+    try {
+        Application::$session->open();
+    } catch (Throwable $error) {
+        // The database may stop between the login and what `open()` sends after it: requests open another session.
+        if (Application::$session->isOpen()) {
+            Application::$session->close();
+        }
+        throw $error;
+    }
     Application::$kept = hearth_keep_connection(Application::$session);
     if (!Application::$kept) {
         Application::$session->close();
