@@ -258,6 +258,7 @@ impl Record {
                     out.push('"');
                 }
             }
+            AccessLogFormat::Short { coloured } => self.short(coloured, out),
         }
         out.push('\n');
     }
@@ -294,6 +295,25 @@ impl Record {
             application: self.application.as_deref(),
         };
         out.push_str(&serde_json::to_string(&json).unwrap_or_default());
+    }
+
+    fn short(&self, coloured: bool, out: &mut String) {
+        let status = self.status.as_u16();
+        let colour = match status {
+            500.. => "\x1b[31m",
+            400.. => "\x1b[33m",
+            300.. => "\x1b[36m",
+            _ => "\x1b[32m",
+        };
+        let (colour, plain) = if coloured { (colour, "\x1b[0m") } else { ("", "") };
+        write(out, format_args!("{colour}{status}{plain} "));
+        escape(self.method.as_str().as_bytes(), out);
+        out.push(' ');
+        escape(self.target.as_bytes(), out);
+        write(out, format_args!(" {:.1} ms", self.duration.as_secs_f64() * 1e3));
+        if self.cut {
+            out.push_str(" (aborted)");
+        }
     }
 
     fn common(&self, out: &mut String) {
@@ -395,6 +415,13 @@ mod tests {
             line("/\"x", AccessLogFormat::Combined),
             "192.0.2.7 - - [29/Feb/2024:12:34:56 +0000] \"GET /\\\"x HTTP/1.1\" 200 12 \"-\" \"say \\\"hi\\\" \\xff\"\n"
         );
+    }
+
+    #[test]
+    fn the_short_format_has_status_target_and_duration() {
+        let short = |coloured| line("/a?b=\x1b", AccessLogFormat::Short { coloured });
+        assert_eq!(short(false), "200 GET /a?b=\\x1b 1.5 ms\n");
+        assert_eq!(short(true), "\x1b[32m200\x1b[0m GET /a?b=\\x1b 1.5 ms\n");
     }
 
     #[test]

@@ -216,6 +216,11 @@ pub enum AccessLogFormat {
     Common,
     /// The Combined Log Format: Common, then referrer and user agent.
     Combined,
+    /// Status, method, target and duration: for a developer's terminal.
+    Short {
+        /// With ANSI colours by the class of the status.
+        coloured: bool,
+    },
 }
 
 /// The target of the access log.

@@ -158,10 +158,11 @@ impl WorkerInfo {
         tail.push_back(line.to_owned());
     }
 
-    /// Returns its last output lines.
+    /// Returns its last output lines, without the errors that PHP displays as HTML: its log has them as well.
     pub(crate) fn tail(&self) -> String {
         let tail = self.tail.lock().expect("no holder panics");
-        tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+        let lines = tail.iter().map(String::as_str).filter(not_displayed());
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Keeps a line for [`WorkerInfo::own_message`].
@@ -337,4 +338,29 @@ pub(crate) fn describe_exit(status: u32) -> String {
         _ => "",
     };
     format!("signal {signal}{name}")
+}
+
+/// Returns a filter that drops the lines from `<br />` to the next that ends with it: an error as `display_errors` shows it (main/main.c).
+fn not_displayed() -> impl FnMut(&&str) -> bool {
+    let mut displayed = false;
+    move |line| {
+        displayed |= *line == "<br />";
+        let drops = displayed;
+        displayed &= *line == "<br />" || !line.ends_with("<br />");
+        !drops
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_php_displays_as_html_is_reported_once() {
+        let left = |text: &str| text.lines().filter(not_displayed()).collect::<Vec<_>>().join("\n");
+        let log = "PHP Fatal error:  Uncaught Error: no in /a.php:2\n  thrown in /a.php on line 2";
+        let shown = "<br />\n<b>Fatal error</b>:  Uncaught Error: no in /a.php:2\n  thrown in <b>/a.php</b> on line <b>2</b><br />";
+        assert_eq!(left(&format!("{log}\n{shown}\nit ended")), format!("{log}\nit ended"));
+        assert_eq!(left("a<br />\nb"), "a<br />\nb");
+    }
 }

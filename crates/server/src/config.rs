@@ -9,6 +9,7 @@ mod acme;
 mod applications;
 mod apps;
 mod connectors;
+mod dev;
 mod dotenv;
 mod environment;
 mod file;
@@ -324,8 +325,9 @@ pub(crate) fn load_on(
     flags: Vec<(&'static str, Raw)>,
     environment: &Environment,
 ) -> Result<Settings, ConfigError> {
-    let sources = sources(platform, folder, file, flags, environment)?;
+    let mut sources = sources(platform, folder, file, flags, environment)?;
     sources.check_names()?;
+    dev::preset(&mut sources)?;
     let mut settings = Settings::read(&sources)?;
     settings.check_together()?;
     settings.applications = applications::read(&sources)?;

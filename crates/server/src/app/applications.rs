@@ -50,6 +50,15 @@ impl Planned {
 #[derive(Clone, Debug)]
 pub(crate) struct Plans(Vec<Planned>);
 
+/// Returns the folders of these applications, each once.
+pub(crate) fn folders<'p>(all: impl IntoIterator<Item = &'p Planned>) -> Vec<PathBuf> {
+    let folder = |planned: &Planned| planned.plan.application.folder.clone();
+    let mut folders: Vec<PathBuf> = all.into_iter().map(folder).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    folders
+}
+
 impl Plans {
     /// Plans the applications that the command line and the settings name. Blocks while it runs a program in the model `snapshot`: the
     /// program probes what this machine can do.
@@ -78,6 +87,11 @@ impl Plans {
             return Err(realtime::no_php());
         }
         Ok(Self(all))
+    }
+
+    /// Returns the folders of all applications, each once.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        folders(&self.0)
     }
 
     /// Iterates over the applications in their order.

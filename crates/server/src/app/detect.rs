@@ -4,6 +4,7 @@
 //! - Only names of files are looked at, `composer.json`, and whether a script calls for requests; nothing of the application is run.
 //! - The more specific kind wins: an explicit script, a framework, a front controller, a worker script, plain files.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -134,7 +135,16 @@ pub(crate) fn folder_of(path: &Path) -> Result<PathBuf, DetectError> {
 /// Detects the application at a path of the command line: a folder or a script.
 pub(crate) fn detect(path: &Path) -> Result<Application, DetectError> {
     let path = absolute(path)?;
-    if path.is_dir() { in_folder(&path) } else { script(&path) }
+    if !path.is_dir() {
+        return script(&path);
+    }
+    let folder = folder_of(&path)?;
+    let mut application = in_folder(&folder)?;
+    if folder != path {
+        let public = path.file_name().unwrap_or_default().display();
+        write!(application.because, "; {public} is its document root").expect("a String takes all");
+    }
+    Ok(application)
 }
 
 /// The path without links, `.` and `..`.

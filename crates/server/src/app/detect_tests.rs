@@ -147,3 +147,21 @@ fn the_settings_file_lies_in_the_applications_folder() {
     assert_eq!(folder_of(app.path()).unwrap(), base);
     assert!(folder_of(&app.path().join("missing")).is_err());
 }
+
+#[test]
+fn a_frameworks_document_root_stands_for_its_project() {
+    let app = tempfile::tempdir().unwrap();
+    for file in ["artisan", "bootstrap/app.php", "public/index.php"] {
+        let path = app.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "<?php").unwrap();
+    }
+    let found = detect(&app.path().join("public")).unwrap();
+    let folder = app.path().canonicalize().unwrap();
+    assert_eq!((found.kind, &found.folder), (Kind::Laravel, &folder));
+    assert!(found.because.contains("public is its document root"), "{}", found.because);
+    assert_eq!(detect(app.path()).unwrap().folder, folder);
+    // Without a framework above it is a folder like any other.
+    std::fs::remove_file(app.path().join("artisan")).unwrap();
+    assert_eq!(detect(&app.path().join("public")).unwrap().folder, folder.join("public"));
+}

@@ -308,7 +308,12 @@ fn model(application: &Application, settings: &Settings) -> Model {
         }
         Kind::StaticFiles | Kind::Function | Kind::Console => false,
     };
-    let auto = if boots_ahead { Model::Snapshot } else { Model::Request };
+    // A request that runs the files as they are now needs no reload to see an edit.
+    let shows_edits = settings.server.dev.0
+        && !named
+        && application.kind != Kind::WorkerScript
+        && application.front_controller.is_some();
+    let auto = if boots_ahead && !shows_edits { Model::Snapshot } else { Model::Request };
     settings.php.model.0.unwrap_or(auto)
 }
 

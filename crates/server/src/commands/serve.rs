@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use front_http::AccessLogFormat;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::applications::Plans;
 use crate::app::target::Target;
 use crate::app::user;
-use crate::config::Environment;
+use crate::config::{Address, Environment, Settings};
 use crate::failure::Failure;
 use crate::ops::log;
 use crate::runtime::process;
@@ -35,8 +36,11 @@ fn served(
     mut sockets: Sockets,
     predecessor: Option<Arc<Predecessor>>,
 ) -> Result<(), Failure> {
-    let settings = source::settings(target, environment)?;
+    let mut settings = source::settings(target, environment)?;
     log::start(&settings, environment)?;
+    if settings.server.dev.0 {
+        development(&mut settings, environment, &mut sockets)?;
+    }
     user::become_user(&settings, environment, || sockets.bind(&settings))?;
     let users = PhpUser::all_of(&settings, environment)?;
     let plans = Plans::read(target, &settings, environment)?;
@@ -56,4 +60,32 @@ fn served(
         })
         .await
     })
+}
+
+/// The ports after the usual one that development mode tries.
+const FURTHER_PORTS: u16 = 20;
+
+/// What development mode does before anything is bound: colours on a terminal, and a free port.
+fn development(
+    settings: &mut Settings,
+    environment: &Environment,
+    sockets: &mut Sockets,
+) -> Result<(), Failure> {
+    if let Some(AccessLogFormat::Short { coloured }) = &mut settings.http.access_log {
+        *coloured = environment.colour_stdout() && settings.http.access_log_path.0.is_none();
+    }
+    for listen in &settings.http.listen {
+        if let Address::Tcp(address) = listen.address
+            && !address.ip().is_loopback()
+        {
+            tracing::warn!(
+                %address,
+                "`--dev` shows errors with paths and code to everyone who reaches this address"
+            );
+        }
+    }
+    if settings.listens_by_default() {
+        sockets.bind_next_free(settings, FURTHER_PORTS)?;
+    }
+    Ok(())
 }

@@ -621,6 +621,12 @@ settings! {
         user: Option<Account> = "off", flag "user";
         /// The group of that user. `auto`: the user's own.
         group: Auto<Group> = "auto";
+        /// Development mode: each edit is served at once, errors are shown in the browser, and open pages reload.
+        ///
+        /// It sets what is not set otherwise: `server.watch`, `http.access_log = "short"`, no `php.request_timeout`, and for PHP
+        /// `display_errors` and timestamps that OPcache checks at each request. `php.model` is `request` where a front controller answers,
+        /// else `snapshot`. If port 8080 is in use, the next free one is taken (docs/guide/development.md).
+        dev: Wanted = "off", flag "dev";
         /// Reload when files of the application change. For development.
         ///
         /// Simultaneous changes cause one reload. A release that does not boot does not take over: the log gives the reason, and the next

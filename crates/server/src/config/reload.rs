@@ -34,6 +34,11 @@ impl Written {
     pub(super) fn of(sources: &Sources) -> Self {
         Self(KEYS.iter().map(|key| sources.written(key)).collect())
     }
+
+    /// Returns whether no source names this setting.
+    pub(super) fn is_unset(&self, key: &Key) -> bool {
+        KEYS.iter().zip(&self.0).any(|(one, written)| one.name == key.name && written.is_empty())
+    }
 }
 
 impl Key {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::applications::Planned;
+use crate::app::applications::{self, Planned};
 use crate::app::boot::OwnFiles;
 use crate::failure::Failure;
 use crate::ops::workers::Served;
@@ -128,11 +128,7 @@ impl Generation {
 
     /// Returns the folders of all applications, each once.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
-        let of = |booted: &Booted| booted.planned.plan.application.folder.clone();
-        let mut folders: Vec<PathBuf> = self.applications.iter().map(of).collect();
-        folders.sort_unstable();
-        folders.dedup();
-        folders
+        applications::folders(self.applications.iter().map(|booted| &booted.planned))
     }
 
     /// Returns the applications as operators see them.

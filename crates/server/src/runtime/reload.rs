@@ -32,6 +32,7 @@ use crate::runtime::watch::Watched;
 use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::{self, Inside};
 use crate::subsystems::generation_guard::GenerationGuard;
+use crate::subsystems::http::dev::Dev;
 use crate::subsystems::http::{Http, front};
 use crate::subsystems::realtime::{Php, Realtime};
 use crate::subsystems::tls::{self, Tls};
@@ -78,6 +79,8 @@ pub(crate) struct Generations<'s> {
     pub retired: JoinSet<()>,
     /// What is served now, watched for changes.
     pub watched: Watched,
+    /// Development mode, if it is on.
+    pub dev: Option<Arc<Dev>>,
 }
 
 fn ending() -> Failure {
@@ -88,13 +91,37 @@ impl Generations<'_> {
     /// Boots the first generation and lets it accept requests. Returns false if the server must stop already.
     pub(crate) async fn start(&mut self, plans: Plans) -> Result<bool, Failure> {
         let settings = self.settings.clone();
-        let Some((generation, guard)) = self.boot(&settings, plans).await? else {
-            return Ok(false);
+        let folders = plans.folders();
+        let (generation, guard) = match self.boot(&settings, plans).await {
+            Ok(Some(booted)) => booted,
+            Ok(None) => return Ok(false),
+            Err(failure) => {
+                self.show_failure(failure, folders).await?;
+                return Ok(true);
+            }
         };
         let release = release(&generation)?;
         self.take_over(settings, generation, guard, release);
         self.watch().await?;
         Ok(true)
+    }
+
+    /// The first release does not boot. In development mode the browser shows why until a change mends it; else this is the end.
+    async fn show_failure(
+        &mut self,
+        failure: Failure,
+        folders: Vec<PathBuf>,
+    ) -> Result<(), Failure> {
+        let Some(dev) = self.dev.as_ref().filter(|_| self.settings.server.watch.0) else {
+            return Err(failure);
+        };
+        let (reason, hint) = (failure.message(), failure.hint());
+        tracing::error!(reason, hint, "the browser shows it until a change mends it");
+        let release = front::release_of_nothing(&self.settings)?;
+        self.switch.to(release, [front::Php::not_booted(Arc::clone(dev))]);
+        dev.changed(Some(failure));
+        let ignored = &self.settings.server.watch_ignore;
+        self.watched.follow(folders, ignored, self.state, self.drain).await
     }
 
     /// Reloads at each request, until the server drains.
@@ -185,6 +212,9 @@ impl Generations<'_> {
         });
         if !self.drain.is_cancelled() {
             notify::notify(manager, "READY=1").await;
+            if let Some(dev) = &self.dev {
+                dev.changed(outcome.as_ref().err().cloned());
+            }
         }
         outcome
     }
@@ -285,7 +315,8 @@ impl Generations<'_> {
         guard: GenerationGuard,
         release: Release,
     ) {
-        let answer = |booted: &Booted| front::Php::new(booted.pool.clone(), guard.clone());
+        let answer =
+            |booted: &Booted| front::Php::new(booted.pool.clone(), guard.clone(), self.dev.clone());
         self.switch.to(release, generation.applications.iter().map(answer));
         if let Some(realtime) = &self.realtime {
             let php = generation.main().and_then(|main| {

@@ -19,7 +19,7 @@ use crate::app::applications::Plans;
 use crate::app::boot::{no_run_dir, run_dir, service_of};
 use crate::app::detect;
 use crate::app::target::Target;
-use crate::config::{Environment, Settings};
+use crate::config::{Auto, Environment, Settings};
 use crate::failure::Failure;
 use crate::ops::control::Control;
 use crate::ops::log;
@@ -32,6 +32,7 @@ use crate::runtime::upgrade::{Offer, Predecessor};
 use crate::runtime::watch::Watched;
 use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::Inside;
+use crate::subsystems::http::dev::Dev;
 use crate::subsystems::http::{Http, front};
 use crate::subsystems::realtime::{self, Broadcasting, Realtime};
 use crate::subsystems::tls::Tls;
@@ -73,9 +74,14 @@ impl Server<'_> {
         let sockets = (given, activated);
         let mut front = front::bind(settings, certificates, tracer, sockets).await?;
         state.access_log(front.access_log());
-        let realtime = start_realtime(settings, target, environment, &front.urls()).await?;
+        let dev = settings.server.dev.0.then(|| Arc::new(Dev::new()));
+        let realtime =
+            start_realtime(settings, target, environment, &front.urls(), dev.as_deref()).await?;
         if let Some(realtime) = &realtime {
             front.realtime(Arc::clone(realtime));
+            if let Some(dev) = &dev {
+                dev.publish_over(realtime);
+            }
         }
         let run_dir = run_dir(settings, environment, &users)?.map(Arc::new);
         let mut commands = Commands::default();
@@ -109,6 +115,7 @@ impl Server<'_> {
             current: None,
             retired: JoinSet::new(),
             watched: Watched::default(),
+            dev,
         };
         if !generations.start(plans).await? {
             return Ok(());
@@ -268,10 +275,19 @@ async fn start_realtime(
     target: &Target,
     environment: &Environment,
     listeners: &[String],
+    dev: Option<&Dev>,
 ) -> Result<Option<Arc<Realtime>>, Failure> {
     let broadcasting = Broadcasting::read(&detect::folder_of(&target.path)?, settings, environment);
-    let Some(named) = realtime::of_served(settings, &broadcasting)? else { return Ok(None) };
-    log::line(&realtime::explain(settings, &named));
+    let mut named = realtime::of_served(settings, &broadcasting)?;
+    if let Some(named) = &named {
+        log::line(&realtime::explain(settings, named));
+    }
+    if let Some(dev) = dev
+        && settings.realtime.enabled != Auto(Some(false))
+    {
+        named.get_or_insert_default().push(dev.app(settings));
+    }
+    let Some(named) = named else { return Ok(None) };
     if let Some(other) = broadcasting.other_address(listeners) {
         tracing::warn!(address = %other, "PHP publishes to an address on which this server does not listen");
     }

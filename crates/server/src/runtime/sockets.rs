@@ -5,7 +5,8 @@
 //! - What is passed is looked at before anything is started: each is a listening stream socket, or the server refuses to start.
 //! - Children inherit neither the sockets nor the variables that name them.
 
-use std::net::TcpListener;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 
@@ -17,6 +18,7 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::config::{Address, Environment, Settings, TAKE_OVER};
 use crate::failure::Failure;
 use crate::ops::admin;
+use crate::ops::log;
 use crate::ops::upgrades::AdminSocket;
 use crate::runtime::upgrade::Predecessor;
 use crate::subsystems::http::front;
@@ -57,7 +59,9 @@ impl Sockets {
         if !self.activated {
             for listen in &settings.http.listen {
                 // Files of unix sockets are made by the process that removes them.
-                if let Address::Tcp(address) = listen.address {
+                if let Address::Tcp(address) = listen.address
+                    && !self.listens(address)
+                {
                     self.http.push(Given::bind(address).map_err(|cause| {
                         let error = BindError::Listen { address: address.to_string(), cause };
                         front::not_bound(&error, settings)
@@ -69,6 +73,49 @@ impl Sockets {
             let bound = TcpListener::bind(address);
             let listener = bound.map_err(|error| admin::not_bound(address, &error))?;
             self.admin = Some(AdminSocket { listener, passed: false });
+        }
+        Ok(())
+    }
+
+    /// Returns whether a socket for this address is there already.
+    fn listens(&self, address: SocketAddr) -> bool {
+        let wanted = front_http::Address::Tcp(address.to_string());
+        self.http
+            .iter()
+            .any(|given| given.address().is_ok_and(|bound| bound.as_ref() == Some(&wanted)))
+    }
+
+    /// Binds the only address, or the next free port: one of `further`. The settings then name that one.
+    pub(crate) fn bind_next_free(
+        &mut self,
+        settings: &mut Settings,
+        further: u16,
+    ) -> Result<(), Failure> {
+        let [listen] = &mut settings.http.listen[..] else { return Ok(()) };
+        let Address::Tcp(wanted) = listen.address else { return Ok(()) };
+        // A server whose place this one takes has found a port already.
+        if let Some(Given::Tcp(listener)) = self.http.first() {
+            listen.address = listener.local_addr().map_or(listen.address.clone(), Address::Tcp);
+            return Ok(());
+        }
+        let last = wanted.port().saturating_add(further);
+        for port in wanted.port()..=last {
+            let address = SocketAddr::new(wanted.ip(), port);
+            match Given::bind(address) {
+                Ok(given) => {
+                    if port != wanted.port() {
+                        log::line(&format!("port {} is in use, {port} is free", wanted.port()));
+                    }
+                    listen.address = Address::Tcp(address);
+                    self.http.push(given);
+                    return Ok(());
+                }
+                Err(cause) if cause.kind() == ErrorKind::AddrInUse && port < last => {}
+                Err(cause) => {
+                    let error = BindError::Listen { address: address.to_string(), cause };
+                    return Err(front::not_bound(&error, settings));
+                }
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod clients;
 pub(crate) mod descriptors;
+pub(crate) mod dev;
 pub(crate) mod front;
 
 use std::sync::Arc;

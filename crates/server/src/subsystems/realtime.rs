@@ -49,6 +49,8 @@ use nodes::Nodes;
 pub(crate) use publisher::{Publisher, VARIABLE};
 use webhooks::{OfApps, Webhooks};
 
+/// The id of the application by which development mode tells pages of edits. PHP never publishes to it.
+pub(crate) const DEVELOPMENT_APP: &str = "hearth-dev";
 /// The descriptors that sockets leave for everything else, if there are enough; else a quarter.
 const OTHER_DESCRIPTORS: u64 = 256;
 /// The fewest descriptors with which realtime starts.
@@ -165,7 +167,13 @@ impl Realtime {
 
     /// Returns the publisher for PHP: it publishes to the first application of the settings.
     pub(crate) fn publisher(&self) -> Option<Publisher> {
-        let app = self.fixed.all().first()?;
+        let app = self.fixed.all().iter().find(|app| *app.id != *DEVELOPMENT_APP)?;
+        Some(Publisher::new(Arc::clone(app), self.channels.clone()))
+    }
+
+    /// Returns the publisher of development mode, if it is on.
+    pub(crate) fn development_publisher(&self) -> Option<Publisher> {
+        let app = self.fixed.all().iter().find(|app| *app.id == *DEVELOPMENT_APP)?;
         Some(Publisher::new(Arc::clone(app), self.channels.clone()))
     }
 

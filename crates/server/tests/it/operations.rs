@@ -2,6 +2,7 @@
 
 mod applications;
 mod control;
+mod development;
 mod drain;
 mod reload;
 mod reload_snapshots;

@@ -227,11 +227,11 @@ impl Value for AccessLogFormat {
     const PLACEHOLDER: &'static str = "FORMAT";
 
     fn expected() -> String {
-        "`json`, `common` or `combined`".into()
+        "`json`, `common`, `combined` or `short`".into()
     }
 
     fn choices() -> &'static [&'static str] {
-        &["json", "common", "combined"]
+        &["json", "common", "combined", "short"]
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
@@ -239,6 +239,7 @@ impl Value for AccessLogFormat {
             "json" => Ok(Self::Json),
             "common" => Ok(Self::Common),
             "combined" => Ok(Self::Combined),
+            "short" => Ok(Self::Short { coloured: false }),
             other => Err(Wrong::quoted(other)),
         }
     }

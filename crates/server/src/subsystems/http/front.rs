@@ -3,11 +3,12 @@
 //! Invariants
 //! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
 
+use std::collections::VecDeque;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use front_http::{
@@ -25,6 +26,7 @@ use crate::config::{self, Address, Settings};
 use crate::failure::Failure;
 use crate::subsystems::generation_guard::GenerationGuard;
 use crate::subsystems::http::descriptors::Budget;
+use crate::subsystems::http::dev::{self, Dev};
 use crate::subsystems::realtime::Realtime;
 use crate::system::places::StaleSockets;
 
@@ -115,6 +117,12 @@ pub(crate) fn release(options: &Options) -> Result<Release, Failure> {
     Release::new(options).map_err(|error| Failure::caused(&error, hint(&error)))
 }
 
+/// Returns a release without files, whose every request goes to the application.
+pub(crate) fn release_of_nothing(settings: &Settings) -> Result<Release, Failure> {
+    let (filename, name) = (PathBuf::from("/nonexistent/index.php"), "/index.php".to_owned());
+    release(&Options { routing: Routing::Script { filename, name }, ..common(settings) })
+}
+
 /// Returns the release of several applications.
 pub(crate) fn release_of(applications: &[Hosted]) -> Result<Release, Failure> {
     Release::of(applications).map_err(|error| Failure::caused(&error, hint(&error)))
@@ -178,12 +186,19 @@ pub(crate) struct Php {
     pool: Option<Pool>,
     /// Keeps the pool taking requests for as long as one may come here.
     _guard: Option<GenerationGuard>,
+    /// Development mode, if it is on.
+    dev: Option<Arc<Dev>>,
 }
 
 impl Php {
     /// Returns the workers; without a pool only files are served.
-    pub(crate) fn new(pool: Option<Pool>, guard: GenerationGuard) -> Self {
-        Self { pool, _guard: Some(guard) }
+    pub(crate) fn new(pool: Option<Pool>, guard: GenerationGuard, dev: Option<Arc<Dev>>) -> Self {
+        Self { pool, _guard: Some(guard), dev }
+    }
+
+    /// Returns an application that has not booted yet: development mode says why.
+    pub(crate) fn not_booted(dev: Arc<Dev>) -> Self {
+        Self { pool: None, _guard: None, dev: Some(dev) }
     }
 }
 
@@ -194,19 +209,46 @@ impl Application for Php {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<AnswerBody>, DispatchError> {
+        let script = self.dev.as_ref().and_then(|dev| dev.script_for(&request));
+        if let Some(page) = self.dev.as_ref().and_then(|dev| dev.failure_page()) {
+            return Ok(with_script(page.map(|page| AnswerBody::of_server(Some(page))), script));
+        }
         if let Some(pool) = &self.pool {
-            return Ok(pool.dispatch(request).await?.map(|body| AnswerBody(Some(body))));
+            return Ok(with_script(pool.dispatch(request).await?.map(AnswerBody::of_php), script));
         }
         // Only files are served here; PHP source is not one of them.
-        let mut response = Response::new(AnswerBody(None));
+        let mut response = Response::new(AnswerBody::of_server(None));
         *response.status_mut() = StatusCode::NOT_FOUND;
         Ok(response)
     }
 }
 
-/// PHP's answer, or nothing.
+/// Appends development mode's script to a page.
+fn with_script(mut response: Response<AnswerBody>, script: Option<Bytes>) -> Response<AnswerBody> {
+    if let Some(script) = script
+        && dev::takes_script(&mut response, &script)
+    {
+        response.body_mut().rest.push_back(script);
+    }
+    response
+}
+
+/// PHP's answer, then what the server adds.
 #[derive(Debug)]
-pub(crate) struct AnswerBody(Option<ResponseBody>);
+pub(crate) struct AnswerBody {
+    php: Option<ResponseBody>,
+    rest: VecDeque<Bytes>,
+}
+
+impl AnswerBody {
+    fn of_php(body: ResponseBody) -> Self {
+        Self { php: Some(body), rest: VecDeque::new() }
+    }
+
+    fn of_server(text: Option<Bytes>) -> Self {
+        Self { php: None, rest: text.into_iter().collect() }
+    }
+}
 
 impl Body for AnswerBody {
     type Data = Bytes;
@@ -216,18 +258,32 @@ impl Body for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        match &mut self.0 {
-            Some(body) => Pin::new(body).poll_frame(context),
-            None => Poll::Ready(None),
+        if let Some(body) = &mut self.php {
+            let frame = ready!(Pin::new(body).poll_frame(context));
+            if frame.is_some() {
+                return Poll::Ready(frame);
+            }
+            self.php = None;
         }
+        Poll::Ready(self.rest.pop_front().map(|text| Ok(Frame::data(text))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(Body::is_end_stream)
+        self.rest.is_empty() && self.php.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        let rest: u64 = self.rest.iter().map(|text| text.len() as u64).sum();
+        let php = self.php.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        if rest == 0 {
+            return php;
+        }
+        let mut hint = SizeHint::new();
+        if let Some(upper) = php.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(php.lower() + rest);
+        hint
     }
 }
 

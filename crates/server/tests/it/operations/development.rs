@@ -1,0 +1,134 @@
+//! `hearth serve --dev`: edits, errors and reloads as a developer sees them in the browser.
+
+use std::time::Duration;
+
+use serde_json::json;
+use testkit::{Answer, Running, eventually};
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
+use crate::realtime;
+
+/// A browser that opens a page.
+fn browse(hearth: &Hearth) -> Answer {
+    let fields = [("Accept", "text/html"), ("Sec-Fetch-Dest", "document")];
+    hearth.connect().request("GET", "/", &fields, b"").unwrap()
+}
+
+/// What the script of a page does: it connects and waits for edits after the page's version.
+struct OpenPage {
+    client: realtime::Client,
+    version: u64,
+}
+
+impl OpenPage {
+    fn of(hearth: &Hearth, page: &str) -> Self {
+        let part = |before: &str, after: char| {
+            page.split_once(before).unwrap().1.split_once(after).unwrap().0.to_owned()
+        };
+        let mut client = realtime::Client::open(hearth, &part("/app/", '?'));
+        assert_eq!(client.next().0, "pusher:connection_established");
+        let channel =
+            json!({"event": "pusher:subscribe", "data": {"channel": part("channel:\"", '"')}});
+        client.send(&channel);
+        assert_eq!(client.next().0, "pusher_internal:subscription_succeeded");
+        Self { client, version: part("Number(message.data)>", ')').parse().unwrap() }
+    }
+
+    fn waits_for_reload(mut self) {
+        loop {
+            let (event, version) = self.client.next();
+            assert_eq!(event, "changed");
+            if version.as_u64().unwrap() > self.version {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn an_edit_is_served_at_once_and_open_pages_reload() {
+    let site = Site::empty();
+    let says = |text: &str| {
+        site.write("public/index.php", &format!("<?php header('Content-Type: text/html'); {text}"));
+    };
+    says("echo '<p>one</p>';");
+    let hearth = Serve::new(site.path()).args(&["--dev"]).workers(1).start();
+    let page = browse(&hearth).text();
+    assert!(page.starts_with("<p>one</p><script>"), "{page}");
+    assert_eq!(hearth.get("/").text(), "<p>one</p>", "a program gets what PHP sends");
+    let open = OpenPage::of(&hearth, &page);
+    says("echo '<p>two</p>';");
+    open.waits_for_reload();
+    let page = browse(&hearth).text();
+    assert!(page.starts_with("<p>two</p>"), "{page}");
+
+    let open = OpenPage::of(&hearth, &page);
+    says("this is no PHP");
+    open.waits_for_reload();
+    let page = browse(&hearth).text();
+    assert!(page.contains("syntax error") && page.contains("on line <b>1</b>"), "{page}");
+    assert!(page.contains("<script>"), "it reloads when the error is mended: {page}");
+    // Frameworks' worker scripts are not needed for this model.
+    assert!(hearth.log().text().contains("request model"), "{}", hearth.log().text());
+    hearth.log().find(LIMIT, |line| line.starts_with("200 GET / ").then_some(())).unwrap();
+}
+
+#[test]
+fn a_boot_that_fails_in_development_is_shown_until_it_is_mended() {
+    let site = Site::empty();
+    let boots = |with: &str| {
+        site.write(
+            "worker.php",
+            &format!("<?php\n{with}\nwhile (hearth_handle_request(function () {{ echo '<p>', NUMBER, '</p>'; }})) {{ }}"),
+        );
+    };
+    boots("throw new RuntimeException('no <database>');");
+    let hearth = Serve::new(site.path().join("worker.php")).args(&["--dev"]).workers(1).start();
+    let first = browse(&hearth);
+    assert_eq!(first.status, 500);
+    assert_eq!(first.field("cache-control"), Some("no-store"));
+    let page = first.text();
+    assert!(page.contains("no &#60;database&#62; in ") && page.contains("worker.php:2"), "{page}");
+    assert!(!page.contains("<b>") && !page.contains("&#60;b&#62;"), "told once: {page}");
+
+    let open = OpenPage::of(&hearth, &page);
+    boots("const NUMBER = 1;");
+    open.waits_for_reload();
+    let page = browse(&hearth).text();
+    assert!(page.starts_with("<p>1</p><script>"), "{page}");
+
+    let open = OpenPage::of(&hearth, &page);
+    boots("const NUMBER = ;");
+    open.waits_for_reload();
+    let broken = browse(&hearth);
+    assert_eq!(broken.status, 500, "never the old page");
+    assert!(broken.text().contains("worker.php on line 2"), "{}", broken.text());
+    boots("const NUMBER = 3;");
+    eventually("it is mended", LIMIT, || browse(&hearth).text().starts_with("<p>3</p>"));
+}
+
+/// Starts a server where nothing names an address.
+fn on_a_usual_port(site: &Site) -> (Running, u16) {
+    let process = Running::start(command().arg("serve").arg(site.path()).arg("--dev"));
+    let port = process
+        .log()
+        .find(LIMIT, |line| line.strip_prefix("hearth: ready on http://127.0.0.1:")?.parse().ok());
+    let port = port.unwrap_or_else(|| panic!("never ready:\n{}", process.log().text()));
+    (process, port)
+}
+
+#[test]
+fn two_servers_in_development_take_ports_of_their_own() {
+    let site = Site::empty().with_file("public/index.html", "here");
+    let (one, first) = on_a_usual_port(&site);
+    let (two, second) = on_a_usual_port(&site);
+    assert!(first >= 8080 && second >= 8080 && first != second, "{first} {second}");
+    assert!(two.log().text().contains("is in use"), "{}", two.log().text());
+    for (mut process, port) in [(one, first), (two, second)] {
+        let address = ([127, 0, 0, 1], port).into();
+        let answer = testkit::Client::connect(address).unwrap().get("/").unwrap();
+        assert_eq!(answer.text(), "here");
+        process.signal(rustix::process::Signal::TERM);
+        assert_eq!(process.wait(Duration::from_secs(30)).code(), Some(0));
+    }
+}
