@@ -1,11 +1,14 @@
 //! `hearth serve --dev`: edits, errors and reloads as a developer sees them in the browser.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
 use testkit::{Answer, Running, eventually};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, root};
 use crate::realtime;
 
 /// A browser that opens a page.
@@ -130,5 +133,83 @@ fn two_servers_in_development_take_ports_of_their_own() {
         assert_eq!(answer.text(), "here");
         process.signal(rustix::process::Signal::TERM);
         assert_eq!(process.wait(Duration::from_secs(30)).code(), Some(0));
+    }
+}
+
+/// An editor that waits for Xdebug: the other side of DBGp (<https://xdebug.org/docs/dbgp>).
+struct Editor(TcpStream);
+
+impl Editor {
+    fn accept(listener: &TcpListener) -> Self {
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut editor = Self(stream);
+        assert!(editor.answer().contains("<init"));
+        editor
+    }
+
+    /// The next message: its length, a zero byte, XML, a zero byte.
+    fn answer(&mut self) -> String {
+        let mut until_zero = || {
+            let (mut text, mut byte) = (Vec::new(), [0]);
+            while self.0.read(&mut byte).unwrap() == 1 && byte[0] != 0 {
+                text.push(byte[0]);
+            }
+            String::from_utf8(text).unwrap()
+        };
+        let length: usize = until_zero().parse().unwrap();
+        let text = until_zero();
+        assert_eq!(text.len(), length);
+        text
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.0.write_all(format!("{command}\0").as_bytes()).unwrap();
+        self.answer()
+    }
+}
+
+/// Xdebug for the PHP of the tests; `None` where Debian's package cannot be had.
+#[expect(clippy::print_stdout, reason = "says why nothing was tested")]
+fn xdebug() -> Option<String> {
+    let output = Command::new(root().join("scripts/xdebug")).arg(php_version()).output().unwrap();
+    let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    if path.is_empty() {
+        println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Some(path).filter(|path| !path.is_empty())
+}
+
+#[test]
+fn xdebug_stops_at_a_breakpoint_of_each_request() {
+    let Some(xdebug) = xdebug() else { return };
+    let site = Site::empty();
+    site.write("public/index.php", "<?php\n$count = 1;\n$count++;\necho $count;\n");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let hearth = Serve::new(site.path())
+        .args(&["--dev"])
+        .ini("zend_extension", &xdebug)
+        .ini("xdebug.mode", "debug")
+        .ini("xdebug.start_with_request", "yes")
+        .ini("xdebug.client_port", &port)
+        .workers(1)
+        .start();
+    for _ in 0..2 {
+        let mut client = hearth.connect();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut editor = Editor::accept(&listener);
+        let script = site.public().join("index.php").canonicalize().unwrap();
+        editor.ask(&format!("breakpoint_set -i 1 -t line -f file://{} -n 4", script.display()));
+        let stopped = editor.ask("run -i 2");
+        assert!(
+            stopped.contains("status=\"break\"") && stopped.contains("lineno=\"4\""),
+            "{stopped}"
+        );
+        let count = editor.ask("property_get -i 3 -n $count");
+        assert!(count.contains("<![CDATA[2]]>"), "{count}");
+        editor.ask("run -i 4");
+        drop(editor);
+        assert_eq!(client.answer_to("GET").unwrap().text(), "2");
     }
 }
