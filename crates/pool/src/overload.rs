@@ -146,6 +146,8 @@ pub(crate) struct Line {
     pub(crate) backlog: usize,
     pub(crate) ahead: usize,
     pub(crate) overloaded: bool,
+    /// Number of requests that were rejected.
+    pub(crate) refused: u64,
     pub(crate) waits: Waits,
 }
 

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::ahead::{Lines, Next, Waiter, Waiting};
+use crate::backend::Backend as _;
 use crate::backlog::{Backlog, Client};
 use crate::info::WorkerInfo;
 use crate::lease::{Grant, InLine, Lease, Release, Written};
@@ -80,6 +81,17 @@ impl Queue {
             let room = self.overload.room(running).unwrap_or(usize::MAX);
             let lines = &mut self.lines;
             drop(self.waiting.trim(room, |waiter| lines.take_back(waiter)));
+        }
+    }
+
+    /// Returns the state of the backlog, when this many requests were rejected.
+    pub(crate) fn line(&self, refused: u64) -> Line {
+        Line {
+            backlog: self.waiting.len(),
+            ahead: self.lines.ahead(),
+            overloaded: self.overload.is_shedding(),
+            refused,
+            waits: self.waits,
         }
     }
 
@@ -227,7 +239,7 @@ impl Shared {
     /// Returns how many workers may be leased at once. Resident workers are their own limit; more one-shot workers
     /// wait than may run.
     fn at_once(&self) -> usize {
-        if self.one_shot() { self.wanted_workers() } else { usize::MAX }
+        if self.one_shot() { self.wanted() } else { usize::MAX }
     }
 
     /// Sets the wanted number of workers.
@@ -441,16 +453,6 @@ impl Shared {
         drop(queue);
         if let Some(worker) = removed {
             self.end(worker);
-        }
-    }
-
-    pub(crate) fn line(&self) -> Line {
-        let queue = self.queue.lock().expect("no holder panics");
-        Line {
-            backlog: queue.waiting.len(),
-            ahead: queue.lines.ahead(),
-            overloaded: queue.overload.is_shedding(),
-            waits: queue.waits,
         }
     }
 }

@@ -1,37 +1,27 @@
-//! The state that all parts of a pool share: its options, its counters, its workers.
+//! The state that all parts of a pool of Hearth's own workers share.
 
-use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use crate::clock::Clock;
+use crate::backend::Core;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
-use crate::memory::MemoryStatus;
 use crate::queue::Queue;
-use crate::recent::Recent;
-use crate::slow::SlowRequest;
-use crate::status::WorkerEnd;
 use crate::worker::{Event, Worker};
-use crate::{Options, memory};
 
-/// The state behind every clone of a [`crate::Pool`].
+/// The state behind every clone of a [`crate::Pool`] of such workers.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) options: Options,
-    pub(crate) clock: Arc<Clock>,
+    pub(crate) core: Core,
     pub(crate) queue: Mutex<Queue>,
     /// Sender to the supervisor. Its bound follows from how often a worker can send a command:
     /// `Supervisor::COMMANDS`.
     pub(crate) commands: mpsc::Sender<Command>,
-    /// Exchanges whose request is gone but whose worker still runs, and readers of workers' output.
-    pub(crate) tasks: TaskTracker,
-    pub(crate) runtime: tokio::runtime::Handle,
     /// Wakes tasks that wait for the pool to be quiet.
     pub(crate) quiet: Notify,
     /// Notifies the supervisor that a one-shot worker needs a successor, or that a request waits and more workers may
@@ -42,27 +32,23 @@ pub(crate) struct Shared {
     pub(crate) grown: AtomicU64,
     pub(crate) shrunk: AtomicU64,
     pub(crate) refused: AtomicU64,
-    pub(crate) requests: AtomicU64,
-    pub(crate) crashes: AtomicU64,
-    pub(crate) recycled: AtomicU64,
     pub(crate) retired: AtomicU64,
     pub(crate) last_retirement: Mutex<Option<String>>,
-    pub(crate) slow_requests: AtomicU64,
-    pub(crate) slow: Recent<SlowRequest>,
-    /// Workers that have ended.
-    pub(crate) ended: Recent<WorkerEnd>,
     /// Statistics of workers that have ended.
     pub(crate) databases: Mutex<DatabaseStatus>,
-    pub(crate) timeouts: AtomicU64,
     /// Processor time of workers that have ended, in microseconds.
     pub(crate) processor_time: AtomicU64,
     /// The process id of the zygote that forks workers now, or did last.
     pub(crate) zygote_pid: AtomicU32,
-    /// Memory of the processes at the last reading.
-    pub(crate) memory: Mutex<MemoryStatus>,
-    /// Every worker that has not ended, by slot; the supervisor adds and removes.
-    pub(crate) infos: Mutex<BTreeMap<u32, Arc<WorkerInfo>>>,
-    pub(crate) php_version: Mutex<String>,
+}
+
+/// What all backends have is reached as if it were here.
+impl Deref for Shared {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 /// Commands for the supervisor.
@@ -83,39 +69,14 @@ pub(crate) enum Command {
 }
 
 impl Shared {
-    /// Returns [`Clock::now`].
-    pub(crate) fn now(&self) -> u64 {
-        self.clock.now()
-    }
-
     pub(crate) fn one_shot(&self) -> bool {
         self.options.model.is_one_shot()
-    }
-
-    /// Returns the wanted number of workers.
-    pub(crate) fn wanted_workers(&self) -> usize {
-        self.target.load(Ordering::Relaxed)
-    }
-
-    /// Returns how many workers are idle or busy.
-    pub(crate) fn ready_workers(&self) -> usize {
-        let infos = self.infos.lock().expect("no holder panics");
-        infos.values().filter(|info| info.life.state().is_ready()).count()
     }
 
     /// Adds the processor time of a worker that has ended.
     pub(crate) fn add_processor_time(&self, time: Duration) {
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.processor_time.fetch_add(microseconds, Ordering::Relaxed);
-    }
-
-    /// Reads the memory of the zygote and of all workers. Blocks for up to some milliseconds.
-    pub(crate) fn read_memory(&self) {
-        let workers: Vec<_> =
-            self.infos.lock().expect("no holder panics").values().cloned().collect();
-        let zygote = self.zygote_pid.load(Ordering::Relaxed);
-        let status = memory::read_all(Some(zygote), &workers);
-        *self.memory.lock().expect("no holder panics") = status;
     }
 
     /// Returns the maximum number of workers.

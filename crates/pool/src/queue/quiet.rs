@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Queue;
 use crate::shared::Shared;
 
 /// Registers a task that waits for quiet.
@@ -13,14 +14,16 @@ impl Drop for Watching<'_> {
     }
 }
 
-impl Shared {
+impl Queue {
     /// Rejects new requests from now on.
-    pub(crate) fn start_draining(&self) {
-        self.queue.lock().expect("no holder panics").draining = true;
+    pub(crate) fn start_draining(&mut self) {
+        self.draining = true;
     }
+}
 
+impl Shared {
     /// Waits until no request runs or waits. Cancel safe.
-    pub(crate) async fn is_quiet(&self) {
+    pub(crate) async fn no_request_is_left(&self) {
         let mut watching = None;
         loop {
             let quiet = self.quiet.notified();
@@ -39,7 +42,7 @@ impl Shared {
     }
 
     /// Rejects all waiting requests and ends every idle worker; workers returned later are ended too.
-    pub(crate) fn close(self: &Arc<Self>) {
+    pub(crate) fn close_queue(self: &Arc<Self>) {
         let (idle, waiting) = {
             let mut queue = self.queue.lock().expect("no holder panics");
             queue.draining = true;
