@@ -5,14 +5,14 @@
  *
  *     php calls.php WAY COUNT AUTHORITY URL...
  *
- * WAY: `new` (a handle for each call, as most code has it), `reused` (one handle for all), `door` (a handle for each call, through the
+ * WAY: `new` (a handle for each call, as most code has it), `reused` (one handle for all), `listener` (a handle for each call, through the
  * broker's socket that HEARTH_EGRESS names), `share` (PHP 8.5: a new handle with a persistent share). With the extension loaded, `new` goes through the broker by itself.
  * Several URLs are called in turn. AUTHORITY: the PEM file for CURLOPT_CAINFO, or `-` for PHP's own.
  */
 
 declare(strict_types=1);
 
-require __DIR__ . '/door.php';
+require __DIR__ . '/listener.php';
 
 [, $way, $count, $authority] = $argv;
 $urls = array_slice($argv, 4);
@@ -32,7 +32,7 @@ for ($n = 0; $n < (int) $count; $n++) {
     if ($way !== 'reused') {
         $handle = curl_init();
     }
-    curl_setopt_array($handle, $options + ($way === 'door' ? through_door($socket, $url) : [CURLOPT_URL => $url]));
+    curl_setopt_array($handle, $options + ($way === 'listener' ? through_listener($socket, $url) : [CURLOPT_URL => $url]));
     if ($share !== null) {
         curl_setopt($handle, CURLOPT_SHARE, $share);
     }

@@ -6,7 +6,7 @@
  *     php feeds.php WAY ROUNDS PAUSE_MS FEEDS AUTHORITY URL
  *
  * WAY: `multi` (a new curl_multi in each round, HTTP/2 multiplexed), `multi1` (the same without HTTP/2), `kept` (one curl_multi for all
- * rounds: what only a process that lives on can have), `door` (a new curl_multi in each round, through the broker's socket that
+ * rounds: what only a process that lives on can have), `listener` (a new curl_multi in each round, through the broker's socket that
  * HEARTH_EGRESS names). With the extension loaded `multi` goes through the broker by itself.
  * `#` in URL becomes the number of the feed. PAUSE_MS: between two rounds.
  */
@@ -14,7 +14,7 @@
 declare(strict_types=1);
 
 require __DIR__ . '/at_once.php';
-require __DIR__ . '/door.php';
+require __DIR__ . '/listener.php';
 
 [, $way, $rounds, $pause, $feeds, $authority, $pattern] = $argv;
 $socket = getenv('HEARTH_EGRESS') ?: '';
@@ -42,8 +42,8 @@ for ($round = 0; $round < (int) $rounds; $round++) {
         if ($authority !== '-') {
             $options[CURLOPT_CAINFO] = $authority;
         }
-        if ($way === 'door') {
-            $options = through_door($socket, $url) + $options;
+        if ($way === 'listener') {
+            $options = through_listener($socket, $url) + $options;
         } elseif ($way === 'multi1') {
             $options[CURLOPT_HTTP_VERSION] = CURL_HTTP_VERSION_1_1;
         } else {

@@ -22,19 +22,20 @@ mod slots;
 
 use std::collections::VecDeque;
 use std::io::Write as _;
+use std::ops::Deref;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderValue, Response};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use traces::Span;
-use tracing::{Instrument as _, debug, error, info, warn};
+use tracing::{Instrument as _, debug, error, warn};
 
 pub(crate) use self::answer::Body;
 use self::answer::{Answer, Started, Waiting};
@@ -42,18 +43,16 @@ use self::head::Dialect;
 use self::process::Spawner;
 use self::request::Request;
 use self::slots::{Leased, Limits, Slots};
+use crate::backend::{self, Backend, Core};
 use crate::clock::{Clock, Elapsed};
 use crate::context::RequestContext;
-use crate::databases::DatabaseStatus;
 use crate::exchange::{BoxBody, BoxError, Failure};
 use crate::info::{CurrentRequest, WorkerInfo, describe_exit, how_it_ended};
 use crate::lifecycle::Dismissal;
-use crate::memory::MemoryStatus;
-use crate::pool::Reason;
-use crate::recent::Recent;
+use crate::overload::Line;
+use crate::process_stat::resident_bytes;
 use crate::slow::SlowRequest;
-use crate::status::{Ending, WorkerEnd, WorkerState};
-use crate::supervisor::resident_bytes;
+use crate::status::WorkerState;
 use crate::variables::TRACEPARENT;
 use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError, memory, trace};
 
@@ -69,29 +68,21 @@ pub(crate) struct Foreign {
 /// State shared by the programs and tasks of a pool.
 #[derive(Debug)]
 struct Common {
-    options: Options,
+    core: Core,
     spawner: Spawner,
-    /// Every exchange, output reader and watcher.
-    tasks: TaskTracker,
-    runtime: tokio::runtime::Handle,
-    clock: Arc<Clock>,
-    php_version: String,
     /// The pool is draining: processes that fail to start are not retried.
     draining: CancellationToken,
     /// The patience is over: running processes are killed.
     cut: CancellationToken,
-    requests: AtomicU64,
-    crashes: AtomicU64,
-    recycled: AtomicU64,
-    timeouts: AtomicU64,
-    /// Memory of the processes at the last reading.
-    memory: Mutex<MemoryStatus>,
-    /// The current or last process of each slot.
-    infos: Mutex<Vec<Option<Arc<WorkerInfo>>>>,
-    slow_requests: AtomicU64,
-    slow: Recent<SlowRequest>,
-    /// Processes that have ended.
-    ended: Recent<WorkerEnd>,
+}
+
+/// What all backends have is reached as if it were here.
+impl Deref for Common {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 /// One process, or the place for one.
@@ -192,24 +183,12 @@ impl Foreign {
     pub(crate) async fn start(options: Options) -> Result<Self, StartError> {
         let program = options.program.display().to_string();
         let workers = u32::try_from(options.workers.get()).unwrap_or(u32::MAX);
+        let php_version = process::version(&options).await?;
         let common = Arc::new(Common {
-            php_version: process::version(&options).await?,
             spawner: Spawner::new(&options)?,
-            tasks: TaskTracker::new(),
-            runtime: tokio::runtime::Handle::current(),
-            clock: Arc::new(Clock::new()),
+            core: Core::new(options, Arc::new(Clock::new()), php_version),
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
-            requests: AtomicU64::new(0),
-            crashes: AtomicU64::new(0),
-            recycled: AtomicU64::new(0),
-            timeouts: AtomicU64::new(0),
-            memory: Mutex::default(),
-            infos: Mutex::new((0..workers).map(|_| None).collect()),
-            slow_requests: AtomicU64::new(0),
-            slow: Recent::default(),
-            ended: Recent::default(),
-            options,
         });
         let mut fpm = None;
         let all: VecDeque<Worker> = match common.options.model {
@@ -246,7 +225,7 @@ impl Foreign {
             drop(guard.disarm());
         }
         if let Err(cause) = started {
-            pool.drain(Duration::ZERO).await;
+            backend::drain(&pool, Duration::ZERO).await;
             return Err(StartError::Zygote { program, output: cause.to_string() });
         }
         Ok(pool)
@@ -312,92 +291,52 @@ impl Foreign {
         common.tasks.spawn_on(run, &common.runtime);
         let Waiting { started, body } = waiting;
         match started.await {
-            Ok(Ok(Started { head, whole })) => {
-                let body = match whole {
-                    Some(whole) => ResponseBody::whole(whole),
-                    None => ResponseBody::foreign(body),
-                };
-                let mut response = Response::new(body);
-                *response.status_mut() = head.status;
-                *response.headers_mut() = head.headers;
-                if let Some(reason) = head.reason {
-                    response.extensions_mut().insert(Reason(reason));
-                }
-                Ok(response)
-            }
-            Ok(Err(Failure::RequestBody(cause))) => Err(DispatchError::RequestBody(cause)),
-            Ok(Err(Failure::TimedOut)) => {
-                let limit = common.options.request_timeout;
-                let limit = limit.into_iter().chain(allowed).min().unwrap_or_default();
-                Err(DispatchError::TimedOut { limit })
-            }
-            Ok(Err(Failure::TooLarge)) => Err(DispatchError::HeadTooLarge),
-            Ok(Err(Failure::Died { pid, how })) => Err(DispatchError::WorkerDied { pid, how }),
-            Ok(Err(Failure::NotSent)) | Err(_) => {
-                Err(DispatchError::WorkerDied { pid: 0, how: "it was gone".to_owned() })
-            }
+            Ok(Ok(Started { head, whole })) => Ok(head.with(match whole {
+                Some(whole) => ResponseBody::whole(whole),
+                None => ResponseBody::foreign(body),
+            })),
+            Ok(Err(failure)) => Err(common.explain(failure, allowed)),
+            Err(_gone) => Err(common.explain(Failure::NotSent, allowed)),
         }
     }
+}
 
-    /// Returns the configured number of workers.
-    pub(crate) fn workers(&self) -> usize {
+impl Backend for Foreign {
+    fn core(&self) -> &Core {
+        &self.common.core
+    }
+
+    fn line(&self) -> Line {
+        self.slots.line()
+    }
+
+    fn wanted(&self) -> usize {
         self.common.options.workers.get()
     }
 
-    /// Implements [`crate::Pool::quiet`].
-    pub(crate) async fn is_quiet(&self) {
-        self.slots.is_quiet().await;
+    fn complete(&self, status: &mut PoolStatus) {
+        (status.least, status.most) = (self.wanted(), self.wanted());
     }
 
-    /// Returns the state of the pool.
-    pub(crate) fn status(&self) -> PoolStatus {
-        let common = &self.common;
-        let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let infos = common.infos.lock().expect("no holder panics").clone();
-        let line = self.slots.line();
-        PoolStatus {
-            php_version: common.php_version.clone(),
-            backlog: line.backlog,
-            ahead: line.ahead,
-            overloaded: line.overloaded,
-            refused: self.slots.refused(),
-            waited: line.waits.number,
-            waited_seconds: line.waits.sum.as_secs_f64(),
-            longest_wait_seconds: line.waits.longest.as_secs_f64(),
-            wanted: self.workers(),
-            least: self.workers(),
-            most: self.workers(),
-            grown: 0,
-            shrunk: 0,
-            requests: count(&common.requests),
-            crashes: count(&common.crashes),
-            recycled: count(&common.recycled),
-            retired: 0,
-            last_retirement: None,
-            databases: DatabaseStatus::default(),
-            timeouts: count(&common.timeouts),
-            memory: common.memory.lock().expect("no holder panics").clone(),
-            workers: infos.iter().flatten().map(|info| info.status(common.now())).collect(),
-            slow_requests: count(&common.slow_requests),
-            slow: common.slow.all(),
-            ended: common.ended.all(),
-        }
+    fn start_draining(&self) {
+        self.slots.start_draining();
+        self.common.draining.cancel();
     }
 
-    /// Implements [`crate::Pool::read_memory`].
-    pub(crate) fn read_memory(&self) {
-        self.common.read_memory();
+    fn is_quiet(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.slots.is_quiet())
     }
 
-    /// Implements [`crate::Pool::drain`].
-    pub(crate) async fn drain(&self, patience: Duration) {
+    /// All processes are killed, or end with php-fpm, which has a time limit of its own.
+    fn close(&self, _patience: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.end())
+    }
+}
+
+impl Foreign {
+    async fn end(&self) {
         const LAST_WORDS: Duration = Duration::from_secs(2);
         let common = &self.common;
-        self.slots.start_draining();
-        common.draining.cancel();
-        if tokio::time::timeout(patience, self.slots.is_quiet()).await.is_err() {
-            warn!(?patience, "requests still ran when patience was over");
-        }
         common.cut.cancel();
         for mut slot in self.slots.close() {
             if let Some(info) = slot.worker.info() {
@@ -417,7 +356,7 @@ impl Foreign {
             // A grandchild of PHP may keep its output open.
             debug!("output of an ended process is still open");
         }
-        common.infos.lock().expect("no holder panics").iter_mut().for_each(|info| *info = None);
+        common.infos().clear();
     }
 }
 
@@ -430,8 +369,7 @@ impl Common {
         mut answer: Answer,
         left: CancellationToken,
     ) {
-        let version = || self.php_version.clone();
-        let span = trace::runs(&request.context, self.options.model, None, version);
+        let span = trace::runs(&request.context, &self.core, None);
         let limit = self.options.request_timeout.map(|limit| self.clock.after(limit));
         let deadline = request.context.deadline.map(|at| self.clock.moment(Some(at)));
         let deadline = limit.into_iter().chain(deadline).min();
@@ -551,19 +489,9 @@ impl Common {
 
     /// Kills a process whose request took too long.
     async fn time_out(&self, slot: &mut Slot) {
-        self.timeouts.fetch_add(1, Ordering::Relaxed);
-        if let Some(info) = slot.worker.info() {
-            let ran = self.now() - info.busy_since.load(Ordering::Relaxed).min(self.now());
-            let ran = Duration::from_millis(ran);
-            info.life.dismiss(Dismissal::TimedOut);
-            let request = info.current_request();
-            let id = request.as_ref().map(|id| &*id.0);
-            warn!(
-                worker.pid = info.pid(),
-                request.id = id,
-                ?ran,
-                "request over its time limit, worker killed"
-            );
+        if !slot.worker.info().is_some_and(|info| self.core.time_out(info)) {
+            // There was no process yet.
+            self.timeouts.fetch_add(1, Ordering::Relaxed);
         }
         slot.worker.kill().await;
     }
@@ -592,7 +520,7 @@ impl Common {
         } else {
             return;
         };
-        info!(worker.pid = info.pid(), why, "worker is being replaced");
+        Core::replaced(info, why);
         info.life.dismiss(Dismissal::Recycled);
         slot.worker.kill().await;
     }
@@ -608,10 +536,7 @@ impl Common {
         if let Some(info) = slot.worker.info() {
             info.booted_at.store(self.now(), Ordering::Relaxed);
             info.life.set_state(WorkerState::Idle);
-            let mut infos = self.infos.lock().expect("no holder panics");
-            if let Some(place) = infos.get_mut(slot.number as usize) {
-                *place = Some(Arc::clone(info));
-            }
+            self.infos().insert(slot.number, Arc::clone(info));
         }
         Ok(())
     }
@@ -643,13 +568,6 @@ impl Common {
         }
     }
 
-    /// Reads the memory of all processes that serve. Blocks for up to some milliseconds.
-    fn read_memory(&self) {
-        let infos = self.infos.lock().expect("no holder panics").clone();
-        let infos: Vec<_> = infos.into_iter().flatten().collect();
-        *self.memory.lock().expect("no holder panics") = memory::read_all(None, &infos);
-    }
-
     /// Checks memory and replaces processes that ended while idle, until the pool ends.
     async fn watch(self: Arc<Self>, slots: std::sync::Weak<Slots<Slot>>) {
         let mut idle = tokio::time::interval(Clock::PULSE);
@@ -661,15 +579,11 @@ impl Common {
             tokio::select! {
                 () = self.draining.cancelled() => return,
                 _ = memory.tick() => {
-                    let infos = self.infos.lock().expect("no holder panics").clone();
-                    for info in infos.iter().flatten() {
-                        if let Some(resident) = resident_bytes(info.pid()) {
-                            info.resident.store(resident, Ordering::Relaxed);
-                        }
-                    }
-                    if infos.iter().any(Option::is_some) && schedule.is_due().await {
+                    // A process is replaced for its memory when its request has ended.
+                    let _over = self.over_memory_limit();
+                    if !self.infos().is_empty() && schedule.is_due().await {
                         let common = Arc::clone(&self);
-                        schedule.start(move || common.read_memory());
+                        schedule.start(move || common.core.read_memory(None));
                     }
                 }
                 _ = idle.tick() => {
@@ -687,18 +601,10 @@ impl Common {
     }
 
     fn look_for_slow_requests(&self) {
-        let Some(limit) = self.options.slow else { return };
-        let infos = self.infos.lock().expect("no holder panics").clone();
-        for info in infos.iter().flatten() {
-            if let Some(slow) = SlowRequest::of(info, self.options.model, self.now(), limit) {
-                // These programs have their own means, such as php-fpm's `request_slowlog_timeout`.
-                let why = "PHP runs in a program of its own".to_owned();
-                let slow = SlowRequest { why: Some(why), ..slow };
-                slow.log();
-                // Added before the count, so that a reader of the count finds the request.
-                self.slow.push(slow);
-                self.slow_requests.fetch_add(1, Ordering::Relaxed);
-            }
+        for (slow, _) in self.newly_slow() {
+            // These programs have their own means, such as php-fpm's `request_slowlog_timeout`.
+            let why = "PHP runs in a program of its own".to_owned();
+            self.report_slow(SlowRequest { why: Some(why), ..slow });
         }
     }
 
@@ -708,39 +614,14 @@ impl Common {
             return;
         }
         info.set_exit(status);
-        let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
-        let how = describe_exit(status);
-        if info.life.timed_out() {
-            debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
-            let reason = "its request was over the time limit";
-            self.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
-        } else if info.life.is_dismissed() {
-            self.recycled.fetch_add(1, Ordering::Relaxed);
-            info!(worker.pid = pid, requests, how, "worker recycled");
-            self.ended.push(WorkerEnd::now(pid, requests, Ending::Recycled, &how));
-        } else {
-            self.crashes.fetch_add(1, Ordering::Relaxed);
-            error!(worker.pid = pid, requests, how, last = info.tail(), "worker died");
-            self.ended.push(WorkerEnd::now(pid, requests, Ending::Crashed, &how));
-        }
-    }
-
-    /// Returns [`Clock::now`].
-    fn now(&self) -> u64 {
-        self.clock.now()
+        self.worker_ended(info, info.life.dismissal(), &describe_exit(status));
     }
 
     /// Creates the record of a new process of a slot.
     fn new_info(&self, slot: u32, pid: u32) -> Arc<WorkerInfo> {
-        // Adds up to a tenth, so that not all recycle at once; process ids are spread well enough by Knuth's
-        // multiplicative hash.
-        let max_requests = self.options.max_requests.map_or(u64::MAX, |max| {
-            let spread = u64::from(pid.wrapping_mul(2_654_435_769)) % (max.get() / 10 + 1);
-            max.get().saturating_add(spread)
-        });
-        let info = WorkerInfo::new(slot, max_requests, None);
+        let info = self.core.new_info(slot);
         info.pid.store(pid, Ordering::Relaxed);
-        Arc::new(info)
+        info
     }
 
     /// Returns `-d name=value` for each setting: these override php.ini, and `ini_set()` overrides them.

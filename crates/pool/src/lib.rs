@@ -8,6 +8,7 @@
 //! - Nothing here distinguishes HTTP/1 from HTTP/2 or Lambda: fronts translate.
 
 mod ahead;
+mod backend;
 mod backlog;
 mod body;
 mod clock;
@@ -17,6 +18,7 @@ mod error;
 mod events;
 mod exchange;
 mod foreign;
+mod frames;
 mod identity;
 mod info;
 mod lease;
@@ -29,6 +31,7 @@ mod overload;
 mod pool;
 mod process_stat;
 mod processor_time;
+mod queue;
 mod recent;
 mod sandbox;
 mod scaler;

@@ -23,6 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{Instrument as _, debug, error, info, warn};
 
 use self::zygotes::{Silent, next_of_silent};
+use crate::backend::{Backend as _, Core};
 use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
 use crate::lease::Release;
@@ -34,8 +35,6 @@ use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
 use crate::{Model, Options, StartError, memory, output};
-
-pub(crate) use self::limits::resident_bytes;
 
 /// The task that owns the zygote.
 #[derive(Debug)]
@@ -337,15 +336,10 @@ impl Supervisor {
     fn fork(&mut self) -> bool {
         let slot = self.next_slot;
         self.next_slot = self.next_slot.wrapping_add(1).max(1);
-        let max_requests = self
-            .options()
-            .max_requests
-            .map_or(u64::MAX, |max| max.get().saturating_add(fastrand::u64(0..=max.get() / 10)));
         let Some(zygote) = &mut self.zygote else { return false };
         match zygote.spawn(slot) {
             Ok(ends) => {
-                let info =
-                    Arc::new(WorkerInfo::new(slot, max_requests, self.options().events.clone()));
+                let info = self.shared.new_info(slot);
                 self.publish(slot, &info);
                 self.workers.insert(slot, Arc::clone(&info));
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
@@ -387,7 +381,7 @@ impl Supervisor {
             }
             Event::Stack { pid, stack, why } => {
                 if let Some(slow) = self.traced.answered(pid, &stack, &why) {
-                    self.tell_slow(slow);
+                    self.shared.report_slow(slow);
                 }
             }
             Event::Exited { pid, status, processor_time } => {
@@ -418,9 +412,7 @@ impl Supervisor {
         self.successor_lost(slot);
         let how = describe_exit(status);
         if dismissal == Dismissal::TimedOut {
-            debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
-            let reason = "its request was over the time limit";
-            self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
+            self.shared.worker_ended(&info, dismissal, &how);
         } else if spent && (status == 0 || dismissal != Dismissal::None) {
             debug!(worker.pid = pid, how, "one-shot worker has ended");
         } else if status == Self::RETIRED && info.has_left() && self.is_grown(&info) {
@@ -443,15 +435,7 @@ impl Supervisor {
         } else if dismissal == Dismissal::Surplus {
             self.shared.shrunk.fetch_add(1, Ordering::Relaxed);
             debug!(worker.pid = pid, requests, how, "worker ended: it was not needed");
-        } else if dismissal == Dismissal::Recycled {
-            self.shared.recycled.fetch_add(1, Ordering::Relaxed);
-            info!(worker.pid = pid, requests, how, "worker recycled");
-            let why = info.replaced_for.get().copied().unwrap_or("told to end");
-            self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::Recycled, why));
-        } else {
-            self.shared.crashes.fetch_add(1, Ordering::Relaxed);
-            error!(worker.pid = pid, requests, how, "worker died");
-            self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::Crashed, &how));
+        } else if self.shared.worker_ended(&info, dismissal, &how) == Ending::Crashed {
             let lived = self.shared.now().saturating_sub(info.booted_at.load(Ordering::Relaxed));
             let booted = info.booted_at.load(Ordering::Relaxed) != 0;
             // A one-shot worker dies of its request: its successor is not affected.
@@ -556,8 +540,7 @@ impl Supervisor {
             self.postponed.push((slot, why));
             return;
         }
-        info!(worker.pid = info.pid(), why, "worker is being replaced");
-        info.replaced_for.get_or_init(|| why);
+        Core::replaced(info, why);
         let successor = self.next_slot;
         self.successors.insert(successor, slot);
         if !self.fork() {
@@ -576,7 +559,7 @@ impl Supervisor {
 
     async fn close(&mut self, patience: Duration) {
         self.closing = true;
-        self.shared.close();
+        self.shared.close_queue();
         self.starting.abort_all();
         self.end_silent();
         let deadline = Instant::now() + patience;
@@ -607,18 +590,17 @@ impl Supervisor {
         for (_, info) in self.workers.drain() {
             info.hang_up();
         }
-        self.shared.infos.lock().expect("no holder panics").clear();
+        self.shared.infos().clear();
     }
 
     /// Adds a worker to the list that `status()` reads.
     fn publish(&self, slot: u32, info: &Arc<WorkerInfo>) {
-        let mut infos = self.shared.infos.lock().expect("no holder panics");
-        infos.insert(slot, Arc::clone(info));
+        self.shared.infos().insert(slot, Arc::clone(info));
     }
 
     /// Removes a worker.
     fn forget(&mut self, slot: u32) -> Option<Arc<WorkerInfo>> {
-        self.shared.infos.lock().expect("no holder panics").remove(&slot);
+        self.shared.infos().remove(&slot);
         self.workers.remove(&slot)
     }
 }
@@ -671,12 +653,4 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
             shared.command(Command::BootFailed { info: Arc::clone(&worker.info), why });
         }
     }
-}
-
-/// Fails if a process of another user is hidden, because memory limits could not be enforced.
-pub(crate) fn must_see(options: &Options, pid: u32) -> Result<(), StartError> {
-    if options.identity.is_none() || resident_bytes(pid).is_some() {
-        return Ok(());
-    }
-    Err(StartError::Hidden { pid })
 }

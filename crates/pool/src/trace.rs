@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 
 use traces::Span;
 
+use crate::DispatchError;
+use crate::backend::Core;
 use crate::context::RequestContext;
 use crate::exchange::Failure;
 use crate::info::WorkerInfo;
-use crate::{DispatchError, Model};
 
 /// Starts the span of waiting, to be dropped when the request has a worker.
 pub(crate) fn waits(context: &RequestContext) -> Option<Span> {
@@ -27,16 +28,15 @@ pub(crate) fn waited_in_vain(span: &mut Option<Span>, why: &DispatchError) {
 /// Starts the span of PHP's work.
 pub(crate) fn runs(
     context: &RequestContext,
-    model: Model,
+    core: &Core,
     worker: Option<&WorkerInfo>,
-    php_version: impl FnOnce() -> String,
 ) -> Option<Span> {
     let mut span = context.trace.as_ref()?.begin("php")?;
-    span.set("php.model", model.name());
+    span.set("php.model", core.options.model.name());
     if let Some(worker) = worker {
         span.set("process.pid", worker.pid());
     }
-    span.set("php.version", php_version());
+    span.set("php.version", core.php_version.clone());
     span.set("hearth.request.id", context.id.0.to_string());
     Some(span)
 }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tokio::net::UnixStream;
 use tokio_util::io::poll_read_buf;
 use tracing::debug;
@@ -22,7 +22,7 @@ use wire::{FromWorker, Malformed, Sender};
 
 use crate::info::WorkerInfo;
 use crate::shared_counters::SharedCounters;
-use crate::{events, output};
+use crate::{Reason, ResponseBody, events, output};
 
 const READ_AHEAD: usize = 16 * 1024;
 /// Number of header fields that a front adds to a response: reserving them is cheaper than growing the map.
@@ -50,6 +50,19 @@ pub(crate) struct Head {
     pub(crate) headers: HeaderMap,
     /// The reason phrase if it is not the standard one.
     pub(crate) reason: Option<Bytes>,
+}
+
+impl Head {
+    /// Returns the response with this head.
+    pub(crate) fn with(self, body: ResponseBody) -> Response<ResponseBody> {
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        if let Some(reason) = self.reason {
+            response.extensions_mut().insert(Reason(reason));
+        }
+        response
+    }
 }
 
 /// The reason why no more events arrive.

@@ -32,9 +32,9 @@ use wire::Sender;
 use crate::clock::Clock;
 use crate::info::WorkerInfo;
 use crate::options::Options;
+use crate::process_stat::must_see;
 use crate::sandbox::Confinement;
 use crate::shared_counters::SharedCounters;
-use crate::supervisor::must_see;
 use crate::worker::{Event, FrameReader, Gone};
 use crate::{RequestContext, StartError, output, sys, variables};
 

@@ -13,7 +13,7 @@ declare(strict_types=1);
 
 final class Egress
 {
-    /** Cases whose calls go over the frame door, all or some; those of the first two are there for http and for https. */
+    /** Cases whose calls go over the frame listener, all or some; those of the first two are there for http and for https. */
     private const FAST_OF_BOTH = [
         'asked to be compressed', 'compressed with gzip', 'compressed twice', 'compressed twice, said twice', 'compressed, and the callback refuses',
         'compressed, not said',
@@ -178,7 +178,7 @@ final class Egress
         return array_map(fn (string $name) => "guzzle: $name", self::FAST_OF_GUZZLE);
     }
 
-    /** Whether calls of a case go over the frame door; all others need libcurl. */
+    /** Whether calls of a case go over the frame listener; all others need libcurl. */
     private static function is_fast(string $name): bool
     {
         return in_array(preg_replace('/^https?: /', '', $name), self::FAST_OF_BOTH, true)

@@ -222,8 +222,8 @@ abstract class ContractTestCase extends TestCase
     /** Two clients that know nothing of each other. */
     public function testTheConnectionOutlivesTheClient(): void
     {
-        if (Servers::door() !== 'broker') {
-            $this->assertSame('stand-in', Servers::door());
+        if (Servers::listener() !== 'broker') {
+            $this->assertSame('stand-in', Servers::listener());
             return;
         }
         $connections = [];
@@ -377,7 +377,7 @@ abstract class ContractTestCase extends TestCase
     /** The stand-in has seen calls. */
     protected function assertThrough(): void
     {
-        if (Servers::door() === 'stand-in') {
+        if (Servers::listener() === 'stand-in') {
             $this->assertNotSame([], Servers::calls(), 'the call was made directly');
         }
     }

@@ -37,7 +37,7 @@ final class PoolTest extends TestCase
         $pool->send(Servers::plain('/delay/400'));
         $pool->send(Servers::plain('/bytes/3'));
         $this->assertSame(['late', 3], array_map(static fn ($answer) => strlen($answer->body()) === 3 ? 3 : $answer->body(), array_values($pool->all())));
-        if (Servers::door() === 'stand-in') {
+        if (Servers::listener() === 'stand-in') {
             $this->assertCount(4, Servers::calls());
         }
     }
@@ -80,7 +80,7 @@ final class PoolTest extends TestCase
     public function testManyAtOnceShareFewConnections(): void
     {
         // The stand-in's backlog is short.
-        [$calls, $concurrency] = Servers::door() === 'broker' ? [500, 200] : [50, 20];
+        [$calls, $concurrency] = Servers::listener() === 'broker' ? [500, 200] : [50, 20];
         $pool = new Pool(Servers::broker(), $concurrency);
         for ($i = 0; $i < $calls; $i++) {
             $pool->send(Servers::plain('/headers'));
@@ -90,7 +90,7 @@ final class PoolTest extends TestCase
             $connections[] = json_decode($answer->orFail()->body(), true)['connection'];
         }
         $this->assertCount($calls, $connections);
-        if (Servers::door() === 'broker') {
+        if (Servers::listener() === 'broker') {
             // egress.connections
             $this->assertLessThanOrEqual(20, count(array_unique($connections)));
         }
@@ -189,7 +189,7 @@ final class PoolTest extends TestCase
             $pool->send(Servers::plain('/headers'));
         }
         $connections = array_map(static fn ($answer) => json_decode($answer->orFail()->body(), true)['connection'], $pool->all());
-        if (Servers::door() === 'broker') {
+        if (Servers::listener() === 'broker') {
             $this->assertLessThanOrEqual(2, count(array_unique($connections)));
             return;
         }

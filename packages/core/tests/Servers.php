@@ -1,7 +1,7 @@
 <?php
 
 /**
- * What the tests talk to: the scripted origin (crates/testkit), and a door: the broker itself or its stand-in. Each is started when it is first
+ * What the tests talk to: the scripted origin (crates/testkit), and a listener: the broker itself or its stand-in. Each is started when it is first
  * asked for, and ended with the process that started it.
  */
 
@@ -102,22 +102,22 @@ final class Servers
         return "http://{$name}";
     }
 
-    /** The door of this run: HEARTH_TEST_DOOR is `broker` or `stand-in`. */
+    /** The listener of this run: HEARTH_TEST_LISTENER is `broker` or `stand-in`. */
     public static function broker(): Broker
     {
-        return self::door() === 'broker' ? self::real() : self::standIn();
+        return self::listener() === 'broker' ? self::real() : self::standIn();
     }
 
-    public static function door(): string
+    public static function listener(): string
     {
-        $door = getenv('HEARTH_TEST_DOOR');
-        return $door === false ? 'stand-in' : $door;
+        $listener = getenv('HEARTH_TEST_LISTENER');
+        return $listener === false ? 'stand-in' : $listener;
     }
 
     public static function socket(): string
     {
         self::broker();
-        return self::folder() . '/' . self::door() . '/egress.sock';
+        return self::folder() . '/' . self::listener() . '/egress.sock';
     }
 
     public static function token(): string
@@ -218,9 +218,9 @@ final class Servers
      *
      * @return list<array{method: string, target: string, control: string, fields: array<string, list<string>>}>
      */
-    public static function calls(string $door = 'stand-in'): array
+    public static function calls(string $listener = 'stand-in'): array
     {
-        $file = self::folder() . "/{$door}/calls";
+        $file = self::folder() . "/{$listener}/calls";
         $lines = is_file($file) ? array_filter(explode("\n", (string) file_get_contents($file))) : [];
         is_file($file) ? file_put_contents($file, '') : null;
         return array_values(array_map(static fn (string $line): array => json_decode($line, true, 512, JSON_THROW_ON_ERROR), $lines));

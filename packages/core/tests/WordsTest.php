@@ -229,14 +229,15 @@ final class WordsTest extends TestCase
             putenv('HEARTH_EGRESS');
         }
         $this->assertTrue($broker->configured());
-        $this->assertSame("{$folder}/egress.sock", $broker->door()->socket);
-        $this->assertSame('token="first"', $broker->door()->control(new Control()));
+        $this->assertSame("{$folder}/egress.sock", $broker->listener()->socket);
+        $this->assertSame('token="first"', $broker->listener()->control(new Control()));
+        $this->assertInstanceOf('Hearth\Egress\Door', $broker->door(), 'the previous names work');
         // As a broker that starts does it: another file in its place.
         file_put_contents("{$file}.new", "second, longer\n");
         rename("{$file}.new", $file);
-        $this->assertSame('token="second, longer"', $broker->door()->control(new Control()));
+        $this->assertSame('token="second, longer"', $broker->listener()->control(new Control()));
         unlink($file);
-        $this->assertNull($broker->door());
+        $this->assertNull($broker->listener());
         $this->assertFalse(Broker::fromEnvironment()->configured());
     }
 
@@ -253,23 +254,23 @@ final class WordsTest extends TestCase
         file_put_contents("{$folder}/egress.token", "word\n");
         $listener = stream_socket_server("unix://{$socket}");
         $notices = [];
-        $door = static function () use ($socket, &$notices): bool {
+        $trusts = static function () use ($socket, &$notices): bool {
             $notice = static function (string $text) use (&$notices): void {
                 $notices[] = $text;
             };
-            return (new Broker($socket, $notice))->door() !== null;
+            return (new Broker($socket, $notice))->listener() !== null;
         };
-        $this->assertTrue($door(), 'our own');
+        $this->assertTrue($trusts(), 'our own');
         // Below /tmp: anybody could have made the folder.
         chown($folder, 54321);
         chown($socket, 54321);
-        $this->assertFalse($door());
+        $this->assertFalse($trusts());
         $this->assertCount(1, $notices);
         $this->assertStringContainsString('not trusted', $notices[0]);
         foreach (['54321' => true, '54322' => false, '54321x' => false, '' => false] as $owner => $trusted) {
             putenv("HEARTH_EGRESS_OWNER={$owner}");
             try {
-                $this->assertSame($trusted, $door(), "'{$owner}'");
+                $this->assertSame($trusted, $trusts(), "'{$owner}'");
             } finally {
                 putenv('HEARTH_EGRESS_OWNER');
             }

@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Guzzle's curl handles, led through the broker's door where the handler has found that they may go there: options set on the finished
+ * Guzzle's curl handles, led through the broker's listener where the handler has found that they may go there: options set on the finished
  * handle, for Guzzle 8 refuses them in the option `curl`. Promises: a released handle keeps connections and nothing else of its call.
  */
 
@@ -12,7 +12,7 @@ namespace Hearth\Guzzle;
 use GuzzleHttp\Exception\GuzzleException;
 use GuzzleHttp\Handler\CurlFactoryInterface;
 use GuzzleHttp\Handler\EasyHandle;
-use Hearth\Egress\Door;
+use Hearth\Egress\Listener;
 use Psr\Http\Message\RequestInterface;
 
 /** @internal */
@@ -36,8 +36,8 @@ final class Factory implements CurlFactoryInterface
             return $easy;
         }
         try {
-            $told = $request->withHeader(Door::CONTROL, $route->control);
-            foreach (Door::trace() as $name => $value) {
+            $told = $request->withHeader(Listener::CONTROL, $route->control);
+            foreach (Listener::trace() as $name => $value) {
                 $told = $told->withHeader($name, $value);
             }
             $easy = $this->inner->create($told, $options);
@@ -46,7 +46,7 @@ final class Factory implements CurlFactoryInterface
             return $this->inner->create($request, $options);
         }
         // Exceptions and statistics show the request: not with the token in it.
-        foreach ([Door::CONTROL, Door::PARENT, Door::STATE] as $name) {
+        foreach ([Listener::CONTROL, Listener::PARENT, Listener::STATE] as $name) {
             $easy->request = $easy->request->withoutHeader($name);
         }
         $route->enter($easy);

@@ -21,7 +21,7 @@ use GuzzleHttp\Promise\PromiseInterface;
 use GuzzleHttp\Promise\RejectedPromise;
 use GuzzleHttp\Psr7\Utils as Psr7;
 use Hearth\Egress\Broker;
-use Hearth\Egress\Door;
+use Hearth\Egress\Listener;
 use Psr\Http\Message\RequestInterface;
 use Psr\Http\Message\ResponseInterface;
 
@@ -54,7 +54,7 @@ final class Handler
     /** @param array<string, mixed> $options */
     public function __invoke(RequestInterface $request, array $options): PromiseInterface
     {
-        foreach (Door::RESERVED as $field) {
+        foreach (Listener::RESERVED as $field) {
             if ($request->hasHeader($field)) {
                 $request = $request->withoutHeader($field);
             }

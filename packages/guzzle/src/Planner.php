@@ -56,14 +56,14 @@ final class Planner
         if (!$request->getBody()->isSeekable() && $request->getBody()->getSize() !== 0) {
             return null;
         }
-        $door = $this->broker->door();
-        $control = $door === null ? null : $this->control($target, $options);
+        $listener = $this->broker->listener();
+        $control = $listener === null ? null : $this->control($target, $options);
         if ($control === null) {
             return null;
         }
         $http2 = $request->getProtocolVersion() !== '1.1';
-        $field = $door->control($control->with(['timing' => isset($options['on_stats']) || $http2]));
-        return $field === null ? null : new Route($door, $target, $field, $http2);
+        $field = $listener->control($control->with(['timing' => isset($options['on_stats']) || $http2]));
+        return $field === null ? null : new Route($listener, $target, $field, $http2);
     }
 
     /** @param array<string, mixed> $options */

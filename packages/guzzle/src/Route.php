@@ -1,6 +1,6 @@
 <?php
 
-/** The route of one call through the broker's door: options of its curl handle, and what the broker reported beside the response. */
+/** The route of one call through the broker's listener: options of its curl handle, and what the broker reported beside the response. */
 
 declare(strict_types=1);
 
@@ -8,7 +8,7 @@ namespace Hearth\Guzzle;
 
 use GuzzleHttp\Handler\EasyHandle;
 use GuzzleHttp\TransferStats;
-use Hearth\Egress\Door;
+use Hearth\Egress\Listener;
 use Hearth\Egress\Target;
 use Hearth\Egress\Timing;
 use Hearth\Egress\Verdict;
@@ -36,7 +36,7 @@ final class Route
 
     /** @param string $control the value of Hearth-Control */
     public function __construct(
-        public readonly Door $door,
+        public readonly Listener $listener,
         public readonly Target $target,
         public readonly string $control,
         private readonly bool $http2,
@@ -44,12 +44,12 @@ final class Route
         $this->begin = microtime(true);
     }
 
-    /** Sets the finished handle to go through the door. */
+    /** Sets the finished handle to go through the listener. */
     public function enter(EasyHandle $easy): void
     {
         [$this->easy, $this->unreachable] = [$easy, false];
         $this->verdict = $this->timing = $this->stats = null;
-        curl_setopt_array($easy->handle, $this->door->curl($this->target));
+        curl_setopt_array($easy->handle, $this->listener->curl($this->target));
     }
 
     /** The transfer of the handle has ended. */

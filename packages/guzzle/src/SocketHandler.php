@@ -39,7 +39,7 @@ final class SocketHandler
             unset($options['delay']);
         }
         try {
-            $call = SocketCall::open($route->door);
+            $call = SocketCall::open($route->listener);
         } catch (\UnexpectedValueException $e) {
             $this->broker->gone($e->getMessage());
             return (new StreamHandler())($request, $route->later($options));

@@ -126,7 +126,7 @@ final class HandlerTest extends TestCase
 
     public function testTheConnectTimeoutIsTheBrokersAndTheTimeoutIsCurls(): void
     {
-        if (Servers::door() === 'stand-in') {
+        if (Servers::listener() === 'stand-in') {
             $this->client->get(Servers::plain('/headers'), ['connect_timeout' => 1.5]);
             $this->assertStringContainsString('connect-timeout=1500', Servers::calls()[0]['control']);
         }
@@ -167,7 +167,7 @@ final class HandlerTest extends TestCase
 
     public function testClientCertificatesProxiesAndAddressesAreTheBrokersMatter(): void
     {
-        if (Servers::door() !== 'stand-in') {
+        if (Servers::listener() !== 'stand-in') {
             [$certificate, $key] = Servers::client();
             $options = ['verify' => Servers::authority(), 'cert' => $certificate, 'ssl_key' => $key, 'force_ip_resolve' => 'v4'];
             $this->assertSame(200, $this->client->get(Servers::secure('/headers'), $options)->getStatusCode());
@@ -324,7 +324,7 @@ final class HandlerTest extends TestCase
 
     private function assertThrough(int $calls): void
     {
-        if (Servers::door() === 'stand-in') {
+        if (Servers::listener() === 'stand-in') {
             $this->assertCount($calls, Servers::calls());
         }
     }

@@ -171,7 +171,7 @@ final class HttpTest extends TestCase
 
     private function assertThrough(int $calls): void
     {
-        if (Servers::door() === 'stand-in') {
+        if (Servers::listener() === 'stand-in') {
             $this->assertCount($calls, Servers::calls());
         }
     }

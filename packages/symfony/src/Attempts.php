@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 namespace Hearth\Symfony;
 
-use Hearth\Egress\Door;
+use Hearth\Egress\Listener;
 use Hearth\Egress\Target;
 
 /** @internal */
@@ -30,23 +30,23 @@ final class Attempts
         if ($plan === null) {
             return [$call->url, $options];
         }
-        [$door, $control] = $plan;
+        [$listener, $control] = $plan;
         $call->route($target);
         if (preg_grep('/^host:/i', $options['headers']) === []) {
             $options['headers'][] = "Host: {$target->authority()}";
         }
-        foreach ([Door::ORIGIN => $target->origin(), Door::CONTROL => $control] + Door::trace() as $name => $value) {
+        foreach ([Listener::ORIGIN => $target->origin(), Listener::CONTROL => $control] + Listener::trace() as $name => $value) {
             $options['headers'][] = "{$name}: {$value}";
         }
         // A Unix socket has no address family.
         unset($options['extra']['curl'][CURLOPT_IPRESOLVE]);
-        $through = ['bindto' => $door->socket, 'proxy' => '', 'no_proxy' => '*', 'http_version' => '1.1'];
+        $through = ['bindto' => $listener->socket, 'proxy' => '', 'no_proxy' => '*', 'http_version' => '1.1'];
         $through += ['max_redirects' => 0, 'resolve' => []];
         if (is_callable($progress = $options['on_progress'] ?? null)) {
             $through['on_progress'] = static function (int $now, int $size, array $info) use ($progress, $call): void {
                 $progress($now, $size, $call->amend($info));
             };
         }
-        return [$call->doorUrl, $through + $options];
+        return [$call->listenerUrl, $through + $options];
     }
 }

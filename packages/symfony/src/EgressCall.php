@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 namespace Hearth\Symfony;
 
-use Hearth\Egress\Door;
+use Hearth\Egress\Listener;
 use Hearth\Egress\Target;
 use Hearth\Egress\Timing;
 
@@ -14,7 +14,7 @@ use Hearth\Egress\Timing;
 final class EgressCall
 {
     /** The URL that the inner client gets while the call goes through the broker; null: the call is made directly. */
-    public ?string $doorUrl = null;
+    public ?string $listenerUrl = null;
 
     /** The final response head, or the broker's error, has arrived. */
     public bool $answered = false;
@@ -48,20 +48,20 @@ final class EgressCall
     public function begin(array $options): void
     {
         $this->attempt = $options;
-        $this->doorUrl = null;
+        $this->listenerUrl = null;
         $this->answered = false;
         $this->timing = null;
     }
 
     public function route(Target $target): void
     {
-        $this->doorUrl = Door::url($target->path);
+        $this->listenerUrl = Listener::url($target->path);
     }
 
     /** A message of the inner client, with the origin's URL in place of the broker's. */
     public function translate(string $message): string
     {
-        return $this->doorUrl === null ? $message : str_replace("\"{$this->doorUrl}\"", "\"{$this->url}\"", $message);
+        return $this->listenerUrl === null ? $message : str_replace("\"{$this->listenerUrl}\"", "\"{$this->url}\"", $message);
     }
 
     /**
@@ -72,7 +72,7 @@ final class EgressCall
      */
     public function amend(array $info): array
     {
-        if ($this->doorUrl !== null) {
+        if ($this->listenerUrl !== null) {
             $info = Timing::amend($info, $this->url, $this->timing);
             if ($this->failed) {
                 $info['http_code'] = 0;
@@ -91,7 +91,7 @@ final class EgressCall
         if ($this->redirects > 0) {
             $info['redirect_count'] = $this->redirects;
         }
-        $info['redirect_url'] = $this->redirectUrl ?? ($this->doorUrl === null ? $info['redirect_url'] ?? null : null);
+        $info['redirect_url'] = $this->redirectUrl ?? ($this->listenerUrl === null ? $info['redirect_url'] ?? null : null);
         return $info;
     }
 

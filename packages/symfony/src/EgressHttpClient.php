@@ -13,7 +13,7 @@ declare(strict_types=1);
 namespace Hearth\Symfony;
 
 use Hearth\Egress\Broker;
-use Hearth\Egress\Door;
+use Hearth\Egress\Listener;
 use Hearth\Egress\Limit;
 use Psr\Log\LoggerAwareInterface;
 use Psr\Log\LoggerInterface;
@@ -83,11 +83,11 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
     {
         [$parts, $options] = self::prepareRequest($method, $url, $options, $this->defaultOptions, true);
         unset($options['query'], $options['base_uri']);
-        $foreign = static fn (string $line): bool => !Door::reserves(explode(':', $line, 2)[0]);
+        $foreign = static fn (string $line): bool => !Listener::reserves(explode(':', $line, 2)[0]);
         $options['headers'] = array_values(array_filter($options['headers'], $foreign));
         $call = new EgressCall($method, implode('', $parts), $options);
         [$url, $options] = $this->attempts->prepare($call, $options);
-        $strategy = $call->doorUrl === null
+        $strategy = $call->listenerUrl === null
             ? null
             : fn (ChunkInterface $chunk, AsyncContext $context): \Generator => $this->strategy->receive($chunk, $context, $call);
         return new EgressResponse(new AsyncResponse($this->client, $method, $url, $options, $strategy), $call);

@@ -37,7 +37,7 @@ final class EgressStrategy
         }
         $call->answered = true;
         $headers = $context->getHeaders();
-        if ($call->doorUrl !== null) {
+        if ($call->listenerUrl !== null) {
             $verdict = Verdict::find($headers);
             if ($verdict !== null) {
                 $this->apply($verdict, $context, $call);
@@ -68,7 +68,7 @@ final class EgressStrategy
 
     private function direct(AsyncContext $context, EgressCall $call): void
     {
-        $call->doorUrl = null;
+        $call->listenerUrl = null;
         $call->answered = false;
         $this->replace($context, $call, $call->url, $call->attempt);
     }
@@ -85,7 +85,7 @@ final class EgressStrategy
 
     private function fail(ChunkInterface $chunk, AsyncContext $context, EgressCall $call): \Generator
     {
-        if ($call->doorUrl === null) {
+        if ($call->listenerUrl === null) {
             yield $chunk;
             return;
         }

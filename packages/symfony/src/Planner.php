@@ -12,7 +12,7 @@ namespace Hearth\Symfony;
 use Hearth\Egress\Broker;
 use Hearth\Egress\Control;
 use Hearth\Egress\CurlOptions;
-use Hearth\Egress\Door;
+use Hearth\Egress\Listener;
 use Hearth\Egress\Limit;
 use Hearth\Egress\Proxies;
 use Hearth\Egress\Target;
@@ -32,10 +32,10 @@ final class Planner
     }
 
     /**
-     * Returns the door and the value of Hearth-Control; null: make the call directly.
+     * Returns the listener and the value of Hearth-Control; null: make the call directly.
      *
      * @param array<string, mixed> $options prepared
-     * @return ?array{Door, string}
+     * @return ?array{Listener, string}
      */
     public function plan(Target $target, array $options, ?string $proxy): ?array
     {
@@ -60,10 +60,10 @@ final class Planner
                 return null;
             }
         }
-        $door = $this->broker->door();
+        $listener = $this->broker->listener();
         $except = $options['no_proxy'] ?? $_SERVER['no_proxy'] ?? $_SERVER['NO_PROXY'] ?? '';
         $proxy = Proxies::for($target->scheme, $target->host, $proxy, $except);
-        if ($door === null || $proxy === Proxies::UNCERTAIN) {
+        if ($listener === null || $proxy === Proxies::UNCERTAIN) {
             return null;
         }
         $address = $options['resolve'][strtolower($target->host)] ?? null;
@@ -77,8 +77,8 @@ final class Planner
         }
         $extra = $options['extra']['curl'] ?? [];
         $control = $control === null || !is_array($extra) ? null : CurlOptions::read($extra, $control, $target->place());
-        $field = $control === null ? null : $door->control($control);
-        return $field === null ? null : [$door, $field];
+        $field = $control === null ? null : $listener->control($control);
+        return $field === null ? null : [$listener, $field];
     }
 
     /** @param array<string, mixed> $options */

@@ -69,7 +69,7 @@ final class HttpClientTest extends TestCase
             $most = max($most, $begun - $ended);
         }
         $this->assertSame(12, $ended);
-        if (Servers::door() === 'broker') {
+        if (Servers::listener() === 'broker') {
             $this->assertSame(12, $most);
             return;
         }
@@ -83,7 +83,7 @@ final class HttpClientTest extends TestCase
     {
         $client = $this->container('http_client', ['egress' => ['socket' => Servers::socket()]], 3)->get('http_client');
         $this->assertSame(200, $client->request('GET', Servers::plain('/headers'))->getStatusCode());
-        if (Servers::door() === 'stand-in') {
+        if (Servers::listener() === 'stand-in') {
             $this->assertStringContainsString('connections=3', Servers::calls()[0]['control']);
         }
     }
@@ -256,7 +256,7 @@ final class HttpClientTest extends TestCase
 
     private function assertThrough(int $calls): void
     {
-        if (Servers::door() === 'stand-in') {
+        if (Servers::listener() === 'stand-in') {
             $this->assertCount($calls, Servers::calls());
         }
     }

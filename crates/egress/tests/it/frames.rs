@@ -1,4 +1,4 @@
-//! The frame door: real sockets, a caller that writes frames by hand, origins that follow a script.
+//! The frame listener: real sockets, a caller that writes frames by hand, origins that follow a script.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use wire::{CallBody, FromBroker, HEADER_LEN, OPENING, Sender};
 
 use crate::support::{LONG, eventually, within};
 
-/// A door in this process.
-struct Door {
+/// A listener in this process.
+struct Listener {
     folder: TempDir,
     watch: ListenerWatch,
     drain: CancellationToken,
     tasks: JoinSet<()>,
 }
 
-impl Door {
+impl Listener {
     fn open() -> Self {
         Self::with(100)
     }
@@ -36,10 +36,10 @@ impl Door {
             connect: LONG,
             queue: LONG,
         };
-        let door = HttpListener::bind(options).expect("a socket");
-        let (watch, drain) = (door.watch(), CancellationToken::new());
+        let listener = HttpListener::bind(options).expect("a socket");
+        let (watch, drain) = (listener.watch(), CancellationToken::new());
         let mut tasks = JoinSet::new();
-        tasks.spawn(door.serve(Engine::new(Options::default()), drain.clone()));
+        tasks.spawn(listener.serve(Engine::new(Options::default()), drain.clone()));
         Self { folder, watch, drain, tasks }
     }
 
@@ -48,7 +48,7 @@ impl Door {
     }
 
     async fn socket(&self) -> UnixStream {
-        UnixStream::connect(self.folder.path().join("egress.sock")).await.expect("a door")
+        UnixStream::connect(self.folder.path().join("egress.sock")).await.expect("a listener")
     }
 
     async fn caller(&self) -> Caller {
@@ -187,8 +187,8 @@ fn ca() -> (TempDir, String) {
 async fn a_thousand_calls_go_over_one_connection_and_one_to_the_origin() {
     // It says that it keeps connections, so POSTs share one from the second on.
     let echo = |_: &Seen| Reply::text("").body(Body::Echo).field("Connection", "keep-alive").into();
-    let (door, origin) = (Door::open(), Origin::plain(echo));
-    let mut caller = door.caller().await;
+    let (listener, origin) = (Listener::open(), Origin::plain(echo));
+    let mut caller = listener.caller().await;
     for call in 0..1000 {
         let came = caller.post(&origin.url("/echo"), format!("body {call}").as_bytes()).await;
         assert_eq!(came.text(), format!("body {call}"));
@@ -196,9 +196,9 @@ async fn a_thousand_calls_go_over_one_connection_and_one_to_the_origin() {
         assert_eq!(came.address, format!("127.0.0.1:{}", origin.port()));
     }
     assert_eq!((origin.connections().len(), origin.requests().len()), (1, 1000));
-    let report = door.watch.report();
+    let report = listener.watch.report();
     assert_eq!((report.calls, report.unanswered.len()), (1000, 0));
-    eventually("it is idle", || door.watch.report().callers == 0).await;
+    eventually("it is idle", || listener.watch.report().callers == 0).await;
 }
 
 #[tokio::test]
@@ -211,8 +211,8 @@ async fn heads_pass_as_they_were_written_both_ways() {
             Step::send("ok"),
         ])
     });
-    let door = Door::open();
-    let mut caller = door.caller().await;
+    let listener = Listener::open();
+    let mut caller = listener.caller().await;
     let fields =
         "User-Agent: test\r\nX-oNe: 1\r\nHearth-Control: x\r\nConnection: X-Hop\r\nX-Hop: 1\r\n";
     let head = Caller::head("GET", &origin.url("/a?b"), fields);
@@ -228,8 +228,8 @@ async fn heads_pass_as_they_were_written_both_ways() {
 
 #[tokio::test]
 async fn http2_and_trailers_pass() {
-    let (door, origin, (_folder, control)) = (Door::open(), Origin::tls(routes), ca());
-    let mut caller = door.caller().await;
+    let (listener, origin, (_folder, control)) = (Listener::open(), Origin::tls(routes), ca());
+    let mut caller = listener.caller().await;
     for _ in 0..2 {
         let head = Caller::head("GET", &origin.url("/trailers"), "");
         caller.ask(&control, &head, CallBody::None, b"").await;
@@ -242,8 +242,8 @@ async fn http2_and_trailers_pass() {
 
 #[tokio::test]
 async fn an_interim_answer_over_http2_says_so() {
-    let (door, origin, (_folder, control)) = (Door::open(), Origin::tls(routes), ca());
-    let mut caller = door.caller().await;
+    let (listener, origin, (_folder, control)) = (Listener::open(), Origin::tls(routes), ca());
+    let mut caller = listener.caller().await;
     let head = Caller::head("GET", &origin.url("/early-hints"), "");
     caller.ask(&control, &head, CallBody::None, b"").await;
     let came = caller.came().await;
@@ -253,8 +253,8 @@ async fn an_interim_answer_over_http2_says_so() {
 
 #[tokio::test]
 async fn a_large_answer_waits_for_its_caller() {
-    let (door, origin) = (Door::open(), Origin::plain(routes));
-    let mut caller = door.caller().await;
+    let (listener, origin) = (Listener::open(), Origin::plain(routes));
+    let mut caller = listener.caller().await;
     for _ in 0..2 {
         let came = caller.get(&origin.url("/bytes/20000000")).await;
         assert_eq!(came.body.len(), 20_000_000);
@@ -264,8 +264,8 @@ async fn a_large_answer_waits_for_its_caller() {
 
 #[tokio::test]
 async fn a_large_body_is_asked_for_when_there_is_a_connection() {
-    let (door, origin) = (Door::open(), Origin::plain(routes));
-    let mut caller = door.caller().await;
+    let (listener, origin) = (Listener::open(), Origin::plain(routes));
+    let mut caller = listener.caller().await;
     let body = b"0123456789".repeat(300_000);
     for fields in
         [format!("Content-Length: {}\r\n", body.len()), "Transfer-Encoding: chunked\r\n".into()]
@@ -290,7 +290,7 @@ async fn a_large_body_is_asked_for_when_there_is_a_connection() {
         }
         assert!(input.len() > body.len());
         drop(read);
-        caller = door.caller().await;
+        caller = listener.caller().await;
     }
     // No body is requested that cannot be sent.
     let head = Caller::head("PUT", "http://127.0.0.1:1/", "Content-Length: 5\r\n");
@@ -300,8 +300,8 @@ async fn a_large_body_is_asked_for_when_there_is_a_connection() {
 
 #[tokio::test]
 async fn declined_and_failed_calls_keep_the_connection() {
-    let (door, origin) = (Door::open(), Origin::plain(routes));
-    let mut caller = door.caller().await;
+    let (listener, origin) = (Listener::open(), Origin::plain(routes));
+    let mut caller = listener.caller().await;
     for (url, expected) in [
         ("http://127.0.0.1:1/".to_owned(), (false, "connect", 7)),
         ("http://no-such-name.invalid/".to_owned(), (false, "resolve", 6)),
@@ -337,16 +337,17 @@ async fn declined_and_failed_calls_keep_the_connection() {
     caller.ask("unknown=1", "GET http://a.test/ HTTP/1.1\r\n\r\n", CallBody::None, b"").await;
     assert_eq!(caller.came().await.refusal(), (false, "control", 0));
     assert_eq!(caller.get(&origin.url("/bytes/3")).await.body.len(), 3);
-    let unanswered: u64 = door.watch.report().unanswered.iter().map(|(_, _, count)| count).sum();
+    let unanswered: u64 =
+        listener.watch.report().unanswered.iter().map(|(_, _, count)| count).sum();
     // One that breaks off behind its head has had an answer.
-    assert_eq!(unanswered, 13, "{:?}", door.watch.report());
+    assert_eq!(unanswered, 13, "{:?}", listener.watch.report());
 }
 
 #[tokio::test]
 async fn without_the_token_every_call_is_declined() {
-    let (door, origin) = (Door::open(), Origin::plain(routes));
+    let (listener, origin) = (Listener::open(), Origin::plain(routes));
     for token in ["", "0".repeat(64).as_str()] {
-        let mut caller = door.caller_with(token).await;
+        let mut caller = listener.caller_with(token).await;
         for _ in 0..2 {
             assert_eq!(caller.get(&origin.url("/")).await.refusal(), (false, "token", 0));
         }
@@ -356,8 +357,8 @@ async fn without_the_token_every_call_is_declined() {
 
 #[tokio::test]
 async fn abort_ends_the_call_and_keeps_the_connection() {
-    let (door, origin) = (Door::open(), Origin::plain(routes));
-    let mut caller = door.caller().await;
+    let (listener, origin) = (Listener::open(), Origin::plain(routes));
+    let mut caller = listener.caller().await;
     let head = Caller::head("GET", &origin.url("/never"), "");
     caller.ask("", &head, CallBody::None, b"").await;
     eventually("the origin has it", || origin.requests().len() == 1).await;
@@ -383,20 +384,20 @@ async fn abort_ends_the_call_and_keeps_the_connection() {
 
 #[tokio::test]
 async fn a_disconnected_caller_cancels_the_call() {
-    let (door, origin) = (Door::open(), Origin::plain(routes));
-    let mut caller = door.caller().await;
+    let (listener, origin) = (Listener::open(), Origin::plain(routes));
+    let mut caller = listener.caller().await;
     let head = Caller::head("GET", &origin.url("/never"), "");
     caller.ask("", &head, CallBody::None, b"").await;
     eventually("the origin has it", || origin.requests().len() == 1).await;
     drop(caller);
     eventually("the origin is free", || origin.open() == 0).await;
-    eventually("no caller is left", || door.watch.report().callers == 0).await;
+    eventually("no caller is left", || listener.watch.report().callers == 0).await;
 }
 
 #[tokio::test]
 async fn a_disconnect_in_an_unread_upload_cancels_the_call() {
-    let (door, origin) = (Door::open(), Origin::tls(|_| Turn::Never));
-    let mut caller = door.caller().await;
+    let (listener, origin) = (Listener::open(), Origin::tls(|_| Turn::Never));
+    let mut caller = listener.caller().await;
     let head = Caller::head("POST", &origin.url("/"), "Content-Length: 99999999\r\n");
     caller.ask("verify=?0", &head, CallBody::Asked, b"").await;
     let wanted = caller.frame().await.expect("an answer");
@@ -407,20 +408,20 @@ async fn a_disconnect_in_an_unread_upload_cancels_the_call() {
     let pause = Duration::from_millis(300);
     let mut taken = 0;
     while let Ok(written) = tokio::time::timeout(pause, caller.socket.write_all(&piece)).await {
-        written.expect("the door is there");
+        written.expect("the listener is there");
         taken += piece.len();
     }
     assert!(taken < 90_000_000, "{taken} bytes taken");
-    assert_eq!(door.watch.report().callers, 1);
+    assert_eq!(listener.watch.report().callers, 1);
     drop(caller);
-    eventually("no caller is left", || door.watch.report().callers == 0).await;
+    eventually("no caller is left", || listener.watch.report().callers == 0).await;
 }
 
 #[tokio::test]
 async fn garbage_closes_the_connection_and_sends_nothing() {
-    let (door, origin) = (Door::open(), Origin::plain(routes));
+    let (listener, origin) = (Listener::open(), Origin::plain(routes));
     let mut opened = OPENING.to_vec();
-    wire::send::open(&mut opened, door.token().as_bytes());
+    wire::send::open(&mut opened, listener.token().as_bytes());
     let mut call = opened.clone();
     let head = Caller::head("GET", &origin.url("/never"), "");
     wire::send::call(&mut call, b"", head.as_bytes(), CallBody::None).expect("it fits");
@@ -439,7 +440,7 @@ async fn garbage_closes_the_connection_and_sends_nothing() {
         // WHOLE, and then no body.
         with(&opened, &[5, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 0, 0, b'x', 0, 0, 0, 0, 3, 0, 0, 0]),
     ] {
-        let mut socket = door.socket().await;
+        let mut socket = listener.socket().await;
         socket.write_all(&bytes).await.expect("the broker reads");
         let mut rest = vec![];
         let ended = within(socket.read_to_end(&mut rest)).await;
@@ -448,24 +449,24 @@ async fn garbage_closes_the_connection_and_sends_nothing() {
     }
     // Half a frame is waited for, and nothing comes of it.
     for length in 1..call.len() {
-        let mut socket = door.socket().await;
+        let mut socket = listener.socket().await;
         socket.write_all(&call[..length]).await.expect("the broker reads");
     }
     assert!(origin.requests().len() <= 1, "only the doubled call was whole");
-    let mut caller = door.caller().await;
+    let mut caller = listener.caller().await;
     assert_eq!(caller.get(&origin.url("/bytes/3")).await.body.len(), 3);
 }
 
 #[tokio::test]
 async fn surplus_connections_close_after_their_call() {
-    let (door, origin) = (Door::with(4), Origin::plain(routes));
+    let (listener, origin) = (Listener::with(4), Origin::plain(routes));
     let mut callers = vec![];
     for _ in 0..2 {
-        let mut caller = door.caller().await;
+        let mut caller = listener.caller().await;
         caller.get(&origin.url("/bytes/1")).await;
         callers.push(caller);
     }
-    let mut third = door.caller().await;
+    let mut third = listener.caller().await;
     assert_eq!(third.get(&origin.url("/bytes/3")).await.body.len(), 3);
     assert!(third.frame().await.is_none());
     assert_eq!(callers[0].get(&origin.url("/bytes/3")).await.body.len(), 3);
@@ -473,15 +474,15 @@ async fn surplus_connections_close_after_their_call() {
 
 #[tokio::test]
 async fn a_drain_closes_connections_after_their_call() {
-    let mut door = Door::open();
+    let mut listener = Listener::open();
     let origin = Origin::plain(|_| Reply::text("late").delayed(Duration::from_millis(300)).into());
-    let (mut idle, mut busy) = (door.caller().await, door.caller().await);
+    let (mut idle, mut busy) = (listener.caller().await, listener.caller().await);
     assert_eq!(idle.get(&origin.url("/")).await.text(), "late");
     busy.ask("", &Caller::head("GET", &origin.url("/"), ""), CallBody::None, b"").await;
     eventually("the origin has it", || origin.requests().len() == 2).await;
-    door.drain.cancel();
+    listener.drain.cancel();
     assert!(idle.frame().await.is_none());
     assert_eq!(busy.came().await.text(), "late");
     assert!(busy.frame().await.is_none());
-    assert!(within(door.tasks.join_next()).await.is_some());
+    assert!(within(listener.tasks.join_next()).await.is_some());
 }

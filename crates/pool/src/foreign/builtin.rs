@@ -34,7 +34,7 @@ use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::Writer;
 use crate::process_stat;
-use crate::supervisor::must_see;
+use crate::process_stat::must_see;
 use crate::variables::{Sink, reaches_php};
 
 const ROUTER: &str = include_str!("router.php");

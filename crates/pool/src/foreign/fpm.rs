@@ -36,8 +36,8 @@ use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::Writer;
 use crate::process_stat;
+use crate::process_stat::must_see;
 use crate::status::{Ending, WorkerEnd};
-use crate::supervisor::must_see;
 use crate::variables::Sink;
 use crate::{StartError, sys};
 

@@ -16,8 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::overload::Overload;
-use crate::shared::{Line, Waits};
+use crate::overload::{Line, Overload, Waits};
 use crate::{DispatchError, Options};
 
 /// The slots; `T` is the content of each.
@@ -172,13 +171,9 @@ impl<T> Slots<T> {
             backlog: self.waiting.load(Ordering::Relaxed),
             ahead: 0,
             overloaded: statistics.overload.is_shedding(),
+            refused: self.refused.load(Ordering::Relaxed),
             waits: statistics.waits,
         }
-    }
-
-    /// Returns how many requests were rejected.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
     }
 
     /// Rejects new requests from now on.
@@ -262,7 +257,7 @@ mod tests {
             matches!(error, DispatchError::Overloaded { waited } if waited >= Duration::from_secs(1))
         );
         assert_eq!(slots.line().backlog, 0);
-        assert_eq!(slots.refused(), 2);
+        assert_eq!(slots.line().refused, 2);
         drop(held);
         assert!(slots.lease().await.is_ok());
     }

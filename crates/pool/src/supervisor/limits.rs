@@ -15,7 +15,6 @@ use tracing::{debug, warn};
 use super::{NO_ZYGOTE, Supervisor};
 use crate::clock::milliseconds;
 use crate::info::WorkerInfo;
-use crate::lifecycle::Dismissal;
 use crate::process_stat;
 use crate::slow::SlowRequest;
 
@@ -94,63 +93,27 @@ impl Supervisor {
             .map(Arc::clone)
             .collect();
         for info in over {
-            if !info.life.dismiss(Dismissal::TimedOut) {
-                continue;
+            if self.shared.time_out(&info) {
+                self.kill(&info);
             }
-            let request = info.current_request();
-            let id = request.as_ref().map(|id| &*id.0);
-            let ran = Duration::from_millis(now - info.busy_since.load(Ordering::Relaxed).min(now));
-            warn!(
-                worker.pid = info.pid(),
-                request.id = id,
-                ?ran,
-                "request over its time limit, worker killed"
-            );
-            self.shared.timeouts.fetch_add(1, Ordering::Relaxed);
-            self.kill(&info);
         }
     }
 
     pub(super) fn look_for_slow_requests(&mut self) {
-        let Some(limit) = self.options().slow else { return };
-        let (model, now) = (self.options().model, self.shared.now());
-        let slow: Vec<_> = self
-            .workers
-            .values()
-            .filter_map(|info| Some((SlowRequest::of(info, model, now, limit)?, Arc::clone(info))))
-            .collect();
-        for (slow, info) in slow {
-            let current = match &mut self.zygote {
-                Some(zygote) => zygote.trace(slow.pid).is_ok(),
-                None => false,
-            };
-            if current {
+        for (slow, info) in self.shared.newly_slow() {
+            if self.zygote.as_mut().is_some_and(|zygote| zygote.trace(slow.pid).is_ok()) {
                 self.traced.wait(&info, slow);
             } else {
-                self.tell_slow(SlowRequest { why: Some(NO_ZYGOTE.to_owned()), ..slow });
+                self.shared.report_slow(SlowRequest { why: Some(NO_ZYGOTE.to_owned()), ..slow });
             }
         }
-    }
-
-    pub(super) fn tell_slow(&self, slow: SlowRequest) {
-        slow.log();
-        // Added before the count, so that a reader of the count finds the request.
-        self.shared.slow.push(slow);
-        self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn look_at_memory(&mut self) {
-        let limit = self.options().memory_limit.map_or(u64::MAX, |limit| limit.0);
-        let mut over = Vec::new();
-        for info in self.workers.values() {
-            let Some(resident) = resident_bytes(info.pid()) else { continue };
-            info.resident.store(resident, Ordering::Relaxed);
-            if resident > limit && !self.shared.one_shot() && info.life.order_successor() {
-                over.push(info.slot);
+        for info in self.shared.over_memory_limit() {
+            if !self.shared.one_shot() && info.life.order_successor() {
+                self.replace(info.slot, "memory_limit");
             }
-        }
-        for slot in over {
-            self.replace(slot, "memory_limit");
         }
     }
 }
@@ -174,12 +137,4 @@ fn kill_child(pid: u32, parent: u32) -> bool {
 /// Returns the parent of a process (`/proc/PID/stat`, proc(5)).
 fn parent_of(pid: u32) -> Option<u32> {
     process_stat::from_state_on(pid)?.split(' ').nth(1)?.parse().ok()
-}
-
-/// Returns the resident memory of a process (`/proc/PID/statm`, proc(5)); `None` if it has ended.
-pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    let statm = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }

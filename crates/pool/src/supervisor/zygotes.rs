@@ -15,8 +15,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tracing::{debug, error, info, warn};
 
-use super::{NO_ZYGOTE, Supervisor, resident_bytes};
+use super::{NO_ZYGOTE, Supervisor};
 use crate::lifecycle::Dismissal;
+use crate::process_stat::resident_bytes;
 use crate::worker::{Event, Gone};
 use crate::zygote::Zygote;
 
@@ -86,7 +87,7 @@ impl Supervisor {
         error!(pid = zygote.pid(), seconds, "zygote does not answer, another is started");
         self.end_silent();
         for slow in self.traced.give_up(NO_ZYGOTE).collect::<Vec<_>>() {
-            self.tell_slow(slow);
+            self.shared.report_slow(slow);
         }
         let slots = self.workers.keys().copied().collect();
         self.silent = Some(Silent { zygote, slots, succeeded: false });
@@ -172,7 +173,7 @@ impl Supervisor {
             zygote.end(Duration::from_millis(200)).await;
         }
         for slow in self.traced.give_up(NO_ZYGOTE).collect::<Vec<_>>() {
-            self.tell_slow(slow);
+            self.shared.report_slow(slow);
         }
         let silent = self.silent.as_ref();
         let of_silent = |slot: &u32| silent.is_some_and(|silent| silent.slots.contains(slot));

@@ -73,8 +73,8 @@ final class Broker
         return $this->socket !== null;
     }
 
-    /** The way in; null: make the call directly. */
-    public function door(): ?Door
+    /** Returns the broker's listener; null: make the call directly. */
+    public function listener(): ?Listener
     {
         if ($this->socket === null) {
             return null;
@@ -96,7 +96,13 @@ final class Broker
             $this->token = trim($token);
             $this->version = $version;
         }
-        return new Door($this->socket, $this->token);
+        return new Listener($this->socket, $this->token);
+    }
+
+    /** @deprecated use listener() */
+    public function door(): ?Listener
+    {
+        return $this->listener();
     }
 
     /**

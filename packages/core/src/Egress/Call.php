@@ -42,7 +42,7 @@ final class Call
         if (preg_match('/^[!#$%&\'*+.^_`|~0-9A-Za-z-]+$/D', $method) !== 1) {
             throw new InvalidCall('A method is a token.');
         }
-        $this->fields = array_values(array_filter($pairs, static fn (array $pair): bool => !Door::reserves($pair[0])));
+        $this->fields = array_values(array_filter($pairs, static fn (array $pair): bool => !Listener::reserves($pair[0])));
     }
 
     public function has(string $field): bool

@@ -27,9 +27,9 @@ final class SocketCall
     }
 
     /** Connects to the broker; throws an exception with the reason if that fails. */
-    public static function open(Door $door): self
+    public static function open(Listener $listener): self
     {
-        $socket = @stream_socket_client("unix://{$door->socket}", $errno, $error, 10);
+        $socket = @stream_socket_client("unix://{$listener->socket}", $errno, $error, 10);
         return $socket === false ? throw new \UnexpectedValueException($error) : new self($socket);
     }
 

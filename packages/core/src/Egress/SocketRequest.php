@@ -40,9 +40,9 @@ final class SocketRequest
         if ($body !== '' || in_array($method, ['POST', 'PUT', 'PATCH'], true)) {
             $head .= 'Content-Length: ' . strlen($body) . "\r\n";
         }
-        foreach (Door::trace() as $name => $value) {
+        foreach (Listener::trace() as $name => $value) {
             $head .= "{$name}: {$value}\r\n";
         }
-        return $head . Door::CONTROL . ": {$control}\r\nConnection: close\r\n\r\n{$body}";
+        return $head . Listener::CONTROL . ": {$control}\r\nConnection: close\r\n\r\n{$body}";
     }
 }

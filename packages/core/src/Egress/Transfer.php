@@ -20,7 +20,7 @@ final class Transfer
     /** @var resource */
     private $sink;
 
-    private ?Door $door = null;
+    private ?Listener $listener = null;
     private ?Verdict $verdict = null;
     private ?Timing $timing = null;
 
@@ -75,14 +75,14 @@ final class Transfer
         $control = $target === null ? null : $this->control($target);
         $this->through = $control !== null;
         if ($control !== null) {
-            $lines[] = Door::CONTROL . ": {$control}";
-            foreach (Door::trace() as $name => $value) {
+            $lines[] = Listener::CONTROL . ": {$control}";
+            foreach (Listener::trace() as $name => $value) {
                 $lines[] = "{$name}: {$value}";
             }
             $options = [
-                CURLOPT_URL => Door::url(),
+                CURLOPT_URL => Listener::url(),
                 CURLOPT_REQUEST_TARGET => $target->absolute(),
-                CURLOPT_UNIX_SOCKET_PATH => $this->door->socket,
+                CURLOPT_UNIX_SOCKET_PATH => $this->listener->socket,
                 CURLOPT_HTTP_VERSION => CURL_HTTP_VERSION_1_1,
                 CURLOPT_PROTOCOLS => CURLPROTO_HTTP,
                 CURLOPT_PROXY => '',
@@ -180,8 +180,8 @@ final class Transfer
             $curl = array_diff_key($curl, array_flip($tls));
         }
         $control = CurlOptions::read($curl, $control, $target->place());
-        $this->door = $control === null ? null : $this->broker->door();
-        return $this->door?->control($control);
+        $this->listener = $control === null ? null : $this->broker->listener();
+        return $this->listener?->control($control);
     }
 
     /** @return array<int, mixed> what both ways have in common */

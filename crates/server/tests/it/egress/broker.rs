@@ -50,7 +50,7 @@ impl Broker {
         std::fs::read_to_string(self.folder.path().join("egress.token")).unwrap()
     }
 
-    /// What curl says to a call through the door; the target goes in absolute form.
+    /// What curl says to a call through the listener; the target goes in absolute form.
     pub(crate) fn curl(&self, arguments: &[&str], url: &str) -> Curled {
         curl(&self.socket(), arguments, url)
     }

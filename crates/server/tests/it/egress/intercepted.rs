@@ -224,9 +224,9 @@ fn calls_are_answered_without_libcurl_in_each_model() {
 const IMPOSTOR: &str = r"
 umask(0);
 file_put_contents($argv[1] . '/egress.token', str_repeat('a', 64));
-$door = stream_socket_server('unix://' . $argv[1] . '/egress.sock');
+$listener = stream_socket_server('unix://' . $argv[1] . '/egress.sock');
 fwrite(STDERR, 'listens' . PHP_EOL);
-while ($caller = stream_socket_accept($door, 60)) {
+while ($caller = stream_socket_accept($listener, 60)) {
     $sent = (string) fread($caller, 65536);
     $sent === '' || fwrite(STDERR, 'got ' . strlen($sent) . PHP_EOL);
     fclose($caller);
@@ -259,14 +259,15 @@ fn calls_go_only_to_a_process_of_the_brokers_user() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let door = folder.path().join("hearth-1-0");
+    let listener = folder.path().join("hearth-1-0");
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).unwrap();
-    std::fs::create_dir(&door).unwrap();
-    std::os::unix::fs::chown(&door, UNPRIVILEGED.parse().ok(), UNPRIVILEGED.parse().ok()).unwrap();
+    std::fs::create_dir(&listener).unwrap();
+    std::os::unix::fs::chown(&listener, UNPRIVILEGED.parse().ok(), UNPRIVILEGED.parse().ok())
+        .unwrap();
     let php = format!("php{}", php_version());
     let mut impostor = Command::new("setpriv");
     impostor.args(["--reuid", UNPRIVILEGED, "--regid", UNPRIVILEGED, "--clear-groups", &php]);
-    impostor.args(["-n", "-r", IMPOSTOR, "--"]).arg(&door);
+    impostor.args(["-n", "-r", IMPOSTOR, "--"]).arg(&listener);
     let impostor = Running::start(&mut impostor);
     impostor.log().wait_for("listens");
 
@@ -277,7 +278,7 @@ fn calls_go_only_to_a_process_of_the_brokers_user() {
         call.arg("-d").arg(format!("extension={}", extension.display()));
         call.args(["-d", "log_errors=1", "-d", "error_log=", "-r", CALLS, "--"]);
         call.arg(origin.url("/bytes/3")).stdin(Stdio::null());
-        call.env("HEARTH_EGRESS", door.join("egress.sock")).env("HEARTH_EGRESS_OWNER", owner);
+        call.env("HEARTH_EGRESS", listener.join("egress.sock")).env("HEARTH_EGRESS_OWNER", owner);
         let output = call.output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (text(output.stdout), text(output.stderr))

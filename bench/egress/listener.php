@@ -7,7 +7,7 @@ declare(strict_types=1);
  *
  * @return array<int, mixed> options of curl
  */
-function through_door(string $socket, string $url): array
+function through_listener(string $socket, string $url): array
 {
     static $token = null;
     $token ??= trim((string) file_get_contents(dirname($socket) . '/egress.token'));
