@@ -145,7 +145,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
             config: matches.remove_one("config"),
         },
         "top" => Invocation::Top(Top {
-            address: matches.remove_one("address"),
+            server: matches.remove_one("server"),
             config: matches.remove_one("config"),
             once: matches.get_flag("once"),
             sort: matches.remove_one("sort").expect("it has a default"),

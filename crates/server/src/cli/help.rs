@@ -179,13 +179,13 @@ fn top() -> Command {
     Command::new("top")
         .about("Show what a running server does, in the terminal")
         .long_about(
-            "Asks the admin address of a running server once a second: what is wrong, rates and times, and every worker with the request that \
+            "Asks a running server once a second, by its control socket or at an admin address: what is wrong, rates and times, and every worker with the request that \
              it has. Without a terminal it prints one screen and ends.",
         )
         .arg(
-            Arg::new("address")
-                .value_name("ADDR")
-                .help("The server's admin address [default: `admin.listen` of the settings, else 127.0.0.1:9180]"),
+            Arg::new("server")
+                .value_name("PATH|ADDR")
+                .help("The application's folder, or an admin address [default: `admin.listen` of the settings, else this folder, else 127.0.0.1:9180]"),
         )
         .arg(
             Arg::new("once")
@@ -205,7 +205,8 @@ fn top() -> Command {
         .after_long_help(
             "Keys: t, r, m, p sort by time, requests, memory, process id; q or Ctrl-C ends.\n\n\
              Examples:\n  \
-             hearth top\n  \
+             hearth top                   the server of this folder's application\n  \
+             hearth top /srv/shop\n  \
              hearth top 127.0.0.1:9180 --sort memory\n  \
              HEARTH_ADMIN_TOKEN=… hearth top --once 10.0.0.7:9180\n\n\
              Exit status: 0 done, 1 no server answers, 2 misused.",

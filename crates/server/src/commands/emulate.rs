@@ -118,7 +118,7 @@ fn options(
             let now = memory(std::process::id());
             peak.fetch_max(now, Ordering::Relaxed).max(now)
         }),
-        say: Arc::new(log::platform),
+        say: Arc::new(log::plain),
         tail,
     }
 }

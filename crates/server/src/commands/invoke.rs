@@ -51,7 +51,7 @@ pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, 
         && let Ok(tail) = STANDARD.decode(encoded)
     {
         for line in String::from_utf8_lossy(&tail).lines() {
-            log::platform(line);
+            log::plain(line);
         }
     }
     let result = String::from_utf8_lossy(&answer.body).into_owned();

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::applications::Plans;
 use crate::app::target::Target;
 use crate::app::user;
+use crate::commands::check;
 use crate::config::{Address, Environment, Settings};
 use crate::failure::Failure;
 use crate::ops::log;
@@ -41,6 +42,7 @@ fn served(
     if settings.server.dev.0 {
         development(&mut settings, environment, &mut sockets)?;
     }
+    let problems = problems(target, environment, predecessor.as_deref());
     user::become_user(&settings, environment, || sockets.bind(&settings))?;
     let users = PhpUser::all_of(&settings, environment)?;
     let plans = Plans::read(target, &settings, environment)?;
@@ -54,12 +56,26 @@ fn served(
         let alone = if predecessor.is_some() { CancellationToken::new() } else { process::alone() };
         let begin = alone.clone();
         let Sockets { http, admin, activated } = sockets;
-        let server = Server { target, settings: &settings, environment, predecessor, alone: begin };
+        let settings = &settings;
+        let server = Server { target, settings, environment, predecessor, alone: begin, problems };
         process::attend(&settings, admin, alone, async |state, drain| {
             server.run(plans, users, (http, activated), state, drain).await
         })
         .await
     })
+}
+
+/// Returns the lines of `hearth check` about what is wrong, for people at a terminal; without one they are not looked for.
+fn problems(
+    target: &Target,
+    environment: &Environment,
+    predecessor: Option<&Predecessor>,
+) -> String {
+    if !environment.stderr_is_terminal || predecessor.is_some() {
+        return String::new();
+    }
+    let report = check::check(target, (false, false), environment);
+    report.map(|report| report.problems(environment.colour_stderr())).unwrap_or_default()
 }
 
 /// The ports after the usual one that development mode tries.

@@ -2,7 +2,7 @@
 
 use crate::app::target::Target;
 use crate::commands::remote::find;
-use crate::commands::top::{Figures, Screen, Sort};
+use crate::commands::top::{Screen, Sort, figures_of};
 use crate::config::Environment;
 use crate::failure::Failure;
 
@@ -17,7 +17,7 @@ pub(crate) fn status(
 ) -> Result<(String, bool), Failure> {
     let server = find(target, environment)?;
     let body = server.status()?;
-    let figures = figures(&body)?;
+    let figures = figures_of(&body)?;
     let ready = figures.state == "ready";
     if json {
         return Ok((String::from_utf8_lossy(&body).into_owned(), ready));
@@ -25,12 +25,4 @@ pub(crate) fn status(
     let screen = Screen { sort: Sort::Time, colour: environment.colour_stdout() };
     let lines = screen.report(&figures, &server.run_dir().display().to_string(), WIDTH);
     Ok((lines.join("\n") + "\n", ready))
-}
-
-pub(crate) fn figures(body: &[u8]) -> Result<Figures, Failure> {
-    serde_json::from_slice(body).map_err(|error| {
-        let hint =
-            "the server is of another version: ask it with its own `hearth`, or with `--json`";
-        Failure::caused_by("what the server says of itself is not to be understood", &error, hint)
-    })
 }

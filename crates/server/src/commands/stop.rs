@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::app::target::Target;
 use crate::commands::remote::{Server, find};
-use crate::commands::status::figures;
+use crate::commands::top::figures_of;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::ops::control::Stopping;
@@ -73,7 +73,7 @@ pub(crate) fn stop(
 
 /// Describes what the server waits for. `None` when it no longer answers, or waits for nothing.
 fn what_is_waited_for(server: &Server, left: Duration) -> Option<String> {
-    let figures = figures(&server.status().ok()?).ok()?;
+    let figures = figures_of(&server.status().ok()?).ok()?;
     let mut parts = Vec::new();
     let mut part = |number: u64, one: &str, many: &str| {
         if number > 0 {

@@ -1,4 +1,4 @@
-//! `hearth top`: the admin address's figures in a terminal, once a second.
+//! `hearth top`: the figures of a running server in a terminal, once a second: by its control socket, or at an admin address.
 //!
 //! Invariants
 //! - The terminal is put back as it was, whether a key, a signal or an error ends it.
@@ -11,7 +11,7 @@ mod terminal;
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Version;
@@ -20,8 +20,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 pub(crate) use self::figures::Figures;
-pub(crate) use self::screen::{Screen, Sort, harmless};
+pub(crate) use self::screen::{Screen, Sort};
 use self::terminal::Terminal;
+use crate::app::target::Target;
+use crate::commands::remote;
 use crate::config::{self, Environment, Token};
 use crate::failure::Failure;
 
@@ -39,8 +41,8 @@ const LARGEST: u64 = 16 << 20;
 /// `hearth top`.
 #[derive(Debug)]
 pub(crate) struct Top {
-    /// The admin address.
-    pub address: Option<String>,
+    /// The admin address, or the path of an application whose server is asked by its control socket.
+    pub server: Option<String>,
     /// `--config`.
     pub config: Option<PathBuf>,
     /// `--once`.
@@ -51,21 +53,16 @@ pub(crate) struct Top {
 
 /// The server that is asked.
 #[derive(Debug)]
-struct Server {
-    address: String,
-    token: Option<Token>,
+enum Server {
+    /// By its control socket, as its own user.
+    Control(Box<remote::Server>),
+    /// At its admin address.
+    Admin { address: String, token: Option<Token> },
 }
 
 /// Shows what the server does, until `q`.
 pub(crate) fn run(top: &Top, environment: &Environment) -> Result<(), Failure> {
-    let settings =
-        config::load(&environment.current_dir, top.config.as_deref(), Vec::new(), environment)?;
-    let named = top.address.clone();
-    let set = || settings.admin.listen.map(|address| reachable(address).to_string());
-    let address = named.or_else(set).unwrap_or_else(|| USUAL.to_owned());
-    let server = Server { address, token: settings.admin.token };
-    // Errors are printed before the terminal changes its mode.
-    let figures = server.ask()?;
+    let (server, figures) = server(top, environment)?;
     let screen = Screen { sort: top.sort, colour: environment.colour_stdout() };
     if top.once || !environment.stdout_is_terminal || !io::stdin().is_terminal() {
         let screen = Screen { colour: false, ..screen };
@@ -76,6 +73,32 @@ pub(crate) fn run(top: &Top, environment: &Environment) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| no_terminal(&error))?;
     runtime.block_on(live(&server, figures, screen))
+}
+
+/// Returns the server that the command means, with its first figures. Errors are printed before the terminal changes its mode.
+fn server(top: &Top, environment: &Environment) -> Result<(Server, Figures), Failure> {
+    let settings =
+        config::load(&environment.current_dir, top.config.as_deref(), Vec::new(), environment)?;
+    let here = |path: &str| {
+        let (path, config) = (PathBuf::from(path), top.config.clone());
+        let server = remote::find(&Target { path, config, flags: Vec::new() }, environment)?;
+        asked(Server::Control(Box::new(server)))
+    };
+    let token = settings.admin.token;
+    let at = |address: String| asked(Server::Admin { address, token });
+    let set = settings.admin.listen.map(|address| reachable(address).to_string());
+    match (&top.server, set) {
+        (Some(path), _) if Path::new(path).exists() => here(path),
+        (Some(address), _) => at(address.clone()),
+        (None, Some(address)) => at(address),
+        // The server of this folder, else one with the usual admin address.
+        (None, None) => here(".").or_else(|failure| at(USUAL.to_owned()).map_err(|_| failure)),
+    }
+}
+
+fn asked(server: Server) -> Result<(Server, Figures), Failure> {
+    let figures = server.ask()?;
+    Ok((server, figures))
 }
 
 /// A server that listens everywhere is here, too.
@@ -125,55 +148,71 @@ async fn live(server: &Server, figures: Figures, mut screen: Screen) -> Result<(
 
 impl Server {
     fn ask(&self) -> Result<Figures, Failure> {
-        let address = &self.address;
-        let hint = "start it with `--admin 127.0.0.1:9180`, or say where it is: `hearth top ADDR`";
-        let received = self.call().map_err(|error| {
-            Failure::caused_by(format!("no server answers at {address}"), &error, hint)
-        })?;
-        let answer = parse_response(&received);
-        let status = answer.as_ref().map_or(0, |answer| answer.head.status.as_u16());
-        let body = answer.map(|answer| answer.body).unwrap_or_default();
-        match status {
-            200 => serde_json::from_slice(&body).map_err(|error| {
-                let what = format!("what answers at {address} is no Hearth, or another version");
-                Failure::caused_by(what, &error, hint)
-            }),
-            401 => Err(Failure::failed(
-                format!("the server at {address} wants a token"),
-                "set HEARTH_ADMIN_TOKEN to its `admin.token`",
-            )),
-            status => Err(Failure::failed(
-                format!("what answers at {address} is no Hearth's admin address (status {status})"),
-                hint,
-            )),
+        match self {
+            Self::Control(server) => figures_of(&server.status()?),
+            Self::Admin { address, token } => ask(address, token.as_ref()),
         }
     }
+}
 
-    /// Makes one HTTP/1.0 call: the answer ends with its connection.
-    fn call(&self) -> io::Result<Vec<u8>> {
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for address in self.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => return self.converse(stream),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
+/// Reads a `/status`.
+pub(crate) fn figures_of(body: &[u8]) -> Result<Figures, Failure> {
+    serde_json::from_slice(body).map_err(|error| {
+        let hint =
+            "the server is of another version: ask it with its own `hearth`, or with `--json`";
+        Failure::caused_by("what the server says of itself is not to be understood", &error, hint)
+    })
+}
 
-    fn converse(&self, mut stream: TcpStream) -> io::Result<Vec<u8>> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut head = Vec::new();
-        put_request_line(&mut head, "GET", "/status", Version::HTTP_10);
-        put_field(&mut head, "Host", &self.address);
-        if let Some(token) = &self.token {
-            put_field(&mut head, "Authorization", format!("Bearer {}", token.expose()));
-        }
-        head.extend_from_slice(b"\r\n");
-        stream.write_all(&head)?;
-        let mut received = Vec::new();
-        stream.take(LARGEST).read_to_end(&mut received)?;
-        Ok(received)
+/// Asks an admin address.
+fn ask(address: &str, token: Option<&Token>) -> Result<Figures, Failure> {
+    let hint = "start it with `--admin 127.0.0.1:9180`, or say where it is: `hearth top ADDR`";
+    let received = call(address, token).map_err(|error| {
+        Failure::caused_by(format!("no server answers at {address}"), &error, hint)
+    })?;
+    let answer = parse_response(&received);
+    let status = answer.as_ref().map_or(0, |answer| answer.head.status.as_u16());
+    let body = answer.map(|answer| answer.body).unwrap_or_default();
+    match status {
+        200 => serde_json::from_slice(&body).map_err(|error| {
+            let what = format!("what answers at {address} is no Hearth, or another version");
+            Failure::caused_by(what, &error, hint)
+        }),
+        401 => Err(Failure::failed(
+            format!("the server at {address} wants a token"),
+            "set HEARTH_ADMIN_TOKEN to its `admin.token`",
+        )),
+        status => Err(Failure::failed(
+            format!("what answers at {address} is no Hearth's admin address (status {status})"),
+            hint,
+        )),
     }
+}
+
+/// Makes one HTTP/1.0 call: the answer ends with its connection.
+fn call(address: &str, token: Option<&Token>) -> io::Result<Vec<u8>> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for resolved in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&resolved, PATIENCE) {
+            Ok(stream) => return converse(stream, address, token),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn converse(mut stream: TcpStream, address: &str, token: Option<&Token>) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut head = Vec::new();
+    put_request_line(&mut head, "GET", "/status", Version::HTTP_10);
+    put_field(&mut head, "Host", address);
+    if let Some(token) = token {
+        put_field(&mut head, "Authorization", format!("Bearer {}", token.expose()));
+    }
+    head.extend_from_slice(b"\r\n");
+    stream.write_all(&head)?;
+    let mut received = Vec::new();
+    stream.take(LARGEST).read_to_end(&mut received)?;
+    Ok(received)
 }

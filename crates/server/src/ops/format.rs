@@ -1,4 +1,4 @@
-//! How numbers are written for people: on the dashboard and in `hearth top`.
+//! How numbers and texts are written for people: on the dashboard and in `hearth top`.
 
 use std::time::Duration;
 
@@ -67,6 +67,15 @@ pub(crate) fn rate(rate: f64) -> String {
 #[expect(clippy::cast_precision_loss, reason = "no digit behind the point is shown")]
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "–".into() } else { format!("{:.0} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// Replaces a character that could move the cursor or turn the direction of text.
+pub(crate) fn harmless(c: char) -> char {
+    match c {
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
+        control if control.is_control() => '?',
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -73,8 +73,11 @@ pub(crate) fn line(line: &str) {
     eprintln!("hearth: {line}");
 }
 
-/// A line as another program would print it: those of the Lambda platform.
-#[expect(clippy::print_stderr, reason = "these lines are read by scripts as AWS writes them")]
-pub(crate) fn platform(line: &str) {
+/// A line without the program's name: those of the Lambda platform, as AWS writes them, and what people read on a terminal.
+#[expect(
+    clippy::print_stderr,
+    reason = "these lines are for people and scripts, not for log collectors"
+)]
+pub(crate) fn plain(line: &str) {
     eprintln!("{line}");
 }

@@ -52,6 +52,8 @@ pub(crate) struct Server<'s> {
     pub(crate) predecessor: Option<Arc<Predecessor>>,
     /// Cancelled when the previous server no longer answers.
     pub(crate) alone: CancellationToken,
+    /// Lines for the terminal behind the ready line: what is wrong with the application although it is served.
+    pub(crate) problems: String,
 }
 
 impl Server<'_> {
@@ -138,6 +140,7 @@ impl Server<'_> {
         for url in &generations.listeners {
             log::line(&format!("ready on {url}"));
         }
+        self.problems.lines().for_each(log::plain);
         notify::notify(environment.notify_socket(), "READY=1").await;
         commands.live(environment, state);
         commands.tasks.spawn(memory::give_back(front.connections(), commands.end.clone()));

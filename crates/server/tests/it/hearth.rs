@@ -317,7 +317,8 @@ impl Serve {
     pub(crate) fn start(self) -> Hearth {
         let process = self.launch();
         let find = |prefix: &'static str| {
-            process.log().find(LIMIT, |line| Some(line.strip_prefix(prefix)?.to_owned()))
+            // A terminal ends lines with a carriage return.
+            process.log().find(LIMIT, |line| Some(line.strip_prefix(prefix)?.trim_end().to_owned()))
         };
         let url = find("hearth: ready on ");
         let url = url.unwrap_or_else(|| panic!("never ready:\n{}", process.log().text()));

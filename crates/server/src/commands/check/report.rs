@@ -182,17 +182,7 @@ impl Report {
             writeln!(text, "{line}\n").expect("a String takes all");
         }
         for finding in &self.findings {
-            let (mark, code) = match finding.level {
-                Level::Fine => ("✓", "32"),
-                Level::Warning => ("!", "33"),
-                Level::Problem => ("✗", "31"),
-            };
-            let mark = if colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark.to_owned() };
-            writeln!(text, "{mark} {}: {}", finding.topic.name(), finding.message)
-                .expect("a String takes all");
-            if let Some(hint) = &finding.hint {
-                writeln!(text, "    {hint}").expect("a String takes all");
-            }
+            finding.write(colour, &mut text);
         }
         let (problems, warnings) = (self.count(Level::Problem), self.count(Level::Warning));
         let verdict = match (problems, warnings) {
@@ -206,6 +196,15 @@ impl Report {
         text
     }
 
+    /// Renders only the problems; an empty text if there are none.
+    pub(crate) fn problems(&self, colour: bool) -> String {
+        let mut text = String::new();
+        for finding in self.findings.iter().filter(|finding| finding.level == Level::Problem) {
+            finding.write(colour, &mut text);
+        }
+        text
+    }
+
     /// Renders the report for programs.
     pub(crate) fn json(&self) -> String {
         #[derive(Serialize)]
@@ -216,6 +215,23 @@ impl Report {
         }
         let verdict = Verdict { fine: self.is_fine(), report: self };
         serde_json::to_string_pretty(&verdict).expect("a report has only plain types") + "\n"
+    }
+}
+
+impl Finding {
+    /// Writes the finding and its hint for people.
+    fn write(&self, colour: bool, text: &mut String) {
+        let (mark, code) = match self.level {
+            Level::Fine => ("✓", "32"),
+            Level::Warning => ("!", "33"),
+            Level::Problem => ("✗", "31"),
+        };
+        let mark = if colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark.to_owned() };
+        writeln!(text, "{mark} {}: {}", self.topic.name(), self.message)
+            .expect("a String takes all");
+        if let Some(hint) = &self.hint {
+            writeln!(text, "    {hint}").expect("a String takes all");
+        }
     }
 }
 

@@ -21,10 +21,10 @@ use tokio::time::Instant;
 use super::call::{Bounds, Place};
 use crate::app::detect;
 use crate::app::target::Target;
-use crate::commands::top::harmless;
 use crate::config::{self, Environment};
 use crate::failure::Failure;
 use crate::ops::control::{Introduction, SOCKET};
+use crate::ops::format::harmless;
 use crate::system::run_dir::SERVERS;
 
 /// The time limit of a server's introduction.

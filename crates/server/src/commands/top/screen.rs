@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::figures::{
     Application, Clients, Draining, Egress, Figures, Pool, Reloads, Traffic, Worker,
 };
-use crate::ops::format::{age, count, megabytes, percent, rate, took};
+use crate::ops::format::{age, count, harmless, megabytes, percent, rate, took};
 
 /// The order of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -197,15 +197,6 @@ impl Screen {
             Some(style) => format!("{style}{text}{PLAIN}"),
             None => text,
         }
-    }
-}
-
-/// Replaces a character that could move the cursor or turn the direction of text.
-pub(crate) fn harmless(c: char) -> char {
-    match c {
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
-        control if control.is_control() => '?',
-        other => other,
     }
 }
 

@@ -136,6 +136,27 @@ fn two_servers_in_development_take_ports_of_their_own() {
     }
 }
 
+#[test]
+fn at_a_terminal_serve_says_what_check_finds_wrong() {
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php echo 'here';")
+        .with_file("composer.json", r#"{"require": {"php": "^8.2", "ext-of-another-world": "*"}}"#);
+    let serve = || Serve::new(site.path()).args(&["--model", "request"]);
+    let missing = "composer.json requires extensions that this PHP does not have: of-another-world";
+    let spawn = "import pty, sys; pty.spawn(sys.argv[1:])";
+    let hearth = serve().through(&["/usr/bin/python3", "-c", spawn], &[]).start();
+    for part in [missing, "vendor/autoload.php is missing", "run `composer install`"] {
+        let found = hearth.log().find(LIMIT, |line| line.contains(part).then_some(()));
+        assert!(found.is_some(), "no {part:?}:\n{}", hearth.log().text());
+    }
+    // The end of its terminal alone does not end a server.
+    assert!(command().arg("stop").arg(site.path()).status().unwrap().success());
+
+    // A program that reads the log gets none of it.
+    let hearth = serve().start();
+    assert!(!hearth.log().text().contains(missing), "{}", hearth.log().text());
+}
+
 /// An editor that waits for Xdebug: the other side of DBGp (<https://xdebug.org/docs/dbgp>).
 struct Editor(TcpStream);
 

@@ -169,6 +169,30 @@ fn top_without_a_terminal_prints_one_plain_screen() {
     }
 }
 
+#[test]
+fn top_finds_the_server_of_a_folder_without_an_admin_address() {
+    let site = Site::of_scripts();
+    let mut process = Running::start(command().arg("serve").arg(site.path()).args([
+        "--listen",
+        "127.0.0.1:0",
+        "--workers",
+        "2",
+    ]));
+    process.log().wait_for("ready on ");
+    let once = |argument: Option<&std::path::Path>| {
+        let mut top = command();
+        top.args(["top", "--once"]).args(argument).current_dir(site.path());
+        let output = top.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.starts_with("Hearth ") && text.contains("of 2 busy"), "{text}\n{output:?}");
+    };
+    once(Some(site.path()));
+    once(None);
+    process.terminate(LIMIT);
+    let output = command().args(["top", "--once"]).arg(site.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
 const TOKEN: &str = "0123456789abcdef";
 
 #[test]
