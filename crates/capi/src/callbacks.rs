@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::calls::{Executor, Job};
+use crate::calls::{Execute, Executor};
 use crate::error::Refused;
 use crate::io::lock;
 use crate::sys;
@@ -248,7 +248,7 @@ impl<M: Make> Call<M> {
     }
 }
 
-impl<M: Make> Job for Callbacks<M> {
+impl<M: Make> Execute for Callbacks<M> {
     fn run(self: Arc<Self>) {
         self.make_some();
     }

@@ -181,7 +181,7 @@ impl Executor {
     }
 
     /// Submits a job. Returns false if the executor refuses it.
-    pub(crate) fn execute<J: Job>(&self, job: Arc<J>) -> bool {
+    pub(crate) fn execute<J: Execute>(&self, job: Arc<J>) -> bool {
         let work = Arc::into_raw(job).cast_mut().cast();
         // SAFETY: hearth.h: the function may be called from any thread until it is released.
         let taken = unsafe { (self.0.execute)(self.0.user.0, Some(run::<J>), work) == 0 };
@@ -194,11 +194,11 @@ impl Executor {
 }
 
 /// A job for an executor.
-pub(crate) trait Job: Send + Sync {
+pub(crate) trait Execute: Send + Sync {
     fn run(self: Arc<Self>);
 }
 
-extern "C" fn run<J: Job>(work: *mut c_void) {
+extern "C" fn run<J: Execute>(work: *mut c_void) {
     // SAFETY: `Executor::execute` has made it of an `Arc`, and hearth.h says that what was taken is run once.
     let job = unsafe { Arc::from_raw(work.cast_const().cast::<J>()) };
     // Nothing unwinds into foreign frames.

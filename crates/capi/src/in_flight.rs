@@ -169,11 +169,6 @@ impl InFlight {
         Failure::new(Kind::Timeout, format!("Operation timed out after {after} milliseconds"))
     }
 
-    /// Whether it is a mail.
-    pub(crate) fn is_mail(&self) -> bool {
-        self.spec.extras.as_ref().is_some_and(|extras| extras.letter.is_some())
-    }
-
     pub(crate) fn has_callback(&self) -> bool {
         self.done.is_some()
     }

@@ -25,11 +25,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::error::{Failure, Kind};
 use crate::in_flight::InFlight;
+use crate::request::Job;
 use crate::response::Response;
 use crate::run;
 use crate::runtime::{Runtime, Stage};
 use crate::settings::Settings;
-use crate::smtp::{self, Post, PostKey};
+use crate::smtp::{self, MailServer, MailServerKey};
 use crate::target::Target;
 
 /// The most concurrent look-ups of names and reads of files.
@@ -117,7 +118,7 @@ pub(crate) struct Io {
 
 #[derive(Default)]
 struct Hosts {
-    by_key: HashMap<(Key, Option<PostKey>), Arc<Host>>,
+    by_key: HashMap<(Key, Option<MailServerKey>), Arc<Host>>,
     /// The last host, with the settings and the origin that led to it.
     last: Option<(Arc<Settings>, Box<str>, Arc<Host>)>,
     /// The earliest deadline of the waiting requests, or an earlier time.
@@ -127,8 +128,8 @@ struct Hosts {
 /// A host: the requests that wait for it, and its workers.
 pub(crate) struct Host {
     pub(crate) key: Key,
-    /// Whether it is a mail server.
-    pub(crate) post: Option<Post>,
+    /// Its connections if it is a mail server.
+    pub(crate) mail_server: Option<MailServer>,
     limit: usize,
     state: Mutex<Queue>,
 }
@@ -183,8 +184,8 @@ async fn serve(io: &Arc<Io>) {
     }
     io.closing.cancel();
     for host in io.all() {
-        if let Some(post) = &host.post {
-            post.close().await;
+        if let Some(server) = &host.mail_server {
+            server.close().await;
         }
     }
     io.tasks.close();
@@ -272,8 +273,8 @@ impl Io {
         let settings = &in_flight.spec.settings;
         let none = || Failure::new(Kind::Url, "There is no URL");
         let target = in_flight.spec.target.as_ref().ok_or_else(none)?;
-        if in_flight.is_mail() {
-            return Ok(self.post(settings, target));
+        if let Job::Mail(_) = in_flight.spec.job {
+            return Ok(self.mail_server(settings, target));
         }
         let mut hosts = lock(&self.hosts);
         if let Some((of, origin, host)) = &hosts.last
@@ -295,7 +296,7 @@ impl Io {
             };
             let limit = if http1 { self.http1.min(self.at_once) } else { self.at_once };
             let key = key.clone();
-            let host = Arc::new(Host { key, post: None, limit, state: Mutex::default() });
+            let host = Arc::new(Host { key, mail_server: None, limit, state: Mutex::default() });
             hosts.by_key.insert(named, Arc::clone(&host));
             host
         });
@@ -304,7 +305,7 @@ impl Io {
     }
 
     /// Returns the entry of a mail server.
-    fn post(&self, settings: &Settings, target: &Target) -> Arc<Host> {
+    fn mail_server(&self, settings: &Settings, target: &Target) -> Arc<Host> {
         let (key, how) = settings.mail_key(target);
         let mut hosts = lock(&self.hosts);
         let named = (key, Some(how));
@@ -312,9 +313,9 @@ impl Io {
             return Arc::clone(host);
         }
         hosts.make_room();
-        let (key, post) = named.clone();
-        let post = post.map(Post::new);
-        let host = Arc::new(Host { key, post, limit: self.mail, state: Mutex::default() });
+        let (key, how) = named.clone();
+        let mail_server = how.map(MailServer::new);
+        let host = Arc::new(Host { key, mail_server, limit: self.mail, state: Mutex::default() });
         hosts.by_key.insert(named, Arc::clone(&host));
         host
     }
@@ -415,11 +416,12 @@ impl Worker {
     ) -> Response {
         let so_far = Mutex::new(Response::default());
         let mut run = pin!(async {
-            match &self.host.post {
-                None => run::run(&self.io, &self.host, in_flight, &so_far).await,
-                Some(post) => {
-                    Box::pin(smtp::run(&self.io, &self.host, post, in_flight, &so_far)).await
+            match (&in_flight.spec.job, &self.host.mail_server) {
+                (Job::Mail(mail), Some(server)) => {
+                    let sending = smtp::run(&self.io, &self.host, server, mail, in_flight, &so_far);
+                    Box::pin(sending).await
                 }
+                _ => run::run(&self.io, &self.host, in_flight, &so_far).await,
             }
         });
         let failure = std::future::poll_fn(|cx| {

@@ -28,6 +28,7 @@ pub(crate) struct Spec {
     pub(crate) settings: Arc<Settings>,
     pub(crate) method: Method,
     pub(crate) target: Option<Target>,
+    pub(crate) job: Job,
     /// The parts that most requests do not have.
     pub(crate) extras: Option<Box<Extras>>,
     /// Whether callbacks run on the callback thread. It is here as well, because `settings` are shared by all of an engine's requests
@@ -39,7 +40,7 @@ impl Spec {
     /// A GET request without a target.
     pub(crate) fn new(settings: Arc<Settings>, target: Option<Target>) -> Self {
         let threaded = settings.threaded_callback;
-        Self { settings, method: Method::GET, target, extras: None, threaded }
+        Self { settings, method: Method::GET, target, job: Job::Http, extras: None, threaded }
     }
 }
 
@@ -57,13 +58,20 @@ pub(crate) struct Extras {
     pub(crate) sink: Option<Body>,
     pub(crate) progress: Option<Progress>,
     pub(crate) debug: Option<Debug>,
-    /// Whether it is a mail.
-    pub(crate) letter: Option<Box<Letter>>,
+}
+
+/// What a request does.
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    /// It calls an HTTP origin.
+    Http,
+    /// It sends a mail.
+    Mail(Box<Mail>),
 }
 
 /// A mail: its parts, and the message that is sent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Letter {
+pub(crate) struct Mail {
     pub(crate) draft: mail::Draft,
     /// The message, written at each start.
     pub(crate) message: Option<mail::Message>,
@@ -181,12 +189,20 @@ impl Request {
         self.change(|spec| change(spec.extras.get_or_insert_default()))
     }
 
-    /// Changes the mail.
+    /// Changes the mail. From then on the request sends one.
     pub(crate) fn write(
         &self,
         write: impl FnOnce(&mut mail::Draft) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
-        self.extend(|extras| write(&mut extras.letter.get_or_insert_default().draft))
+        self.change(|spec| {
+            if matches!(spec.job, Job::Http) {
+                spec.job = Job::Mail(Box::default());
+            }
+            match &mut spec.job {
+                Job::Mail(mail) => write(&mut mail.draft),
+                Job::Http => Ok(()),
+            }
+        })
     }
 
     /// Changes its settings.
@@ -242,10 +258,9 @@ impl Request {
         if state.spec.target.is_none() {
             return Err(Refused::invalid("the request has no URL"));
         }
-        let extras = Arc::make_mut(&mut state.spec).extras.as_mut();
-        if let Some(letter) = extras.and_then(|extras| extras.letter.as_mut()) {
-            let message = letter.draft.compose(SystemTime::now());
-            letter.message = Some(message.map_err(|flaw| Refused::invalid(flaw.0))?);
+        if let Job::Mail(mail) = &mut Arc::make_mut(&mut state.spec).job {
+            let message = mail.draft.compose(SystemTime::now());
+            mail.message = Some(message.map_err(|flaw| Refused::invalid(flaw.0))?);
         }
         let own_jar = match state.spec.settings.cookies {
             crate::settings::Cookies::Own => {

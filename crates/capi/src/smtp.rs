@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::error::{Failure, Kind};
 use crate::in_flight::InFlight;
 use crate::io::{Host, Io, lock};
-use crate::request::Letter;
+use crate::request::Mail;
 use crate::response::{Receipt, Response, Timings};
 use crate::retry;
 use crate::settings::{AuthMode, Settings, StartTls};
@@ -28,7 +28,7 @@ use crate::target::Target;
 
 /// The properties of a connection to a mail server beyond a [`Key`].
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct PostKey {
+pub(crate) struct MailServerKey {
     /// Whether TLS starts with the connection.
     tls: bool,
     start_tls: StartTls,
@@ -39,8 +39,8 @@ pub(crate) struct PostKey {
 
 /// A mail server with its kept connections.
 #[derive(Debug)]
-pub(crate) struct Post {
-    how: PostKey,
+pub(crate) struct MailServer {
+    how: MailServerKey,
     idle: Mutex<Vec<Kept>>,
 }
 
@@ -67,7 +67,7 @@ const WEIRD: u8 = 8;
 
 impl Settings {
     /// The properties that a connection to this mail server needs.
-    pub(crate) fn mail_key(&self, target: &Target) -> (Key, PostKey) {
+    pub(crate) fn mail_key(&self, target: &Target) -> (Key, MailServerKey) {
         let (host, port) = target.host_port();
         let key = self.key_of(Scheme::Http, true, host, port.unwrap_or_default());
         let kind = match self.auth.mode {
@@ -83,7 +83,7 @@ impl Settings {
             allowed: self.mail.mechanisms.clone(),
             in_plain: self.mail.plain_auth,
         });
-        let how = PostKey {
+        let how = MailServerKey {
             tls: target.scheme() == "smtps",
             start_tls: self.mail.start_tls,
             credentials,
@@ -93,8 +93,8 @@ impl Settings {
     }
 }
 
-impl Post {
-    pub(crate) fn new(how: PostKey) -> Self {
+impl MailServer {
+    pub(crate) fn new(how: MailServerKey) -> Self {
         Self { how, idle: Mutex::default() }
     }
 
@@ -151,8 +151,8 @@ async fn sweep(io: &Arc<Io>) {
     while io.closing.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
         let mut left = false;
         for host in io.all() {
-            if let Some(post) = &host.post {
-                left |= post.look(Instant::now()).await;
+            if let Some(server) = &host.mail_server {
+                left |= server.look(Instant::now()).await;
             }
         }
         if !left {
@@ -196,17 +196,15 @@ impl mail::Witness for Witness<'_> {
 pub(crate) async fn run(
     io: &Arc<Io>,
     host: &Arc<Host>,
-    post: &Post,
+    server: &MailServer,
+    mail: &Mail,
     in_flight: &Arc<InFlight>,
     so_far: &Mutex<Response>,
 ) -> Result<(), Failure> {
     let settings = &in_flight.spec.settings;
-    let letter = in_flight.spec.extras.as_ref().and_then(|extras| extras.letter.as_ref());
-    let none = || Failure::new(Kind::Internal, "there is no mail");
-    let letter = letter.ok_or_else(none)?;
     lock(so_far).timings.queued = in_flight.began.elapsed();
     lock(so_far).target.clone_from(&in_flight.spec.target);
-    let way = Way { io, host, post, settings, letter, so_far };
+    let way = Way { io, host, server, settings, mail, so_far };
     loop {
         let began = Instant::now();
         let result = way.send().await;
@@ -239,9 +237,9 @@ pub(crate) async fn run(
 struct Way<'a> {
     io: &'a Arc<Io>,
     host: &'a Host,
-    post: &'a Post,
+    server: &'a MailServer,
     settings: &'a Settings,
-    letter: &'a Letter,
+    mail: &'a Mail,
     so_far: &'a Mutex<Response>,
 }
 
@@ -249,7 +247,7 @@ impl Way<'_> {
     /// Makes one try. A kept connection that turns out to be closed does not count.
     async fn send(&self) -> Result<(), Failure> {
         let none = || Failure::new(Kind::Internal, "the mail was not written");
-        let message = self.letter.message.as_ref().ok_or_else(none)?;
+        let message = self.mail.message.as_ref().ok_or_else(none)?;
         let envelope = self.envelope(message);
         let witness = Witness { io: self.io, so_far: self.so_far };
         loop {
@@ -263,7 +261,7 @@ impl Way<'_> {
                 so_far.receipt = Some(Box::new(receipt));
                 so_far.status = 0;
             }
-            let kept = self.post.take();
+            let kept = self.server.take();
             let reused = kept.is_some();
             let Line { mut session, open } = if let Some(mut line) = kept {
                 line.session.set_times(self.times());
@@ -280,7 +278,7 @@ impl Way<'_> {
             }
             let result = session.send(&envelope, message.reader(), &witness, reused).await;
             if session.is_settled() && !self.io.closing.is_cancelled() {
-                self.post.keep(self.io, self.settings.engine.idle, Line { session, open });
+                self.server.keep(self.io, self.settings.engine.idle, Line { session, open });
             }
             match result {
                 Ok(reply) => {
@@ -309,7 +307,7 @@ impl Way<'_> {
     }
 
     fn envelope(&self, message: &mail::Message) -> Envelope {
-        let draft = &self.letter.draft;
+        let draft = &self.mail.draft;
         let from = match (&draft.sender, &draft.from) {
             (Sender::Other(address), _) | (Sender::Author, Some(address)) => address.spec(),
             (Sender::Null, _) | (Sender::Author, None) => String::new(),
@@ -345,7 +343,7 @@ impl Way<'_> {
     async fn begin(&self, limit: Duration) -> Result<Session<Dialed>, Failure> {
         let engine = &self.io.runtime.egress;
         let began = Instant::now();
-        let how = &self.post.how;
+        let how = &self.server.how;
         let key = &self.host.key;
         let dialed = engine.dial(key, how.tls, limit).await?;
         {

@@ -5,14 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::crypto::ring;
+use rustls::{CertificateError, ClientConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tls::Verifier;
 
 use crate::Verify;
 
@@ -110,29 +107,20 @@ impl Trust {
         if self.verify == Verify::Disable {
             return Ok(None);
         }
-        let provider = Arc::new(ring::default_provider());
-        let chain = match self.verify {
+        let roots = match self.verify {
             Verify::Disable | Verify::Require => None,
             Verify::Authority | Verify::Full => {
                 let path = self.authorities.as_deref().ok_or(TrustError::NoAuthorities)?;
-                let roots = roots(path)?;
-                let verifier =
-                    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
-                        .build()
-                        .map_err(|_none| TrustError::NoAuthorities)?;
-                Some(verifier)
+                let roots = tls::roots(&read(path)?);
+                let none = || TrustError::Empty { path: path.to_owned(), what: "certificate" };
+                Some(Arc::new(roots.ok_or_else(none)?))
             }
         };
-        let verifier = Verifier {
-            chain,
-            names: self.verify == Verify::Full,
-            algorithms: provider.signature_verification_algorithms,
-        };
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(rustls::DEFAULT_VERSIONS)
-            .expect("ring has suites for both versions")
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
+        let builder = Verifier::new(Arc::new(ring::default_provider()), roots)
+            .map_err(|_none| TrustError::NoAuthorities)?
+            .any_name(self.verify != Verify::Full)
+            .client(rustls::DEFAULT_VERSIONS)
+            .expect("ring has suites for both versions");
         let Some((certificate, key)) = &self.certificate else {
             return Ok(Some(builder.with_no_client_auth()));
         };
@@ -155,70 +143,6 @@ impl Trust {
 
 fn read(path: &Path) -> Result<Vec<u8>, TrustError> {
     std::fs::read(path).map_err(|cause| TrustError::Unreadable { path: path.to_owned(), cause })
-}
-
-/// Reads the trusted authorities. Invalid or unsupported certificates are skipped, as OpenSSL does.
-fn roots(path: &Path) -> Result<Arc<RootCertStore>, TrustError> {
-    let mut roots = RootCertStore::empty();
-    let pem = read(path)?;
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
-    if roots.is_empty() {
-        return Err(TrustError::Empty { path: path.to_owned(), what: "certificate" });
-    }
-    Ok(Arc::new(roots))
-}
-
-/// Verifies what is configured. The signatures of the handshake are always verified: without them any peer could
-/// present any certificate.
-#[derive(Debug)]
-struct Verifier {
-    chain: Option<Arc<WebPkiServerVerifier>>,
-    names: bool,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
-        let verified =
-            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match verified {
-            // The chain is checked before the name.
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if !self.names => Ok(ServerCertVerified::assertion()),
-            verdict => verdict,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }
 
 /// Explains a failed handshake and what to check.

@@ -8,16 +8,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, PoisonError};
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
-use rustls::server::ParsedCertificate;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    SupportedProtocolVersion,
-};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::{CertificateError, ClientConfig, RootCertStore, SupportedProtocolVersion};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tls::Verifier;
 use tokio::sync::Mutex;
 
 use crate::errors::code;
@@ -161,33 +156,16 @@ fn build(
     let provider = provider(options.ciphers.as_deref());
     let roots = match &options.trust {
         Trust::System => system,
-        Trust::Authorities(pem) => Some(Arc::new(roots(pem).ok_or_else(|| {
-            let message = "error setting certificate verify locations: no certificate in it";
-            CallError::declined(Reason::Certificate, code::CA_FILE, message)
-        })?)),
+        Trust::Authorities(pem) => {
+            Some(Arc::new(tls::roots(pem).ok_or_else(|| unusable("no certificate in it"))?))
+        }
         Trust::Anyone => None,
     };
-    let chain = match roots {
-        Some(roots) => Some(
-            WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
-                .build()
-                .map_err(|error| {
-                    let message = format!("error setting certificate verify locations: {error}");
-                    CallError::declined(Reason::Certificate, code::CA_FILE, message)
-                })?,
-        ),
-        None => None,
-    };
-    let verifier = Verifier {
-        chain,
-        pins: Arc::clone(&options.pins),
-        algorithms: provider.signature_verification_algorithms,
-    };
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&versions)
-        .map_err(|error| CallError::unsupported(error.to_string()))?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
+    let builder = Verifier::new(provider, roots)
+        .map_err(unusable)?
+        .pins(Arc::clone(&options.pins))
+        .client(&versions)
+        .map_err(|error| CallError::unsupported(error.to_string()))?;
     let mut config = match &options.certificate {
         None => builder.with_no_client_auth(),
         Some(certificate) => {
@@ -250,74 +228,10 @@ fn unusable(what: impl std::fmt::Display) -> CallError {
 /// Returns the authorities of a file.
 fn loaded(file: &Path) -> Result<Arc<RootCertStore>, CallError> {
     let pem = std::fs::read(file).map_err(unusable)?;
-    match roots(&pem) {
+    match tls::roots(&pem) {
         Some(roots) => Ok(Arc::new(roots)),
         None => Err(unusable(format!("{} holds no certificate", file.display()))),
     }
-}
-
-/// Parses certificates. Entries that rustls does not accept are skipped, as in OpenSSL. Returns `None` if none is left.
-fn roots(pem: &[u8]) -> Option<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
-    (!roots.is_empty()).then_some(roots)
-}
-
-/// Verifies the chain, if the options ask for it, and then the pins.
-#[derive(Debug)]
-struct Verifier {
-    chain: Option<Arc<WebPkiServerVerifier>>,
-    pins: Arc<[[u8; 32]]>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if let Some(chain) = &self.chain {
-            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
-        }
-        if !self.pins.is_empty() {
-            let certificate = ParsedCertificate::try_from(end_entity)?;
-            let digest = sha256(&certificate.subject_public_key_info());
-            if !self.pins.iter().any(|pin| pin[..] == *digest.as_ref()) {
-                return Err(CertificateError::ApplicationVerificationFailure.into());
-            }
-        }
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
-}
-
-fn sha256(bytes: &[u8]) -> ::ring::digest::Digest {
-    ::ring::digest::digest(&::ring::digest::SHA256, bytes)
 }
 
 /// The error of a failed handshake, as libcurl with OpenSSL reports it.
@@ -359,15 +273,6 @@ pub(crate) fn refused(error: &std::io::Error, host: &str, port: u16) -> CallErro
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sha256_is_sha256() {
-        // FIPS 180-2, appendix B.1.
-        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        let digest = sha256(b"abc");
-        let hex: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex.concat(), expected);
-    }
 
     #[test]
     fn reversed_tls_versions_are_rejected() {

@@ -4,7 +4,9 @@
 
 declare(strict_types=1);
 
-while (hearth_handle_request(static function (): void {
-    require __DIR__ . '/public/index.php';
-})) {
+while (
+    hearth_handle_request(static function (): void {
+        require __DIR__ . '/public/index.php';
+    })
+) {
 }

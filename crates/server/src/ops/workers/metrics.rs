@@ -38,6 +38,7 @@ pub(super) fn set_pool(name: &Arc<str>, status: &PoolStatus) {
         counter "hearth_workers_grown_total" = status.grown, "Workers added because requests waited";
         counter "hearth_workers_shrunk_total" = status.shrunk, "Workers that ended because they were not needed for `php.workers_idle_timeout`";
         gauge "hearth_backlog" = status.backlog, "Requests waiting for a worker";
+        gauge "hearth_backlog_ahead" = status.ahead, "Those of them that are in the socket of a busy worker already";
         counter "hearth_backlog_refused_total" = status.refused, "Requests answered with 503: no worker became free in time, or none would have";
         counter "hearth_backlog_waited_total" = status.waited, "Requests that got a worker after having waited for it";
         gauge "hearth_backlog_waited_seconds" = status.waited_seconds, "How long all of those have waited, added up since the start";
