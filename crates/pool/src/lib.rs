@@ -29,6 +29,7 @@ mod overload;
 mod pool;
 mod process_stat;
 mod processor_time;
+mod queue;
 mod recent;
 mod sandbox;
 mod scaler;

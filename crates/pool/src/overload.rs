@@ -124,6 +124,31 @@ impl Overload {
     }
 }
 
+/// Statistics of waiting times.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    pub(crate) number: u64,
+    pub(crate) sum: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Waits {
+    pub(crate) fn add(&mut self, waited: Duration) {
+        self.number += 1;
+        self.sum += waited;
+        self.longest = self.longest.max(waited);
+    }
+}
+
+/// State of the backlog.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) backlog: usize,
+    pub(crate) ahead: usize,
+    pub(crate) overloaded: bool,
+    pub(crate) waits: Waits,
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;

@@ -16,8 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::overload::Overload;
-use crate::shared::{Line, Waits};
+use crate::overload::{Line, Overload, Waits};
 use crate::{DispatchError, Options};
 
 /// The slots; `T` is the content of each.
