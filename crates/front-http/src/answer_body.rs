@@ -203,8 +203,9 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let duration = self.started.elapsed();
-        self.metrics.request(&self.method, self.status, duration);
+        let now = Instant::now();
+        let duration = now.saturating_duration_since(self.started);
+        self.metrics.request(&self.method, self.status, duration, now);
         if let Some(phase) = &self.phase {
             phase.answered();
         }

@@ -8,6 +8,7 @@ use http::{Method, StatusCode};
 use metrics::{
     Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram,
 };
+use tokio::time::Instant;
 
 use crate::traffic::Traffic;
 
@@ -150,8 +151,14 @@ impl FrontMetrics {
         ClientLimit::ALL.into_iter().map(|limit| (limit, count(limit))).collect()
     }
 
-    /// Counts one answered request.
-    pub(crate) fn request(&self, method: &Method, status: StatusCode, duration: Duration) {
+    /// Counts one request that took `duration` and was answered `now`.
+    pub(crate) fn request(
+        &self,
+        method: &Method,
+        status: StatusCode,
+        duration: Duration,
+        now: Instant,
+    ) {
         let method = match *method {
             Method::GET => 0,
             Method::HEAD => 1,
@@ -169,7 +176,7 @@ impl FrontMetrics {
             })
             .increment(1);
         self.duration.record(duration.as_secs_f64());
-        self.traffic.record(status, duration);
+        self.traffic.record(status, duration, now);
     }
 }
 
@@ -184,11 +191,16 @@ mod tests {
         let recorder = PrometheusBuilder::new().build_recorder();
         let metrics = metrics::with_local_recorder(&recorder, || {
             let metrics = FrontMetrics::register();
-            let took = Duration::from_millis(2);
-            metrics.request(&Method::GET, StatusCode::OK, took);
-            metrics.request(&Method::GET, StatusCode::PARTIAL_CONTENT, took);
-            metrics.request(&Method::POST, StatusCode::BAD_GATEWAY, took);
-            metrics.request(&Method::from_bytes(b"PURGE").unwrap(), StatusCode::NOT_FOUND, took);
+            let (took, now) = (Duration::from_millis(2), Instant::now());
+            metrics.request(&Method::GET, StatusCode::OK, took, now);
+            metrics.request(&Method::GET, StatusCode::PARTIAL_CONTENT, took, now);
+            metrics.request(&Method::POST, StatusCode::BAD_GATEWAY, took, now);
+            metrics.request(
+                &Method::from_bytes(b"PURGE").unwrap(),
+                StatusCode::NOT_FOUND,
+                took,
+                now,
+            );
             metrics
         });
         metrics.connections.increment(3.0);

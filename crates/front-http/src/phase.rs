@@ -119,7 +119,7 @@ impl PhaseCell {
 
 /// Returns milliseconds of the kernel's coarse clock, which is read without a system call and advances every few
 /// milliseconds. Wraps.
-fn now() -> u32 {
+pub(crate) fn now() -> u32 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     let milliseconds = now.tv_sec.wrapping_mul(1000).wrapping_add(now.tv_nsec / 1_000_000);
     // Only the low half counts: differences are taken modulo 2^32.

@@ -226,6 +226,11 @@ impl RequestBody {
         }
     }
 
+    /// Returns whether all of it has arrived, so that reading it does not wait for the client.
+    pub(crate) fn has_arrived(&self) -> bool {
+        matches!(self.source, Source::Whole(_) | Source::Received(..))
+    }
+
     /// Receives the rest after `begun`: in memory, and beyond its limit in a file. Afterwards the body returns all of
     /// it.
     ///

@@ -16,7 +16,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
-use pool::{DispatchError, HintSender, RequestContext, RequestId, Scheme, Script};
+use pool::{CompleteBody, DispatchError, HintSender, RequestContext, RequestId, Scheme, Script};
 use tokio::time::Instant;
 use traces::Carried;
 use tracing::Instrument;
@@ -183,7 +183,9 @@ pub(crate) async fn respond<A: Application>(
             };
             match exchange.for_authorities(&parts).or_else(|| exchange.redirect_to_https(&parts)) {
                 Some(answer) => answer,
-                None => exchange.route(parts, body, hints).instrument(span).await,
+                // Without a span the future is not moved into another one.
+                None if span.is_none() => exchange.route(parts, body, hints).await,
+                None => Box::pin(exchange.route(parts, body, hints)).instrument(span).await,
             }
         }
     };
@@ -415,7 +417,11 @@ impl<A: Application> Exchange<'_, A> {
         let part = self.current.release.part(number);
         let kept = Kept::of(&parts, !part.sendfile.is_empty());
 
+        let arrived = body.has_arrived();
         let mut request = Request::from_parts(parts, body);
+        if arrived {
+            request.extensions_mut().insert(CompleteBody);
+        }
         request.extensions_mut().insert(RequestContext {
             script,
             remote: client.remote,
@@ -430,7 +436,11 @@ impl<A: Application> Exchange<'_, A> {
             trace: self.trace.take(),
             variables: Vec::new(),
         });
-        match self.current.applications[number].call(request).await {
+        let outcome = self.current.applications[number].call(request).await;
+        if !is_read(&kept.method) {
+            part.router.files_may_have_changed();
+        }
+        match outcome {
             Ok(response) => {
                 // An application that could not read the whole body may have responded anyway. Its response is used,
                 // unless the body exceeded the size limit: the client must then get 413.

@@ -10,6 +10,8 @@
 //!   or `.phar`.
 //! - A path with an encoded slash, backslash or with invalid UTF-8 in a script's name matches no script.
 
+mod missing;
+
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +24,9 @@ use pool::Script;
 use tokio::time::Instant;
 
 use crate::options::Routing;
+use crate::phase;
+
+use self::missing::{Mark, MissingPaths};
 
 /// How long the front controller's existence is assumed without another check.
 const FRONT_CONTROLLER_TRUST: Duration = Duration::from_secs(1);
@@ -185,6 +190,7 @@ pub(crate) struct Router {
     runs_files: bool,
     static_files: bool,
     started: Instant,
+    missing: MissingPaths,
 }
 
 #[derive(Debug)]
@@ -215,7 +221,13 @@ impl Router {
                 (Some(Fallback { script: script(filename, name), known_until: None }), false)
             }
         };
-        Self { root, fallback, runs_files, static_files, started: Instant::now() }
+        let missing = MissingPaths::new();
+        Self { root, fallback, runs_files, static_files, started: Instant::now(), missing }
+    }
+
+    /// Records that a request was answered that may have written files.
+    pub(crate) fn files_may_have_changed(&self) {
+        self.missing.clear();
     }
 
     /// Routes `path`.
@@ -233,10 +245,14 @@ impl Router {
         if !self.static_files && !self.runs_files {
             return self.fall_back_below(bytes, files);
         }
+        let mark = self.missing.mark(bytes, phase::now());
+        if self.missing.contains(mark) {
+            return self.fall_back_below(bytes, files);
+        }
         if let Some(directory) = bytes.strip_suffix(b"/") {
             return match files.kind(&self.on_disk(directory)) {
                 Kind::Directory => self.index(bytes, files),
-                Kind::File | Kind::Missing => self.split(bytes, files),
+                Kind::File | Kind::Missing => self.split(bytes, mark, files),
             };
         }
         let full = self.on_disk(bytes);
@@ -254,7 +270,7 @@ impl Router {
             Kind::File if self.static_files => Decision::File(full),
             Kind::Directory if self.has_index(&full, files) => Decision::AddSlash,
             Kind::File | Kind::Directory => self.fall_back(files),
-            Kind::Missing => self.split(bytes, files),
+            Kind::Missing => self.split(bytes, mark, files),
         }
     }
 
@@ -273,15 +289,20 @@ impl Router {
 
     /// Returns a directory's index; `path` ends with a slash.
     fn index(&self, path: &[u8], files: &impl FileSystem) -> Decision {
+        // The hot path: `/` of an application whose front controller is `/index.php`.
+        if self.runs_files
+            && let Some(script) = self.known_fallback(files)
+            && script.name.as_bytes().strip_prefix(path) == Some(b"index.php")
+        {
+            return Decision::Script(script);
+        }
+        let mark = self.missing.mark(path, phase::now());
+        if self.missing.contains(mark) {
+            return self.fall_back(files);
+        }
         let with = |name: &str| [path, name.as_bytes()].concat();
         if self.runs_files {
             let name = with("index.php");
-            // The hot path: `/` of an application whose front controller is `/index.php`.
-            if let Some(script) = self.known_fallback(files)
-                && script.name.as_bytes() == name
-            {
-                return Decision::Script(script);
-            }
             let full = self.on_disk(&name);
             if files.kind(&full) == Kind::File
                 && let Some(decision) = self.script(full, &name, b"")
@@ -295,11 +316,12 @@ impl Router {
                 return Decision::File(full);
             }
         }
+        self.missing.add(mark);
         self.fall_back(files)
     }
 
     /// Handles `/x.php/path/info` if `x.php` is a file; other missing paths go to the front controller.
-    fn split(&self, path: &[u8], files: &impl FileSystem) -> Decision {
+    fn split(&self, path: &[u8], mark: Mark, files: &impl FileSystem) -> Decision {
         if self.runs_files {
             let ends = path.windows(5).enumerate().filter(|(_, window)| *window == b".php/");
             for (start, _) in ends {
@@ -312,6 +334,7 @@ impl Router {
                 }
             }
         }
+        self.missing.add(mark);
         self.fall_back_below(path, files)
     }
 

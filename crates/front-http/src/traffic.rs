@@ -94,11 +94,11 @@ impl Traffic {
         }
     }
 
-    /// Counts one answered request.
-    pub(crate) fn record(&self, status: StatusCode, took: Duration) {
+    /// Counts one request that took `took` and was answered `now`.
+    pub(crate) fn record(&self, status: StatusCode, took: Duration, now: Instant) {
         let failed = status.is_server_error();
         self.total.fetch_add(1, Ordering::Relaxed);
-        let number = self.number();
+        let number = self.number(now);
         let step = &self.steps[place(number)];
         if step.number.load(Ordering::Acquire) != number && !self.turn_over(step, number) {
             return;
@@ -122,7 +122,7 @@ impl Traffic {
 
     /// Returns the summary of the last `steps` complete steps and the current one.
     pub fn last(&self, steps: usize) -> Report {
-        let now = self.number();
+        let now = self.number(Instant::now());
         let first = now - (steps as u64).min(STEPS as u64 - 1).min(now - 1);
         let began = Duration::from_secs((first - 1) * STEP);
         let seconds = self.began.elapsed().saturating_sub(began).as_secs_f64();
@@ -131,14 +131,14 @@ impl Traffic {
 
     /// Returns the complete steps of the last five minutes, the oldest first.
     pub fn history(&self) -> Vec<Report> {
-        let now = self.number();
+        let now = self.number(Instant::now());
         let first = now.saturating_sub(STEPS as u64 - 1).max(1);
         let seconds = Duration::from_secs(STEP).as_secs_f64();
         (first..now).map(|number| self.report(number..=number, seconds)).collect()
     }
 
-    fn number(&self) -> u64 {
-        self.began.elapsed().as_secs() / STEP + 1
+    fn number(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.began).as_secs() / STEP + 1
     }
 
     /// Reuses an old step for a new one. Returns `false` if it is used by a still newer step.
@@ -229,7 +229,7 @@ mod tests {
         for number in 1..=100 {
             let failed = number > 97;
             let status = if failed { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
-            traffic.record(status, millis(number));
+            traffic.record(status, millis(number), Instant::now());
         }
         tokio::time::advance(Duration::from_secs(2)).await;
         let report = traffic.last(12);
@@ -244,14 +244,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn samples_older_than_five_minutes_are_reused() {
         let traffic = Traffic::new();
-        traffic.record(StatusCode::OK, millis(1));
+        traffic.record(StatusCode::OK, millis(1), Instant::now());
         tokio::time::advance(Duration::from_secs(STEP)).await;
-        traffic.record(StatusCode::OK, millis(2));
+        traffic.record(StatusCode::OK, millis(2), Instant::now());
         assert_eq!(traffic.last(12).requests, 2);
         assert_eq!(traffic.last(0).requests, 1);
         assert_eq!(traffic.history().len(), 1);
         tokio::time::advance(Duration::from_secs(STEP * (STEPS as u64 - 1))).await;
-        traffic.record(StatusCode::INTERNAL_SERVER_ERROR, millis(3));
+        traffic.record(StatusCode::INTERNAL_SERVER_ERROR, millis(3), Instant::now());
         let history = traffic.history();
         assert_eq!(history.len(), STEPS - 1);
         assert_eq!(history.iter().map(|step| step.requests).sum::<u64>(), 1, "the second one");

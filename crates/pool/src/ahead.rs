@@ -42,11 +42,19 @@ const WEIGHT: f64 = 1.0 / 16.0;
 /// Maximum size of a request that is written ahead.
 pub(crate) const LARGEST: usize = 16 * 1024;
 
-/// Average time of a request, weighted exponentially.
-#[derive(Debug, Default)]
+/// Average time of a request, weighted exponentially, and what follows from it.
+#[derive(Debug)]
 pub(crate) struct ServiceTime {
     seconds: f64,
     samples: u32,
+    depth: usize,
+    stall: Duration,
+}
+
+impl Default for ServiceTime {
+    fn default() -> Self {
+        Self { seconds: 0.0, samples: 0, depth: 1, stall: LEAST_STALL }
+    }
 }
 
 impl ServiceTime {
@@ -55,27 +63,32 @@ impl ServiceTime {
         // The mean of the first samples, then a moving average.
         let weight = WEIGHT.max(1.0 / f64::from(self.samples));
         self.seconds += (took.as_secs_f64() - self.seconds) * weight;
+        let unusual = self.seconds * UNUSUAL;
+        self.stall = if unusual > LEAST_STALL.as_secs_f64() {
+            Duration::try_from_secs_f64(unusual).unwrap_or(Duration::MAX)
+        } else {
+            LEAST_STALL
+        };
+        if self.samples >= SAMPLES {
+            let fit = LONGEST_LINE.as_secs_f64() / self.seconds.max(1e-9);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "as intended: it saturates"
+            )]
+            let fit = fit as usize;
+            self.depth = fit.clamp(1, DEEPEST);
+        }
     }
 
     /// Returns how many requests may be with a worker, the running one included.
     pub(crate) fn depth(&self) -> usize {
-        if self.samples < SAMPLES {
-            return 1;
-        }
-        let fit = LONGEST_LINE.as_secs_f64() / self.seconds.max(1e-9);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "as intended: it saturates"
-        )]
-        let fit = fit as usize;
-        fit.clamp(1, DEEPEST)
+        self.depth
     }
 
     /// Returns after which time a running request blocks its worker's line.
     fn stall(&self) -> Duration {
-        let unusual = Duration::try_from_secs_f64(self.seconds * UNUSUAL).unwrap_or(Duration::MAX);
-        unusual.max(LEAST_STALL)
+        self.stall
     }
 }
 

@@ -16,6 +16,15 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Elapsed;
 
+/// One reading of the clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// The real instant, pauses included.
+    pub(crate) real: Instant,
+    /// Milliseconds in which the server had been stopped by then.
+    stood_still: u64,
+}
+
 /// Counts milliseconds since its creation, without those in which the server was stopped.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -49,9 +58,20 @@ impl Clock {
 
     /// Returns the milliseconds that the server has run since the clock was created, plus one: never zero.
     pub(crate) fn now(&self) -> u64 {
+        self.moment_of(&self.read())
+    }
+
+    /// Returns the current instant minus all pauses.
+    pub(crate) fn instant(&self) -> Instant {
+        self.instant_of(&self.read())
+    }
+
+    /// Reads the clock once, for several uses.
+    pub(crate) fn read(&self) -> Reading {
         loop {
             let stood_still = self.stood_still.load(Ordering::Acquire);
-            let real = self.real(Instant::now());
+            let at = Instant::now();
+            let real = self.real(at);
             let read_at = self.read_at.load(Ordering::Acquire);
             if real >= read_at.saturating_add(Self::PAUSE) {
                 self.add_pause();
@@ -62,17 +82,20 @@ impl Clock {
             }
             // Otherwise a pause was added in the meantime, and `real` may be from before or after it.
             if self.stood_still.load(Ordering::Acquire) == stood_still {
-                return real.saturating_sub(stood_still).saturating_add(1);
+                return Reading { real: at, stood_still };
             }
         }
     }
 
-    /// Returns the current instant minus all pauses.
-    pub(crate) fn instant(&self) -> Instant {
-        // Adds a pause that was not detected yet.
-        self.now();
-        let stood_still = Duration::from_millis(self.stood_still.load(Ordering::Acquire));
-        Instant::now().checked_sub(stood_still).unwrap_or(self.started)
+    /// Returns the value of [`Clock::now`] at a reading.
+    pub(crate) fn moment_of(&self, reading: &Reading) -> u64 {
+        self.real(reading.real).saturating_sub(reading.stood_still).saturating_add(1)
+    }
+
+    /// Returns the value of [`Clock::instant`] at a reading.
+    pub(crate) fn instant_of(&self, reading: &Reading) -> Instant {
+        let stood_still = Duration::from_millis(reading.stood_still);
+        reading.real.checked_sub(stood_still).unwrap_or(self.started)
     }
 
     /// Converts a real instant to the scale of [`Clock::now`], assuming no further pause; zero for `None`.

@@ -40,6 +40,11 @@ pub struct RequestContext {
     pub variables: Vec<(&'static str, Bytes)>,
 }
 
+/// Marks, in its extensions, a request whose body has arrived completely: reading it never waits for the client. A
+/// small one is written to a worker together with its head.
+#[derive(Clone, Copy, Debug)]
+pub struct CompleteBody;
+
 /// The script that answers a request, and the parts of its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {

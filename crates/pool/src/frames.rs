@@ -17,7 +17,7 @@ use crate::ahead::{self, Waiting};
 use crate::backend::{self, Backend, Core};
 use crate::backlog::Client;
 use crate::clock::Clock;
-use crate::context::RequestContext;
+use crate::context::{CompleteBody, RequestContext};
 use crate::databases::DatabaseStatus;
 use crate::exchange::{Arrived, BoxBody, Exchange, Failure};
 use crate::info::{CurrentRequest, how_it_ended};
@@ -141,6 +141,20 @@ pub(crate) async fn dispatch(
     length: Option<u64>,
 ) -> Result<Response<ResponseBody>, DispatchError> {
     let mut body = body.map(|body| Box::new(Source::new(body)));
+    let mut body_frame = None;
+    if parts.extensions.get::<CompleteBody>().is_some()
+        && let Some(source) = &mut body
+    {
+        let frame = source.take_frame(ahead::LARGEST, length);
+        body_frame = frame.map_err(DispatchError::RequestBody)?;
+        body = body.filter(|_| body_frame.is_none());
+    }
+    let write = |buffer: &mut Vec<u8>| -> Result<(), DispatchError> {
+        variables::write_request(buffer, parts, context, length)
+            .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+        buffer.extend_from_slice(body_frame.as_deref().unwrap_or_default());
+        Ok(())
+    };
     let mut refused_since = None;
     // The total time allowed; without a deadline the clock is not read.
     let allowed = context.deadline.map(|deadline| deadline - Instant::now());
@@ -149,15 +163,15 @@ pub(crate) async fn dispatch(
         let (mut lease, mut written) = if let Some(lease) = shared.lease_idle()? {
             (lease, None)
         } else {
-            let lease = wait(shared, parts, context, body.is_none(), allowed).await;
+            let whole = body.is_none().then_some(&write);
+            let lease = wait(shared, parts, context, whole, allowed).await;
             lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?
         };
         drop(waits);
         lease.info.set_request(CurrentRequest::new(parts, context));
         lease.info.deadline.store(shared.clock.moment(context.deadline), Ordering::Relaxed);
         if written.is_none() {
-            variables::write_request(&mut lease.outgoing, parts, context, length)
-                .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+            write(&mut lease.outgoing)?;
             if body.is_none() {
                 written = shared.take_over(&mut lease);
             }
@@ -225,20 +239,21 @@ pub(crate) fn processor_time(shared: &Shared) -> Option<Duration> {
 }
 
 /// Waits for a worker. Returns the number of the request among those of the worker if that has it already, which is
-/// possible if it `is_whole`: it has no body.
+/// possible if `whole` writes all of its frames.
 async fn wait(
     shared: &Arc<Shared>,
     parts: &Parts,
     context: &RequestContext,
-    is_whole: bool,
+    whole: Option<impl Fn(&mut Vec<u8>) -> Result<(), DispatchError>>,
     allowed: Option<Duration>,
 ) -> Result<(Lease, Option<u64>), DispatchError> {
     const USUAL: usize = 1024;
     let mut frames = None;
-    if is_whole && shared.writes_ahead() {
+    if let Some(write) = whole
+        && shared.writes_ahead()
+    {
         let mut bytes = Vec::with_capacity(USUAL);
-        variables::write_request(&mut bytes, parts, context, None)
-            .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+        write(&mut bytes)?;
         frames = Some(Bytes::from(bytes)).filter(|bytes| bytes.len() <= ahead::LARGEST);
     }
     let current = CurrentRequest::new(parts, context);

@@ -48,7 +48,7 @@ mod worker;
 mod zygote;
 
 pub use body::{Cut, ResponseBody};
-pub use context::{HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
+pub use context::{CompleteBody, HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
 pub use databases::{DatabaseServer, DatabaseStatus, ResetTimes};
 pub use error::{DispatchError, StartError};
 pub use events::{EventSink, PublishedEvent, Refused};

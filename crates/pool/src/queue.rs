@@ -24,6 +24,7 @@ use tracing::debug;
 use crate::ahead::{Lines, Next, Waiter, Waiting};
 use crate::backend::Backend as _;
 use crate::backlog::{Backlog, Client};
+use crate::clock::Reading;
 use crate::info::WorkerInfo;
 use crate::lease::{Grant, InLine, Lease, Release, Written};
 use crate::lifecycle::Dismissal;
@@ -157,9 +158,10 @@ impl Shared {
                 self.wanted.notify_one();
             }
             let (give, taken) = oneshot::channel();
-            let since = self.clock.instant();
+            let now = self.clock.read();
+            let since = self.clock.instant_of(&now);
             let place = waiting.push(since, client, Waiter::new(give, request));
-            lines.write_ahead(waiting, Instant::now);
+            lines.write_ahead(waiting, || now.real);
             (taken, since, InLine::new(self, place))
         };
         let taken = taken.await;
@@ -229,10 +231,16 @@ impl Shared {
     }
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
+        let now = self.now();
+        self.loan_at(now, worker)
+    }
+
+    /// Lends a worker at `now`, on the scale of [`Clock::now`].
+    fn loan_at(self: &Arc<Self>, now: u64, worker: Box<Worker>) -> Lease {
         worker.info.life.set_state(WorkerState::Busy);
         // The last request's deadline may have passed, and this one's is not set yet.
         worker.info.deadline.store(0, Ordering::Relaxed);
-        worker.info.busy_since.store(self.now(), Ordering::Relaxed);
+        worker.info.busy_since.store(now, Ordering::Relaxed);
         Lease::new(Arc::clone(self), worker)
     }
 
@@ -292,8 +300,9 @@ impl Shared {
             if !answered {
                 lines.not_written(&mut worker);
             }
-            if let Some(next) = lines.end(info.slot, Instant::now(), answered) {
-                return self.pass_on(queue, worker, next);
+            let now = self.clock.read();
+            if let Some(next) = lines.end(info.slot, now.real, answered) {
+                return self.pass_on(queue, worker, next, &now);
             }
         }
         if ends {
@@ -315,11 +324,12 @@ impl Shared {
         mut queue: MutexGuard<'_, Queue>,
         mut worker: Box<Worker>,
         next: Next,
+        now: &Reading,
     ) {
         // What its last exchange has written.
         worker.outgoing.clear();
         worker.earlier = 0;
-        let lease = self.loan(worker);
+        let lease = self.loan_at(self.clock.moment_of(now), worker);
         let (number, place) = match next {
             Next::Abandoned { number, request } => {
                 lease.info.set_request(request.current);
@@ -334,11 +344,11 @@ impl Shared {
             self.hand_out(queue);
             return exchange::abandon(lease, number);
         };
-        let now = self.clock.instant();
+        let instant = self.clock.instant_of(now);
         let grant = Grant::Written(Written::new(lease, number));
         let unwanted = place.waiter.give.send(grant).err();
-        queue.handed_out(now, now.saturating_duration_since(place.since));
-        self.hand_out(queue);
+        queue.handed_out(instant, instant.saturating_duration_since(place.since));
+        self.hand_out_at(queue, || now.real);
         // Its client has just gone.
         drop(unwanted);
     }
@@ -365,7 +375,16 @@ impl Shared {
 
     /// Gives idle workers to waiting requests, up to the limit of leases, writes others ahead, and wakes tasks that
     /// wait for quiet.
-    fn hand_out(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+    fn hand_out(self: &Arc<Self>, queue: MutexGuard<'_, Queue>) {
+        self.hand_out_at(queue, Instant::now);
+    }
+
+    /// Like [`Self::hand_out`], at a real instant.
+    fn hand_out_at(
+        self: &Arc<Self>,
+        mut queue: MutexGuard<'_, Queue>,
+        now_is: impl Fn() -> Instant,
+    ) {
         while queue.leased < self.at_once() && !queue.idle.is_empty() {
             let Queue { waiting, lines, .. } = &mut *queue;
             let Some(place) = waiting.pop(|waiter| lines.take_back(waiter)) else { break };
@@ -392,7 +411,7 @@ impl Shared {
             }
         }
         let Queue { waiting, lines, .. } = &mut *queue;
-        lines.write_ahead(waiting, Instant::now);
+        lines.write_ahead(waiting, now_is);
         self.look_for_quiet(&mut queue);
     }
 

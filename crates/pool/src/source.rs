@@ -6,7 +6,7 @@
 //! - At most [`Source::KEPT`] bytes in [`Source::PIECES`] pieces are kept, and none after they were released.
 
 use std::collections::VecDeque;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::Body as _;
@@ -66,6 +66,43 @@ impl Source {
                 None => self.client = None,
             }
         }
+    }
+
+    /// Returns the frame with all of a body that is here. `None` if it has more than `most` bytes, as `length` may
+    /// announce: it is read from the beginning later.
+    pub(crate) fn take_frame(
+        &mut self,
+        most: usize,
+        length: Option<u64>,
+    ) -> Result<Option<Vec<u8>>, BoxError> {
+        if length.is_none_or(|length| length > most as u64) {
+            return Ok(None);
+        }
+        let Some(all) = self.take_complete(most)? else { return Ok(None) };
+        let mut frame = Vec::with_capacity(wire::HEADER_LEN + all.len());
+        frame.extend_from_slice(&wire::body_header(all.len(), true));
+        frame.extend_from_slice(&all);
+        Ok(Some(frame))
+    }
+
+    /// Returns all of it if it is here and has at most `most` bytes.
+    fn take_complete(&mut self, most: usize) -> Result<Option<Vec<u8>>, BoxError> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut all = Vec::new();
+        // Nothing may be released: the next attempt must find all of it.
+        while self.kept.len() < Self::PIECES && all.len() <= most.min(Self::KEPT / 2) {
+            match self.poll_data(&mut cx) {
+                Poll::Ready(None) => return Ok(Some(all)),
+                Poll::Ready(Some(piece)) => all.extend_from_slice(&piece?),
+                Poll::Pending => break,
+            }
+        }
+        if self.whole {
+            self.rewind();
+        } else {
+            self.kept.push_front(Bytes::from(all));
+        }
+        Ok(None)
     }
 
     /// Returns whether all of it has been returned, as far as known without polling the client.
@@ -155,7 +192,7 @@ mod tests {
     fn take(source: &mut Source, most: usize) -> Vec<u8> {
         let mut taken = Vec::new();
         for _ in 0..most {
-            match source.poll_data(&mut Context::from_waker(std::task::Waker::noop())) {
+            match source.poll_data(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(Some(Ok(piece))) => taken.extend_from_slice(&piece),
                 _ => break,
             }
@@ -221,6 +258,26 @@ mod tests {
             assert_eq!(source.is_whole(), whole);
             assert_eq!(source.kept.is_empty(), !whole);
         }
+    }
+
+    #[test]
+    fn a_small_body_that_is_here_is_taken_at_once_and_another_one_read_as_before() {
+        let take_complete = |source: &mut Source| source.take_complete(100).unwrap();
+        for sizes in [vec![], vec![100], vec![1, 2, 97]] {
+            let all = take(&mut of(pieces(&sizes)), usize::MAX);
+            assert_eq!(take_complete(&mut of(pieces(&sizes))), Some(all));
+        }
+        for sizes in
+            [vec![101], vec![1; Source::PIECES + 1], vec![Source::KEPT + 1], vec![99, Source::KEPT]]
+        {
+            let all = take(&mut of(pieces(&sizes)), usize::MAX);
+            let mut source = of(pieces(&sizes));
+            assert_eq!(take_complete(&mut source), None);
+            assert_eq!(take(&mut source, usize::MAX), all);
+        }
+        let mut broken = pieces(&[5]);
+        broken.push(Err("it broke off".into()));
+        of(broken).take_complete(100).unwrap_err();
     }
 
     #[test]

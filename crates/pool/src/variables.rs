@@ -238,10 +238,13 @@ impl Number {
     }
 
     fn digits(&mut self, at: &mut usize, number: u16) {
-        let mut divisor = 10_000;
-        while divisor > 1 && number < divisor {
-            divisor /= 10;
-        }
+        let mut divisor = match number {
+            0..10 => 1,
+            10..100 => 10,
+            100..1_000 => 100,
+            1_000..10_000 => 1_000,
+            10_000.. => 10_000,
+        };
         while divisor > 0 {
             let digit = u8::try_from(number / divisor % 10).unwrap_or(0);
             self.put(at, b'0' + digit);

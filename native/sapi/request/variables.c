@@ -17,21 +17,25 @@ static char **first_environ;
 static size_t first_count;
 static HashTable first_table;
 
-/* Names that every request brings: their hash is computed once. */
-static const char *const known_names[] = {"CONTENT_LENGTH", "CONTENT_TYPE", "DOCUMENT_ROOT",
-    "DOCUMENT_URI", "GATEWAY_INTERFACE", "HEARTH_REQUEST_ID", "HTTPS", "HTTP_ACCEPT",
-    "HTTP_ACCEPT_ENCODING", "HTTP_ACCEPT_LANGUAGE", "HTTP_AUTHORIZATION", "HTTP_CACHE_CONTROL",
-    "HTTP_CONNECTION", "HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE", "HTTP_COOKIE", "HTTP_DNT",
-    "HTTP_HOST", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_NONE_MATCH", "HTTP_ORIGIN", "HTTP_PRAGMA",
-    "HTTP_PRIORITY", "HTTP_REFERER", "HTTP_SEC_CH_UA", "HTTP_SEC_CH_UA_MOBILE",
-    "HTTP_SEC_CH_UA_PLATFORM", "HTTP_SEC_FETCH_DEST", "HTTP_SEC_FETCH_MODE", "HTTP_SEC_FETCH_SITE",
-    "HTTP_SEC_FETCH_USER", "HTTP_TE", "HTTP_TRACEPARENT", "HTTP_UPGRADE_INSECURE_REQUESTS",
-    "HTTP_USER_AGENT", "HTTP_X_CSRF_TOKEN", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST",
-    "HTTP_X_FORWARDED_PORT", "HTTP_X_FORWARDED_PROTO", "HTTP_X_REAL_IP", "HTTP_X_REQUESTED_WITH",
-    "HTTP_X_REQUEST_ID", "HTTP_X_XSRF_TOKEN", "PATH_INFO", "PATH_TRANSLATED", "PHP_SELF",
-    "QUERY_STRING", "REMOTE_ADDR", "REMOTE_PORT", "REMOTE_USER", "REQUEST_METHOD", "REQUEST_SCHEME",
-    "REQUEST_URI", "SCRIPT_FILENAME", "SCRIPT_NAME", "SERVER_ADDR", "SERVER_NAME", "SERVER_PORT",
-    "SERVER_PROTOCOL", "SERVER_SOFTWARE"};
+/* Names that requests bring: their hash is computed once. The first are in the order in which the server writes them
+ * (crates/pool/src/variables.rs), so that most are found without computing it for the look-up. */
+static const char *const known_names[] = {"SCRIPT_FILENAME", "QUERY_STRING", "REQUEST_METHOD",
+    "CONTENT_TYPE", "CONTENT_LENGTH", "SCRIPT_NAME", "REQUEST_URI", "PATH_INFO", "PATH_TRANSLATED",
+    "DOCUMENT_URI", "DOCUMENT_ROOT", "SERVER_PROTOCOL", "REQUEST_SCHEME", "HTTPS",
+    "GATEWAY_INTERFACE", "SERVER_SOFTWARE", "REMOTE_ADDR", "REMOTE_PORT", "REMOTE_USER",
+    "SERVER_ADDR", "SERVER_PORT", "SERVER_NAME", "REDIRECT_STATUS", "HEARTH_REQUEST_ID",
+    "HTTP_HOST", "HTTP_USER_AGENT", "HTTP_ACCEPT", "HTTP_ACCEPT_ENCODING", "HTTP_ACCEPT_LANGUAGE",
+    "HTTP_AUTHORIZATION", "HTTP_CACHE_CONTROL", "HTTP_CONNECTION", "HTTP_CONTENT_LENGTH",
+    "HTTP_CONTENT_TYPE", "HTTP_COOKIE", "HTTP_DNT", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_NONE_MATCH",
+    "HTTP_ORIGIN", "HTTP_PRAGMA", "HTTP_PRIORITY", "HTTP_REFERER", "HTTP_SEC_CH_UA",
+    "HTTP_SEC_CH_UA_MOBILE", "HTTP_SEC_CH_UA_PLATFORM", "HTTP_SEC_FETCH_DEST",
+    "HTTP_SEC_FETCH_MODE", "HTTP_SEC_FETCH_SITE", "HTTP_SEC_FETCH_USER", "HTTP_TE",
+    "HTTP_TRACEPARENT", "HTTP_UPGRADE_INSECURE_REQUESTS", "HTTP_X_CSRF_TOKEN",
+    "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PORT",
+    "HTTP_X_FORWARDED_PROTO", "HTTP_X_REAL_IP", "HTTP_X_REQUESTED_WITH", "HTTP_X_REQUEST_ID",
+    "HTTP_X_XSRF_TOKEN", "PHP_SELF"};
+enum { KNOWN = sizeof known_names / sizeof *known_names, OPTIONAL = 2 };
+static zend_string *known_strings[KNOWN];
 static HashTable known;
 
 static const char *own_script;
@@ -110,9 +114,21 @@ static void import_process(zval *array) {
     }
 }
 
-static void add_variable(
-    zval *array, const char *name, size_t name_len, const char *text, size_t text_len) {
-    zend_string *key = zend_hash_str_find_ptr(&known, name, name_len);
+/* The string of a known name, or NULL. `next` is where it stands if the names come in their order, some of them left out. */
+static zend_string *find_known(const char *name, size_t name_len, size_t *next) {
+    for (size_t i = *next; i < KNOWN && i <= *next + OPTIONAL; i++) {
+        if (ZSTR_LEN(known_strings[i]) == name_len &&
+            memcmp(ZSTR_VAL(known_strings[i]), name, name_len) == 0) {
+            *next = i + 1;
+            return known_strings[i];
+        }
+    }
+    return zend_hash_str_find_ptr(&known, name, name_len);
+}
+
+static void add_variable(zval *array, const char *name, size_t name_len, const char *text,
+    size_t text_len, size_t *next) {
+    zend_string *key = find_known(name, name_len, next);
     if (key == NULL && !is_plain(name, name_len)) {
         php_register_variable_safe(name, text, text_len, array);
         return;
@@ -126,6 +142,12 @@ static void add_variable(
     }
 }
 
+/* Adds a variable that is not one of a request's. */
+static void add_other(zval *array, const char *name, const char *text, size_t text_len) {
+    size_t next = KNOWN;
+    add_variable(array, name, strlen(name), text, text_len, &next);
+}
+
 static bool is_proxy(const struct frame_pair *pair) {
     return pair->name_len == 10 && strncasecmp(pair->name, "HTTP_PROXY", 10) == 0;
 }
@@ -133,6 +155,7 @@ static bool is_proxy(const struct frame_pair *pair) {
 /* Adds the request's variables. `filter`: through ext-filter, which keeps its own copy for filter_input(). */
 static void add_request(zval *array, bool filter, int kind) {
     const struct frame_request *head = request_head();
+    size_t next = 0;
     bool filtered = filter && sapi_module.input_filter != NULL &&
                     sapi_module.input_filter != php_default_input_filter;
     for (uint16_t i = 0; i < head->count; i++) {
@@ -144,7 +167,7 @@ static void add_request(zval *array, bool filter, int kind) {
         }
         if (!filtered ||
             sapi_module.input_filter(kind, pair->name, &value, value_len, &value_len)) {
-            add_variable(array, pair->name, pair->name_len, value, value_len);
+            add_variable(array, pair->name, pair->name_len, value, value_len, &next);
         }
     }
 }
@@ -195,7 +218,7 @@ static void add_request_and_self(zval *array, bool through_filter) {
     char *value = self;
     add_request(array, through_filter, PARSE_SERVER);
     if (!through_filter || sapi_module.input_filter(PARSE_SERVER, "PHP_SELF", &value, len, &len)) {
-        add_variable(array, "PHP_SELF", 8, value, len);
+        add_other(array, "PHP_SELF", value, len);
     }
     efree(self);
 }
@@ -240,16 +263,16 @@ void variables_begin(void) {
 void variables_register(zval *array) {
     import_process(array);
     if (own_script != NULL) {
-        add_variable(array, "FRANKENPHP_WORKER", 17, "1", 1);
-        add_variable(array, "HEARTH_WORKER", 13, "1", 1);
+        add_other(array, "FRANKENPHP_WORKER", "1", 1);
+        add_other(array, "HEARTH_WORKER", "1", 1);
     }
     if (!request_present()) {
         if (own_script != NULL) {
             const char *slash = strrchr(own_script, '/');
             const char *name = slash != NULL ? slash : own_script;
-            add_variable(array, "SCRIPT_FILENAME", 15, own_script, strlen(own_script));
-            add_variable(array, "SCRIPT_NAME", 11, name, strlen(name));
-            add_variable(array, "PHP_SELF", 8, name, strlen(name));
+            add_other(array, "SCRIPT_FILENAME", own_script, strlen(own_script));
+            add_other(array, "SCRIPT_NAME", name, strlen(name));
+            add_other(array, "PHP_SELF", name, strlen(name));
         }
         return;
     }
@@ -272,10 +295,10 @@ void variables_startup(void) {
     zend_hash_real_init_mixed(&first_table);
     add_environment(&first_table);
 
-    size_t count = sizeof known_names / sizeof *known_names;
-    zend_hash_init(&known, (uint32_t)count, NULL, NULL, 1);
-    for (size_t i = 0; i < count; i++) {
+    zend_hash_init(&known, KNOWN, NULL, NULL, 1);
+    for (size_t i = 0; i < KNOWN; i++) {
         zend_string *name = permanent_string(known_names[i], strlen(known_names[i]));
+        known_strings[i] = name;
         zend_hash_add_ptr(&known, name, name);
     }
 

@@ -49,6 +49,39 @@ fn show(router: &Router, tree: &Tree, path: &str) -> String {
 }
 
 #[test]
+fn a_path_at_which_nothing_is_is_not_looked_up_for_every_request() {
+    const REQUESTS: usize = 100;
+    let tree = tree(&["index.php"]);
+    let script = Routing::Script { filename: "/srv/worker.php".into(), name: "/worker.php".into() };
+    let scripted = Router::new(Path::new("/srv"), &script, true);
+    for (router, path, front) in [
+        (&laravel(), "/users/12", "script /srv/index.php /index.php []"),
+        (&scripted, "/", "script /srv/worker.php /worker.php []"),
+        (&scripted, "/worker.php/info", "script /srv/worker.php /worker.php [/info]"),
+    ] {
+        tree.looks.set(0);
+        for _ in 0..REQUESTS {
+            assert_eq!(show(router, &tree, path), front);
+        }
+        assert!(tree.looks.get() < REQUESTS, "{path}: {} looks", tree.looks.get());
+    }
+}
+
+#[test]
+fn a_file_that_a_request_has_written_is_found_by_the_next_one() {
+    let router = laravel();
+    for n in 0..100 {
+        let (name, path) = (format!("{n}.css"), format!("/{n}.css"));
+        assert_eq!(
+            show(&router, &tree(&["index.php"]), &path),
+            "script /srv/index.php /index.php []"
+        );
+        router.files_may_have_changed();
+        assert_eq!(show(&router, &tree(&["index.php", &name]), &path), format!("file /srv/{name}"));
+    }
+}
+
+#[test]
 fn an_application_is_routed_as_try_files_does() {
     let tree = tree(&[
         "index.php",
@@ -161,6 +194,7 @@ async fn the_hot_path_looks_at_the_disk_once() {
     show(&router, &tree, "/users/12");
     assert_eq!(tree.looks.get(), 1);
     tokio::time::advance(FRONT_CONTROLLER_TRUST * 2).await;
+    router.files_may_have_changed();
     show(&router, &tree, "/users/12");
     assert_eq!(tree.looks.get(), 3);
 }

@@ -1,10 +1,12 @@
 //! Tests requests that are written ahead to busy workers: four with one worker, the running one included.
 #![expect(clippy::disallowed_methods, reason = "every task here is awaited or aborted")]
 
+mod bodies;
+
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use pool::{DispatchError, Model, Options, Pool, RequestContext};
+use pool::{CompleteBody, DispatchError, Model, Options, Pool, RequestContext};
 use tokio::time::Instant;
 
 use crate::{context, eventually, get, options, request, text};
@@ -396,7 +398,9 @@ async fn storm(workers: usize, clients: u64, rounds: u64) {
                     ask(&pool, "/die-in-cleanup").await.unwrap();
                 } else if n % 17 == 3 {
                     let body = Full::new(bytes::Bytes::from(format!("form {n}")));
-                    let form = http::Request::post("/echo").extension(context()).body(body);
+                    let form = http::Request::post("/echo").extension(context());
+                    let form =
+                        if n % 2 == 0 { form.extension(CompleteBody) } else { form }.body(body);
                     let answer = text(pool.dispatch(form.unwrap()).await.unwrap()).await;
                     assert_eq!(answer, format!("form {n}"));
                 } else {

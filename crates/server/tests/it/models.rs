@@ -17,7 +17,7 @@ use pool::Model;
 use serde_json::Value;
 use testkit::eventually;
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating, of_tier};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, isolating, of_tier};
 
 const PID: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
 
@@ -36,6 +36,21 @@ fn warnings(hearth: &Hearth) -> Vec<Value> {
     let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let wanted = |line: &Value| line["level"] == "WARN" && line["message"] != "PHP runs as root";
     lines.filter(wanted).collect()
+}
+
+#[test]
+fn a_worker_that_wakes_up_does_not_displace_the_server() {
+    const POLICY: usize = 38; // the 41st field of proc(5), the third being the first behind the name
+    let policy = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields = stat.rsplit_once(") ").unwrap().1;
+        fields.split(' ').nth(POLICY).unwrap().parse::<i32>().unwrap()
+    };
+    for (model, _site, hearth) in in_each_model() {
+        eventually("a worker is there", LIMIT, || hearth.worker_pids().len() == 1);
+        assert_eq!(policy(hearth.worker_pid()), libc::SCHED_BATCH, "{model}");
+        assert_eq!(policy(hearth.process.pid()), libc::SCHED_OTHER, "{model}");
+    }
 }
 
 #[test]

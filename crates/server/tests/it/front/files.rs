@@ -1,6 +1,8 @@
 //! Files beside PHP, through the whole server: what may be sent, what may not, and who answers a path.
 
-use crate::hearth::{Hearth, Serve, Site};
+use testkit::eventually;
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 const SECRET: &str = "top secret source";
 
@@ -202,4 +204,21 @@ fn answers_of_php_are_compressed_for_clients_that_ask() {
             answer.all("vary").iter().any(|value| value.eq_ignore_ascii_case("accept-encoding"))
         );
     }
+}
+
+#[test]
+fn a_file_that_an_upload_has_written_is_sent_at_once_and_another_one_soon() {
+    let upload = "<?php echo 'nothing here'; \
+        if ($_SERVER['REQUEST_METHOD'] === 'POST') { file_put_contents(__DIR__ . $_SERVER['PATH_INFO'], 'new'); }";
+    let site = Site::empty().with_file("public/index.php", upload);
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    for n in 0..20 {
+        let path = format!("/{n}.txt");
+        assert_eq!(hearth.get(&path).text(), "nothing here");
+        hearth.post(&format!("/index.php{path}"), &[], b"");
+        assert_eq!(hearth.get(&path).text(), "new");
+    }
+    assert_eq!(hearth.get("/other.txt").text(), "nothing here");
+    std::fs::write(site.public().join("other.txt"), "new").unwrap();
+    eventually("the file is found", LIMIT, || hearth.get("/other.txt").text() == "new");
 }
