@@ -160,8 +160,7 @@ pub(crate) const OPTIONS: &[Item] = &[
     ),
     text(128, "proxy", |s, t| set(&mut s.proxy, t.read(proxy))),
     text(129, "safe_protocols", |s, t| {
-        s.safe_protocols = t.words().map(str::to_ascii_lowercase).collect();
-        Ok(())
+        set(&mut s.safe_protocols, t.read(protocols))
     }),
     text(130, "unix_socket", |s, t| set(&mut s.unix_socket, Ok(t.file()))),
     text(131, "resolve", |s, t| set(&mut s.resolve, t.read(resolve))),
@@ -462,6 +461,30 @@ fn encodings(text: &str) -> Result<Option<HeaderValue>, String> {
     Ok(HeaderValue::from_str(&words.join(", ")).ok().filter(|_| !words.is_empty()))
 }
 
+/// Schemes, joined by commas; `all` is all that are known. Names that libcurl knows and Hearth does not are accepted: no URL of theirs is called.
+fn protocols(text: &str) -> Result<Option<Arc<[String]>>, String> {
+    const SPOKEN: [&str; 5] = ["http", "https", "smtp", "smtps", "file"];
+    const OTHERS: &str = "dict ftp ftps gopher gophers imap imaps ldap ldaps mqtt mqtts pop3 pop3s rtmp rtmpe rtmps rtmpt rtmpte rtmpts \
+                          rtsp scp sftp smb smbs telnet tftp ws wss";
+    let mut schemes = Vec::new();
+    for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
+        let word = word.to_ascii_lowercase();
+        if word == "all" {
+            schemes.extend(SPOKEN.map(str::to_owned));
+        } else if SPOKEN.contains(&word.as_str())
+            || OTHERS.split_ascii_whitespace().any(|other| other == word)
+        {
+            schemes.push(word);
+        } else {
+            return Err(format!("{word:?} is no protocol: {} are", SPOKEN.join(", ")));
+        }
+    }
+    if schemes.is_empty() {
+        return Err(format!("it names none of {}", SPOKEN.join(", ")));
+    }
+    Ok(Some(schemes.into()))
+}
+
 /// Cipher suites, as the registry or OpenSSL names them.
 fn ciphers(text: &str) -> Result<Option<Arc<[Cipher]>>, String> {
     let one = |name: &str| {
@@ -613,6 +636,21 @@ mod tests {
         let mut settings = Settings::default();
         assert!(settings.set_all(Group::Options, "timeout=1,insecure=7", false).is_err());
         assert_eq!(settings.timeout, Settings::default().timeout);
+    }
+
+    #[test]
+    fn unknown_protocols_are_named() {
+        let set = |text: &str| {
+            let mut settings = Settings::default();
+            let set = settings.set_text(129, text, false).map_err(|refused| refused.message);
+            set.map(|()| settings.safe_protocols.expect("a list").join(" "))
+        };
+        assert_eq!(set("HTTP, file,ftp").as_deref(), Ok("http file ftp"));
+        assert_eq!(set("all").as_deref(), Ok("http https smtp smtps file"));
+        let known = "http, https, smtp, smtps, file";
+        let unknown = format!("safe_protocols: \"htpp\" is no protocol: {known} are");
+        assert_eq!(set("https,htpp"), Err(unknown));
+        assert_eq!(set(" "), Err(format!("safe_protocols: it names none of {known}")));
     }
 
     #[test]
