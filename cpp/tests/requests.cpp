@@ -89,7 +89,8 @@ TEST_F(requests, a_user_in_the_url_hides_no_host_that_others_see) {
     const auto at = "127.0.0.1:" + std::to_string(origin.port());
     for (const auto &user : {"trusted.example\\"s, "trusted.example\t"s, "a b"s, "\r\n"s, "\0"s}) {
         const auto one = request();
-        EXPECT_EQ(one->GET("http://" + user + "@" + at + "/").exec().get_code(), code::url_malformed)
+        EXPECT_EQ(
+            one->GET("http://" + user + "@" + at + "/").exec().get_code(), code::url_malformed)
             << user;
     }
     EXPECT_EQ(request()->GET("http:/" + at + "/?u=://a@b").exec().get_body(), "GET /?u=://a@b\n");
@@ -185,8 +186,8 @@ TEST_F(requests, a_file_is_read_where_the_program_allows_files) {
         EXPECT_EQ(one->GET(none).safe_protocols("file").exec().get_code(), code::file_unreadable)
             << none;
     }
-    EXPECT_EQ(one->GET("file://other/x").safe_protocols("file").exec().get_code(),
-        code::url_malformed);
+    EXPECT_EQ(
+        one->GET("file://other/x").safe_protocols("file").exec().get_code(), code::url_malformed);
     EXPECT_EQ(support::contents(path), "abc123");
 }
 
@@ -442,6 +443,11 @@ TEST_F(options_as_text, that_are_wrong_have_curlevs_numbers_and_name_what_is_wro
         one->GET(origin.url()).options("timeout=soon").exec().get_code(), code::options_format);
     EXPECT_EQ(one->GET(origin.url()).options("timeout=-1").exec().get_code(), code::options_format);
     EXPECT_EQ(one->GET(origin.url()).options("timeout").exec().get_code(), code::options_format);
+    EXPECT_EQ(
+        one->GET(origin.url()).options("maxredirs=x").exec().get_code(), code::options_format);
+    EXPECT_EQ(one->GET(origin.url()).options("maxredirs=-5").exec().get_code(), code::options_set);
+    EXPECT_EQ(one->GET(origin.url()).basic("joe", std::string(8000001, '*')).exec().get_code(),
+        code::options_set);
     EXPECT_EQ(one->GET(origin.url()).authentication("mode=magic").exec().get_code(),
         code::authentication_format);
     EXPECT_EQ(one->GET(origin.url()).authentication("secret=\"open").exec().get_code(),

@@ -30,8 +30,8 @@ inline constexpr long options_set = -25;
 inline constexpr long safe_protocols_set = -26; // a protocol that nothing knows
 
 inline constexpr long user_callback = -30; // a callback that takes part in the transfer threw
-inline constexpr long url_set = -31; // the method or the query
-inline constexpr long headers_set = -32; // CR, LF, NUL, or no field name
+inline constexpr long url_set = -31;       // the method or the query
+inline constexpr long headers_set = -32;   // CR, LF, NUL, or no field name
 inline constexpr long body_set = -33;
 inline constexpr long mime_set = -34;
 inline constexpr long recipients_set = -35;

@@ -109,7 +109,8 @@ public:
             std::string_view comment;
             written = without_comment(trimmed(written), comment);
             const auto end = written.rfind('>');
-            const auto begin = end == std::string_view::npos ? end : opening(written.substr(0, end));
+            const auto begin =
+                end == std::string_view::npos ? end : opening(written.substr(0, end));
             // What is behind it may be anything but another address.
             if (begin == std::string_view::npos ||
                 written.find_first_of("@,<", end) != std::string_view::npos) {
@@ -363,8 +364,8 @@ private:
         }
         aim(url, [&](std::string_view bare) {
             const auto status = hearth_mail_set_target(handle_, bare.data(), bare.size());
-            judge(status, status == HEARTH_UNSUPPORTED ? code::unsupported_protocol
-                                                       : code::url_malformed);
+            judge(status,
+                status == HEARTH_UNSUPPORTED ? code::unsupported_protocol : code::url_malformed);
         });
         const auto author = from.text();
         judge(hearth_mail_set_from(handle_, author.data(), author.size()), code::recipients_set);

@@ -55,7 +55,9 @@ impl Target {
             return Err(refuse("a mail server has no query"));
         }
         if !matches!(scheme.as_str(), "smtp" | "smtps") {
-            return Err(Refused::unsupported("URL: that of a mail server begins with smtp:// or smtps://"));
+            return Err(Refused::unsupported(
+                "URL: that of a mail server begins with smtp:// or smtps://",
+            ));
         }
         // Parsed with a scheme of the URL standard; `ftp` has a default port that it omits.
         let judged = Self::parse(format!("ftp://{rest}").as_bytes())?;

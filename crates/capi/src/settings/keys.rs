@@ -71,6 +71,9 @@ fn set<T>(place: &mut T, value: Result<T, Refused>) -> Result<(), Refused> {
     Ok(())
 }
 
+/// As libcurl has it: `CURL_MAX_INPUT_LENGTH`.
+const LONGEST_SECRET: usize = 8_000_000;
+
 /// All options; hearth.h lists the same, which a test compares.
 pub(crate) const OPTIONS: &[Item] = &[
     number(1, "accept_compression", |s, n| set(&mut s.accept_compression, n.flag())),
@@ -92,7 +95,10 @@ pub(crate) const OPTIONS: &[Item] = &[
     number(6, "maxredirs", |s, n| {
         let most = match n.value {
             -1 => Ok(None),
-            value => u32::try_from(value).map(Some).map_err(|_range| n.wrong("-1 or a number")),
+            // As libcurl: a number, but none that it takes.
+            value => u32::try_from(value).map(Some).map_err(|_range| {
+                Refused::unsupported(format!("maxredirs wants -1 or a number, not {value}"))
+            }),
         };
         set(&mut s.max_redirects, most)
     }),
@@ -159,9 +165,7 @@ pub(crate) const OPTIONS: &[Item] = &[
         Set::Number(|s, n| set(&mut s.engine.mail_connections_per_host, n.count())),
     ),
     text(128, "proxy", |s, t| set(&mut s.proxy, t.read(proxy))),
-    text(129, "safe_protocols", |s, t| {
-        set(&mut s.safe_protocols, t.read(protocols))
-    }),
+    text(129, "safe_protocols", |s, t| set(&mut s.safe_protocols, t.read(protocols))),
     text(130, "unix_socket", |s, t| set(&mut s.unix_socket, Ok(t.file()))),
     text(131, "resolve", |s, t| set(&mut s.resolve, t.read(resolve))),
     text(132, "interface", |s, t| {
@@ -216,7 +220,12 @@ pub(crate) const OPTIONS: &[Item] = &[
         set(&mut s.auth.mode, t.one_of(known, "none, basic, digest or bearer"))
     }),
     authentication(161, "user", |s, t| set(&mut s.auth.user, t.line())),
-    authentication(162, "secret", |s, t| set(&mut s.auth.secret, t.line())),
+    authentication(162, "secret", |s, t| {
+        if t.value.len() > LONGEST_SECRET {
+            return Err(Refused::unsupported("secret is longer than 8000000 bytes"));
+        }
+        set(&mut s.auth.secret, t.line())
+    }),
     authentication(163, "mechanisms", |s, t| {
         s.mail.mechanisms = t.words().map(str::to_ascii_uppercase).collect();
         Ok(())
