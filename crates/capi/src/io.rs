@@ -274,6 +274,7 @@ impl Io {
         let none = || Failure::new(Kind::Url, "There is no URL");
         let target = in_flight.spec.target.as_ref().ok_or_else(none)?;
         if let Job::Mail(_) = in_flight.spec.job {
+            settings.allow(target.scheme(), ["smtp", "smtps"])?;
             return Ok(self.mail_server(settings, target));
         }
         let mut hosts = lock(&self.hosts);

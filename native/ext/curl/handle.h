@@ -131,6 +131,7 @@ struct handle {
 
     enum way way;
     bool alone;                   /* the call is curl_easy_perform()'s */
+    bool quiet;                   /* libcurl's CURLOPT_NOSIGNAL is ours: hop_restore_signals() */
     struct text control, request; /* of a step without libcurl */
     struct fast fast;
     CURLM *multi;               /* the call is made by it */

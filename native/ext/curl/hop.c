@@ -47,6 +47,7 @@ bool hop_holds(const struct handle *handle, CURLoption option) {
     case CURLOPT_HEADERDATA:
     case CURLOPT_HEADERFUNCTION:
     case CURLOPT_HTTP_VERSION:
+    case CURLOPT_NOSIGNAL:
     case CURLOPT_PROTOCOLS:
     case CURLOPT_PROTOCOLS_STR:
     case CURLOPT_WRITEDATA:
@@ -113,6 +114,8 @@ static void set_for_broker(struct handle *handle, const char *url) {
     SET(handle, CURLOPT_URL, url);
     SET(handle, CURLOPT_HTTPHEADER, handle->headers);
     SET(handle, CURLOPT_UNIX_SOCKET_PATH, settings_socket());
+    SET(handle, CURLOPT_NOSIGNAL, 1L);
+    handle->quiet = true;
     SET(handle, CURLOPT_WRITEFUNCTION, answer_body);
     SET(handle, CURLOPT_WRITEDATA, handle);
     SET(handle, CURLOPT_HEADERFUNCTION, answer_header);
@@ -169,7 +172,19 @@ static void put_back(const struct handle *handle, CURL *curl) {
     }
 }
 
+static void restore_signals(const struct handle *handle, CURL *curl) {
+    if (handle->quiet) {
+        libcurl.easy_setopt(curl, CURLOPT_NOSIGNAL, handle_number(handle, CURLOPT_NOSIGNAL, 0));
+    }
+}
+
+void hop_restore_signals(struct handle *handle) {
+    restore_signals(handle, handle->curl);
+    handle->quiet = false;
+}
+
 void hop_restore_copy(const struct handle *handle, CURL *copy) {
+    restore_signals(handle, copy);
     if (handle->way != WAY_NONE && handle->way != WAY_FAST) {
         put_back(handle, copy);
     }
@@ -272,6 +287,7 @@ static void set_for_direct(struct handle *handle) {
     handle->way = WAY_DIRECT;
     handle->by_broker = false;
     handle_clear_fast(handle);
+    hop_restore_signals(handle);
     if (handle->given.len > 0 || handle->given_end) {
         SET(handle, CURLOPT_READFUNCTION, answer_read_again);
         SET(handle, CURLOPT_READDATA, handle);
@@ -305,6 +321,9 @@ static void end_call(struct handle *handle) {
         cookies_store(handle, info_effective_url(handle));
     }
     take_back(handle);
+    if (handle->multi == NULL) {
+        hop_restore_signals(handle);
+    }
     handle->way = WAY_NONE;
     text_free(&handle->given);
 }

@@ -22,6 +22,10 @@ bool hop_end(struct handle *handle, CURLcode *result);
 void hop_abandon(struct handle *handle);
 /* Whether an option is ours for the time being: what is set now counts from the next run on. */
 bool hop_holds(const struct handle *handle, CURLoption option);
+/* The handle has left its multi handle: CURLOPT_NOSIGNAL is the application's again. It is 1 from a call to the broker on, because libcurl
+ * otherwise ignores SIGPIPE with three system calls each time it looks at a handle, finished ones included. A socket without TLS is
+ * written with MSG_NOSIGNAL, and no name is looked up. */
+void hop_restore_signals(struct handle *handle);
 /* Gives a handle that libcurl has duplicated from `handle` the application's options. */
 void hop_restore_copy(const struct handle *handle, CURL *copy);
 

@@ -165,6 +165,7 @@ CURLMcode multi_remove_handle(CURLM *curl_multi, CURL *curl) {
         } else if (handle->limits == &multi->limits) {
             leave(multi, handle);
         }
+        hop_restore_signals(handle);
     }
     return code;
 }

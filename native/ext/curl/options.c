@@ -34,7 +34,6 @@ enum rule rule_of(CURLoption option) {
     case CURLOPT_MIME_OPTIONS:
     case CURLOPT_NOBODY:
     case CURLOPT_NOPROGRESS:
-    case CURLOPT_NOSIGNAL:
     case CURLOPT_PIPEWAIT:
     case CURLOPT_POST:
     case CURLOPT_POSTFIELDSIZE:
@@ -97,6 +96,7 @@ enum rule rule_of(CURLoption option) {
     case CURLOPT_HTTP_VERSION:
     case CURLOPT_IPRESOLVE:
     case CURLOPT_MAXREDIRS:
+    case CURLOPT_NOSIGNAL: /* set for the hop: hop.c */
     case CURLOPT_PATH_AS_IS:
     case CURLOPT_POSTREDIR:
     case CURLOPT_PROTOCOLS:
