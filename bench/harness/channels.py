@@ -22,7 +22,7 @@ from .processes import LOAD_CORES, cpu_seconds
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 300
 # k6 needs minutes to set its clients up before the first one connects, if there are many.
-LONGEST_OF_K6 = 900
+LONGEST_OF_K6 = 400
 
 
 def generator() -> Path:
