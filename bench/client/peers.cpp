@@ -156,6 +156,7 @@ static void call(
         auto &handle = *handles.emplace_back(std::make_unique<curl::curl_easy>());
         handle.add<CURLOPT_URL>(url.c_str());
         handle.add<CURLOPT_WRITEFUNCTION>(swallow);
+        handle.add<CURLOPT_HEADERFUNCTION>(swallow);
         multi.add(handle);
     }
     starting = std::chrono::steady_clock::now() - began;
