@@ -129,8 +129,7 @@ static detached one(asyncpp::curl::uri url, asyncpp::curl::executor &executor) {
     finished(answer.status_code);
 }
 
-static void call(
-    const std::string &url, int count, long, const std::string &, seconds &starting) {
+static void call(const std::string &url, int count, long, const std::string &, seconds &starting) {
     const auto began = std::chrono::steady_clock::now();
     asyncpp::curl::executor executor;
     const asyncpp::curl::uri parsed(url);

@@ -2,7 +2,7 @@
 
 /*
  * What the published benchmark wants of Orchestra's Testbench: an application, made of Debian's Laravel. And the autoloader of that package, whose folder is
- * $folder of whoever requires this file.
+ * $folder of the file that requires this one.
  */
 
 declare(strict_types=1);
