@@ -23,7 +23,9 @@ export default function client() {
     const socket = new WebSocket(`ws://${ADDRESS}/app/${APP_KEY}?protocol=7&client=k6&version=1.0`);
     let [established, done] = [false, false];
     const limit = setTimeout(() => {
-        late.add(1);
+        if (!done) {
+            late.add(1);
+        }
         socket.close();
     }, 10_000);
     socket.onmessage = ({ data }) => {
