@@ -49,7 +49,8 @@ SYSTEMS = [
         [("one origin", "77.222", "20.812"), ("two origins in turn", "181.377", "47.237")],
         [("reused", "ms a revolution"), ("reused", "ms a request"), ("egress", "ms, median (× stock curl, handle kept)")],
         [
-            "The first two tables are that package's own benchmark, its files unchanged: `make bench NAME=reused` with a copy of it. The third is a bench of our own.",
+            "The first table is that package's own benchmark, its files unchanged: `make bench NAME=reused` with a copy of it. In the second a page of a server makes the same call. The third is a "
+            "bench of our own.",
             "The origin here is nginx, or our own, with TLS 1.3; github.com had two round trips of TLS. Memory is that of PHP with Debian's Laravel 8 and without Testbench.",
             "The published package keeps handles inside one process. A broker keeps connections for all processes, so the first call of a process is fast too.",
         ],
