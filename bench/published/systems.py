@@ -86,7 +86,7 @@ SYSTEMS = [
         [
             "Published on AWS in 2019. Here everything runs on one machine: behind Hearth's emulator, and behind AWS's own.",
             "`reference` is a bootstrap in plain PHP with the same model. `reference on a faster machine` is the same on a faster machine.",
-            "`Bref here` is the newest Bref out of a copy (`BREF=`), its own runtimes behind AWS's emulator: its function runtime beside `worker`, its php-fpm runtime beside `fpm`. Its layers "
+            "`Bref here`, where a table has it, is the newest Bref out of a copy (`BREF=`), its own runtimes behind AWS's emulator: its function runtime beside `worker`, its php-fpm runtime beside `fpm`. Its layers "
             "come from AWS, which the bench does not ask; PHP is Debian's.",
         ],
     ),
