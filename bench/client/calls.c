@@ -1,7 +1,8 @@
 /* 50,000 GETs, asynchronous, from one thread: through libhearth, or (WITH_FLOOR) on bare epoll with a request that is baked ahead, or (WITH_CURL) with
  * libcurl's multi interface and recycled handles. Each prints `starting_s waiting_s cpu_us_per_call start_us rss_mb ok`.
  *
- *   calls URL COUNT CONNECTIONS [threaded|get]      HEARTH: `get` is hearth_engine_get, else a handle per call */
+ *   calls URL COUNT CONNECTIONS [threaded|get|init]      HEARTH: `get` is hearth_engine_get, else a handle per call; `init` (here and in libcurl) makes,
+ *   sets up and frees handles, and starts none */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,9 +98,19 @@ int main(int argc, char **argv) {
     int count = atoi(argv[2]), connections = atoi(argv[3]), left = count, done = 0, ok = 0,
         running = 0;
     size_t taken = 0;
-    (void)argc;
     curl_global_init(CURL_GLOBAL_ALL);
     double before = cpu(), began = seconds();
+    if (argc > 4 && !strcmp(argv[4], "init")) {
+        for (; left > 0; left--, ok++) {
+            CURL *easy = curl_easy_init();
+            curl_easy_setopt(easy, CURLOPT_URL, argv[1]);
+            curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
+            curl_easy_setopt(easy, CURLOPT_WRITEDATA, &taken);
+            curl_easy_cleanup(easy);
+        }
+        report(began, seconds(), before, count, ok);
+        return 0;
+    }
     CURLM *multi = curl_multi_init();
     for (int i = 0; i < connections && left > 0; i++, left--) {
         CURL *easy = curl_easy_init();
@@ -156,7 +167,8 @@ static void finished(void *user, hearth_request *request, const hearth_response 
 int main(int argc, char **argv) {
     hearth_engine *engine;
     int handles = argc < 5 || !strstr(argv[4], "get"),
-        threaded = argc > 4 && strstr(argv[4], "threaded");
+        threaded = argc > 4 && strstr(argv[4], "threaded"),
+        init = argc > 4 && strstr(argv[4], "init");
     wanted = atoi(argv[2]);
     if (hearth_engine_new(&engine) ||
         hearth_engine_set_number(engine, HEARTH_CONNECTIONS_PER_HOST, atoi(argv[3])) ||
@@ -176,12 +188,17 @@ int main(int argc, char **argv) {
         hearth_request *request;
         if (hearth_request_new(engine, &request) ||
             hearth_request_set_target(request, "GET", 3, argv[1], HEARTH_TEXT) ||
-            hearth_request_start(request, finished, NULL)) {
+            (!init && hearth_request_start(request, finished, NULL))) {
             return 1;
         }
         hearth_request_free(request);
     }
     double started = seconds();
+    if (init) {
+        report(began, started, before, wanted, wanted);
+        hearth_engine_free(engine);
+        return 0;
+    }
     pthread_mutex_lock(&lock);
     while (done < wanted) {
         pthread_cond_wait(&over, &lock);

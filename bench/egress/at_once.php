@@ -34,3 +34,10 @@ function must_be_all(int $good, int $feeds): void
         exit(1);
     }
 }
+
+/** Microseconds of processor time that this process has taken. */
+function processor_time(): int
+{
+    $used = getrusage();
+    return ($used['ru_utime.tv_sec'] + $used['ru_stime.tv_sec']) * 1_000_000 + $used['ru_utime.tv_usec'] + $used['ru_stime.tv_usec'];
+}

@@ -1,4 +1,4 @@
-"""Certificates of a bench's own, made by openssl: for a server on 127.0.0.1, by an authority that no other program trusts."""
+"""Certificates of a bench's own, made by openssl: for a server on 127.0.0.1 or of other names, by an authority that no other program trusts."""
 
 import subprocess
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ class Certificate:
     key: Path
 
 
-def make(folder: Path) -> Certificate:
-    """Makes one in `folder`, which is there; for two days."""
+def make(folder: Path, alternatives: str = "IP:127.0.0.1") -> Certificate:
+    """Makes one in `folder`, which is there; for two days. `alternatives`: as openssl takes a subjectAltName."""
     made = Certificate(folder / "authority.pem", folder / "certificate.pem", folder / "key.pem")
     request, authority_key, names = folder / "request", folder / "authority.key", folder / "names"
-    names.write_text("subjectAltName=IP:127.0.0.1\n")
+    names.write_text(f"subjectAltName={alternatives}\n")
     ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     for command in (
         ["req", "-x509", *ec, "-keyout", authority_key, "-out", made.authority, "-subj", "/CN=the bench's authority", "-days", "2"],

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,13 +15,14 @@ from statistics import median
 from peers import Missing
 from peers.channels import APP, ChannelServer
 
-from . import table
+from . import machine, raw, table
 from .closed_loop import target
 from .processes import LOAD_CORES, cpu_seconds
 
+ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 300
 # k6 needs minutes to set its clients up before the first one connects, if there are many.
-LONGEST_OF_K6 = 900
+LONGEST_OF_K6 = 400
 
 
 def generator() -> Path:
@@ -178,6 +180,23 @@ def aims(rows: list[Aim]) -> str:
 
 def at(*path: str, scale: float = 1.0) -> Callable[[dict], float | None]:
     return lambda report: None if (found := value([report], *path)) is None else found * scale
+
+
+def clean(runs: list[dict], failed: Callable[[dict], float]) -> str:
+    """In how many of the runs nothing failed."""
+    return f"{sum(failed(report) == 0 for report in runs)} of {len(runs)}"
+
+
+def write(name: str, head: list[str], tables: list[str], about: dict, scenarios: list[Scenario], missing: list[Missing]) -> Path:
+    """Prints one document of results and writes it with its raw figures: bench/results/DATE-MACHINE/NAME.{md,json}. Returns the folder."""
+    folder = ROOT / "bench/results" / f"{about['date']}-{machine.slug(about)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    document = "\n\n".join([*head, *tables, *(f"Missing here: {one.name}: {one.why}." for one in missing)]) + "\n"
+    (folder / f"{name}.md").write_text(document)
+    raw.write(folder / f"{name}.json", {"machine": about, "reports": {one.title: one.runs for one in scenarios}, "missing": [vars(one) for one in missing]})
+    print(document)
+    print(f"written: {folder.relative_to(ROOT)}/{name}.md", file=sys.stderr, flush=True)
+    return folder
 
 
 def number(amount: float | None, digits: int = 0, unit: str = "") -> str:

@@ -38,6 +38,6 @@ AIMS = {
     "prespawn": {"echo": 25, "symfony": 47},
     "spawn": {"echo": 11, "symfony": 35},
 }
-SNAPSHOT_TIMES_WORKER = 1.15
+SNAPSHOT_TIMES_WORKER = 1.05
 HALF_OF_FPM = 1.46 / 2
 COLD_REQUEST_SYMFONY = 100

@@ -1,42 +1,34 @@
 <?php
 
 /*
- * Makes many calls at once with one Hearth\Egress\Pool of the packages, and prints how long each round took, in microseconds, as a JSON list. The first round is that
- * of a new process.
+ * The same as feeds.php with the package's own way of many calls at once, and prints the same.
  *
- *     php pool.php ROUNDS HTTP FEEDS AUTHORITY URL
+ *     php pool.php LIMIT HTTP FEEDS AUTHORITY URL
  *
- * HTTP: 1 or 2. `#` in URL becomes the number of the feed. HEARTH_EGRESS: the broker's socket; without it the pool calls directly.
+ * LIMIT: the pool's `connections`. HTTP is not asked. Through the broker's socket that HEARTH_EGRESS names, without one directly.
  */
 
 declare(strict_types=1);
 
 use Hearth\Egress\Broker;
+use Hearth\Egress\Call;
 use Hearth\Egress\Pool;
 
+$socket = getenv('HEARTH_EGRESS') ?: null;
 require __DIR__ . '/../../packages/core/tests/bootstrap.php';
+require __DIR__ . '/../egress/at_once.php';
 
-[, $rounds, $http, $feeds, $authority, $pattern] = $argv;
-$options = [
-    CURLOPT_CAINFO => $authority,
-    CURLOPT_TIMEOUT => 30,
-    CURLOPT_HTTP_VERSION => $http === '1' ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS,
-];
-$pool = new Pool(new Broker(getenv('HEARTH_EGRESS') ?: null), (int) $feeds, curl: $options);
-$times = [];
-for ($round = 0; $round < (int) $rounds; $round++) {
-    $begin = hrtime(true);
-    for ($n = 0; $n < (int) $feeds; $n++) {
-        $pool->send(str_replace('#', (string) $n, $pattern));
-    }
-    $good = 0;
-    foreach ($pool as $answer) {
-        $good += (int) ($answer->ok() && $answer->body() !== '');
-    }
-    $times[] = intdiv(hrtime(true) - $begin, 1000);
-    if ($good !== (int) $feeds) {
-        fwrite(STDERR, "only $good of $feeds feeds came\n");
-        exit(1);
-    }
+[, $limit, , $feeds, $authority, $pattern] = $argv;
+
+$good = 0;
+$begin = hrtime(true);
+$pool = new Pool(concurrency: (int) $feeds, broker: new Broker($socket), curl: $socket === null ? [CURLOPT_CAINFO => $authority] : [], connections: (int) $limit);
+for ($n = 0; $n < (int) $feeds; $n++) {
+    $pool->send(str_replace('#', (string) $n, $pattern));
 }
-echo json_encode($times), "\n";
+foreach ($pool as $answer) {
+    $good += (int) ($answer->ok() && $answer->body() !== '');
+}
+$took = intdiv(hrtime(true) - $begin, 1000);
+must_be_all($good, (int) $feeds);
+echo json_encode([$took, processor_time()]), "\n";

@@ -66,5 +66,5 @@ while (true) {
             $fields[strtolower($field)][] = trim($value);
         }
     }
-    $runtime->respond($id, reply($status, $fields, $body));
+    $runtime->respond($id, json_encode(reply($status, $fields, $body), JSON_THROW_ON_ERROR | JSON_UNESCAPED_SLASHES));
 }

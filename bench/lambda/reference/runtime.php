@@ -67,10 +67,16 @@ final class Runtime
 /** @return callable(string): string the application that is named, booted: event in, reply out, both in JSON */
 function application(string $name): callable
 {
+    $handler = handler($name);
+    return static fn (string $event): string => json_encode($handler(json_decode($event, true)), JSON_THROW_ON_ERROR | JSON_UNESCAPED_SLASHES);
+}
+
+/** @return callable(array<string, mixed>): array<string, mixed> the same without JSON */
+function handler(string $name): callable
+{
     $root = dirname(__DIR__, 3);
     if ($name === 'echo') {
-        return static function (string $event): string {
-            json_decode($event, true);
+        return static function (array $event): array {
             ob_start();
             require dirname(__DIR__, 2) . '/models/echo/public/index.php';
             return reply(200, ['content-type' => ['text/html; charset=UTF-8']], (string) ob_get_clean());
@@ -79,8 +85,7 @@ function application(string $name): callable
     require "{$root}/examples/symfony-api/vendor/autoload.php";
     $kernel = new App\Kernel('prod', false);
     $kernel->boot();
-    return static function (string $event) use ($kernel): string {
-        $event = json_decode($event, true);
+    return static function (array $event) use ($kernel): array {
         $server = ['REMOTE_ADDR' => $event['requestContext']['identity']['sourceIp']];
         foreach ($event['multiValueHeaders'] as $field => $values) {
             $server['HTTP_' . strtr(strtoupper($field), '-', '_')] = implode(', ', $values);
@@ -93,8 +98,11 @@ function application(string $name): callable
     };
 }
 
-/** @param array<string, list<string>> $fields */
-function reply(int $status, array $fields, string $body): string
+/**
+ * @param array<string, list<string>> $fields
+ * @return array<string, mixed>
+ */
+function reply(int $status, array $fields, string $body): array
 {
-    return json_encode(['statusCode' => $status, 'multiValueHeaders' => $fields, 'body' => $body, 'isBase64Encoded' => false], JSON_THROW_ON_ERROR | JSON_UNESCAPED_SLASHES);
+    return ['statusCode' => $status, 'multiValueHeaders' => $fields, 'body' => $body, 'isBase64Encoded' => false];
 }
