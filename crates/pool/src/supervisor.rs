@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -33,7 +34,7 @@ use crate::slow::Traced;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
-use crate::{Model, Options, StartError, memory, output};
+use crate::{Model, Options, StartError, memory, oom, output};
 
 pub(crate) use self::limits::resident_bytes;
 
@@ -80,6 +81,7 @@ pub(crate) struct Supervisor {
     /// Requests whose stack was requested from the zygote.
     traced: Traced,
     memory: memory::Schedule,
+    kills: oom::Kills,
 }
 
 impl Supervisor {
@@ -129,6 +131,7 @@ impl Supervisor {
             first: Some(first),
             traced: Traced::default(),
             memory: memory::Schedule::default(),
+            kills: oom::Kills::since_now(),
         }
     }
 
@@ -416,7 +419,7 @@ impl Supervisor {
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         self.successor_lost(slot);
-        let how = describe_exit(status);
+        let mut how = describe_exit(status);
         if dismissal == Dismissal::TimedOut {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
             let reason = "its request was over the time limit";
@@ -450,6 +453,10 @@ impl Supervisor {
             self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::Recycled, why));
         } else {
             self.shared.crashes.fetch_add(1, Ordering::Relaxed);
+            let killed = status & 0x7f == Signal::KILL.as_raw().unsigned_abs();
+            if killed && self.kills.is_new() {
+                how += ": out of memory, the kernel's OOM killer ended a process";
+            }
             error!(worker.pid = pid, requests, how, "worker died");
             self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::Crashed, &how));
             let lived = self.shared.now().saturating_sub(info.booted_at.load(Ordering::Relaxed));
