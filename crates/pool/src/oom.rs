@@ -1,6 +1,6 @@
 //! Tells whether the kernel's out-of-memory killer has ended a process: the counter `oom_kill` of `/proc/vmstat` (Linux 4.13), which control groups' kills count in, too.
 //!
-//! The counter is the machine's: it says that the killer was at work, not whom it ended. Without the counter nothing is said.
+//! The counter is the machine's: it says that the killer was at work, not which process it ended. Without it nothing is said.
 
 use std::fs;
 
