@@ -25,6 +25,7 @@ mod lease;
 mod lifecycle;
 mod memory;
 mod model;
+mod oom;
 mod options;
 mod output;
 mod overload;

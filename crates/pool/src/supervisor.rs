@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -34,7 +35,7 @@ use crate::slow::Traced;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
-use crate::{Model, Options, StartError, memory, output};
+use crate::{Model, Options, StartError, memory, oom, output};
 
 /// The task that owns the zygote.
 #[derive(Debug)]
@@ -79,6 +80,7 @@ pub(crate) struct Supervisor {
     /// Requests whose stack was requested from the zygote.
     traced: Traced,
     memory: memory::Schedule,
+    kills: oom::Kills,
 }
 
 impl Supervisor {
@@ -128,6 +130,7 @@ impl Supervisor {
             first: Some(first),
             traced: Traced::default(),
             memory: memory::Schedule::default(),
+            kills: oom::Kills::since_now(),
         }
     }
 
@@ -410,7 +413,7 @@ impl Supervisor {
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         self.successor_lost(slot);
-        let how = describe_exit(status);
+        let mut how = describe_exit(status);
         if dismissal == Dismissal::TimedOut {
             self.shared.worker_ended(&info, dismissal, &how);
         } else if spent && (status == 0 || dismissal != Dismissal::None) {
@@ -435,12 +438,18 @@ impl Supervisor {
         } else if dismissal == Dismissal::Surplus {
             self.shared.shrunk.fetch_add(1, Ordering::Relaxed);
             debug!(worker.pid = pid, requests, how, "worker ended: it was not needed");
-        } else if self.shared.worker_ended(&info, dismissal, &how) == Ending::Crashed {
-            let lived = self.shared.now().saturating_sub(info.booted_at.load(Ordering::Relaxed));
-            let booted = info.booted_at.load(Ordering::Relaxed) != 0;
-            // A one-shot worker dies of its request: its successor is not affected.
-            if !booted || (lived < Self::INFANCY && !spent) {
-                self.pause();
+        } else {
+            let killed = status & 0x7f == Signal::KILL.as_raw().unsigned_abs();
+            if killed && dismissal == Dismissal::None && self.kills.is_new() {
+                how += ": out of memory, the kernel's OOM killer ended a process";
+            }
+            if self.shared.worker_ended(&info, dismissal, &how) == Ending::Crashed {
+                let booted_at = info.booted_at.load(Ordering::Relaxed);
+                let lived = self.shared.now().saturating_sub(booted_at);
+                // A one-shot worker dies of its request: its successor is not affected.
+                if booted_at == 0 || (lived < Self::INFANCY && !spent) {
+                    self.pause();
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ mod fallback;
 mod foreign;
 mod kernels;
 mod memory;
+mod out_of_memory;
 mod pauses;
 mod scaling;
 mod slow;
