@@ -55,10 +55,12 @@ class Memory:
 
     rss: int
     pss: int | None
+    files: int | None
+    """Of `pss`, pages of files: programs and libraries."""
 
 
 def memory(pids: list[int]) -> Memory:
-    rss, pss = 0, 0
+    rss, pss, files = 0, 0, 0
     for pid in pids:
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -66,13 +68,14 @@ def memory(pids: list[int]) -> Memory:
                       for line in rollup.splitlines() if line.endswith("kB")}
             rss += values["Rss"]
             pss = None if pss is None else pss + values["Pss"]
+            files = None if files is None else files + values["Pss_File"]
         except PermissionError:
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             rss += pages * os.sysconf("SC_PAGE_SIZE")
-            pss = None
+            pss = files = None
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return Memory(rss, pss)
+    return Memory(rss, pss, files)
 
 
 @dataclass

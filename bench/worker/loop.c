@@ -453,19 +453,34 @@ static double median_of(double *times, long count) {
     return count > 0 ? times[count / 2] : 0;
 }
 
+/* How long a request takes to a worker that has not been asked since another one was started; 0 when it has ended. */
+static double time_old_worker(struct peer *worker) {
+    usleep(EXTRA_PAUSE);
+    double start = now_us();
+    return ask(worker, &wanted[0]) != 0 ? now_us() - start : 0;
+}
+
 /* Forks `extra` workers more, lets each serve some requests (one that answers once waits for its request), prints what memory they take on average, what
  * all workers and the zygote take together, and how long their first requests, their second and the median of the last ones take. Each request
- * comes when the worker has done with the last one. */
+ * comes when the worker has done with the last one.
+ *
+ * A first request finds the processor's caches as the fork has left them. So do the next ones of the workers that serve already: after each second
+ * fork the worker before it is asked in place of the new one, whose first request then is not counted. */
 static void print_extra(uint32_t worker) {
     static struct peer more[MOST_EXTRA];
-    static double first[MOST_EXTRA], second[MOST_EXTRA], steady[MOST_EXTRA];
+    static double first[MOST_EXTRA], second[MOST_EXTRA], steady[MOST_EXTRA], old[MOST_EXTRA];
     double times[EXTRA_REQUESTS];
-    long pss = 0, dirty = 0;
+    long pss = 0, files = 0, dirty = 0, firsts = 0, olds = 0;
     for (long i = 0; i < extra; i++) {
         int counters = make_counters();
         spawn(&more[i], counters);
         close(counters);
         bool lives = await(&more[i], FRAME_READY);
+        bool asks_old = i % 2 == 1 && !one_shot;
+        if (asks_old) {
+            old[olds] = time_old_worker(&more[i - 1]);
+            lives = lives && old[olds++] > 0;
+        }
         for (long n = 0; lives && n < EXTRA_REQUESTS && !one_shot; n++) {
             usleep(EXTRA_PAUSE);
             double start = now_us();
@@ -476,26 +491,33 @@ static void print_extra(uint32_t worker) {
             errno = 0;
             die("one of the extra workers ended");
         }
+        if (!one_shot && !asks_old) {
+            first[firsts] = times[0];
+            second[firsts++] = times[1];
+        }
         if (!one_shot) {
-            first[i] = times[0];
-            second[i] = times[1];
             steady[i] = median_of(times + EXTRA_REQUESTS / 2, EXTRA_REQUESTS / 2);
         }
     }
     usleep(100000); /* the last restore is over */
     for (long i = 0; i < extra; i++) {
         pss += smaps_kb(more[i].pid, "Pss:");
+        files += smaps_kb(more[i].pid, "Pss_File:");
         dirty += smaps_kb(more[i].pid, "Private_Dirty:");
     }
     long zygote_pss = smaps_kb(zygote.pid, "Pss:");
     long own = smaps_kb(worker, "Pss:");
+    files += smaps_kb(zygote.pid, "Pss_File:") + smaps_kb(worker, "Pss_File:");
     long count = extra > 0 ? extra : 1;
     printf(",\"extra\":{\"workers\":%ld,\"pss_kb\":%ld,\"private_dirty_kb\":%ld,"
-           "\"zygote_pss_kb\":%ld,\"all_workers_pss_kb\":%ld",
-        extra, pss / count, dirty / count, zygote_pss, pss + own);
+           "\"zygote_pss_kb\":%ld,\"all_workers_pss_kb\":%ld,\"files_pss_kb\":%ld",
+        extra, pss / count, dirty / count, zygote_pss, pss + own, files);
     if (extra > 0 && !one_shot) {
-        printf(",\"first_us\":%.1f,\"second_us\":%.1f,\"steady_us\":%.1f", median_of(first, extra),
-            median_of(second, extra), median_of(steady, extra));
+        printf(",\"first_us\":%.1f,\"second_us\":%.1f,\"steady_us\":%.1f", median_of(first, firsts),
+            median_of(second, firsts), median_of(steady, extra));
+    }
+    if (olds > 0) {
+        printf(",\"old_us\":%.1f", median_of(old, olds));
     }
     putchar('}');
     for (long i = 0; i < extra; i++) {

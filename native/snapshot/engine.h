@@ -41,11 +41,11 @@ enum {
     MAPPINGS_MAX =
         65536, /* the kernel's default for vm.max_map_count: more cannot be taken, or retire */
     REGIONS_MAX = 16384,    /* more cannot be taken */
-    SPANS_MAX = 4096,       /* a scan goes on where the vector was full */
+    SPANS_MAX = 512,        /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
     BORN_MAX = 64,          /* more: all mappings are compared */
     DROPPED_MAX = 16,       /* more: retire */
-    SAMPLES = 4096,
+    SAMPLES = 512,          /* restores that statistics are medians of */
     PHASES = 5,
 };
 

@@ -1,11 +1,15 @@
 //! The model `snapshot` where the kernel or a container refuses something: what it needs, and what takes its place when that is missing.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use pool::Model;
+use rustix::process::Signal;
 use serde_json::Value;
+use testkit::eventually;
 
-use crate::hearth::{Hearth, Serve, Site, isolating, refusing};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating, php_version, refusing, worker_folder};
 
 const COUNT: &str = "<?php $count = 0; while (hearth_handle_request(function () use (&$count) { echo ++$count, ' ', getmypid(); })) { }";
 
@@ -60,6 +64,39 @@ fn fork_replaces_snapshot_without_memfd_create() {
 }
 
 #[test]
+fn reload_tries_snapshot_again_when_memfd_create_is_allowed() {
+    if !isolating().contains(&Model::Snapshot) {
+        return;
+    }
+    let name = format!("hearth-worker-{}", php_version());
+    let worker = worker_folder().canonicalize().unwrap().join(&name).display().to_string();
+    let confined = format!("{} {worker}", refusing("memfd_create=1").join(" "));
+    let launcher = format!(
+        "#!/bin/sh\nif [ -e \"$0.confined\" ]; then exec {confined} \"$@\"; fi\nexec {worker} \"$@\"\n"
+    );
+    let site = Site::empty()
+        .with_file("worker.php", COUNT)
+        .with_file(&format!("lib/{name}"), &launcher)
+        .with_file(&format!("lib/{name}.confined"), "");
+    let lib = site.path().join("lib");
+    fs::set_permissions(lib.join(&name), Permissions::from_mode(0o755)).unwrap();
+    let hearth = serve(&site).set("HEARTH_LIB_DIR", lib.to_str().unwrap()).start();
+    let status = hearth.status();
+    assert_eq!(status["model"], "fork");
+    let why = &status["applications"][0]["fallback"]["why"];
+    assert!(why.as_str().unwrap().contains("memfd_create"), "{status}");
+
+    fs::remove_file(lib.join(format!("{name}.confined"))).unwrap();
+    hearth.process.signal(Signal::HUP);
+    eventually("it takes over", LIMIT, || hearth.status()["generation"] == 2);
+    let status = hearth.status();
+    assert_eq!(status["model"], "snapshot");
+    assert!(status["applications"][0]["fallback"].is_null(), "{status}");
+    let [first, second] = isolated(&hearth);
+    assert_eq!(first, second, "one process, put back after each answer");
+}
+
+#[test]
 fn fork_replaces_snapshot_under_a_small_file_size_limit() {
     let site = Site::empty().with_file("worker.php", COUNT);
     let hearth = serve(&site).through(&["prlimit", "--fsize=262144"], &[]).start();
@@ -108,7 +145,7 @@ fn workers_share_the_memory_of_their_snapshots() {
 /// Memory that no other process has, from `/proc/PID/smaps_rollup` (proc(5)).
 fn private_kb(pid: u32) -> u64 {
     let path = Path::new("/proc").join(pid.to_string()).join("smaps_rollup");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = fs::read_to_string(path).unwrap();
     let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
