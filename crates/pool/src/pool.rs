@@ -269,8 +269,8 @@ impl Pool {
         }
     }
 
-    /// Returns the processor time that the zygote and all workers have used since the start, ended workers included. `None` if /proc does
-    /// not show it, or PHP runs in programs of its own.
+    /// Returns the processor time that the zygote and all workers have used since the start, ended workers included.
+    /// `None` if /proc does not show it, or PHP runs in its own programs.
     pub fn processor_time(&self) -> Option<Duration> {
         let Backend::Frames(shared) = &self.backend else { return None };
         let zygote = processor_time::of_process(shared.zygote_pid.load(Ordering::Relaxed))?;
@@ -320,8 +320,8 @@ impl Pool {
         }
     }
 
-    /// Replaces every worker by a new process, and returns when the last old one is gone. In models that boot in the
-    /// zygote the new one is forked from that; in the others it boots. Returns `false` if PHP runs in its own
+    /// Replaces every worker by a new process, and returns when the last old one has ended. New workers are forked from
+    /// the booted zygote, in models that have one; in other models they boot. Returns `false` if PHP runs in its own
     /// programs: start another pool there.
     ///
     /// # Errors
@@ -373,8 +373,8 @@ impl Pool {
     }
 }
 
-/// Waits for a worker. Returns the number of the request among those of the worker if that has it already, which is
-/// possible if it `is_whole`: it has no body.
+/// Waits for a worker. Returns the request's number if it was written ahead to this worker, which is possible only if
+/// it `is_whole` (has no body).
 async fn wait(
     shared: &Arc<Shared>,
     parts: &Parts,

@@ -1,6 +1,6 @@
 //! The fields of `/proc/PID/stat` (proc(5)) behind the process's name.
 
-/// Returns the fields of a process from the third one (`state`) on, separated by spaces; `None` if it has ended or /proc
+/// Returns the fields of a process from the third one (`state`) on, separated by spaces. `None`: it has ended, or /proc
 /// does not show it.
 pub(crate) fn from_state_on(pid: u32) -> Option<String> {
     let mut stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

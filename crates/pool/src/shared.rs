@@ -94,7 +94,7 @@ pub(crate) enum Command {
     BootFailed { info: Arc<WorkerInfo>, why: String },
     /// A worker has ended because it could not be restored, and its last message is known.
     Retired { info: Arc<WorkerInfo> },
-    /// End everything; what is left after `patience` is killed.
+    /// End all processes; those that still run after `patience` are killed.
     Close { patience: Duration, done: oneshot::Sender<()> },
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Queue {
     /// still cleans up after END is inserted before the last, so that the next request does not wait for it.
     idle: VecDeque<Box<Worker>>,
     waiting: Backlog<Waiter>,
-    /// What was written ahead to busy workers. Empty in one-shot models.
+    /// Requests that were written ahead to busy workers. Empty in one-shot models.
     lines: Lines,
     overload: Overload,
     waits: Waits,
@@ -116,7 +116,7 @@ pub(crate) struct Queue {
     /// Number of tasks that wait for quiet.
     watched: usize,
     draining: bool,
-    /// Nothing is answered any more: leases end their workers.
+    /// The pool answers no more requests: leases end their workers.
     closed: bool,
 }
 
@@ -399,8 +399,8 @@ impl Shared {
         self.leave();
     }
 
-    /// Passes a worker on to the request that it has already, or gives it to the oldest waiter, or makes it idle, or
-    /// ends it if it must retire.
+    /// Decides what a released worker does: it continues with the request that it has already, serves the oldest
+    /// waiter, becomes idle, or ends because it must retire.
     pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, release: Release) {
         worker.shrink_buffers();
         let info = Arc::clone(&worker.info);
@@ -444,7 +444,7 @@ impl Shared {
         mut worker: Box<Worker>,
         next: Next,
     ) {
-        // What its last exchange has written.
+        // The bytes that the worker's last exchange has written.
         worker.outgoing.clear();
         worker.earlier = 0;
         let lease = self.loan(worker);
@@ -478,7 +478,7 @@ impl Shared {
         self.hand_out(queue);
     }
 
-    /// Counts one lease fewer, whose worker is gone: what it has not begun goes to other workers.
+    /// Counts one lease fewer, whose worker is gone. Requests that it has not begun go to other workers.
     pub(crate) fn lose(self: &Arc<Self>, info: &Arc<WorkerInfo>) {
         let mut queue = self.queue.lock().expect("no holder panics");
         queue.leased -= 1;
