@@ -1,4 +1,4 @@
-//! Clients that go away: the script learns of it as PHP promises, and no worker is lost.
+//! Clients that disconnect: the script notices it as PHP promises, and no worker is lost.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -94,7 +94,7 @@ impl Dice {
     }
 }
 
-/// One client that leaves at some point of its request or of the answer.
+/// Runs one client that disconnects at a random point of its request or of the response.
 fn leave_somewhere(address: SocketAddr, dice: &mut Dice) {
     let mut client = Client::connect(address).unwrap();
     let upload = ("Content-Type", "multipart/form-data; boundary=b");
@@ -138,7 +138,7 @@ fn a_hundred_disconnecting_clients_cost_no_worker() {
                     }
                 });
             }
-            // Meanwhile one that stays is always answered.
+            // A client that stays gets every answer.
             scope.spawn(|| {
                 for n in 0..40 {
                     let answer = hearth.get(&format!("/hello.php?name={n}"));
@@ -163,7 +163,7 @@ fn a_client_that_reads_slowly_gets_all_of_it() {
     for (model, _site, hearth) in in_each_model() {
         let mut client = hearth.connect();
         client.send(head("GET", "/large.php?size=8000000", &[], 0)).unwrap();
-        // PHP has long printed it all: the pause is the point.
+        // The pause gives PHP the time to print everything.
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(client.answer_to("GET").unwrap().body.len(), 8_000_000, "{model}");
     }

@@ -1,13 +1,13 @@
-//! 20,000 requests: memory and descriptors of the server and its workers stay what they were.
+//! 20,000 requests: memory and descriptors of the server and its workers do not grow.
 
 use testkit::{Client, ProcessFacts, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 const REQUESTS: usize = 20_000;
-/// Caches are warm after this many.
+/// Caches are warm after this number of requests.
 const WARM: usize = 5_000;
-/// Bytes that resident memory may grow from then on: the allocators' rounding, and no byte per request.
+/// Allowed growth of resident memory afterwards in bytes: the allocators' rounding, and less than a byte per request.
 const GROWTH: u64 = 1 << 20;
 
 fn ask(client: &mut Client, from: usize, to: usize) {
@@ -33,7 +33,7 @@ fn stays_flat(hearth: &Hearth) {
         assert!(end.resident <= warm.resident + GROWTH, "{who}: {warm:?} then {end:?}");
     }
     for ((pid, warm), who) in pids.into_iter().zip(warm).zip(["server", "zygote", "worker"]) {
-        // The server has a file of /proc open for a moment each second.
+        // The server briefly opens a file in /proc each second.
         let now = || ProcessFacts::of(pid).unwrap().descriptors;
         eventually(&format!("{who}: no descriptor is left"), LIMIT, || now() <= warm.descriptors);
     }
@@ -93,7 +93,7 @@ fn two_thousand_processes_leave_the_server_and_the_zygote_as_they_were() {
         let end = || ProcessFacts::of(pid).unwrap();
         let resident = end().resident;
         assert!(resident <= warm.resident + GROWTH, "{who}: {warm:?} then {resident}");
-        // What belongs to the last process that has ended may still be open, then as now.
+        // The pipes and sockets of the last process that ended may still be open, then as now.
         eventually("no descriptor is left", LIMIT, || end().descriptors <= warm.descriptors);
     }
 }
