@@ -25,7 +25,7 @@ struct Row {
     status: u64,
     /// The response of the damaging request does not show the state.
     silent: bool,
-    /// Whether this PHP version can do it.
+    /// False if this PHP version cannot do the damage.
     able: bool,
 }
 

@@ -1,5 +1,5 @@
 //! One worker serves many mixed requests: they leave state behind, end with errors, allocate memory, open files and
-//! throw. Its descriptors, mappings and memory do not grow, and every answer is right. The same is tested while opcache
+//! throw. Its descriptors, mappings and memory do not grow, and every answer is right. Other tests do so while opcache
 //! is full or reset, and while workers are killed.
 //!
 //! `HEARTH_LONG=1` runs ten times as many requests.

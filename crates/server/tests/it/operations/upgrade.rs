@@ -254,7 +254,7 @@ fn an_unrelated_process_gets_no_sockets() {
     let named = ["--run-dir", run_dir.to_str().unwrap()];
     let mut hearth =
         Serve::new(site.path()).args(&["--model", "request"]).args(&named).workers(1).start();
-    // A stranger connects before the real successor does.
+    // An unrelated process connects before the real successor does.
     let mut stranger = UnixStream::connect(run_dir.join("successor.sock")).unwrap();
     stranger.set_read_timeout(Some(LIMIT)).unwrap();
     let successor = upgraded(upgrade(site.path(), &named));

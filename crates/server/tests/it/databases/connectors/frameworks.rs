@@ -1,4 +1,4 @@
-//! Which connections of Laravel's and Doctrine's configuration use a connector, and which keep their address.
+//! The connections in Laravel's and Doctrine's configuration that use a connector, and those that keep their address.
 
 use serde_json::{Value, json};
 

@@ -230,8 +230,8 @@ fn session_slots_that_cannot_be_opened_are_reported_with_the_reason() {
 fn a_worker_gets_a_session_for_each_connection_it_may_not_keep() {
     const OPEN: &str = "function open() { $redis = new Redis(); $redis->connect('SOCKET'); $redis->ping(); return $redis; }\n\
         function kept() { $redis = open(); if (hearth_keep_connection($redis)) { return $redis; } LEFT return null; }\n";
-    // Cases: both workers keep all three; each keeps two; none is kept; all are kept, and the new workers of a reload
-    // keep theirs only later. With four sessions each keeps one: the others are refused and closed.
+    // Four cases. Both workers keep all three. Each keeps two. None is kept. All are kept, and the new workers of a
+    // reload keep theirs only later. With four sessions, each keeps one, and the others are refused and closed.
     let cases = [
         (9, 3, 6, ""),
         (8, 3, 4, ""),
