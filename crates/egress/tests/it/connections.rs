@@ -296,7 +296,7 @@ async fn an_old_connection_serves_until_it_is_replaced() {
         // The sweep may have closed it already; then there is no connection to replace.
         let answer = made(&engine, get(&key, "/")).await.expect("an answer");
         if answer.timing.reused {
-            eventually("the successor is there", || origin.connections().len() == 2).await;
+            eventually("the successor has started", || origin.connections().len() == 2).await;
             let number = async || {
                 made(&engine, get(&key, "/")).await.expect("an answer");
                 origin.requests().last().expect("requests").connection

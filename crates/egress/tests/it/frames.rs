@@ -139,7 +139,7 @@ impl Caller {
         let mut came = Came::default();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
         loop {
-            let frame = self.frame().await.expect("the exchange has an end");
+            let frame = self.frame().await.expect("the exchange ends");
             match frame.decoded() {
                 FromBroker::Want => panic!("nothing is to be wanted here"),
                 FromBroker::Interim(head) => came.interims.push(text(head)),
@@ -407,7 +407,7 @@ async fn a_disconnect_in_an_unread_upload_cancels_the_call() {
     let pause = Duration::from_millis(300);
     let mut taken = 0;
     while let Ok(written) = tokio::time::timeout(pause, caller.socket.write_all(&piece)).await {
-        written.expect("the door is there");
+        written.expect("the listener exists");
         taken += piece.len();
     }
     assert!(taken < 90_000_000, "{taken} bytes taken");

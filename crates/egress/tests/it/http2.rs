@@ -266,7 +266,7 @@ async fn a_connection_to_a_slow_origin_stays_in_use() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the first connection is used no more");
+    panic!("the first connection is not used any more");
 }
 
 #[tokio::test]

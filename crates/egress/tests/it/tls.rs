@@ -70,7 +70,7 @@ async fn changed_authority_files_are_reloaded() {
         let in_use = usize::from(!answer.timing.http2);
         made(&engine, get(&key, "/")).await.expect("an answer");
         hold(&all.stranger);
-        eventually("what is free goes", || stats(&engine).connections == in_use).await;
+        eventually("idle connections close", || stats(&engine).connections == in_use).await;
         whole(answer).await.expect("an answer");
         assert_eq!(error(&engine, &key).await.curl, 60);
         hold(&all.authority);

@@ -179,7 +179,7 @@ impl Shop {
     }
 
     /// Sends enough requests for the connections to count as stable.
-    pub(crate) fn use_well(&self) {
+    pub(crate) fn use_until_stable(&self) {
         let mut connection = self.hearth.connect();
         for _ in 0..20 {
             connection.get("/?look").unwrap();
@@ -232,21 +232,21 @@ pub(crate) fn nothing_is_left_in(client: &Client, shop: &Shop) {
         let retires = client.retiring.contains(&name.as_str());
         assert_eq!(same, !retires, "{class}: {name}: {}", shop.hearth.log().text());
         if retires {
-            shop.use_well();
+            shop.use_until_stable();
         }
     }
     let counted = shop.hearth.status()["pool"]["databases"].clone();
     assert_eq!(counted["kept"], 1, "{counted}");
     assert!(counted["resets"].as_u64().unwrap() > names.len() as u64, "{counted}");
     assert_eq!(counted["retired"], client.retiring.len(), "{counted}");
-    it_is_told(shop, &counted["servers"]);
+    reports_show(shop, &counted["servers"]);
     // A session that was reset equals one that was never used.
     assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
     no_secrets(shop);
 }
 
 /// Checks that `/status`, the dashboard and the metrics show the server, the time of resets, and why workers ended.
-fn it_is_told(shop: &Shop, servers: &Value) {
+fn reports_show(shop: &Shop, servers: &Value) {
     let all = servers.as_array().unwrap();
     assert_eq!(all.len(), 1, "{servers}");
     let server = &all[0];
@@ -459,7 +459,7 @@ fn a_database_outage_stops_no_worker_and_keeping_resumes() {
     shop.hearth.log_line("the callbacks of hearth_on_worker_start() work again");
     let log = shop.hearth.log().text();
     assert_eq!(log.matches(failed).count(), 1, "{log}");
-    assert!(!log.contains("workers retire before they answer anything"), "{log}");
+    assert!(!log.contains("workers retire before their first answer"), "{log}");
     assert_eq!(shop.hearth.status()["pool"]["retired"], 0, "{log}");
     assert_eq!(shop.get("look")["kept"], true);
 }
@@ -489,7 +489,7 @@ fn idle_connections_are_checked_and_old_ones_replaced() {
         shop.hearth.worker_pids() != [u32::try_from(first["pid"].as_u64().unwrap()).unwrap()]
     });
     // Workers are replaced up to a tenth earlier, so that not all are replaced at once.
-    assert!(began.elapsed() >= Duration::from_millis(2700), "not before its time");
+    assert!(began.elapsed() >= Duration::from_millis(2700), "not too early");
     shop.hearth.log_line("have lived long enough");
     assert_same(&shop.get("look"), &first, "after the replacement");
 }
@@ -513,12 +513,12 @@ fn connections_of_a_request_are_closed_politely() {
         // Kept connections are closed when the server stops.
         let Shop { hearth, database, site: _site } = shop;
         assert!(hearth.stop().success());
-        nobody_was_cut_off(&database);
+        clients_closed_politely(&database);
     }
 }
 
 /// Checks that every client closed its connection in the way of its protocol.
-fn nobody_was_cut_off(database: &Database) {
+fn clients_closed_politely(database: &Database) {
     // The database may notice a closed connection a little later.
     std::thread::sleep(Duration::from_millis(100));
     let log = database.log();

@@ -233,7 +233,7 @@ fn verification_cannot_be_disabled_without_the_token() {
         let both = broker.curl(&["--header", &control, "--header", &right], &url);
         assert!(both.heads.starts_with("HTTP/1.1 403 "), "{control}: {both:?}");
     }
-    assert!(origin.connections().is_empty(), "nothing has gone out");
+    assert!(origin.connections().is_empty(), "nothing was sent");
     let answer = broker.curl(&["--header", &right], &url);
     assert_eq!(answer.status, 0, "{answer:?}");
     assert!(!answer.text().to_lowercase().contains("hearth-control"), "{}", answer.text());
@@ -412,7 +412,7 @@ fn a_full_broker_declines_and_recovers() {
             stream
         })
         .collect();
-    eventually("both calls are out", LIMIT, || origin.requests().len() == 2);
+    eventually("both calls have reached the origin", LIMIT, || origin.requests().len() == 2);
     let answer = broker.curl(&[], &origin.url("/bytes/1"));
     assert!(answer.field("hearth-declined").unwrap().starts_with("full;"), "{answer:?}");
     held.pop();
@@ -432,7 +432,7 @@ fn a_killed_caller_ends_only_its_own_call() {
             .arg("http://hearth/")
             .spawn()
             .unwrap();
-        eventually("the call is out", LIMIT, || origin.requests().len() == 2);
+        eventually("the call has reached the origin", LIMIT, || origin.requests().len() == 2);
         caller.kill().unwrap();
         caller.wait().unwrap();
         if origin.url("").starts_with("http:") {
@@ -476,7 +476,7 @@ fn term_finishes_running_calls_and_removes_the_socket() {
     let mut caller = UnixStream::connect(broker.socket()).unwrap();
     let request = format!("GET {} HTTP/1.1\r\nHost: hearth\r\n\r\n", origin.url("/delay/500"));
     caller.write_all(request.as_bytes()).unwrap();
-    eventually("the call is out", LIMIT, || origin.requests().len() == 1);
+    eventually("the call has reached the origin", LIMIT, || origin.requests().len() == 1);
     broker.process.signal(Signal::TERM);
     eventually("no new connection is accepted", LIMIT, || {
         UnixStream::connect(broker.socket()).is_err()
@@ -528,7 +528,7 @@ fn origins_of_the_last_run_are_connected_at_the_start() {
     broker.process.signal(Signal::TERM);
     assert_eq!(broker.process.wait(LIMIT).code(), Some(0));
     let broker = Broker::start_in(broker.folder, &[]);
-    eventually("a connection is opened unasked", LIMIT, || origin.connections().len() == 2);
+    eventually("a connection is opened without a call", LIMIT, || origin.connections().len() == 2);
     let control = format!("Hearth-Control: token=\"{}\", timing", broker.token());
     eventually("it is used", LIMIT, || {
         let answer = broker.curl(&["--header", &control], &origin.url("/bytes/1"));
@@ -608,10 +608,10 @@ fn a_killed_php_process_ends_its_call_and_its_successor_can_call() {
     let mut client = hearth.connect();
     let never = format!("/call.php?url={}", origin.url("/never"));
     client.send(testkit::head("GET", &never, &[], 0)).unwrap();
-    eventually("the call is out", LIMIT, || origin.requests().len() == 1);
+    eventually("the call has reached the origin", LIMIT, || origin.requests().len() == 1);
     signal(hearth.worker_pid(), Signal::KILL);
     assert_eq!(client.answer_to("GET").unwrap().status, 502);
-    eventually("the broker has let go", LIMIT, || origin.open() == 0);
+    eventually("the broker has closed its connection", LIMIT, || origin.open() == 0);
     let answer = hearth.get(&format!("/call.php?url={}", origin.url("/bytes/5"))).json();
     assert_eq!(answer["body"].as_str().unwrap().len(), 5, "{answer}");
     let declined = hearth.get("/call.php?url=http://no-such-name.invalid/").json();

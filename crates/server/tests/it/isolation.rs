@@ -154,7 +154,7 @@ fn a_session_belongs_to_its_client_alone() {
         let (visit, look) = ("/session.php", "/session_look.php");
 
         let first = hearth.get(visit);
-        let ada = cookie(&first).expect("a new session is told to the client");
+        let ada = cookie(&first).expect("the client is notified of a new session");
         assert_eq!(first.json()["visits"], 1);
         let again = hearth.connect().request("GET", visit, &[("Cookie", &ada)], b"").unwrap();
         assert_eq!(again.json()["visits"], 2, "{model}: the session was written at the end");

@@ -235,7 +235,7 @@ fn invocations_run_concurrently_if_the_environment_allows_it() {
         ("AWS_LAMBDA_INITIALIZATION_TYPE", "lambda-managed-instances"),
     ];
     let lambda = Lambda::start(site.path(), &["--model", "request"], &variables);
-    eventually("two ask for events", LIMIT, || lambda.api.waiting() == 2);
+    eventually("two lanes wait for events", LIMIT, || lambda.api.waiting() == 2);
     assert!(lambda.api.extensions().is_empty());
     let one = lambda.api.push(LambdaEvent::new(get("/one").to_string()));
     let two = lambda.api.push(LambdaEvent::new(get("/two").to_string()));
@@ -285,7 +285,7 @@ fn work_after_the_response_ends_before_the_next_event() {
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(lambda.api.waiting(), 0);
     site.write("go", "");
-    eventually("the next event is asked for", LIMIT, || lambda.api.waiting() == 1);
+    eventually("the next event is requested", LIMIT, || lambda.api.waiting() == 1);
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn events_are_logged_with_reasons_and_without_query_strings() {
     hearth.wait_idle(2);
     assert_eq!(hearth.status()["problems"], serde_json::json!([]));
     hearth.get("/crash.php");
-    eventually("the crash is told", LIMIT, || {
+    eventually("the crash is reported", LIMIT, || {
         let status = hearth.status();
         let end = &status["pool"]["ended"][0];
         let reason = end["reason"].as_str().unwrap_or_default();
@@ -179,7 +179,7 @@ fn events_are_logged_with_reasons_and_without_query_strings() {
     });
     let mut held = hearth.connect();
     held.send(head("GET", "/sleep.php?ms=600000&token=hunter2", &[], 0)).unwrap();
-    eventually("the running request is told", LIMIT, || {
+    eventually("the running request is shown", LIMIT, || {
         let text = hearth.admin("/status").text();
         assert!(!text.contains("hunter2"), "{text}");
         let status: Value = serde_json::from_str(&text).unwrap();
@@ -343,7 +343,7 @@ fn opcache_is_on_and_its_memory_shared_by_the_workers() {
     hearth.wait_idle(2);
     assert_eq!(hearth.get("/hello.php").status, 200);
     let mut seen = std::collections::BTreeMap::new();
-    eventually("both workers have told", LIMIT, || {
+    eventually("both workers have reported", LIMIT, || {
         // While one worker is busy, the other answers.
         let mut held = hearth.connect();
         held.send(head("GET", "/sleep.php?ms=50", &[], 0)).unwrap();

@@ -535,7 +535,7 @@ fn a_kill_loses_debounced_events_and_no_accepted_ones() {
     hearth.log().find(LIMIT, |line| line.contains("webhook refused").then_some(())).unwrap();
     let left = Instant::now();
     drop(news);
-    eventually("it is seen to leave", LIMIT, || hearth.status()["realtime"]["sockets"] == 0);
+    eventually("its disconnect is noticed", LIMIT, || hearth.status()["realtime"]["sockets"] == 0);
     hearth.process.signal(rustix::process::Signal::KILL);
     hearth.process.wait(LIMIT);
     // If this much time has passed, the client's leaving may have been reported before the kill.
@@ -545,7 +545,7 @@ fn a_kill_loses_debounced_events_and_no_accepted_ones() {
     let (_talk, _) = Client::hearing(&hearth, "talk");
     let told = || std::fs::read_to_string(site.path().join("told")).unwrap_or_default();
     let both = ["channel_occupied news", "channel_occupied talk"];
-    eventually("both are told", LIMIT, || both.iter().all(|event| told().contains(event)));
+    eventually("both are reported", LIMIT, || both.iter().all(|event| told().contains(event)));
     // Channels are independent of each other; the events of one channel are in order.
     let told = told();
     let of = |channel: &str| -> Vec<&str> {

@@ -101,7 +101,7 @@ fn nothing_is_left_behind_tls(class: &str) {
     let shop = Setup::new(client.kind).open(class, |serve| serve);
     nothing_is_left_in(client, &shop);
     let before = shop.database.logins();
-    shop.use_well();
+    shop.use_until_stable();
     assert_eq!(shop.database.logins(), before, "20 requests and no login");
     let status = connector(&shop);
     let opened = usize::try_from(status["opened"].as_u64().unwrap()).unwrap();
@@ -317,7 +317,7 @@ fn a_changed_password_is_used_for_the_next_login() {
     assert_eq!(before["kept"], true, "{}", shop.hearth.log().text());
     shop.database.change_password("a new password");
     shop.site.write("password", "a new password\n");
-    assert_eq!(shop.get("look")["id"], before["id"], "a session that is there stays");
+    assert_eq!(shop.get("look")["id"], before["id"], "an existing session stays");
     shop.database.stop(true);
     shop.database.start_again();
     eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
@@ -338,7 +338,9 @@ fn a_client_without_a_free_session_waits_then_gets_a_protocol_error() {
             .key("sessions = 1")
             .key("wait = '300ms'")
             .open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
-        eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+        eventually("the connector's own first session is free", LIMIT, || {
+            connector(&shop)["used"] == 0
+        });
         shop.get("look");
         assert_eq!(shop.hearth.get("/?fresh").status, 500);
         eventually("PHP has said it", LIMIT, || shop.hearth.log().text().contains(expected));
@@ -398,10 +400,12 @@ fn many_clients_never_exceed_the_session_limit() {
     let setup = Setup::new(DatabaseKind::Redis).key("sessions = 2").key("wait = '2s'");
     let socket = setup.address();
     let shop = setup.open("PhpRedis", |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
-    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    eventually("the connector's own first session is free", LIMIT, || {
+        connector(&shop)["used"] == 0
+    });
     let crowd: Vec<UnixStream> = (0..50).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     eventually("two have sessions", LIMIT, || connector(&shop)["used"] == 2);
-    eventually("the others have been refused", LIMIT, || connector(&shop)["refused"] == 48);
+    eventually("the others were refused", LIMIT, || connector(&shop)["refused"] == 48);
     let refused = crowd.into_iter().filter(|mut client| {
         client.set_read_timeout(Some(LIMIT)).unwrap();
         client.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
@@ -410,7 +414,7 @@ fn many_clients_never_exceed_the_session_limit() {
         said == *b"-UNAVAI"
     });
     assert_eq!(refused.count(), 48);
-    eventually("everybody has gone", LIMIT, || connector(&shop)["used"] == 0);
+    eventually("every client has disconnected", LIMIT, || connector(&shop)["used"] == 0);
     assert_eq!(connector(&shop)["idle"], 2, "{}", connector(&shop));
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use serde_json::json;
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 
-use super::{Shop, client, nobody_was_cut_off, with_extensions};
+use super::{Shop, client, clients_closed_politely, with_extensions};
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 #[test]
@@ -82,7 +82,7 @@ fn secrets_are_in_no_core_dump() {
         *if mapping.flags.contains("dd") { &mut left_out } else { &mut dumped } += found;
     }
     assert_eq!(dumped, 0, "a core dump would have it");
-    assert!(left_out > 0, "nothing of the kind is in memory: the test looks for the wrong thing");
+    assert!(left_out > 0, "the memory has no such text: the test searches for the wrong one");
 }
 
 struct Mapping {
@@ -220,7 +220,7 @@ fn connections_of_requests_killed_in_a_transaction_are_closed_politely() {
             assert!(answer.starts_with("begun"), "{end}: {answer}");
         }
         assert!(hearth.stop().success());
-        nobody_was_cut_off(&database);
+        clients_closed_politely(&database);
     }
 }
 
@@ -244,6 +244,6 @@ fn a_connection_persists_in_worker_and_is_separate_in_each_fork() {
         let left = second["answer"]["mine"] == "secret of a visitor";
         assert_eq!(left, stays, "{model}: what a request leaves in a session");
         assert!(hearth.stop().success());
-        nobody_was_cut_off(&database);
+        clients_closed_politely(&database);
     }
 }

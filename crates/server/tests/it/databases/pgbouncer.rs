@@ -61,7 +61,7 @@ fn a_pooler_in_transaction_mode_is_noticed() {
     let database = Database::start(DatabaseKind::Postgres);
     let pooler = PgBouncer::start(&database, "transaction");
     let (_site, hearth) = hearth(pooler.address(), "", 3);
-    eventually("a worker has noticed", LIMIT, || {
+    eventually("a worker has detected the pooler's mode", LIMIT, || {
         std::thread::scope(|scope| {
             for _ in 0..6 {
                 scope.spawn(|| hearth.get("/"));

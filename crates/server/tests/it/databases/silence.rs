@@ -259,7 +259,7 @@ fn any_answer_marks_a_silent_database_as_recovered() {
     hearth.log_line("got no answer within 300 ms");
     drop(listener);
     // One worker tries the server on behalf of all; no other worker waits for it.
-    eventually("it is known to refuse", LIMIT, || {
+    eventually("the refusal is known", LIMIT, || {
         assert_eq!(hearth.get("/").text(), "without");
         hearth.log().text().contains(refused)
     });

@@ -145,7 +145,7 @@ fn without_descriptors_new_callers_are_rejected_and_running_calls_finish() {
     let mut holding = Vec::new();
     for (said, left) in [(&*request, 1), ("", 0)] {
         holding.push(ask(&broker, said));
-        eventually("it has what it needs", LIMIT, || open_below(limit) + left == limit);
+        eventually("its descriptors are open", LIMIT, || open_below(limit) + left == limit);
     }
     for _ in 0..5 {
         let told = answer(ask(&broker, &request));
@@ -155,7 +155,7 @@ fn without_descriptors_new_callers_are_rejected_and_running_calls_finish() {
         origin.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
     }
     for caller in running {
-        assert!(answer(caller).ends_with("done"), "a call under way goes on");
+        assert!(answer(caller).ends_with("done"), "a running call continues");
     }
     assert_eq!(lines(&broker.process, "caller not accepted"), 1, "{}", broker.process.log().text());
 
@@ -181,10 +181,10 @@ fn a_thousand_callers_cost_bounded_memory() {
         "x".repeat(60_000)
     );
     let warm: Vec<UnixStream> = (0..10).map(|_| ask(&broker, &request)).collect();
-    eventually("the first are out", LIMIT, || origin.requests().len() >= 10);
+    eventually("the first calls have reached the origin", LIMIT, || origin.requests().len() >= 10);
     let before = ProcessFacts::of(broker.process.pid()).unwrap().resident;
     let callers: Vec<UnixStream> = (0..CALLERS).map(|_| ask(&broker, &request)).collect();
-    eventually("all are in", LIMIT, || {
+    eventually("all are connected", LIMIT, || {
         ProcessFacts::of(broker.process.pid()).unwrap().descriptors > CALLERS
     });
     std::thread::sleep(Duration::from_millis(500));
@@ -193,7 +193,7 @@ fn a_thousand_callers_cost_bounded_memory() {
     println!("{before} bytes of its own, {grown} more with {CALLERS} callers");
     assert!(grown < EACH * CALLERS as u64, "{before} bytes of its own have grown by {grown}");
     drop((warm, callers));
-    eventually("all are let go", LIMIT, || {
+    eventually("all are closed", LIMIT, || {
         ProcessFacts::of(broker.process.pid()).unwrap().descriptors < 100
     });
 }
@@ -216,7 +216,7 @@ fn a_caller_killed_in_an_unread_upload_ends_its_call() {
                 stream
             })
             .collect();
-        eventually("all are out", LIMIT, || origin.requests().len() == 3);
+        eventually("all calls have reached the origin", LIMIT, || origin.requests().len() == 3);
         callers.clear();
         eventually("nothing is left of their calls", LIMIT, || {
             let now = ProcessFacts::of(broker.process.pid()).unwrap().descriptors;
@@ -386,7 +386,7 @@ fn waiting_calls_and_saved_handshakes_are_reported_per_origin() {
     }
     let name = secure.url("");
     let name = name.trim_end_matches('/');
-    eventually("what was saved is told", LIMIT, || {
+    eventually("the saved handshakes are reported", LIMIT, || {
         told(&format!("hearth_egress_handshakes_saved_total{{origin=\"{name}\"}} 2"))
             && told(&format!("hearth_egress_handshakes_total{{origin=\"{name}\"}} 1"))
     });
@@ -402,7 +402,7 @@ fn waiting_calls_and_saved_handshakes_are_reported_per_origin() {
             && told("hearth_egress_callers 3")
     });
     drop(callers);
-    eventually("no caller waits any more", LIMIT, || {
+    eventually("no caller is waiting", LIMIT, || {
         told(&format!("hearth_egress_waiting{{origin=\"{name}\"}} 0"))
             && told("hearth_egress_callers 0")
     });

@@ -193,7 +193,7 @@ fn a_finished_answer_is_sent_before_the_script_ends() {
         let answer = hearth.get(&format!("/finish.php?echo&file={}", file.display()));
         assert_eq!(answer.text(), "answered", "{model}");
         assert_eq!(answer.field("content-length"), Some("8"), "{model}");
-        eventually("the script goes on", LIMIT, || file.exists());
+        eventually("the script continues", LIMIT, || file.exists());
         hearth.wait_idle(1);
         assert_eq!(hearth.worker_pid() == pid, is_resident(model), "{model}");
     }
@@ -204,7 +204,7 @@ fn a_finished_answer_is_sent_before_the_script_ends() {
     assert_eq!(hearth.get(&target).text(), "answered");
     assert!(!file.exists());
     std::fs::write(&gate, "").unwrap();
-    eventually("the script goes on", LIMIT, || file.exists());
+    eventually("the script continues", LIMIT, || file.exists());
 }
 
 #[test]

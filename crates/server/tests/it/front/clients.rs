@@ -38,7 +38,7 @@ fn a_script_without_ignore_user_abort_is_stopped_and_its_shutdown_function_runs(
 fn a_script_with_ignore_user_abort_continues_and_sees_the_abort() {
     for (model, site, hearth) in in_each_model() {
         site.write(
-            "public/goes_on.php",
+            "public/continues.php",
             "<?php ignore_user_abort(true); while (ob_get_level()) { ob_end_flush(); }\n\
              for ($i = 0; !connection_aborted() && $i < 3000; $i++) { echo 'x'; flush(); usleep(10000); }\n\
              $before = $i; for ($i = 0; $i < 5; $i++) { echo 'more'; flush(); }\n\
@@ -47,7 +47,7 @@ fn a_script_with_ignore_user_abort_continues_and_sees_the_abort() {
         let pid = hearth.worker_pid();
         let file = site.path().join("seen");
         let mut client = hearth.connect();
-        let target = format!("/goes_on.php?file={}", file.display());
+        let target = format!("/continues.php?file={}", file.display());
         client.send(head("GET", &target, &[], 0)).unwrap();
         client.head().unwrap();
         drop(client);
@@ -76,7 +76,7 @@ fn a_worker_script_survives_a_client_that_leaves() {
         client.chunk().unwrap();
         drop(client);
         hearth.wait_idle(1);
-        assert_eq!(hearth.get("/").text(), (1 + 2 * n).to_string(), "the loop goes on");
+        assert_eq!(hearth.get("/").text(), (1 + 2 * n).to_string(), "the loop continues");
     }
     assert_eq!(hearth.worker_pid(), pid);
 }
@@ -95,7 +95,7 @@ impl Dice {
 }
 
 /// Runs one client that disconnects at a random point of its request or of the response.
-fn leave_somewhere(address: SocketAddr, dice: &mut Dice) {
+fn disconnect_somewhere(address: SocketAddr, dice: &mut Dice) {
     let mut client = Client::connect(address).unwrap();
     let upload = ("Content-Type", "multipart/form-data; boundary=b");
     let (bytes, body) = match dice.below(4) {
@@ -134,7 +134,7 @@ fn a_hundred_disconnecting_clients_cost_no_worker() {
                 let address = hearth.address;
                 scope.spawn(move || {
                     for _ in 0..25 {
-                        leave_somewhere(address, &mut dice);
+                        disconnect_somewhere(address, &mut dice);
                     }
                 });
             }

@@ -62,7 +62,7 @@ fn others_are_answered_while(serve: Serve, clients: impl Fn(&Hearth) -> Vec<Clie
             answered += 1;
         }
         assert_eq!(dripping.join().unwrap(), vec![408; count]);
-        assert!(answered > 0, "others ask while the clients drip");
+        assert!(answered > 0, "others send requests while the clients are slow");
     });
     let status = hearth.status();
     assert_eq!((&status["pool"]["refused"], &status["pool"]["crashes"]), (&0.into(), &0.into()));

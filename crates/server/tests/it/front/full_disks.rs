@@ -20,7 +20,7 @@ const MOUNTS: &[&str] = &[
 ];
 
 /// Returns whether file systems may be mounted here; if not, prints why the test does nothing.
-#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+#[expect(clippy::print_stderr, reason = "a skipped test prints that")]
 fn may_mount(folder: &Path) -> bool {
     let mut probe = Command::new(MOUNTS[0]);
     let outcome = probe.args(&MOUNTS[1..]).arg(folder).arg("true").output();

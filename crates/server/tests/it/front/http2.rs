@@ -268,11 +268,11 @@ async fn a_crash_resets_its_stream_or_answers_502() {
         match in_time(body.data()).await {
             Some(Ok(piece)) => assert_eq!(piece, "before"),
             Some(Err(error)) => break error,
-            None => panic!("half an answer passed for a whole one"),
+            None => panic!("half an answer was taken for a whole one"),
         }
     };
     assert!(cut.is_reset(), "{cut}");
-    assert_eq!(client.get("/hello.php").await.1, "hello world\n", "the connection lives on");
+    assert_eq!(client.get("/hello.php").await.1, "hello world\n", "the connection stays open");
 }
 
 #[tokio::test]

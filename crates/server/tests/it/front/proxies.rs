@@ -33,8 +33,10 @@ const FORWARDED: &str = "Forwarded: for=203.0.113.9;proto=https;host=intern.exam
 /// Returns a page's first code block of a language after a heading.
 fn block(page: &str, heading: &str, language: &str) -> String {
     let text = std::fs::read_to_string(root().join(page)).unwrap();
-    let (_, behind) = text.split_once(&format!("\n## {heading}\n")).expect("the heading is there");
-    let (_, block) = behind.split_once(&format!("```{language}\n")).expect("the block is there");
+    let (_, behind) =
+        text.split_once(&format!("\n## {heading}\n")).expect("the page has the heading");
+    let (_, block) =
+        behind.split_once(&format!("```{language}\n")).expect("the page has the block");
     block.split_once("```").unwrap().0.to_owned()
 }
 

@@ -60,7 +60,8 @@ impl WithoutCredit {
     async fn get(&mut self, path: &str) -> RecvStream {
         let request = Request::get(format!("http://localhost{path}")).body(()).unwrap();
         let (response, _) = self.requests.send_request(request, true).unwrap();
-        let response = tokio::time::timeout(LIMIT, response).await.expect("heads need no credit");
+        let response =
+            tokio::time::timeout(LIMIT, response).await.expect("heads need no flow-control credit");
         let response = response.unwrap();
         assert_eq!(response.status(), 200, "{path}");
         response.into_body()
@@ -94,7 +95,7 @@ async fn twenty_streams_without_credit_hold_no_worker() {
         }
         tokio::task::block_in_place(|| {
             assert_eq!(hearth.get("/hello.php?name=other").text(), "hello other\n", "{model}");
-            eventually("every worker is free although nothing was read", LIMIT, || {
+            eventually("every worker is idle although no client has read", LIMIT, || {
                 is_idle(&hearth, 2)
             });
         });
@@ -128,7 +129,9 @@ fn unread_large_responses_hold_no_worker_and_arrive_whole() {
         let target = format!("/large.php?size={SIZE}");
         let clients: Vec<Client> = (0..6).map(|_| never_reading(&hearth, &target)).collect();
         assert_eq!(hearth.get("/hello.php?name=other").text(), "hello other\n", "{model}");
-        eventually("every worker is free although nothing was read", LIMIT, || is_idle(&hearth, 2));
+        eventually("every worker is idle although no client has read", LIMIT, || {
+            is_idle(&hearth, 2)
+        });
         for mut client in clients {
             let answer = client.answer_to("GET").unwrap();
             assert_eq!(answer.status, 200, "{model}");
@@ -164,7 +167,7 @@ fn many_unread_responses_use_bounded_memory_and_unlinked_files() {
     assert!(grown < 150 << 20, "{grown} bytes more in memory");
     assert_eq!(fs::read_dir(buffers.path()).unwrap().count(), 0);
     drop(clients);
-    eventually("all of it is given back", LIMIT, || {
+    eventually("all of it is released", LIMIT, || {
         metric("hearth_spool_file_bytes") == 0.0 && metric("hearth_spool_memory_bytes") == 0.0
     });
 }

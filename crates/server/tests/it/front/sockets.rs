@@ -51,7 +51,7 @@ fn sockets_of(pid: u32) -> BTreeSet<PathBuf> {
     names.filter(|name| name.to_string_lossy().starts_with("socket:")).collect()
 }
 
-fn get_over(path: &Path) -> String {
+fn get_through(path: &Path) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.write_all(b"GET /hello.php HTTP/1.0\r\nHost: a\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -74,7 +74,7 @@ fn sockets_passed_by_a_service_manager_are_served_and_not_inherited() {
     said(&process, &format!("hearth: ready on http+unix:{}", path.display()));
     let get = |target: &str| Client::connect(web.parse().unwrap()).unwrap().get(target).unwrap();
     assert_eq!(get("/hello.php").status, 200);
-    assert!(get_over(&path).starts_with("HTTP/1.0 200"), "over the unix socket, too");
+    assert!(get_through(&path).starts_with("HTTP/1.0 200"), "over the unix socket, too");
     let status = admin_of(admin.parse().unwrap(), "/status").json();
     // Only the passed sockets are used; `http.listen` is ignored.
     let listeners = [format!("http://{web}"), format!("http+unix:{}", path.display())];
@@ -92,7 +92,7 @@ fn sockets_passed_by_a_service_manager_are_served_and_not_inherited() {
     }
     process.signal(Signal::TERM);
     assert_eq!(process.wait(LIMIT).code(), Some(0));
-    assert!(path.exists(), "the file belongs to who has made it");
+    assert!(path.exists(), "the file belongs to the user that created it");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn systemds_socket_launcher_starts_it_with_the_first_client() {
     let mut process = Running::start(&mut launcher);
     let listens = process.log().find(LIMIT, |line| line.contains("Listening on").then_some(()));
     assert!(listens.is_some(), "{}", process.log().text());
-    let answer = get_over(&path);
+    let answer = get_through(&path);
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}: {}", process.log().text());
     assert_eq!(said(&process, "hearth: ready on http+unix:"), path.display().to_string());
     process.signal(Signal::TERM);

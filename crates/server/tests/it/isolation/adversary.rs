@@ -167,6 +167,6 @@ fn damages_in_any_order_are_undone() {
         let last = &done[done.len().saturating_sub(8)..];
         assert!(differences.is_empty(), "{differences:?} after {last:?}, seed {seed}");
     }
-    assert_eq!(adversary.pid(), before, "one worker has served it all: {}", adversary.log());
+    assert_eq!(adversary.pid(), before, "one worker has served all requests: {}", adversary.log());
     adversary.assert_in_order();
 }

@@ -71,7 +71,7 @@ fn shutdown_functions_and_destructors_of_a_request_run_once() {
         let boots =
             application.notes().iter().filter(|note| *note == "destructor of the boot").count();
         if model.boots_in_zygote() {
-            assert_eq!(boots, 0, "what the boot has made lives on");
+            assert_eq!(boots, 0, "objects created by the boot still exist");
         } else {
             assert!(boots <= 7, "at most once for each boot");
         }
@@ -326,11 +326,11 @@ fn a_child_forked_by_a_request_never_serves() {
         }
         assert_eq!(application.act("/?do=fork&late"), "parent");
         for _ in 0..3 {
-            assert_eq!(application.act("/"), "nothing", "while the child lives on");
+            assert_eq!(application.act("/"), "nothing", "while the child still runs");
         }
         if model.is_one_shot() {
             // A one-shot process ends alone, and its child is not a worker.
-            eventually("the child has noted", LIMIT, || application.notes().len() >= 4);
+            eventually("the child has written its note", LIMIT, || application.notes().len() >= 4);
         }
         application.noted("child", 4);
         application.hearth.wait_idle(1);

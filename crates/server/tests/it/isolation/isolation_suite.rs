@@ -294,7 +294,7 @@ fn shares_exactly_what_the_manual_says(model: Model) {
     let replaced = if model == Model::Snapshot { REPLACED_IN_SNAPSHOT } else { &[] };
     let expected =
         Found { shared: able(shared(model)), replaced: able(replaced), misplaced: Vec::new() };
-    assert_eq!(found, expected, "what the next request sees");
+    assert_eq!(found, expected, "the state that the next request sees");
     assert_eq!(suite.hearth.status()["pool"]["crashes"], 0);
 }
 

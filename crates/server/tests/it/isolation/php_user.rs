@@ -124,7 +124,7 @@ fn is_php_and_nothing_more(model: &str, told: &Value) {
 }
 
 /// Only root may run programs as another user.
-#[expect(clippy::print_stdout, reason = "a test that is not tried says so")]
+#[expect(clippy::print_stdout, reason = "a skipped test prints that")]
 fn is_root() -> bool {
     if !geteuid().is_root() {
         println!("not tried: only root can");
@@ -543,7 +543,7 @@ fn application_users_survive_reloads_and_new_ones_need_an_upgrade() {
     are_apart(&two, &hearth, SERVER, &origin);
     hearth.process.signal(Signal::HUP);
     eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
-    eventually("the first one has gone", LIMIT, || {
+    eventually("the first one has ended", LIMIT, || {
         [true, false].iter().all(|of_main| two.generation_folders(*of_main).len() == 1)
     });
     are_apart(&two, &hearth, SERVER, &origin);

@@ -181,7 +181,7 @@ fn an_endless_stream_waits_for_its_reader_in_bounded_memory() {
         let before = resident();
         lambda.api.release();
         let mut most = before;
-        eventually("it goes on", LIMIT, || {
+        eventually("it continues", LIMIT, || {
             most = most.max(resident());
             pieces() > waiting + 2 * BOUND / PIECE
         });
@@ -324,7 +324,7 @@ fn the_next_event_waits_for_a_lost_workers_successor() {
     let lambda = Lambda::start(site.path(), &["--model", "worker"], &[]);
     assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
     for _ in 0..2 {
-        eventually("the next event is asked for", LIMIT, || lambda.api.waiting() == 1);
+        eventually("the next event is requested", LIMIT, || lambda.api.waiting() == 1);
         std::fs::remove_file(site.path().join("go")).unwrap();
         assert_eq!(error(&lambda.invoke(&get("/crash"))).0, "Hearth.WorkerDied");
         // Between `next` and the next event Lambda may freeze the environment. A wait that is too short makes no test

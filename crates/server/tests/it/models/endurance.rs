@@ -98,7 +98,7 @@ fn ten_thousand_mixed_requests_leave_a_restored_worker_as_it_was() {
     let before = ProcessFacts::of(worker).unwrap();
     mixed(warm, all);
     let after = ProcessFacts::of(worker).unwrap();
-    assert_eq!(hearth.worker_pid(), worker, "one worker has answered them all");
+    assert_eq!(hearth.worker_pid(), worker, "one worker has answered all requests");
     println!("{before:?} then {after:?}");
     assert_eq!(after.descriptors, before.descriptors);
     assert_eq!(after.mappings, before.mappings);

@@ -147,5 +147,5 @@ fn an_application_that_runs_in_one_fallback_only_gets_that_one() {
     let off = site("", "");
     let (warning, _) = told(&off, &|serve| serve.set("HEARTH_PHP_WARM_UP", "off"));
     only(&warning, "fork", "`php.warm_up` is off");
-    assert!(!off.path().join("asked-request").exists(), "nothing was asked for");
+    assert!(!off.path().join("asked-request").exists(), "no request arrived");
 }

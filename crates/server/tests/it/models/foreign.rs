@@ -257,7 +257,7 @@ fn a_timed_out_request_becomes_504_and_its_process_ends() {
         drop(client);
         answers();
         let stuck = std::fs::read_to_string(&file).unwrap().parse().unwrap();
-        eventually("that one is gone, too", LIMIT, || ProcessFacts::of(stuck).is_none());
+        eventually("that one has ended, too", LIMIT, || ProcessFacts::of(stuck).is_none());
         let pool = &hearth.status()["pool"];
         let timeouts = if model == "cgi" { 2 } else { 3 };
         assert!(pool["timeouts"].as_u64().unwrap() >= timeouts, "{model}: {pool}");
@@ -400,7 +400,7 @@ fn a_full_backlog_and_a_long_wait_become_503() {
         assert_eq!(hearth.get("/hello.php").status, 503, "{model}: it has waited too long");
         assert!(began.elapsed() >= Duration::from_millis(700), "{model}");
         std::fs::write(&gate, "").unwrap();
-        eventually("there is a place", LIMIT, || hearth.get("/hello.php").status == 200);
+        eventually("a slot is free", LIMIT, || hearth.get("/hello.php").status == 200);
     }
 }
 
@@ -685,7 +685,7 @@ fn only_the_server_can_reach_the_builtin_server() {
     assert_eq!(ask(&[]), 403);
     assert_eq!(ask(&[("Hearth-Variables", "00000000000000000000000000000000")]), 403);
     let smuggled = hearth.connect().request("GET", "/hello.php", &[("Hearth-Variables", "x")], b"");
-    assert_eq!(smuggled.unwrap().text(), "hello world\n", "a client's own is left out");
+    assert_eq!(smuggled.unwrap().text(), "hello world\n", "a client's own field is left out");
 }
 
 #[test]

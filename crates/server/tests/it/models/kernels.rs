@@ -45,7 +45,7 @@ fn snapshot_runs_without_kernel_write_tracking() {
     assert_eq!(hearth.status()["model"], "snapshot");
     let [first, second] = isolated(&hearth);
     assert_eq!(first, second, "one process, put back after each answer");
-    assert!(!hearth.log().text().contains("another takes its place"));
+    assert!(!hearth.log().text().contains("another replaces it"));
     assert!(hearth.stop().success());
 }
 

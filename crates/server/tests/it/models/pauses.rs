@@ -96,7 +96,7 @@ fn under_load(hearth: &Hearth, during: impl FnOnce()) -> BTreeMap<String, usize>
                 }
             });
         }
-        eventually("there is load", LIMIT, || {
+        eventually("requests are running", LIMIT, || {
             answers.lock().unwrap().get("200").is_some_and(|number| *number >= 20)
         });
         during();

@@ -39,7 +39,7 @@ fn start(site: &Site, served: &Path, model: &str) -> Hearth {
 /// Waits for `count` reports and returns the newest.
 fn told(hearth: &Hearth, count: u64) -> Value {
     let mut newest = Value::Null;
-    eventually("the slow request is told", LIMIT, || {
+    eventually("the slow request is reported", LIMIT, || {
         let status = hearth.status();
         newest = status["pool"]["slow"][0].clone();
         status["pool"]["slow_requests"] == count
@@ -119,7 +119,7 @@ fn a_slow_request_is_logged_with_phps_stack_in_every_model() {
         assert_eq!(answer.text(), "spun", "{model}");
 
         let status = hearth.status();
-        assert_eq!(status["pool"]["slow_requests"], asked, "each once: {status}");
+        assert_eq!(status["pool"]["slow_requests"], asked, "each of them once: {status}");
         assert_eq!(status["pool"]["crashes"], 0, "{status}");
         assert!(!hearth.log().text().contains("hunter2"), "{}", hearth.log().text());
         assert!(hearth.admin("/").text().contains("Job-&gt;wait()"));

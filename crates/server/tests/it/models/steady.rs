@@ -20,7 +20,7 @@ fn ask(client: &mut Client, from: usize, to: usize) {
     }
 }
 
-fn stays_flat(hearth: &Hearth) {
+fn memory_stays_constant(hearth: &Hearth) {
     let worker = hearth.worker_pid();
     let pids = [hearth.process.pid(), hearth.zygote_pid(), worker];
     let mut client = hearth.connect();
@@ -28,7 +28,7 @@ fn stays_flat(hearth: &Hearth) {
     let warm = pids.map(|pid| ProcessFacts::of(pid).unwrap());
     ask(&mut client, WARM, REQUESTS);
     let end = pids.map(|pid| ProcessFacts::of(pid).unwrap());
-    assert_eq!(hearth.worker_pid(), worker, "one worker has answered them all");
+    assert_eq!(hearth.worker_pid(), worker, "one worker has answered all requests");
     for ((warm, end), who) in warm.iter().zip(&end).zip(["server", "zygote", "worker"]) {
         assert!(end.resident <= warm.resident + GROWTH, "{who}: {warm:?} then {end:?}");
     }
@@ -50,7 +50,7 @@ fn twenty_thousand_requests_leave_the_model_request_as_it_was() {
         .args(&["--model", "request", "--log-level", "warn"])
         .workers(1)
         .start();
-    stays_flat(&hearth);
+    memory_stays_constant(&hearth);
 }
 
 fn with_worker_script(model: &str) -> (Site, Hearth) {
@@ -70,13 +70,13 @@ fn with_worker_script(model: &str) -> (Site, Hearth) {
 #[test]
 fn twenty_thousand_requests_leave_the_model_worker_as_it_was() {
     let (_site, hearth) = with_worker_script("worker");
-    stays_flat(&hearth);
+    memory_stays_constant(&hearth);
 }
 
 #[test]
 fn twenty_thousand_requests_leave_the_model_snapshot_as_it_was() {
     let (_site, hearth) = with_worker_script("snapshot");
-    stays_flat(&hearth);
+    memory_stays_constant(&hearth);
 }
 
 #[test]

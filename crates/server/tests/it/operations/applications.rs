@@ -161,7 +161,7 @@ fn each_application_answers_its_hosts_and_paths() {
             .text()
             .contains("hearth: shop (shop.example.com, *.shop.example.com): PHP application in ")
     );
-    assert!(hearth.admin("/").text().contains("shop.example.com"), "the dashboard names them");
+    assert!(hearth.admin("/").text().contains("shop.example.com"), "the dashboard shows them");
     assert_eq!(hearth.stop().code(), Some(0));
 }
 
@@ -286,7 +286,11 @@ fn a_reload_switches_all_applications_or_none() {
     }
     eventually("nothing is left of what was ready", LIMIT, || children() == children_before);
     assert_eq!(hearth.status()["generation"], 1);
-    assert_eq!([workers(&hearth, "main"), workers(&hearth, "shop")], before, "what ran goes on");
+    assert_eq!(
+        [workers(&hearth, "main"), workers(&hearth, "shop")],
+        before,
+        "the running release continues"
+    );
 
     // One application is removed, another is added, and the others still answer.
     applications.0.write("shop/public/index.php", "<?php echo 'new shop|';");
@@ -313,7 +317,7 @@ fn a_reload_switches_all_applications_or_none() {
     let metrics = hearth.admin("/metrics").text();
     assert!(
         metrics.contains("\nhearth_workers_wanted{application=\"blog\"} 0\n"),
-        "what is gone has no workers: {metrics}"
+        "a removed application has no workers: {metrics}"
     );
     assert_eq!(hearth.stop().code(), Some(0));
 }

@@ -106,8 +106,8 @@ fn stop_now_aborts_running_requests() {
     assert_eq!(code, Some(0), "{why}");
     assert!(said.starts_with(&format!("process {} has ended", hearth.process.pid())), "{said}");
     assert!(hearth.process.has_ended());
-    assert!(client.answer_to("GET").is_err(), "it was cut");
-    assert_eq!(patient.wait(LIMIT).code(), Some(0), "its wish has come true, too");
+    assert!(client.answer_to("GET").is_err(), "its answer was cut off");
+    assert_eq!(patient.wait(LIMIT).code(), Some(0), "the graceful stop succeeds, too");
 }
 
 #[test]

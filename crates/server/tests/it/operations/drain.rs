@@ -98,7 +98,9 @@ fn requests_that_run_and_wait_are_answered_before_the_end() {
         hearth.log_line("draining");
         assert_eq!(hearth.admin("/up").status, 503, "a balancer can see it");
         assert!(idle.is_closed(), "connections without a request are closed");
-        eventually("new ones are not taken", LIMIT, || Client::connect(hearth.address).is_err());
+        eventually("new connections are not accepted", LIMIT, || {
+            Client::connect(hearth.address).is_err()
+        });
         std::fs::write(&gate, "").unwrap();
         for client in &mut clients {
             let answer = client.answer_to("GET").unwrap();

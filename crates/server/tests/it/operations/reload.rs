@@ -237,7 +237,7 @@ fn a_release_that_fails_to_boot_never_takes_over() {
             assert_eq!(hearth.admin("/up").status, 200);
         }
         assert_eq!(hearth.log_line("reload failed")["level"], "ERROR");
-        eventually("what did not boot is gone", LIMIT, || {
+        eventually("the generation that did not boot has ended", LIMIT, || {
             ProcessFacts::children(hearth.process.pid()) == [zygote]
         });
         // A failed reload does not affect the next one.
@@ -266,7 +266,7 @@ fn a_failed_boot_never_falls_back_to_the_front_controller() {
     let hearth = serve().start();
     let model = hearth.status()["model"].clone();
     assert_ne!(model, "request", "the worker script was found");
-    let goes_on = |hearth: &Hearth, command, why: &str| {
+    let old_release_continues = |hearth: &Hearth, command, why: &str| {
         let (code, said, told) = ran(command);
         assert_eq!((code, &*said), (Some(1), ""), "{told}");
         assert!(told.contains(why), "{told}");
@@ -278,9 +278,9 @@ fn a_failed_boot_never_falls_back_to_the_front_controller() {
         deploys.release(2);
         deploys.point_to(2);
         deploys.write(2, "worker.php", BROKEN);
-        goes_on(&hearth, command(), "no database");
+        old_release_continues(&hearth, command(), "no database");
         deploys.answering(2, "throw new RuntimeException('no answer');");
-        goes_on(&hearth, command(), "answers / with 500");
+        old_release_continues(&hearth, command(), "answers / with 500");
     }
     assert_eq!(hearth.stop().code(), Some(0));
 
@@ -526,7 +526,7 @@ fn term_in_the_middle_of_a_reload_ends_everything() {
         let mut reload = launch(deploys.reload());
         wait_reloading(&hearth);
         let server = hearth.process.pid();
-        eventually("both boot", LIMIT, || ProcessFacts::children(server).len() == 2);
+        eventually("both generations boot", LIMIT, || ProcessFacts::children(server).len() == 2);
         let zygotes = ProcessFacts::children(server);
         let workers: Vec<u32> =
             zygotes.iter().flat_map(|pid| ProcessFacts::children(*pid)).collect();
@@ -625,7 +625,7 @@ fn a_server_is_found_by_its_application_or_run_folder() {
     assert_eq!(code, Some(1));
     assert!(told.starts_with("error: no server of yours serves "), "{told}");
     let hearth = deploys.serve("request").args(&["--run-dir", run_dir]).workers(1).start();
-    assert_eq!(ran(deploys.reload()).0, Some(1), "it is not where others are");
+    assert_eq!(ran(deploys.reload()).0, Some(1), "its run folder is not among the default ones");
     let mut reload = deploys.reload();
     reload.args(["--run-dir", run_dir]);
     assert_reloaded(reload, 2);
@@ -697,7 +697,9 @@ fn watch_mode_reloads_on_a_change() {
         .start();
     let wait_for = |number: &str| {
         eventually("the change is served", LIMIT, || hearth.get("/").text() == number);
-        eventually("and that was all", LIMIT, || hearth.status()["reloads"]["under_way"] == false);
+        eventually("no reload is in progress", LIMIT, || {
+            hearth.status()["reloads"]["under_way"] == false
+        });
     };
     assert_eq!(hearth.get("/").text(), "1");
     says(2);

@@ -38,7 +38,7 @@ fn wait_for_line(file: &Path, part: &str) {
 
 /// Waits until the log has this many lines with `part`.
 fn wait_for_lines(log: &Log, part: &str, count: usize) {
-    eventually("the log says so", LIMIT, || log.text().matches(part).count() == count);
+    eventually("the log has the lines", LIMIT, || log.text().matches(part).count() == count);
 }
 
 fn rename(path: &Path, number: usize) -> PathBuf {
@@ -66,7 +66,7 @@ fn a_renamed_access_log_is_reopened_at_usr1_hup_and_reload() {
         wait_for_line(&path, &target);
         let renamed = rename(&path, number);
         ask();
-        eventually("there is a new file", LIMIT, || path.exists());
+        eventually("a new file exists", LIMIT, || path.exists());
         assert_eq!(fs::read_to_string(renamed).unwrap().lines().count(), 1);
     }
     assert_eq!(hearth.stop().code(), Some(0));
@@ -85,7 +85,7 @@ fn after_dropping_root_logs_reopen_with_the_users_rights() {
     let (hearth, path) = logging(&site, &["--user", &UNPRIVILEGED.to_string()]);
     let renamed = rename(&path, 1);
     hearth.process.signal(Signal::USR1);
-    eventually("there is a new file", LIMIT, || path.exists());
+    eventually("a new file exists", LIMIT, || path.exists());
     assert_eq!(
         (fs::metadata(&path).unwrap().uid(), fs::metadata(renamed).unwrap().len()),
         (UNPRIVILEGED, 0)
@@ -126,7 +126,7 @@ fn the_channels_command_reopens_its_access_log() {
     for (number, way) in [Signal::USR1, Signal::HUP].into_iter().enumerate() {
         rename(&path, number);
         process.signal(way);
-        eventually("there is a new file", LIMIT, || path.exists());
+        eventually("a new file exists", LIMIT, || path.exists());
     }
     process.signal(Signal::TERM);
     let (status, said) = process.finish(LIMIT);

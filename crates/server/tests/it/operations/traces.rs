@@ -213,7 +213,7 @@ fn a_trace_starts_here_without_a_tracing_client() {
     let attributes = attributes(server);
     assert_eq!(attributes["network.protocol.version"], "2");
     assert_eq!(attributes["url.path"], "/a");
-    assert!(!format!("{server:?}").contains("token"), "no query is told");
+    assert!(!format!("{server:?}").contains("token"), "no query is reported");
     drop(hearth);
 }
 

@@ -209,7 +209,7 @@ fn named_sockets_survive_upgrades_and_are_removed_at_the_end() {
     });
     let pid = hearth.status()["pid"].as_u64().unwrap();
     let second = Successor(pid.try_into().unwrap());
-    eventually("the one before is gone", LIMIT, || ProcessFacts::of(first.0).is_none());
+    eventually("the previous one has ended", LIMIT, || ProcessFacts::of(first.0).is_none());
     assert!(there());
     assert_eq!(hearth.get("/").text(), "hello");
     second.stop();
@@ -258,7 +258,7 @@ fn an_unrelated_process_gets_no_sockets() {
     let mut stranger = UnixStream::connect(run_dir.join("successor.sock")).unwrap();
     stranger.set_read_timeout(Some(LIMIT)).unwrap();
     let successor = upgraded(upgrade(site.path(), &named));
-    assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "nothing was said to it");
+    assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "it received nothing");
     hearth.log_line("came for our sockets");
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
     successor.stop();
@@ -400,7 +400,7 @@ fn an_upgrade_removes_old_sockets_after_the_new_ones_serve() {
 
     let new = upgraded(upgrade(site.path(), &["--run-dir", run]));
     assert!(UnixStream::connect(&kept).is_ok());
-    assert!(!dropped.exists(), "no listener is there");
+    assert!(!dropped.exists(), "no listener exists");
     assert_eq!(old.wait(LIMIT).code(), Some(0));
     assert!(kept.exists());
 

@@ -158,7 +158,7 @@ fn clients_reconnect_while_look_ups_fail_and_connected_ones_stay() {
         hearth.log().find(LIMIT, |line| line.contains(why).then_some(())).expect("it is logged");
         // The known application stays valid after its age limit, because the look-up failed.
         let failed = hearth.status()["realtime"]["lookup"]["failed"].as_u64().unwrap();
-        eventually("the one that is used is asked for again", LIMIT, || {
+        eventually("the application in use is looked up again", LIMIT, || {
             hearth.status()["realtime"]["lookup"]["failed"].as_u64().unwrap() > failed
         });
         there.send(&json!({"event": "pusher:ping", "data": {}}));
@@ -192,7 +192,7 @@ fn application_changes_apply_to_open_sockets() {
         "apps.json",
         &format!("[{}]", SHOP.replace("\"secret\":\"secret\"", "\"secret\":\"new\"")),
     );
-    eventually("the new secret counts", LIMIT, || {
+    eventually("the new secret is valid", LIMIT, || {
         hearth.get(&signed(&hearth, "new", "GET", "/apps/shop/channels", "")).status == 200
     });
     assert_eq!(
@@ -212,7 +212,7 @@ fn application_changes_apply_to_open_sockets() {
     assert_eq!(disabled.closed(), 4003);
     site.write("apps.json", &format!("[{SHOP}]"));
     let mut gone = None;
-    eventually("it is there again", LIMIT, || {
+    eventually("it exists again", LIMIT, || {
         let mut client = Client::open(&hearth, "key");
         let came = client.next().0 == "pusher:connection_established";
         gone = came.then_some(client);
@@ -315,7 +315,7 @@ fn nodes_with_look_ups_share_channels_per_prefix() {
     };
     let nodes = [node(&sites[0], "ours"), node(&sites[1], "ours"), node(&sites[2], "theirs")];
     let others = |at: usize| nodes[at].status()["realtime"]["nodes"].clone();
-    eventually("two have met", LIMIT, || others(0) == 1 && others(1) == 1);
+    eventually("two requests have met", LIMIT, || others(0) == 1 && others(1) == 1);
     assert_eq!(others(2), 0);
     let hearing = |at: usize| {
         let mut client = greeted(&nodes[at], "key");
@@ -338,7 +338,7 @@ fn nodes_with_look_ups_share_channels_per_prefix() {
     assert_eq!(near.next().1, json!(3));
     assert_eq!(stranger.next().1, json!(2));
     let target = || signed(&nodes[0], "secret", "GET", "/apps/shop/channels", "");
-    eventually("the first one knows of the second one's subscriber", LIMIT, || {
+    eventually("the first node knows the second one's subscriber", LIMIT, || {
         nodes[0].get(&target()).text() == r#"{"channels":{"news":{}}}"#
     });
 }

@@ -17,7 +17,9 @@ fn shop_of_one_session(kind: DatabaseKind, class: &str) -> Shop {
         .key("sessions = 1")
         .key("wait = '30s'")
         .open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
-    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    eventually("the connector's own first session is free", LIMIT, || {
+        connector(&shop)["used"] == 0
+    });
     shop
 }
 
@@ -62,8 +64,8 @@ fn a_session_is_free_after_its_clients_quit_command() {
     }
     assert_eq!(connector(&shop)["used"], 1);
     client.write_all(b"X\0\0\0\x04").unwrap();
-    eventually("another may have it", LIMIT, || connector(&shop)["idle"] == 1);
-    assert_eq!(client.read(&mut [0]).unwrap(), 0, "servers hang up");
+    eventually("another client may use it", LIMIT, || connector(&shop)["idle"] == 1);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "servers close the connection");
 }
 
 /// A client whose end is noticed too late would take a job that it cannot read.
@@ -72,7 +74,9 @@ fn a_redis_client_that_disconnects_while_it_waits_takes_no_job() {
     let shop = Setup::new(DatabaseKind::Redis).open("PhpRedis", |serve| {
         serve.set("HEARTH_DATABASES_KEEP", "off").set("HEARTH_DATABASES_RESET_TIMEOUT", "1h")
     });
-    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    eventually("the connector's own first session is free", LIMIT, || {
+        connector(&shop)["used"] == 0
+    });
     let socket = shop.site.path().join("connector.sock");
     let other = UnixStream::connect(&socket).unwrap();
     other.set_read_timeout(Some(LIMIT)).unwrap();

@@ -54,11 +54,11 @@ fn a_request_that_locks_a_file_leaves_the_workers_place_alone(shop: &Shop) {
             && fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}"))
                 .is_ok_and(|info| info.contains("lock:"))
     });
-    assert!(held.count() > 0, "the worker {pid} has lost its place");
+    assert!(held.count() > 0, "the worker {pid} has lost its slot");
 }
 
 /// Runs several clients at once; the session that each of them finds equals `fresh`.
-pub(super) fn a_crowd_finds_nothing_else_than(fresh: &Value, shop: &Shop) {
+pub(super) fn concurrent_clients_find_only(fresh: &Value, shop: &Shop) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -77,7 +77,7 @@ fn connections_are_kept_within_the_sandboxs_writable_paths() {
     let shop = Setup::new(kind)
         .key("sessions = 3")
         .open(class, |serve| serve.set("HEARTH_SANDBOX_WRITABLE", folder.path().to_str().unwrap()));
-    shop.use_well();
+    shop.use_until_stable();
     eventually("it is kept", LIMIT, || shop.get("look")["kept"] == true);
 }
 
@@ -91,9 +91,9 @@ fn with_as_many_sessions_as_workers_each_request_borrows_one() {
         let fresh = shop.get("look");
         assert_eq!(fresh["kept"], false, "{class}");
         let logins = shop.database.logins();
-        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        concurrent_clients_find_only(&fresh, &shop);
         reload(&shop);
-        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        concurrent_clients_find_only(&fresh, &shop);
         let status = connector(&shop);
         assert_eq!(status["refused"], 0, "{class}: {status}");
         assert_eq!(kept(&shop), 0, "{class}");
@@ -113,7 +113,7 @@ fn a_reload_keeps_sessions_once_the_old_workers_return_theirs() {
         for _ in 0..2 {
             let old = shop.hearth.worker_pids();
             reload(&shop);
-            a_crowd_finds_nothing_else_than(&fresh, &shop);
+            concurrent_clients_find_only(&fresh, &shop);
             eventually("the new ones keep theirs", LIMIT, || {
                 let new = shop.hearth.worker_pids();
                 kept(&shop) == 2 && new.len() == 2 && new.iter().all(|pid| !old.contains(pid))
@@ -165,7 +165,7 @@ fn a_connectors_password_never_reaches_php() {
                 assert!(memchr::memmem::find(&bytes, secret.as_bytes()).is_none(), "{line}");
             }
         }
-        assert!(read > 1 << 20, "nothing was looked at");
+        assert!(read > 1 << 20, "no memory was read");
     }
     for told in [hearth.log().text(), hearth.admin("/status").text(), hearth.admin("/").text()] {
         assert!(!told.contains(DATABASE_PASSWORD) && !told.contains(&encoded), "{told}");

@@ -3,7 +3,7 @@
 
 use testkit::{DatabaseKind, ProcessFacts, eventually};
 
-use super::limits::{a_crowd_finds_nothing_else_than, for_each, kept};
+use super::limits::{concurrent_clients_find_only, for_each, kept};
 use super::{Setup, connector};
 use crate::hearth::LIMIT;
 use crate::operations::upgrade::{upgrade, upgraded};
@@ -22,11 +22,11 @@ fn an_upgrade_keeps_the_number_of_sessions_with_one_login_each() {
         let before = shop.database.logins();
         let script = shop.site.path().join("worker.php");
         let successor = upgraded(upgrade(&script, &[]));
-        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        concurrent_clients_find_only(&fresh, &shop);
         assert_eq!(shop.hearth.process.wait(LIMIT).code(), Some(0), "{}", shop.hearth.log().text());
         assert_eq!(shop.hearth.status()["pid"], successor.pid());
         eventually("both are kept again", LIMIT, || kept(&shop) == 2);
-        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        concurrent_clients_find_only(&fresh, &shop);
         let status = connector(&shop);
         let number = |name: &str| usize::try_from(status[name].as_u64().unwrap()).unwrap();
         assert_eq!((number("used"), number("limit"), number("refused")), (2, 3, 0), "{status}");
