@@ -1,7 +1,7 @@
-/* Functions that the process provides to the PHP functions of this extension. The worker has them; other processes have none.
+/* Functions that the process provides to the PHP functions of this extension. Only the worker provides them.
  *
  * Promises
- * - The extension knows no frames, no sockets and no models: it checks arguments and calls through this table.
+ * - The extension does not know frames, sockets or models: it checks arguments and calls through this table.
  * - A callback may bail out (longjmp) wherever PHP code may run in it; callers hold nothing that would be lost.
  */
 #ifndef HEARTH_EXT_HOST_H
@@ -19,8 +19,8 @@ struct hearth_event {
 };
 
 struct hearth_host {
-    /* hearth_handle_request(): waits for a request and runs `fci` for it. False: the server wants no more; or, with an exception
-     * set, the call is not allowed. Borrowed: both. */
+    /* hearth_handle_request(): waits for a request and runs `fci` for it. False: the server sends no more
+     * requests; or, with an exception set, the call is not allowed. Borrowed: both. */
     bool (*handle_request)(zend_fcall_info *fci, zend_fcall_info_cache *fcc);
     /* Completes the answer while the script goes on. False when it was complete already. */
     bool (*finish_request)(void);
@@ -39,7 +39,7 @@ struct hearth_host {
     bool (*on_worker_start)(zval *callback);
     /* Whether all connections of databases that are open now will outlive requests. NULL: none do. */
     bool (*keep_connection)(void);
-    /* Whether the script goes on after a handler: what ends a request must not end the script. */
+    /* Whether the script continues after a handler: the end of a request must not end the script. */
     bool runs_on;
     /* Whether what the script holds outlives a request. */
     bool keeps_state;

@@ -29,8 +29,8 @@ static int startup(sapi_module_struct *module) {
     return php_module_startup(module, &hearth_module_entry);
 }
 
-/* Output without a receiver. php_handle_aborted_connection(), main/main.c, which jumps out of the script; where the script's state
- * is kept, the handler is left as by exit() instead, so that the application need not boot again. */
+/* Output without a receiver. Like php_handle_aborted_connection(), main/main.c, it jumps out of the script. If the script's state
+ * is kept, the handler ends as by exit() instead, so that the application need not boot again. */
 static void handle_gone_client(void) {
     if (!hearth_host->runs_on) {
         php_handle_aborted_connection();
@@ -135,8 +135,8 @@ static size_t read_post(char *buffer, size_t len) {
     return got;
 }
 
-/* Called by sapi_activate() when it has read a body. A body whose length was announced and is too large has not been read; one
- * without a length has been read up to post_max_size: half a form must not pass for a whole one. */
+/* Called by sapi_activate() when it has read a body. A body with a declared length that is too large was not read. One without a
+ * length was read up to post_max_size: half a form must not be taken for a whole one. */
 static int activate(void) {
     variables_begin();
     if (request_present() && !lost && !has_kept_body()) {

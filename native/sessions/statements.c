@@ -38,7 +38,7 @@ static bool is_one_of(
     return false;
 }
 
-/* What a statement does is told by its first word. */
+/* The first word of a statement determines its kind. */
 static const char *const first_words[] = {"SET", "USE", "SHOW", "SELECT", "DEALLOCATE", "RESET"};
 /* Anywhere in it: reaches beyond the session, writes, or locks. */
 static const char *const forbidden[] = {"GLOBAL", "PERSIST", "PERSIST_ONLY", "PASSWORD", "INTO",
@@ -48,7 +48,7 @@ static const char *const forbidden[] = {"GLOBAL", "PERSIST", "PERSIST_ONLY", "PA
 static const char *const functions[] = {"VERSION", "DATABASE", "SCHEMA", "CURRENT_SCHEMA",
     "CURRENT_SCHEMAS", "CURRENT_DATABASE", "CURRENT_SETTING", "SET_CONFIG", "PG_BACKEND_PID",
     "CONNECTION_ID", "USER", "SESSION_USER", "CURRENT_USER", "NOW", "CONCAT", "REPLACE"};
-/* What requests say most; not SET, which MariaDB lets stand before any other (`SET STATEMENT ... FOR`). */
+/* The most frequent statements; not SET, which MariaDB allows before any other (`SET STATEMENT ... FOR`). */
 static const char *const at_home[] = {"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH",
     "SHOW", "START", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -64,7 +64,7 @@ static bool only_calls_functions(const uint8_t *text, size_t at, size_t word, si
         at--;
     }
     if (at == 0) {
-        return false; /* what begins with one is no statement of ours */
+        return false; /* a statement that begins with one is not ours */
     }
     uint8_t before = text[at - 1];
     if (memchr(operators, before, sizeof operators - 1) != NULL) {
@@ -115,7 +115,7 @@ bool statement_may_be_repeated(const uint8_t *text, size_t len) {
     return true;
 }
 
-/* The first word of text; *at comes to stand behind it. */
+/* The first word of the text; *at is moved behind it. */
 static size_t first_word(const uint8_t *text, size_t len, size_t *at) {
     while (*at < len && is_space(text[*at])) {
         ++*at;
@@ -185,7 +185,7 @@ static bool begins_word(const uint8_t *text, size_t at) {
     return at == 0 || !is_word(text[at - 1]);
 }
 
-/* Whether there is a SET, wherever: in a literal or in a block it may be a statement, too. */
+/* Returns whether the text contains a SET anywhere: in a literal or a block it may be a statement, too. */
 static bool one_sets(const uint8_t *text, size_t len) {
     for (size_t at = 0; at < len; at++) {
         size_t end = at;

@@ -1,9 +1,9 @@
-/* What the kernel keeps for the process besides memory and descriptors: threads, children, signals, timers, directory, umask, name.
+/* The kernel's state of the process besides memory and descriptors: threads, children, signals, timers, directory, umask, name.
  *
  * Promises
- * - Put back is what calls were seen for (engine->touched); everything, when `thorough`.
- * - What can be read but not put back (limits, users, priority ...) is compared at the complete check, and after a request with children, and
- *   retires the process.
+ * - A restore resets the attributes whose calls were seen (engine->touched), or all if `thorough`.
+ * - Attributes that can be read but not restored (limits, users, priority ...) are compared at the complete check and after a request with
+ *   children. A difference retires the process.
  */
 #include "snapshot/engine.h"
 
@@ -43,7 +43,7 @@ static uint64_t thread_count(void) {
     return status.st_nlink - TASK_LINKS;
 }
 
-/* Ids are given in order, so the next one tells whether any were since. Returns UINT32_MAX without POSIX timers. */
+/* Ids are given in order, so the next one shows whether any were created since. Returns UINT32_MAX without POSIX timers. */
 static uint32_t next_timer(void) {
     struct sigevent event = {.sigev_notify = SIGEV_NONE};
     int id = -1;
@@ -293,7 +293,7 @@ void attributes_put_back(bool thorough, bool complete, bool had_children, bool s
     if (thorough || (e->touched & TOUCHED_TIMERS)) {
         put_back_posix_timers();
     }
-    /* What waits behind the request's mask would hit the next one; what waits behind the boot's would wait for ever. */
+    /* Pending signals that the request's mask blocks would reach the next request. Those that the boot's mask blocks would wait forever. */
     if (signals_wait || had_children) {
         settle_pending();
     }

@@ -46,7 +46,8 @@ void interpose_resolve(void) {
     }
 }
 
-/* dlopen() looks at its return address to know who asks, and vfork() returns twice: both are jumped to, not called. */
+/* dlopen() uses its return address to find its caller, and vfork() returns twice: both are jumped
+ * to, not called. */
 __attribute__((used, visibility("hidden"))) void *interpose_next_dlopen(void) {
     return (void *)NEXT(dlopen);
 }
@@ -126,7 +127,7 @@ static void unlock_born(struct engine *e) {
     __atomic_store_n(&e->born_lock, 0, __ATOMIC_RELEASE);
 }
 
-/* A mapping of the request: removed at its end if it still is there. */
+/* A mapping of the request, removed at its end if it still exists. */
 static void add_born(uint64_t start, uint64_t len) {
     struct engine *e = engine;
     if (!lock_born(e)) {

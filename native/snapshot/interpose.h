@@ -1,8 +1,9 @@
-/* Calls that the program exports in libc's place, so that a restore knows what a request did. Before snapshot_arrange() they only pass on.
+/* Replacements of libc's calls, exported by the program, so that a restore knows a request's
+ * effects. Before snapshot_arrange() they only call libc.
  *
  * Promises
  * - They may be called at any time, by any thread, before constructors ran, and inside one another.
- * - What they do besides passing on is to set bits in the engine's memory.
+ * - Besides calling libc they only set bits in the engine's memory.
  */
 #ifndef HEARTH_SNAPSHOT_INTERPOSE_H
 #define HEARTH_SNAPSHOT_INTERPOSE_H

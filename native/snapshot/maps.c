@@ -1,7 +1,7 @@
 /* The process's mappings: read from /proc/self/maps, compared with those of the snapshot, undone.
  *
  * Promises
- * - After maps_put_back() every mapping of the snapshot is there with its protection, and no other, except that the stack may have grown.
+ * - After maps_put_back() exactly the snapshot's mappings exist, with their protection. Only the stack may have grown.
  * - A mapping that is gone, was replaced or became writable retires the process.
  */
 #include "snapshot/engine.h"
@@ -138,7 +138,7 @@ uint32_t maps_read(
         region->end = mapping->end;
         region->stack = mapping->name == MAPPING_STACK;
         region->file = mapping->inode != 0;
-        /* The end of a path says more than its start. */
+        /* The end of a path is more informative than its start. */
         size_t len = 0;
         while (name[len] != 0) {
             len++;
@@ -154,8 +154,8 @@ uint32_t maps_read(
     return count;
 }
 
-/* Flags of smaps whose mappings a file cannot replace: they would lose what was asked for (wipe or not on fork, not in core dumps, locked, huge
- * pages), or the kernel refuses it (sealed), or they grow downwards. Documentation/filesystems/proc.rst, VmFlags */
+/* Flags of smaps whose mappings a file cannot replace. They would lose what was requested (wipe or not on fork, not in core dumps,
+ * locked, huge pages), the kernel refuses it (sealed), or they grow downwards. Documentation/filesystems/proc.rst, VmFlags */
 static bool is_fixed(const char *flags) {
     static const char fixed[][5] = {
         " wf ", " dc ", " dd ", " lo ", " sl ", " ht ", " gd ", " pf ", " io ", " mm "};

@@ -51,7 +51,7 @@ uint64_t take_prepare_malloc_top(void) {
     free(slack);
     uint64_t end = (uint64_t)sbrk(0);
     uint64_t size = mallinfo2().keepcost;
-    /* The free end is one chunk, whose size stands in its second word, with flags in the lowest bits. */
+    /* The free end is one chunk. Its second word is its size, with flags in the lowest bits. */
     if (size < 2 * PAGE || size > end) {
         return 0;
     }

@@ -1,4 +1,5 @@
-/* Drives the worker program as the server does: spawns a zygote, has it fork workers, sends requests, ends them. */
+/* Drives the worker program as the server does: starts a zygote, makes it fork workers, sends
+ * requests, ends them. */
 #ifndef HEARTH_TESTS_DRIVE_H
 #define HEARTH_TESTS_DRIVE_H
 

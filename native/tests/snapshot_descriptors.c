@@ -109,7 +109,7 @@ static void reuse_by_socket(unsigned n) {
     check(socket(AF_UNIX, SOCK_STREAM, 0) == boot.pair[n % 2], "the lowest number is used again");
 }
 static void reuse_null(unsigned n) {
-    (void)n; /* the same device: only the identity of the open file tells */
+    (void)n; /* the same device: only the open file's identity differs */
     close(boot.high);
     int other = open("/dev/null", O_RDWR);
     dup2(other, boot.high);
@@ -194,7 +194,8 @@ static void take_locks(unsigned n) {
     }
 }
 
-/* One of each kind: of the process, of an open file by fcntl(), of an open file by flock(). The inspector compares what fdinfo says of them. */
+/* One lock of each kind: of the process, of an open file by fcntl(), of an open file by flock().
+ * The inspector compares their lines in fdinfo. */
 static void lock_at_boot(void) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 20, .l_len = 1};
     int other = memfd_create("other", 0);

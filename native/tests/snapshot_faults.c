@@ -1,5 +1,6 @@
-/* Test: each system call of snapshot_share(), of snapshot_take() and of a restore fails once, as it does when memory, mappings or descriptors have
- * run out at that moment. The process must retire and say why, once; or carry on, and be what it was, in every byte and descriptor.
+/* Tests that each system call of snapshot_share(), of snapshot_take() and of a restore may fail, as if memory, mappings or
+ * descriptors had run out. The process must retire and report the reason once, or continue with every byte and descriptor equal to
+ * the snapshot.
  *
  * A tracer (the parent) counts the calls of a phase and lets one of them fail. */
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Cases: much memory, and little room for it: a used up address space, a heap of 1 GB, 60,000 mappings. A case that this machine has no room for says so. */
+/* Cases with much memory and little room: an exhausted address space, a heap of 1 GB, 60,000
+ * mappings. A case that this machine cannot run says so. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -14,7 +15,7 @@
 
 #include "snapshot.h"
 
-/* The limit of the process's control group, in bytes; 0: it has one that cannot be read; -1: none is known. */
+/* The limit of the process's control group, in bytes; 0: it cannot be read; -1: there is none. */
 static long group_limit(void) {
     char line[256], path[512];
     FILE *groups = fopen("/proc/self/cgroup", "re");

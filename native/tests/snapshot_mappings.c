@@ -98,9 +98,10 @@ static void map_over_empty_page(unsigned n) {
 }
 static void map_over_whole_anon(unsigned n) {
     raw(SYS_mmap, (long)boot.anon, ANON_PAGES * PAGE, BOTH, PRIVATE | MAP_FIXED, -1, 0);
-    memset(boot.anon, (int)n, ANON_PAGES / 2 * PAGE); /* as many pages as before */
+    memset(boot.anon, (int)n, ANON_PAGES / 2 * PAGE); /* the same number of pages */
 }
-/* What was mapped over in one turn is written in the next: had it been restored, it would have to be watched, too. */
+/* Memory that was mapped over in one turn is written in the next: after a restore it would have to
+ * be watched, too. */
 static void map_over_and_write_later(unsigned n) {
     if (n % 2 == 0) {
         map_over_bss_raw(0);

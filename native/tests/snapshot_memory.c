@@ -96,7 +96,7 @@ static void write_one_page(unsigned n) {
     area->at[random_number() % area->len] ^= 0x55;
 }
 
-/* Another page each time: what is known from the turn before is no help. */
+/* Another page each time: the page known from the previous turn does not help. */
 static void walk(unsigned n) {
     boot_bss[n * 2 * PAGE % GLOBAL_LEN] += 1;
     boot.anon[n * PAGE % (ANON_PAGES * PAGE)] += 1;
@@ -112,7 +112,7 @@ static void touch_new_pages(unsigned n) {
     }
 }
 
-/* Only read: the kernel maps its page of zeros, which is no write. */
+/* Only read: the kernel maps its zero page, which is not a write. */
 static void read_new_pages(unsigned n) {
     volatile unsigned char sum = 0;
     for (size_t page = 0; page < ANON_PAGES; page++) {

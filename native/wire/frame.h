@@ -158,7 +158,8 @@ void frame_write_exited(
 void frame_write_stack(
     struct frame_buffer *buffer, uint32_t pid, struct frame_text stack, struct frame_text why);
 
-/* HEAD or INFORM: begin, any number of pairs, end. `end` says whether it keeps the limits; if not, nothing has been appended. */
+/* HEAD or INFORM: begin, any number of pairs, end. `end` returns whether the limits are kept; if not, nothing has
+ * been appended. */
 struct frame_head {
     struct frame_buffer *buffer; /* borrowed */
     size_t start;

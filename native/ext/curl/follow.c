@@ -9,7 +9,7 @@
 #include "ext/curl/info.h"
 #include "ext/curl/route.h"
 
-/* In memory of ours: what libcurl gives is freed by curl_free(). */
+/* In our own memory: memory of libcurl's must be freed by curl_free(). */
 static char *part_of(CURLU *url, CURLUPart part) {
     char *text = NULL;
     char *copy = NULL;

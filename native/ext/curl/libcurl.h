@@ -1,8 +1,9 @@
-/* libcurl as ext-curl has loaded it: its functions, found at run time. Nothing here links to libcurl, so the worker needs none.
+/* The functions of the libcurl that ext-curl has loaded, found at run time. Nothing here links to libcurl, so the worker does not
+ * need it.
  *
  * Promises
- * - ext-curl's own calls into libcurl come to libcurl_replacements, or, when anything is not as expected, nothing is changed at all.
- * - Calls of others into libcurl are left alone.
+ * - ext-curl's calls into libcurl go to libcurl_replacements. If anything is not as expected, nothing is changed.
+ * - Other libraries' calls into libcurl are not changed.
  */
 #ifndef HEARTH_EXT_CURL_LIBCURL_H
 #define HEARTH_EXT_CURL_LIBCURL_H

@@ -1,4 +1,5 @@
-/* May this call go through the broker, and what does the broker have to know? The options' side of docs/internals/egress.md. */
+/* Decides whether a call may go through the broker, and which options the broker must know.
+ * docs/internals/egress.md describes the options. */
 #ifndef HEARTH_EXT_CURL_ROUTE_H
 #define HEARTH_EXT_CURL_ROUTE_H
 
@@ -23,7 +24,7 @@ bool route_names_protocol(const char *names, const char *wanted);
 
 /* Whether the step to `url` may be made by the broker. Fills: https. */
 bool route_allows(struct handle *handle, const char *url, struct target *target);
-/* What the broker has to know of it, each wish with `, ` before it. False: it cannot be told. */
+/* Appends the broker's options, each after `, `. False: one of them cannot be expressed. */
 bool route_control(const struct handle *handle, bool https, struct text *control);
 /* Fills what the hop needs: origin, cut_port, headers, own_bytes. The URL for libcurl, owned by the caller, or NULL: directly. */
 char *route_to_broker(struct handle *handle, const char *url, const struct target *target);

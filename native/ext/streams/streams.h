@@ -1,4 +1,5 @@
-/* The streams' half of the extension: `http://` and `https://` opened as files go through the broker. docs/internals/extension.md. */
+/* The streams part of the extension: `http://` and `https://` opened as files go through the
+ * broker (docs/internals/extension.md). */
 #ifndef HEARTH_EXT_STREAMS_STREAMS_H
 #define HEARTH_EXT_STREAMS_STREAMS_H
 

@@ -1,4 +1,4 @@
-/* What every fork of the zygote does first: it opens its own conversation with the server. */
+/* The first step of every fork of the zygote: it opens its own connection to the server. */
 #ifndef HEARTH_SAPI_BOOT_WORKER_H
 #define HEARTH_SAPI_BOOT_WORKER_H
 

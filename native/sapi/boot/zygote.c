@@ -36,7 +36,7 @@ static sigset_t first_mask;
 static int children_fd;
 static bool workers_are_confined;
 
-/* Living children. Grows, never shrinks: as many as the server ever had at once. */
+/* Living children. The array only grows, to the highest number of concurrent children. */
 static pid_t *children;
 static size_t children_len, children_cap;
 

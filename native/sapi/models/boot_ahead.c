@@ -47,8 +47,9 @@ void boot_ahead_again(void) {
     warm_ups.left = 0;
 }
 
-/* In the zygote: one of the server's synthetic requests, served as any other; its answer goes nowhere. The script's loop comes back for the
- * next one, so what it does behind a handler is done as well. */
+/* Runs in the zygote: serves one of the server's synthetic requests like any other, and discards
+ * its answer. The script's loop continues to the next one, so its work after a handler is done as
+ * well. */
 static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
     warm_ups.left--;
     if (!request_receive()) {
@@ -110,7 +111,8 @@ static _Noreturn void end_rehearsal(void) {
     rehearsal_end();
 }
 
-/* What the request and the loop's code behind it have left outside the process's memory. Does not return. */
+/* Cleans up what the request, and the loop's code behind it, have left outside the process's
+ * memory. Does not return. */
 static void end_life(const struct worker_run *run) {
     request_cleanup_clear();
     request_release();
@@ -144,7 +146,7 @@ void boot_ahead_script_ended(const struct worker_run *run) {
     }
 }
 
-/* The memory is as the boot left it, each time. */
+/* Each time, the memory is in the state after the boot. */
 static bool serve_from_boot(struct worker_run *run, struct worker_call call) {
     request_cleanup_mark();
     run->model->wait();
@@ -189,7 +191,7 @@ static void wait_for_no_silent_server(void) {
 /* In the zygote, after the boot: the next warm-up is to be served, in this process or in the throwaway fork that it becomes. */
 static bool has_warm_up(const struct options *options) {
     if (options->rehearse && warm_ups.left > 0 && !rehearses) {
-        databases_guard_open(); /* what the rehearsal finds out, workers know */
+        databases_guard_open(); /* workers get the rehearsal's results */
         rehearses = rehearsal_begin();
         if (rehearses) {
             databases_open(false);

@@ -12,7 +12,7 @@
 void prefault_prepare(void);
 /* In a fork, before it waits for its request. */
 void prefault_populate(void);
-/* In a fork, after its answer: one of the first few tells what it has written to. */
+/* Called in a fork after its answer: one of the first few forks records the pages that it has written. */
 void prefault_learn(void);
 
 #endif

@@ -13,7 +13,7 @@
 #include "sapi/output/log.h"
 #include "snapshot/snapshot.h"
 
-/* Kept memory: what has been read of the next request must outlive the restore after this one. */
+/* Kept memory: bytes read of the next request must outlive the restore after this one. */
 static struct channel {
     int fd;
     bool gone;   /* sending is pointless */

@@ -1,8 +1,8 @@
-/* The request of the exchange that is under way: its CGI variables and its body.
+/* The current exchange's request: its CGI variables and its body.
  *
  * Promises
  * - Between request_receive() and request_release() all strings stay where they are.
- * - The body is read as the script asks for it, never whole; what the script leaves is skipped by request_release().
+ * - The body is read in pieces as the script reads it. request_release() skips the unread rest.
  */
 #ifndef HEARTH_SAPI_REQUEST_REQUEST_H
 #define HEARTH_SAPI_REQUEST_REQUEST_H
@@ -15,7 +15,7 @@
 
 /* Once in a process, before anything else here. */
 void request_prepare(void);
-/* Waits for the next REQUEST. False when the server wants no more. */
+/* Waits for the next REQUEST. False if the server sends no more requests. */
 bool request_receive(void);
 /* Reads what is left of the body, up to its end, and forgets the request. */
 void request_release(void);

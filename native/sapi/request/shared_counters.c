@@ -24,7 +24,7 @@ _Static_assert(sizeof(struct connection_counters) == 608, "the server knows this
 _Static_assert(offsetof(struct shared_counters, connections) == 64, "the server knows this layout");
 
 static struct shared_counters *counters;
-/* A driver that only wants the count has made a smaller file: nothing lies behind its end. */
+/* A driver that needs only the count has created a smaller file: do not map beyond its end. */
 static bool is_whole;
 
 bool shared_counters_open(int fd) {
