@@ -9,11 +9,12 @@
 
 #include <php.h>
 
-/* Files below `folder` are looked at, but for those below a folder of `foreign` (array of strings). All end with a slash. Borrowed: both. */
+/* Remembers the variables of files below `folder`, except files below a folder of `foreign` (array of strings). All end
+ * with a slash. Borrowed: both. */
 void function_statics_remember(const zend_string *folder, HashTable *foreign);
 /* Restores the remembered values, if there are any. May run destructors. */
 void function_statics_put_back(void);
-/* At the end of the script. */
+/* Called at the end of the script: forgets the remembered values. */
 void function_statics_forget(void);
 
 #endif

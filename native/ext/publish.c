@@ -11,7 +11,7 @@
 #include "host.h"
 #include "wire/frame.h"
 
-/* Of names and data; a frame has room for their lengths besides. */
+/* Maximum length of names and data; a frame has additional room for their lengths. */
 enum { PUBLISHED_AT_ONCE = FRAME_MAX_PAYLOAD - 8192 };
 
 /* Limits of the application that is published to, in the order of HEARTH_REALTIME. Data larger

@@ -77,9 +77,9 @@ static php_stream *keeper;
 static zend_off_t given;
 static bool lost; /* it has less */
 
-/* Whether the engine still has what it has read. When its temporary file cannot be written, it goes on with less, or with nothing:
- * sapi_read_standard_form_data(), main/SAPI.c; php_stream_input_read(), ext/standard/php_fopen_wrapper.c; php_stream_temp_write(),
- * main/streams/memory.c. A multipart body is not kept as a whole, and has an error for each file. */
+/* Returns whether the engine still has all the data that it has read. If its temporary file cannot be written, it continues with
+ * less, or with nothing: sapi_read_standard_form_data(), main/SAPI.c; php_stream_input_read(), ext/standard/php_fopen_wrapper.c;
+ * php_stream_temp_write(), main/streams/memory.c. A multipart body is not kept as a whole, and has an error for each file. */
 static bool has_kept_body(void) {
     php_stream_statbuf kept;
     if (keeper == NULL || keeper != SG(request_info).request_body) {

@@ -46,11 +46,11 @@ bool statement_may_be_repeated(const uint8_t *text, size_t len);
 enum statement_moves { STATEMENT_STAYS, STATEMENT_MOVES_TO_NAME, STATEMENT_MOVES };
 enum statement_moves statement_moves(
     const uint8_t *text, size_t len, const uint8_t *name, size_t name_len);
-/* Whether SQL, of which this is the beginning, is one that leaves the current database alone; whatever follows behind a `;` is not looked at. */
+/* Returns whether SQL that begins so leaves the current database unchanged; statements behind a `;` are not checked. */
 bool statement_begins_at_home(const uint8_t *text, size_t len);
 /* What SQL, or SQL in a literal of it, does that no reset of MySQL takes back: why. Static; NULL: nothing. */
 const char *statement_stays(const uint8_t *text, size_t len);
-/* Is it `word`, whatever its case? `word` in capitals. */
+/* Returns whether the text is `word`, in any case. `word` in capitals. */
 bool word_is(const uint8_t *text, size_t len, const char *word);
 
 static const char DOUBT_UNPROVEN[] = "the answer to its reset is not the right one";

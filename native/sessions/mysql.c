@@ -444,7 +444,7 @@ static void answer(struct session *session, const struct session_messages *packe
     }
 }
 
-/* Until the server's OK: the greeting, then what the login needs. */
+/* Messages until the server's OK: the greeting, then the login. */
 static void login(struct session *session, const struct session_messages *packet) {
     struct session_mysql *my = &session->mysql;
     uint8_t kind = packet->prefix_len > 0 ? packet->prefix[0] : 0xff;

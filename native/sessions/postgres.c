@@ -32,7 +32,7 @@ static uint32_t measure(const uint8_t *header) {
     return payload(big_endian(header + 1));
 }
 
-/* Not strchr() alone: it finds the end of the set, too. */
+/* strchr() alone would also find the end of the set. */
 static bool is_in(uint8_t type, const char *set) {
     return type != 0 && strchr(set, type) != NULL;
 }

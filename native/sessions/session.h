@@ -150,7 +150,7 @@ void session_spoil(struct session *session, const char *why);
 enum session_protocol session_protocol(const struct session *session);
 /* Returns whether the client has sent anything since the session was learned or reset. */
 bool session_is_used(const struct session *session);
-/* Whether the server has answered a command. A login is none: proxies let clients in before they have a server. */
+/* Returns whether the server has answered a command. A login does not count, because proxies accept clients before they have a server. */
 bool session_is_served(const struct session *session);
 /* NULL: everything that was asked is answered, to the last byte. Otherwise what is not. Static. */
 const char *session_doubt(const struct session *session);

@@ -57,7 +57,7 @@ static bool is_space(uint8_t c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Whether the parenthesis at `at` calls nothing but `functions`. The last word before it: text[word] to text[word_end]. */
+/* Returns whether the parenthesis at `at` calls nothing but `functions`. The last word before it: text[word] to text[word_end]. */
 static bool only_calls_functions(const uint8_t *text, size_t at, size_t word, size_t word_end) {
     static const char operators[] = "=,(<>!+-*/%|&^~'";
     while (at > 0 && is_space(text[at - 1])) {
@@ -127,7 +127,7 @@ static size_t first_word(const uint8_t *text, size_t len, size_t *at) {
     return start;
 }
 
-/* Is it `name`, maybe between backquotes, maybe with a `;` at its end? */
+/* Returns whether the text is `name`, perhaps between backquotes or with a `;` at its end. */
 static bool names(const uint8_t *text, size_t len, const uint8_t *name, size_t name_len) {
     while (len > 0 && is_space(*text)) {
         text++, len--;
@@ -174,7 +174,8 @@ static bool is_digit(uint8_t c) {
     return c >= '0' && c <= '9';
 }
 
-/* Whether a word begins here. Digits in front are not its own: in `!50000XA` they are a comment's, as the server reads it. */
+/* Returns whether a word begins here. Digits in front do not belong to it: in `!50000XA` they belong to the comment, as the server
+ * reads it. */
 static bool begins_word(const uint8_t *text, size_t at) {
     if (!is_word(text[at]) || is_digit(text[at])) {
         return false;

@@ -91,7 +91,7 @@ void attributes_take(void) {
     read_identity(then);
 }
 
-/* Whether a child lives in this very memory. (/proc/PID/task/PID/children, kcmp(2)) */
+/* Returns whether a child lives in this process's memory. (/proc/PID/task/PID/children, kcmp(2)) */
 static bool has_sharing_child(void) {
     struct engine *e = engine;
     struct text path = {0};
@@ -150,7 +150,7 @@ static bool reap(void) {
     if (r == 0) {
         find_sharing_child();
     }
-    /* One that lives may share the memory (vfork), one that is ending may just have. */
+    /* A living child may share the memory (vfork), and one that is ending may have shared it until now. */
     return unseen || r != -ECHILD;
 }
 
@@ -187,7 +187,7 @@ static void put_back_signals(uint64_t touched) {
     }
 }
 
-/* Whether the request made it for itself: by raise(), a timer, a descriptor, or by having a child. */
+/* Returns whether the request caused the signal itself: by raise(), a timer, a descriptor, or a child. */
 static bool is_own(const siginfo_t *info) {
     if (info->si_signo == SIGCHLD) {
         return true;

@@ -107,7 +107,7 @@ static void describe(struct descriptor *descriptor) {
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
-/* Whether a lock is held through this open file: this process a record lock, or the open file itself one of flock() or of F_OFD_SETLK. Its
+/* Returns whether a lock is held through this open file: this process a record lock, or the open file itself one of flock() or of F_OFD_SETLK. Its
  * fdinfo has a line for each (proc_pid_fdinfo(5)); /proc/locks names no process for those of open files. */
 static bool holds_lock(int fd) {
     struct engine *e = engine;
@@ -218,7 +218,7 @@ void descriptors_take(void) {
     find_gaps();
 }
 
-/* Whether `fd` is still the open file it was. */
+/* Returns whether `fd` is still the same open file. */
 static bool is_same(const struct descriptor *descriptor) {
     struct stat status;
     long pid;

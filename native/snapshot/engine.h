@@ -343,7 +343,7 @@ _Noreturn void freeze_fail(const char *why);
 const struct memory_file *freeze_file_of(const struct mapping *mapping);
 /* Zeroes what madvise() threw away: a file's pages would show the snapshot again. Any stack. */
 void freeze_zero(uint64_t start, uint64_t end);
-/* Whether the range is private writable memory, some of which is mapped from a file of the snapshot. Any stack. */
+/* Returns whether the range is private writable memory that is partly mapped from a file of the snapshot. Any stack. */
 bool freeze_splits(uint64_t start, uint64_t end);
 
 /* maps.c */
@@ -386,7 +386,7 @@ void pages_mark_dead(const struct snapshot_range *dead, size_t dead_count);
 void pages_extend_stack(struct region *region);
 /* Memory for kinds and known pages. */
 void pages_reserve_work(void);
-/* Whether a page in the range is not, or no longer, a file's own. */
+/* Returns whether a page in the range is not, or no longer, a file's own. */
 bool pages_written(uint64_t start, uint64_t end);
 /* Finds newly written pages in hot regions, or in all. Stops as soon as there are `enough`. Returns how many it found; *seen becomes
  * the number of known pages it passed, UINT64_MAX if it stopped early. */
@@ -406,7 +406,8 @@ void attributes_put_back(bool thorough, bool complete, bool had_children, bool s
 void process_files_open(void);
 void process_files_take(void);
 void process_files_put_back(void);
-/* Whether this is the only thread now, and no other process has this memory: in one system call. False where that cannot be asked. */
+/* Returns whether this is the only thread and no other process shares this memory, by one system call. False if that cannot be
+ * determined. */
 bool tasks_are_alone(void);
 /* Threads and children. Returns whether all pages must be looked at. */
 bool tasks_put_back(bool thorough);

@@ -20,7 +20,7 @@ enum {
     MAPPED_MAX = 8192,  /* pages mapped ahead, about */
 };
 
-/* For those who write. */
+/* Locks the set for writing. */
 static bool lock(struct snapshot_hot_set *set) {
     uint32_t owner = 0;
     uint32_t own = (uint32_t)engine->pid;
@@ -58,7 +58,7 @@ static void add_dead(struct snapshot_hot_set *set, uint32_t *count) {
     }
 }
 
-/* Whether code is mapped from the same file, close by: it is a program's or a library's. */
+/* Returns whether code is mapped from the same file, close by: then it belongs to a program or a library. */
 static bool is_beside_code(const struct mapping *mapping) {
     enum { PARTS = 8 };
     const struct engine *e = engine;

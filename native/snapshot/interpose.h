@@ -12,7 +12,7 @@
 
 #if SNAPSHOT_ENGINE
 
-/* Those that are passed on to libc; mmap() and its like are system calls of our own. */
+/* Functions that are passed on to libc; mmap() and similar functions are our own system calls. */
 #define INTERPOSED(X)                                                                              \
     X(dlopen)                                                                                      \
     X(fork)                                                                                        \
@@ -133,7 +133,7 @@ void *interpose_find(enum interposed which);
                              ? interposed[NEXT_##name]                                             \
                              : interpose_find(NEXT_##name)))
 
-/* Whether this process has a snapshot; false in a child that a request forked. */
+/* Returns whether this process has a snapshot; false in a child that a request forked. */
 static inline bool interpose_taken(void) {
     return engine != NULL && engine->taken && *engine->own_process == 1;
 }

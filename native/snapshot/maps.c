@@ -103,7 +103,7 @@ static const char *parse(char *line, struct mapping *mapping) {
     return line;
 }
 
-/* Whether a mapping is one to save: private, writable, and not the engine's own. */
+/* Returns whether a mapping must be saved: private, writable, and not the engine's own. */
 static bool is_region(const struct engine *e, const struct mapping *mapping) {
     uint64_t start = mapping->start;
     bool own = (start >= (uint64_t)e->region && start < (uint64_t)e->region_end) ||
@@ -112,7 +112,7 @@ static bool is_region(const struct engine *e, const struct mapping *mapping) {
            mapping->name != MAPPING_KERNEL;
 }
 
-/* With `regions`, fills these, too: bounds and names. *region_count is set. */
+/* Also fills `regions`, if given: bounds and names. *region_count is set. */
 uint32_t maps_read(
     struct mapping *into, uint32_t max, struct region *regions, uint32_t *region_count) {
     struct engine *e = engine;
@@ -316,7 +316,7 @@ void maps_put_back(void) {
     const struct mapping *then_end = then + e->mapping_count;
     const struct mapping *now = e->mappings_now;
     const struct mapping *now_end = now + count;
-    /* Both lists are sorted; mappings may have been split or joined since, so they are walked by address. */
+    /* Both lists are sorted. Mappings may have been split or joined since, so they are compared by address. */
     for (uint64_t at = 0; then < then_end || now < now_end;) {
         uint64_t then_start = then < then_end ? then->start : UINT64_MAX;
         uint64_t now_start = now < now_end ? now->start : UINT64_MAX;

@@ -22,7 +22,8 @@ static bool because(const char *what) {
     return false;
 }
 
-/* Whether a page of a sealed file that was only read shows as the file's own, and one that was written does not. */
+/* Returns whether a page of a sealed file that was only read shows as the file's own, and one that
+ * was written does not. */
 static bool shows_writes(int pagemap, struct memory_file *file, char *pages) {
     const uint64_t start = (uint64_t)pages;
     const uint64_t end = start + TRIED_PAGES * PAGE;

@@ -114,7 +114,8 @@ static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *
 /* Set permanently by glibc when it creates a thread, for itself or others, in memory that is restored (sys/single_threaded.h). */
 extern char __libc_single_threaded __attribute__((weak));
 
-/* Whether no thread but this one can have written anything. Those of a raw system call that have ended show in the number of private pages. */
+/* Returns whether no other thread can have written anything. Threads of raw system calls that have ended show in the number of private
+ * pages. */
 static bool wrote_alone(void) {
     const struct engine *e = engine;
     return e->asks_alone && e->resident_exact && !e->strict && &__libc_single_threaded != NULL &&

@@ -90,11 +90,11 @@ _Noreturn void snapshot_restore(bool complete);
 /* A complete check would be welcome when there is time: the caller is idle. Cheap. */
 bool snapshot_wants_check(void);
 
-/* From now on the process may only end, not be restored: the request did what cannot be undone. Static: why. */
+/* From now on the process may only end, not be restored: the request did something that cannot be undone. Static: why. */
 void snapshot_retire_later(const char *why);
 
-/* In a child that a request has forked: closes the engine's descriptors. Duplicates of the boot's are among them, and would hold connections
- * and locks of the parent for as long as the child lives. Only system calls. */
+/* Called in a child that a request has forked: closes the engine's descriptors. Among them are duplicates of the boot's, which would hold the
+ * parent's connections and locks while the child lives. Only system calls. */
 void snapshot_leave_to_parent(void);
 
 struct snapshot_statistics {

@@ -15,7 +15,7 @@
 #include "snapshot/switch.h"
 
 enum {
-    /* It takes as long as 400 restores. */
+    /* This takes as long as 400 restores. */
     CHECK_EVERY = 4096,
     CHECK_EVERY_INEXACT =
         1024, /* where only it finds memory that was mapped over by a raw system call */
@@ -62,7 +62,8 @@ uint64_t take_prepare_malloc_top(void) {
     return (((const uint64_t *)top)[1] & ~7ULL) == size ? top + LINE : 0;
 }
 
-/* Whether the kernel counts resident pages one by one: some versions keep a part of the count per processor. */
+/* Returns whether the kernel counts resident pages one by one: some versions keep a part of the
+ * count per processor. */
 static bool resident_is_exact(void) {
     enum { TOUCHED = 5 };
     long memory = raw(

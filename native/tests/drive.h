@@ -40,7 +40,7 @@ uint32_t u32_at(const uint8_t *p);
 
 /* Waits for the zygote's HELLO. */
 struct zygote start_zygote(char *const arguments[]);
-/* The same, with `count` warm-up requests written ahead. */
+/* Starts it with `count` warm-up requests written ahead. */
 struct zygote start_warm_zygote(
     char *const arguments[], const char *script, const char *url, unsigned count);
 /* Closes its socket and waits until it has ended. */

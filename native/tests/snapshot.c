@@ -384,7 +384,7 @@ static bool counts_resident_pages(void) {
     return exact;
 }
 
-/* Whether a case is promised only by variants that look at everything. */
+/* Returns whether a case is promised only by variants that check everything. */
 static bool is_raw(const struct test_case *c) {
     static int exact = -1;
     if (exact < 0) {
@@ -393,7 +393,7 @@ static bool is_raw(const struct test_case *c) {
     return (c->flags & RAW) != 0 || ((c->flags & COUNTED) != 0 && exact == 0);
 }
 
-/* Whether the next case belongs to the part that is wanted. */
+/* Returns whether the next case belongs to the selected part. */
 static bool is_in_part(void) {
     static unsigned next;
     unsigned part = 1;

@@ -56,7 +56,7 @@ struct test_case {
     /* After every turn, when the inspector has looked. */
     void (*verify)(void);
     unsigned turns; /* 0: DEFAULT_TURNS */
-    /* In the parent, before the variants: brings the machine into a state. Returns why the case cannot be tried here, or NULL. */
+    /* Called in the parent before the variants: brings the machine into a state. Returns why the case cannot run here, or NULL. */
     const char *(*prepare)(void);
     void (*undo)(void); /* in the parent, after the variants, if prepare() returned NULL */
 };
@@ -171,7 +171,7 @@ struct size_facts inspector_sizes(void);
 void share_scenery(void);
 /* Runs a case in each variant that promises something for it. */
 void run_case(const struct test_case *c);
-/* One more was tried; it failed if there are more failures on the board now. */
+/* Counts one more attempt; it failed if the board has more failures now. */
 void count_case(uint32_t failures_before);
 
 struct case_list {
@@ -184,7 +184,7 @@ extern const struct case_list memory_cases, arena_cases, mapping_cases, fixed_ca
 #define CASE_LIST(array)                                                                           \
     { array, sizeof(array) / sizeof(array)[0] }
 
-/* One run of a case. `raw`: RAW damage is put back in the same turn. */
+/* Runs a case once. `raw`: RAW damage is restored in the same turn. */
 struct variant {
     const char *name;
     struct snapshot_options options;
@@ -208,7 +208,7 @@ bool read_line(const char *path, char *to, size_t size);
 long number_of(const char *path, const char *name);
 /* Kilobytes that may be used: the free memory, or the limit of the control group. */
 long memory_free(void);
-/* Whether long tests are to be shorter. */
+/* Returns whether long tests are shortened. */
 bool is_quick(void);
 /* Sets the case whose process the time limit ends. */
 void watch(pid_t pid, unsigned seconds);

@@ -35,7 +35,7 @@ static bool tagged(const unsigned char *at, size_t len, unsigned char value) {
     return at[0] == value && at[len / 2] == value && at[len - 1] == value;
 }
 
-/* So many blocks at a time, none on another. */
+/* Allocates several blocks at a time; none may overlap another. */
 static void use_blocks(size_t count, size_t len, bool give_back) {
     unsigned char *blocks[256];
     for (size_t i = 0; i < count; i++) {

@@ -129,7 +129,7 @@ static void leave_pending_in_boot_mask(unsigned n) {
 static void let_timers_fire(void) {
     pause_for(3);
 }
-/* One that fires before the request is over does no harm. */
+/* A timer that fires before the request ends does no harm. */
 static void survive(void) {
     static const int numbers[] = {SIGALRM, SIGPROF, SIGVTALRM};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -287,7 +287,7 @@ static void change_name_by_file(unsigned n) {
 static void change_kill_score(unsigned n) {
     change_by_file("/proc/self/oom_score_adj", "", n % 1000 + 1);
 }
-/* By a path that does not begin with /proc. */
+/* Opened by a path that does not begin with /proc. */
 static void change_core_filter(unsigned n) {
     if (chdir("/proc/self") != 0) {
         give_up("/proc/self");

@@ -244,7 +244,7 @@ static int replace_one(int fd) {
 static int close_one_raw(int fd) {
     return (int)raw(SYS_close, fd, 0, 0, 0, 0, 0);
 }
-/* Not of the test's own output, which a duplicate shares. */
+/* Offsets of the test's own output are excluded, which a duplicate shares. */
 static int rewind_one(int fd) {
     struct stat standard, other;
     for (int i = 0; i < 3; i++) {
@@ -267,7 +267,7 @@ static void replace_engine(unsigned n) {
 static void rewind_engine(unsigned n) {
     each_of_engine((int)n, rewind_one);
 }
-/* One after the other: the engine must miss each of them. */
+/* Each descriptor in turn: the engine must notice that it is missing. */
 static int nth, seen;
 static int close_nth(int fd) {
     return seen++ == nth ? close(fd) : 0;

@@ -72,8 +72,8 @@ static size_t read_file(const char *name, char *to, size_t size) {
     return len;
 }
 
-/* Where the kernel accounts for all memory (vm.overcommit_memory=2) no mapping is marked NORESERVE: there the engine's are those between two that have no
- * access. */
+/* If the kernel accounts for all memory (vm.overcommit_memory=2), no mapping is marked NORESERVE.
+ * The engine's mappings are then those between two without access. */
 static void find_engine_by_guards(struct mapping *m, size_t count) {
     char policy[16];
     if (!read_line("/proc/sys/vm/overcommit_memory", policy, sizeof policy) || policy[0] != '2') {
@@ -259,7 +259,7 @@ static bool area_is_compared(const struct mapping *m) {
     return m->private && strncmp(m->name, "[v", 2) != 0;
 }
 
-/* Where memory in [start, end) that must be exact begins and ends next; false: nowhere. */
+/* Finds the next memory in [start, end) that must be exact; false: there is none. */
 static bool next_stretch(const struct mapping *m, uint64_t from, uint64_t *start, uint64_t *end) {
     uint64_t s = from, e = m->end;
     if (m->engine) {

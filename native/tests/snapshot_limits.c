@@ -56,7 +56,7 @@ static void limit_address_space(uint64_t more) {
 static void boot_little_address_space(void) {
     limit_address_space(64 << 20);
 }
-/* Until nothing more is to be had: the restore finds it so. */
+/* Allocates until no memory is left, also for the restore. */
 static void use_up_address_space(unsigned n) {
     boot_bss[n * PAGE] ^= 1;
     for (size_t len = 32 << 20; len >= (size_t)PAGE; len /= 2) {
@@ -73,7 +73,7 @@ static void use_up_address_space(unsigned n) {
     }
     check(errno == ENOMEM, "the address space is not used up: %s", strerror(errno));
 }
-/* As prlimit(1) does it. */
+/* Sets the limit as prlimit(1) does. */
 static void limited_by_child(unsigned n) {
     pid_t target = getpid(), pid = fork();
     if (pid == 0) {
@@ -203,7 +203,7 @@ static void leave_mappings(unsigned n) {
     at[0] = at[(size_t)(MAPPINGS - 2) * PAGE] = (unsigned char)n;
     boot_bss[n * PAGE] ^= 1;
 }
-/* At the kernel's limit: not one mapping more is to be had. */
+/* At the kernel's limit: no further mapping is possible. */
 static void leave_all_mappings(unsigned n) {
     long at = raw(SYS_mmap, 0, 70000L * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE, -1, 0);
     check(at > 0 && split((unsigned char *)at, 70000, 0) < 70000, "the limit is not reached");

@@ -247,7 +247,7 @@ static void discard_and_see_zero(unsigned n) {
     check(page[n] == 0 && page[PAGE] == 0, "a page that was thrown away is zero");
     page[PAGE + 1] = 3;
 }
-/* One page goes, another comes: the sum stays. */
+/* One page is removed and another added: the sum stays the same. */
 static void discard_balanced(unsigned n) {
     raw(SYS_madvise, (long)bss_page(n), PAGE, MADV_DONTNEED, 0, 0, 0);
     boot_bss[GLOBAL_LEN - (1 + n) * PAGE] = 1;

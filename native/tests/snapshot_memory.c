@@ -244,7 +244,7 @@ static void recurse_deeply(unsigned n) {
     recurse(1000 + n);
 }
 
-/* As a bug would: into the frames of the caller of snapshot_take(). */
+/* Writes into the frames of snapshot_take()'s caller, as a bug would. */
 static void overwrite_callers(unsigned n) {
     memset((void *)(board->frame + 16 + n), 0x44, 2 * PAGE);
 }
@@ -380,7 +380,7 @@ static void verify_dead(void) {
 
 /* --- thousands of turns against a shadow --- */
 
-/* Of each area but the arena's, at most this much. */
+/* At most this much of each area except the arena. */
 enum { SHADOW = 200000 };
 
 static void each_shadow(void (*use)(unsigned char *shadow, const struct area *area, size_t len)) {

@@ -277,7 +277,7 @@ static void thread_with_malloc(unsigned n) {
     pthread_join(thread, NULL);
     cold_write(n);
 }
-/* Until this is the only thread. */
+/* Waits until this is the only thread. */
 static void wait_alone(void) {
     struct stat status;
     while (stat("/proc/self/task", &status) == 0 && status.st_nlink > 3) {

@@ -131,7 +131,7 @@ uint8_t *frame_buffer_extend(struct frame_buffer *buffer, size_t len);
 /* Encodes the eight bytes of a header alone, for a payload that is sent from another buffer. */
 void frame_put_header(uint8_t out[FRAME_HEADER], uint8_t type, uint8_t flags, uint32_t length);
 
-/* One whole frame each, appended. Borrowed: every pointer. */
+/* Append one whole frame each. Borrowed: every pointer. */
 void frame_write_empty(struct frame_buffer *buffer, uint8_t type);
 void frame_write_hello(struct frame_buffer *buffer, uint32_t pid, const char *php, size_t php_len);
 void frame_write_body(struct frame_buffer *buffer, const void *bytes, size_t len);

@@ -360,7 +360,7 @@ static CURLcode hand_over_decoded(struct handle *handle, const char *bytes, size
     return taken ? CURLE_OK : fail_to_write(handle, "Failure writing output to destination");
 }
 
-/* In the pieces that callbacks are used to. */
+/* Delivers the body in pieces of libcurl's usual size. */
 static CURLcode hand_over_body(struct handle *handle, const char *bytes, size_t len) {
     struct fast *fast = &handle->fast;
     if (fast->coding != NULL && fast->inflater == NULL && !handle->step.follows) {
@@ -467,7 +467,7 @@ static CURLcode late(const struct handle *handle) {
     return fail(handle, CURLE_OPERATION_TIMEDOUT, message);
 }
 
-/* From one event to the next. False: it was the last, with `result`. */
+/* Continues to the next event. False: it was the last one, with `result`. */
 static bool take_in(struct handle *handle, enum exchange_event event,
     const struct exchange_news *news, CURLcode *result) {
     bool taken = true;

@@ -120,7 +120,7 @@ static bool offset_info(const struct fast *fast, CURLINFO info, curl_off_t *offs
     }
 }
 
-/* The same in the older form. */
+/* Provides the values in their older form. */
 static CURLINFO exact(CURLINFO info) {
     switch ((int)info) {
     case CURLINFO_SIZE_UPLOAD:

@@ -207,7 +207,7 @@ static struct option *keep(struct handle *handle, CURLoption option) {
     return kept;
 }
 
-/* As lib/setopt.c of libcurl: the last word counts. */
+/* Like libcurl's lib/setopt.c: the last value counts. */
 static void keep_method(struct handle *handle, CURLoption option, long number, void *pointer) {
     switch (option) {
     case CURLOPT_HTTPGET:

@@ -23,7 +23,7 @@ enum rule {
 };
 
 enum rule rule_of(CURLoption option);
-/* Whether fast.c does, or may ignore, what this option with its value asks for. */
+/* Returns whether fast.c does, or may ignore, what this option with its value asks for. */
 bool fast_knows(CURLoption option, long number);
 
 struct option {
@@ -37,7 +37,7 @@ struct option {
 
 enum method { METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_MIME, METHOD_PUT };
 
-/* Where a call is. */
+/* The stage of a call. */
 enum way {
     WAY_NONE,   /* no call under way */
     WAY_BROKER, /* to the broker, by libcurl */
@@ -169,7 +169,7 @@ struct handle *handle_new(CURL *curl);
 /* A copy of the options, for a handle that libcurl has duplicated. */
 struct handle *handle_copy(const struct handle *from, CURL *curl);
 void handle_free(struct handle *handle);
-/* As curl_easy_reset(). */
+/* The effect of curl_easy_reset(). */
 void handle_reset(struct handle *handle);
 
 /* An option as given to curl_easy_setopt(), once libcurl has taken it. */
@@ -181,7 +181,7 @@ void *handle_pointer(const struct handle *handle, CURLoption option);
 /* Returns whether an option is set that only the direct way supports. */
 bool handle_forbids(const struct handle *handle);
 
-/* Whether an option is set that fast.c does not do. */
+/* Returns whether an option is set that fast.c does not support. */
 bool handle_is_slow(const struct handle *handle);
 /* Clears the CURLINFO values of the last step that was made without libcurl. */
 void handle_clear_fast(struct handle *handle);

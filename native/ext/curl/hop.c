@@ -346,7 +346,7 @@ static bool is_unreachable(const struct handle *handle, CURLcode result) {
                info_request_size(handle) == 0);
 }
 
-/* Whether the step has to be made directly. */
+/* Returns whether the step must be made directly. */
 static bool turns_back(struct handle *handle, CURLcode result) {
     const struct verdict *verdict = &handle->step.verdict;
     if (is_unreachable(handle, result)) {
@@ -374,7 +374,7 @@ static bool go_directly(struct handle *handle, CURLcode *result) {
     return true;
 }
 
-/* To where a redirect leads. False: it leads nowhere. */
+/* Prepares the step to a redirect's target. False: there is none. */
 static bool go_onward(struct handle *handle, CURLcode *result) {
     const char *message = NULL;
     struct onward next;

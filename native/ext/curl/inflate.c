@@ -174,7 +174,7 @@ static bool run(
     }
 }
 
-/* Where what one has made goes. */
+/* Receives the output of one decoder. */
 struct onward {
     struct inflater *next;
     take_piece *take;

@@ -7,7 +7,8 @@
 
 CURLcode info_get(struct handle *handle, CURLINFO info, void *value);
 
-/* Of the step that is under way or over. Borrowed: until the next call of these functions. */
+/* The effective URL of the current or last step. Borrowed: until the next call of these
+ * functions. */
 const char *info_effective_url(struct handle *handle);
 
 /* Number of the request's bytes sent in this step, without those that Hearth added. */

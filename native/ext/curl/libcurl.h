@@ -14,13 +14,13 @@
 #include <stdbool.h>
 
 /* clang-format off */
-/* Those that ext-curl calls and that are replaced for it. */
+/* Functions that ext-curl calls and that are replaced for it. */
 #define LIBCURL_REPLACED(each) \
     each(easy_init) each(easy_setopt) each(easy_perform) each(easy_getinfo) each(easy_reset) each(easy_duphandle) \
     each(easy_cleanup) each(multi_add_handle) each(multi_remove_handle) each(multi_perform) each(multi_info_read) \
     each(multi_cleanup) each(multi_setopt) each(share_setopt) each(share_cleanup)
 
-/* Those that are only called. */
+/* Functions that are only called. */
 #define LIBCURL_CALLED(each) \
     each(version_info) each(slist_append) each(slist_free_all) each(url) each(url_set) each(url_get) each(url_cleanup) each(getdate) \
     each(free)

@@ -94,7 +94,7 @@ static void leave(struct multi *multi, struct handle *handle) {
     handle->limits = NULL;
 }
 
-/* Its way is decided when it starts: until then the application may still set options. */
+/* A handle's way is decided when it starts: until then the application may still set options. */
 CURLMcode multi_add_handle(CURLM *curl_multi, CURL *curl) {
     struct handle *handle = handle_of(curl);
     struct multi *multi = multi_of(curl_multi);

@@ -92,7 +92,7 @@ static void count(const struct limits *limits, const struct handle *handle, size
     }
 }
 
-/* Whether `more` direct calls have room beside those that are under way. */
+/* Returns whether `more` direct calls have room beside those that are under way. */
 static bool has_room(const struct limits *limits, const struct handle *handle, size_t more) {
     size_t counts[2];
     count(limits, handle, counts);

@@ -23,7 +23,7 @@ struct limits {
 };
 
 void limits_init(struct limits *limits, CURLM *multi);
-/* As curl_multi_setopt(), once libcurl has taken it. */
+/* Stores a limit that libcurl's curl_multi_setopt() has accepted. */
 void limits_keep(struct limits *limits, CURLMoption option, long number);
 
 /* Appends the keys of Hearth-Control with these limits. Adds nothing if there is no limit. */
@@ -31,12 +31,12 @@ void limits_write(const struct limits *limits, struct text *control);
 
 /* Called when a call goes directly and libcurl owns it. The call may be removed and held back. */
 void limits_direct(struct limits *limits, struct handle *handle);
-/* The call is over, or taken away: it is counted no more. */
+/* The call has ended or was removed: it does not count any more. */
 void limits_forget(struct limits *limits, struct handle *handle);
-/* Whether a call is held. */
+/* Returns whether a call is held. */
 bool limits_holds(const struct limits *limits, const struct handle *handle);
 
-/* Before libcurl goes on: held calls that may begin do, and libcurl's limits are what they have to be. True: some began. */
+/* Called before libcurl continues: starts held calls that may begin, and sets libcurl's limits. True: some began. */
 bool limits_apply(struct limits *limits);
 
 #endif

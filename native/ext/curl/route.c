@@ -79,7 +79,7 @@ long target_port(const struct target *target) {
     return strtol(target->port, NULL, 10);
 }
 
-/* As curl_getenv() of libcurl: an empty one is none. */
+/* Like libcurl's curl_getenv(): an empty value counts as none. */
 static bool is_set(const char *name) {
     const char *value = getenv(name);
     return value != NULL && *value != '\0';
@@ -276,7 +276,7 @@ bool route_is_field(const char *line, const char *name) {
     return strncasecmp(line, name, len) == 0 && (line[len] == ':' || line[len] == ';');
 }
 
-/* Whether a Host field of the caller's names the target itself. */
+/* Returns whether a Host field of the caller's names the target itself. */
 static bool names_target(const char *line, const struct target *target) {
     const char *value = line + strlen("Host:");
     value += strspn(value, " \t");

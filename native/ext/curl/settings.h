@@ -6,15 +6,15 @@
 
 /* The broker's socket, or NULL: every call goes directly. Borrowed: until the next call of PHP code. */
 const char *settings_broker(void);
-/* The same for ext-curl's calls. */
+/* The broker's socket for ext-curl's calls, or NULL. Borrowed: until the next call of PHP code. */
 const char *settings_socket(void);
 
-/* Whether calls may go over a connection that the process keeps (`hearth.egress_frames`). */
+/* Returns whether calls may go over a connection that the process keeps (`hearth.egress_frames`). */
 bool settings_frames(void);
 
-/* The token that lies beside the socket, 64 digits, or NULL. Static. */
+/* The token in the file beside the socket, 64 digits, or NULL. Static. */
 const char *settings_token(void);
-/* It was not the right one: the broker has restarted. */
+/* The token was wrong, because the broker has restarted. */
 void settings_forget_token(void);
 
 /* The trace context of a call, for the broker only: complete field lines `Hearth-Traceparent` and

@@ -14,9 +14,9 @@
 /* Called before the script runs, and before a worker's start callbacks: descriptors open at that
  * time do not belong to them. */
 void boot_descriptors_mark(void);
-/* At the wait point: a log line for each connection that the boot has left open. */
+/* Called at the wait point: logs each connection that the boot has left open. */
 void boot_descriptors_report(void);
-/* In a worker, after the fork. */
+/* Called in a worker after the fork. */
 void boot_descriptors_isolate(void);
 
 /* Calls `each` for every connection to another process that was opened since the mark: no listener, and no pair of this process's own. */

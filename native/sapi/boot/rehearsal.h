@@ -11,8 +11,8 @@
 
 #include <stdbool.h>
 
-/* At the wait point: forks. True in the throwaway fork, which serves the requests and then calls rehearsal_end(). False in the zygote, once
- * the fork has ended and its classes are loaded. Loading may bail out. */
+/* Called at the wait point: forks. Returns true in the temporary fork, which serves the requests and then calls
+ * rehearsal_end(). Returns false in the zygote, once the fork has ended and its classes are loaded. Loading may bail out. */
 bool rehearsal_begin(void);
 _Noreturn void rehearsal_end(void);
 

@@ -10,7 +10,7 @@ enum { SERVER = 3 };
 /* Says HELLO; log lines go to the server from now on. */
 void worker_begin(void);
 
-/* Whether this process has no thread beside this one. */
+/* Returns whether this process has only one thread. */
 bool process_has_one_thread(void);
 
 #endif

@@ -80,7 +80,7 @@ static void remember(pid_t pid) {
     children[children_len++] = pid;
 }
 
-/* Whether it was one of ours; then it is forgotten. */
+/* Returns whether it was one of our children, and forgets it. */
 static bool forget(pid_t pid) {
     for (size_t i = 0; i < children_len; i++) {
         if (children[i] == pid) {

@@ -62,7 +62,8 @@ void connections_forget(struct connection *connection) {
     connections_give_place_back(connection);
 }
 
-/* Those that had no place and were closed since, so that who is counted next is counted beside them. Mostly the next one has their number. */
+/* Connections that had no place and were closed since, so that the next one is counted beside
+ * them. It usually gets the same descriptor. */
 static void forget_refused(void) {
     for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
@@ -246,7 +247,8 @@ static void passed(void) {
     }
 }
 
-/* In a child that PHP code has forked: the conversations are its parent's, and so are the places, which would be taken while it lives. */
+/* Called in a child that PHP code has forked: the connections and the places belong to its parent,
+ * and the places would stay taken while it lives. */
 static void leave_to_parent(void) {
     libc_shim_open(NULL);
     if (db == NULL) {

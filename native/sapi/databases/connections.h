@@ -65,31 +65,32 @@ struct databases {
 };
 extern struct databases *db; /* NULL: nothing is followed */
 
-/* Of the monotonic clock. */
+/* The monotonic clock. */
 uint64_t databases_nanoseconds(void);
 uint64_t databases_milliseconds(void);
 /* Random bytes; without them the process ends. */
 void databases_draw(void *to, size_t len);
 /* Between nine tenths and the whole, so that workers do not do the same at the same time. */
 uint64_t databases_spread(uint64_t duration);
-/* Of two times, 0 being never. */
+/* The earlier of two times; 0 means never. */
 uint64_t databases_earlier(uint64_t first, uint64_t second);
-/* This worker ends then, so that its successor tries again. */
+/* Makes this worker end at that time, so that its successor tries again. */
 void databases_try_again(uint64_t at);
-/* The same as soon as this connector has a place again. */
+/* Makes this worker end as soon as this connector has a free place. */
 void databases_await_place(int connector);
 
-/* From now on the process's connections are followed. */
+/* Observes the process's connections from now on. */
 void connections_follow(void);
-/* NULL: it is not followed. The number is below LIBC_SHIM_DESCRIPTORS. */
+/* Returns the connection; NULL: it is not observed. The descriptor is below
+ * LIBC_SHIM_DESCRIPTORS. */
 struct connection *connections_of(int fd);
-/* Whether its number is still that socket's. */
+/* Returns whether its descriptor still is the same socket. */
 bool connections_is_same(const struct connection *connection);
-/* Its server answers: all that start next may connect to it. */
+/* Records that its server answers, so that workers that start later may connect to it. */
 void connections_note_answer(struct connection *connection);
 /* Forgets the connection. */
 void connections_forget(struct connection *connection);
-/* The place that it holds at its connector. */
+/* Gives back the place that it holds at its connector. */
 void connections_give_place_back(struct connection *connection);
 /* Calls over the broker's connection are over with their request (exchange_settle()): nothing of one is left for the next. Borrowed: address. */
 bool connections_is_broker(const struct sockaddr *address, socklen_t len);

@@ -20,12 +20,12 @@
 
 #include <stdbool.h>
 
-/* In a process that will serve requests, before its start callbacks. Reads HEARTH_DATABASES: see databases.c. `keeps`: it will take a snapshot;
- * otherwise connections are only taken leave of. */
+/* Called in a process that will serve requests, before its start callbacks. Reads HEARTH_DATABASES (databases.c). `keeps`: it will take a
+ * snapshot; otherwise connections are only closed politely. */
 void databases_open(bool keeps);
 /* The callbacks come next: no server holds them up for long (opening.h). */
 void databases_start(void);
-/* Whether all connections that are open now will be kept. The callbacks run. False in other models. */
+/* Returns whether all connections that are open now will be kept. Called while the callbacks run. False in other models. */
 bool databases_keep(void);
 /* The callbacks are over; the snapshot comes next. */
 void databases_settle(bool callbacks_worked);

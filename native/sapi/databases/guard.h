@@ -10,15 +10,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In the zygote, before the first fork; again, it does nothing. */
+/* Called in the zygote before the first fork. A second call does nothing. */
 void databases_guard_open(void);
 
 /* A connection to this server and port has ended its worker after so few good resets that keeping it is of no use. `now`: milliseconds of
  * the monotonic clock. */
 void databases_guard_failed(uint64_t server, uint64_t now);
-/* It has lasted. */
+/* Records that a connection to this server has lasted. */
 void databases_guard_lasted(uint64_t server);
-/* When connections to this server may be kept (again), in the clock's milliseconds; 0: now. */
+/* Returns when connections to this server may be kept (again), in the clock's milliseconds; 0:
+ * now. */
 uint64_t databases_guard_until(uint64_t server, uint64_t now);
 
 /* Records that a server has not answered a starting worker, or one that used it. Returns when one
@@ -26,7 +27,8 @@ uint64_t databases_guard_until(uint64_t server, uint64_t now);
  * to eight times as long. */
 uint64_t databases_guard_unanswered(uint64_t server, uint64_t now, uint64_t limit_ms);
 void databases_guard_suspected(uint64_t server);
-/* It has answered, closed or refused the connection: waiting for it does not take long. */
+/* Records that the server has answered, closed or refused a connection: waiting for it does not
+ * take long. */
 void databases_guard_answered(uint64_t server);
 /* Returns until when this worker must not connect to the server; 0: it may. If the server did not
  * answer last, this worker is the only one for the given number of milliseconds. */
@@ -38,7 +40,8 @@ bool databases_guard_is_suspicion(uint64_t server);
 
 /* Callbacks of hearth_on_worker_start() have failed. Returns when to try again, in the clock's milliseconds. */
 uint64_t databases_guard_start_failed(uint64_t now);
-/* They have not. Returns whether they had, in the workers before. */
+/* Records that the callbacks have not failed. Returns whether they had failed in earlier
+ * workers. */
 bool databases_guard_started(void);
 
 /* Returns whether no worker has logged this line yet, and marks it as logged. If there are many

@@ -22,7 +22,7 @@ struct libc_shim {
     bool (*connecting)(int fd, const struct sockaddr **address, socklen_t *len);
     /* The connection was refused at once, or no server exists to refuse it. */
     void (*refused)(int fd);
-    /* In place of poll(2); NULL: libc's own. Borrowed: fds. */
+    /* Called instead of poll(2); NULL: libc's own. Borrowed: fds. */
     int (*waiting)(struct pollfd *fds, nfds_t count, int timeout);
     /* Called for observed descriptors only. Borrowed: bytes. */
     void (*sent)(int fd, const void *bytes, size_t len);
@@ -34,7 +34,7 @@ struct libc_shim {
     bool followed[LIBC_SHIM_DESCRIPTORS];
 };
 
-/* From now on the calls of this thread are reported to `shim`; NULL: not at all. Static: shim. */
+/* Reports the calls of this thread to `shim` from now on; NULL: not at all. Static: shim. */
 void libc_shim_open(struct libc_shim *shim);
 /* False in builds without it. */
 bool libc_shim_works(void);

@@ -21,9 +21,9 @@
 void opening_begin(uint64_t limit_ms);
 /* A socket is being connected to `server` (guard.h). False: it must not be. Borrowed: address. */
 bool opening_allows(int fd, uint64_t server, const struct sockaddr *address, socklen_t len);
-/* Whether the first answer to this descriptor is still to come. */
+/* Returns whether the first answer to this descriptor has not arrived yet. */
 bool opening_awaits(int fd);
-/* It has come, or none will. */
+/* Records that the answer has arrived, or that none will. */
 void opening_answered(void);
 /* poll(2), for as long as the limit allows. Borrowed: fds. */
 int opening_poll(struct pollfd *fds, nfds_t count, int timeout);

@@ -19,7 +19,7 @@ void places_open(const char *lines) {
 enum { SOCKET = 109 }; /* a path of a socket, and its end */
 _Static_assert(sizeof((struct sockaddr_un *)NULL)->sun_path < SOCKET, "all of it has room");
 
-/* Of a connector. */
+/* A connector. */
 struct line {
     char socket[SOCKET], file[4096];
     size_t sessions, workers;
@@ -58,7 +58,7 @@ static bool path_of(const struct sockaddr *address, socklen_t len, char path[sta
     return true;
 }
 
-/* Whether both lead to the same socket, whatever way. */
+/* Returns whether both paths lead to the same socket. */
 static bool are_same(const char *one, const char *other) {
     struct stat first, second;
     return stat(one, &first) == 0 && stat(other, &second) == 0 && first.st_dev == second.st_dev &&

@@ -26,7 +26,7 @@ enum {
 /* Lines `socket TAB file TAB sessions TAB workers` of connectors, each with its line's end. While the server takes the place of another one,
  * sockets of a fixed name lie beside it, and `TAB name` follows. Static: lines. */
 void places_open(const char *lines);
-/* Which connector an address is: a number for places_take(), or PLACES_UNCOUNTED. Borrowed: address. */
+/* Returns the connector of an address: a number for places_take(), or PLACES_UNCOUNTED. Borrowed: address. */
 int places_find(const struct sockaddr *address, socklen_t len);
 /* If the address is the fixed name of one of our connectors, sets it to the real address, which is static. Other addresses stay. Borrowed:
  * *address. */
@@ -35,11 +35,11 @@ void places_lead_home(const struct sockaddr **address, socklen_t *len);
 void places_want(int connector, size_t count);
 /* Records that a connection without a place has ended; with a place it would still be open. */
 void places_missed(int connector);
-/* A descriptor, which holds the place until it is closed; or why there is none. `held`: how many of its places this worker has. */
+/* Takes a place. Returns a descriptor that holds it until it is closed, or why there is none. `held`: how many of its places this worker has. */
 int places_take(int connector, size_t held);
 /* Returns whether this worker has more than it may hold, by what is now known; its successor knows it from the start. */
 bool places_are_too_many(int connector, size_t held);
-/* Whether there is a free one. */
+/* Returns whether a place is free. */
 bool places_are_free(int connector);
 
 #endif

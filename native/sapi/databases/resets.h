@@ -12,14 +12,15 @@
 
 /* False: the socket did not take all of it at once, so the server's state is unknown. Borrowed: bytes. */
 bool resets_write_bytes(int fd, const uint8_t *bytes, size_t len);
-/* NULL: the reset is on its way. Otherwise why not; static. */
+/* Writes the reset. NULL: it is sent. Otherwise why not; static. */
 const char *resets_write(struct connection *connection);
-/* One reason why not. */
+/* The reason for an unanswered reset. */
 extern const char resets_unanswered[];
 /* NULL: the server's session is what its client remembers. Otherwise why not; static. */
 const char *resets_finish(struct connection *connection);
 
-/* In the shared counters, for the status. Borrowed: why it is not kept any more. */
+/* Writes the connection's state to the shared counters, for the status. Borrowed: why it is not kept
+ * any more. */
 void resets_tell(struct connection *connection, enum connection_state state, const char *why);
 /* Logs a connection that is not kept. Only the first worker that finds out logs it; its successors
  * would repeat the line. Borrowed: what, why, end. */
@@ -32,7 +33,7 @@ void resets_take_leave(struct connection *connection);
 void resets_say_goodbyes(void);
 /* Called only while no request runs, so that requests written ahead go to another worker. Static: why. */
 _Noreturn void resets_retire(struct connection *connection, const char *why);
-/* The same, in order: nothing was wrong. Borrowed: why. */
+/* Ends the process in the same way without an error. Borrowed: why. */
 _Noreturn void resets_leave(int level, const char *why);
 
 #endif

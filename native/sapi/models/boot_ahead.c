@@ -61,7 +61,7 @@ static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
     return true;
 }
 
-/* In the zygote: forks workers from here. Returns in one of them. */
+/* Runs in the zygote: forks workers from here. Returns in a worker. */
 static void fork_workers(const struct worker_run *run) {
     databases_leave();
     boot_descriptors_report();
@@ -105,7 +105,7 @@ static bool become_worker(struct worker_run *run) {
     return true;
 }
 
-/* In the throwaway fork. */
+/* Runs in the temporary fork. */
 static _Noreturn void end_rehearsal(void) {
     databases_end_request();
     rehearsal_end();
@@ -130,7 +130,7 @@ static void end_after_bailout(const struct worker_run *run) {
     end_life(run);
 }
 
-/* Of a worker: by an exit in its loop. */
+/* Ends a worker, by an exit in its script's loop. */
 void boot_ahead_script_ended(const struct worker_run *run) {
     if (run->is_worker) {
         if (!request_present()) {
@@ -188,7 +188,8 @@ static void wait_for_no_silent_server(void) {
     }
 }
 
-/* In the zygote, after the boot: the next warm-up is to be served, in this process or in the throwaway fork that it becomes. */
+/* Called in the zygote after the boot: the next warm-up is served in this process, or in the
+ * temporary fork that it becomes. */
 static bool has_warm_up(const struct options *options) {
     if (options->rehearse && warm_ups.left > 0 && !rehearses) {
         databases_guard_open(); /* workers get the rehearsal's results */

@@ -10,7 +10,7 @@
 
 #include "sapi/models/worker_run.h"
 
-/* For struct worker_model. */
+/* Functions for struct worker_model. */
 void boot_ahead_begin(const struct worker_run *run);
 bool boot_ahead_handle(struct worker_run *run, struct worker_call call);
 void boot_ahead_script_ended(const struct worker_run *run);

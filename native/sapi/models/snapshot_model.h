@@ -8,7 +8,7 @@
 
 extern const struct worker_model snapshot_model;
 
-/* In the zygote, before the engine starts. */
+/* Called in the zygote, before the engine starts. */
 void snapshot_model_prepare(void);
 
 #endif

@@ -40,7 +40,7 @@ struct worker_model {
     void (*begin)(const struct worker_run *run);
     /* hearth_handle_request(), after the boot. False: the script's loop is to end, or an exception was thrown. */
     bool (*handle)(struct worker_run *run, struct worker_call call);
-    /* Of the frame END: whether the server may count on this process for the next request at once. */
+    /* Flags of the frame END: whether the server may use this process for the next request at once. */
     uint8_t (*end_flags)(void);
     /* The script has ended, the engine's request has not. Or NULL. */
     void (*script_ended)(const struct worker_run *run);
@@ -49,7 +49,7 @@ struct worker_model {
 
     /* The rest is for models whose zygote boots the script (boot_ahead.h); NULL in others. */
 
-    /* In the zygote at the wait point. Ends it with EXIT_UNFIT when the application cannot be forked in this model. */
+    /* Called in the zygote at the wait point. Ends it with EXIT_UNFIT if the application cannot be forked in this model. */
     void (*prepare_forks)(void);
     /* Called in a worker whose memory is in the state after the boot: sends READY when it is due, and returns when the next request may be
      * read. */
@@ -71,11 +71,11 @@ bool worker_run_start_callbacks(void);
  * more requests. */
 bool worker_run_await(struct worker_run *run);
 /* Calls the handler for the request that was received and answers. False: the body broke off before PHP had read it, or PHP could not keep it,
- * and the handler was not called. The script is not to hear of it: what runners do behind their handler belongs to a request that it has had. */
+ * and the handler was not called. The script must not notice: runners' code after a handler belongs to a request that the handler has had. */
 bool worker_run_serve(struct worker_run *run, struct worker_call call);
-/* The engine's state between two requests of a script that runs on. */
+/* Resets the engine's state between two requests of a script that continues. */
 void worker_run_clean_up(void);
-/* For `end_flags`. */
+/* Values of `end_flags`. */
 uint8_t worker_run_is_ready(void);
 uint8_t worker_run_is_over(void);
 

@@ -110,7 +110,7 @@ enum {
     SOME_REQUESTS = 32,  /* each of the first is looked at, then every ... */
     LOOK_EVERY = 16,
 };
-/* In the second word of a slot that was not handed out. */
+/* The second word of a slot that was not handed out. */
 static const uintptr_t UNUSED = (uintptr_t)0x9e3779b97f4a7c15;
 
 /* Since 8.4 a free slot has a second, encoded link at its end. */
@@ -232,7 +232,8 @@ static uint32_t count_free(const uint64_t *map) {
     return PAGES - used;
 }
 
-/* Where a chunk keeps the bits of its used pages; 0: not found. The map of pages follows it, and the first page is a run of one. */
+/* Returns the offset of a chunk's bits of used pages; 0: not found. The map of pages follows them, and the
+ * first page is a run of one. */
 static size_t free_map_offset(const struct chunk *chunk) {
     const uint32_t first_page = 0x40000001; /* ZEND_MM_LRUN(ZEND_MM_FIRST_PAGE) */
     for (size_t at = sizeof(struct chunk) + PAGES / 8; at < PAGE - sizeof first_page; at += 8) {

@@ -12,7 +12,7 @@
 
 #include "snapshot/snapshot.h"
 
-/* Whether the heap's free slots were found. Without them zend_memory_detach() does nothing. */
+/* Returns whether the heap's free slots were found. Without them zend_memory_detach() does nothing. */
 bool zend_memory_is_known(void);
 
 /* Gives up the free slots of partly used pages. A request's allocations then lie in separate pages, not between the boot's objects, and
@@ -25,7 +25,7 @@ size_t zend_memory_dead(struct snapshot_range *ranges, size_t max);
 
 /* Called in a restored process whose memory was detached: links slots for the next request. */
 void zend_memory_refill(void);
-/* At a request's end: notes how many slots it needed. */
+/* Called at a request's end: records how many slots it needed. */
 void zend_memory_learn(void);
 
 #endif

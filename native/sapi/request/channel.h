@@ -22,11 +22,11 @@ uint8_t *channel_collect(unsigned count, size_t *len);
 /* From now on these frames are read, then the end of the stream; output is discarded. channel_open() ends that.
  * Borrowed. */
 void channel_replay(const uint8_t *frames, size_t len);
-/* Whether this process is a child that PHP code has forked: it has no conversation. */
+/* Returns whether this process is a child that PHP code has forked: it has no connection to the server. */
 bool channel_is_left(void);
 /* Waits: does nothing come for so long? */
 bool channel_is_quiet(int milliseconds);
-/* Whether bytes of the server have been read and not been used yet. */
+/* Returns whether bytes of the server were read and not used yet. */
 bool channel_has_input(void);
 int channel_descriptor(void);
 /* A LOG frame without malloc and locks. Borrowed: message. */

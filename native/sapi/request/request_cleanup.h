@@ -8,7 +8,7 @@
 #ifndef HEARTH_SAPI_REQUEST_REQUEST_CLEANUP_H
 #define HEARTH_SAPI_REQUEST_REQUEST_CLEANUP_H
 
-/* At the wait point: what there is now belongs to the boot. */
+/* Called at the wait point: everything that exists now belongs to the boot. */
 void request_cleanup_mark(void);
 /* After the request: destroys its objects, closes its resources (a compressing stream is flushed), frees objects that hold more than memory,
  * deletes its uploads. */

@@ -193,7 +193,8 @@ static void settle_exception(void) {
     }
     if (!exits) {
         if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
-            /* Without a frame, as at the end of a script: the engine reports what leaves the handler then, and drops it otherwise. */
+            /* Runs without a frame, as at the end of a script. Only then does the engine report an
+             * exception that leaves the handler. */
             zend_execute_data *frame = EG(current_execute_data);
             EG(current_execute_data) = NULL;
             zend_user_exception_handler();

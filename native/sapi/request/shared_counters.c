@@ -71,7 +71,7 @@ struct connection_counters *shared_counters_connections(void) {
     return counters != NULL && is_whole ? counters->connections : NULL;
 }
 
-/* Of a time in nanoseconds: four for each power of two of microseconds. */
+/* Returns the bucket of a time in nanoseconds: four for each power of two of microseconds. */
 static size_t bucket_of(uint64_t nanoseconds) {
     uint64_t quarters = nanoseconds / 250; /* of a microsecond: the four of the first power */
     if (quarters < 4) {

@@ -13,19 +13,20 @@
 
 /* Maps the memory that came with SPAWN; the descriptor may be closed then. False when the system refuses. */
 bool shared_counters_open(int fd);
-/* One more request taken. False: the server has withdrawn it, and it must not be acted on. */
+/* Counts one more request. False: the server has withdrawn it, and it must not be served. */
 bool shared_counters_begin(void);
-/* Whether the server marks here that a request's client is gone. If not, it sends ABORT frames. */
+/* Returns whether the server marks here that a request's client is gone. If not, it sends ABORT frames. */
 bool shared_counters_know_aborts(void);
-/* Whether the client of the request taken last is gone. */
+/* Returns whether the client of the request taken last is gone. */
 bool shared_counters_say_aborted(void);
 enum {
     COUNTED_CONNECTIONS = 16,
     TIME_BUCKETS = 80, /* of times: four in each power of two of microseconds */
 };
 
-/* One connection of a database: the first of them that the worker kept or refused to keep. Written by the worker alone; text is ended by a
- * NUL. In the layout of docs/internals/frames.md. */
+/* The counters of one database connection that the worker kept or refused to keep; only the first
+ * ones are counted. Written by the worker alone; text ends with a NUL. The layout is that of
+ * docs/internals/frames.md. */
 struct connection_counters {
     uint64_t state; /* 0: none; else enum connection_state */
     uint64_t resets, nanoseconds, longest;

@@ -149,7 +149,7 @@ static void add_request(zval *array, bool filter, int kind) {
     }
 }
 
-/* For $_SERVER and $_ENV: cgi_php_import_environment_variables() of sapi/fpm/fpm/fpm_main.c. */
+/* $_SERVER and $_ENV: follows cgi_php_import_environment_variables(), sapi/fpm/fpm/fpm_main.c. */
 static void import_environment(zval *array) {
     import_process(array);
     if (request_present() && own_script == NULL) {
@@ -159,7 +159,7 @@ static void import_environment(zval *array) {
     }
 }
 
-/* For getenv() without a name. */
+/* getenv() without a name. */
 static void load_environment(zval *array) {
     engine_import(array);
     if (request_present()) {

@@ -20,7 +20,7 @@ void variables_begin(void);
 /* Between requests of the worker model the script sees its own $_SERVER; NULL: none. Static: script. */
 void variables_set_script(const char *script);
 
-/* For sapi_module_struct. */
+/* Members of sapi_module_struct. */
 void variables_register(zval *array);
 char *variables_getenv(const char *name, size_t name_len);
 
