@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Guzzle's curl handles, led through the broker's door where the handler has found that they may go there: options set on the finished
- * handle, for Guzzle 8 refuses them in the option `curl`. Promises: a released handle keeps connections and nothing else of its call.
+ * Guzzle's curl handles, connected to the broker's listener if the handler allows it. The options are set on the finished handle,
+ * because Guzzle 8 refuses them in the option `curl`. Promises: a released handle keeps only its connections.
  */
 
 declare(strict_types=1);
@@ -28,7 +28,7 @@ final class Factory implements CurlFactoryInterface
         $route = $options[Route::OPTION] ?? null;
         if (!$route instanceof Route) {
             $easy = $this->inner->create($request, $options);
-            // Behind a proxy Guzzle 8 takes care itself who may use whose connection.
+            // Behind a proxy, Guzzle 8 itself decides which calls may share a connection.
             $proxied = !empty($options['proxy']) || (property_exists($easy, 'effectiveProxy') && $easy->effectiveProxy !== null);
             if ($this->share !== null && !$proxied && !isset($options['curl'][CURLOPT_SHARE])) {
                 curl_setopt($easy->handle, CURLOPT_SHARE, $this->share);

@@ -1,6 +1,7 @@
 <?php
 
-/** The route of one call through the broker's door: options of its curl handle, and what the broker reported beside the response. */
+/** The route of one call through the broker's listener: options of its curl handle, and the
+ * broker's report about the response. */
 
 declare(strict_types=1);
 
@@ -59,13 +60,14 @@ final class Route
         $this->easy = null;
     }
 
-    /** Whether the socket refused the connection: Guzzle 7 reports statistics before it releases the handle. */
+    /** Returns whether the socket refused the connection: Guzzle 7 reports statistics before it
+     * releases the handle. */
     public function refused(TransferStats $stats): bool
     {
         return $stats->getHandlerErrorData() === self::NOT_CONNECTED && !$stats->hasResponse();
     }
 
-    /** Whether the attempt has no result: then the caller's callbacks are not called. */
+    /** Returns whether the attempt has no result: then the caller's callbacks are not called. */
     public function void(): bool
     {
         return $this->verdict !== null || $this->unreachable;

@@ -1,6 +1,6 @@
 <?php
 
-/** The broker's HTTP door: where it is, and what it must hear. */
+/** The broker's HTTP listener: its address, and the fields that it needs. */
 
 declare(strict_types=1);
 
@@ -8,7 +8,7 @@ namespace Hearth\Egress;
 
 final class Door
 {
-    /** Fields that the broker reads. Of a caller's own fields those of these names are dropped: it may be passing on what its clients sent. */
+    /** Fields that the broker reads. A caller's own fields with these names are dropped, because it may forward its clients' fields. */
     public const CONTROL = 'Hearth-Control';
     public const ORIGIN = 'Hearth-Origin';
     public const PARENT = 'Hearth-Traceparent';
@@ -29,8 +29,8 @@ final class Door
     }
 
     /**
-     * The same with another host in turn: curl's limit of connections to a host is one of connections to the origin, which the broker keeps, and holds no
-     * call back on its way there. The call must name its host in a field.
+     * Returns an address with another host in turn. The broker enforces the limit of connections to the origin, so curl's limit for a host must not
+     * delay calls to the broker. The call must name its host in a field.
      */
     public static function url(string $path = '/'): string
     {
@@ -38,7 +38,7 @@ final class Door
         return 'http://hearth-' . self::$host . $path;
     }
 
-    /** The value of Hearth-Control; null: it cannot be said in a field, so the call must be made directly. */
+    /** The value of Hearth-Control; null: a field cannot express it, so the call must be made directly. */
     public function control(Control $control): ?string
     {
         return $control->field($this->token);
@@ -64,7 +64,7 @@ final class Door
             CURLOPT_FRESH_CONNECT => true,
             CURLOPT_FORBID_REUSE => true,
         ];
-        // As libcurl does with those of a URL; the caller's own field Authorization overrides them.
+        // Sends the credentials of a URL as libcurl does; the caller's own field Authorization overrides them.
         $user = [CURLOPT_USERNAME => $target->user, CURLOPT_PASSWORD => (string) $target->password];
         return $target->user === null ? $options : $options + $user;
     }
@@ -88,7 +88,7 @@ final class Door
         return $fields;
     }
 
-    /** Is this a field that no caller may send? */
+    /** Returns whether callers may not send this field. */
     public static function reserves(string $field): bool
     {
         foreach (self::RESERVED as $reserved) {
