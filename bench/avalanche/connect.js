@@ -1,5 +1,5 @@
-// The published scenario "connection avalanche": N clients connect at once, subscribe to one public channel and leave; whoever has not
-// subscribed after 10 s has failed. Parameters are those of the publication; the script is ours.
+// The published scenario "connection avalanche": N clients connect at once, subscribe to one public channel and leave. A client that
+// has not subscribed after 10 s has failed. The parameters are those of the publication; the script is ours.
 
 import { Rate, Trend } from 'k6/metrics';
 import { WebSocket } from 'k6/websockets';
