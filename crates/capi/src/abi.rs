@@ -136,7 +136,7 @@ unsafe fn put<T>(output: *mut T, value: T) -> Result<(), Refused> {
 /// Checks that there is a place for the result, before anything is made that would be lost.
 fn place<T>(output: *mut T) -> Result<(), Refused> {
     if output.is_null() {
-        return Err(Refused::invalid("there is no place for the result: it is NULL"));
+        return Err(Refused::invalid("the pointer for the result is NULL"));
     }
     Ok(())
 }

@@ -114,7 +114,7 @@ static void read_token(const char *path) {
                                                                                    : 0] = '\0';
 }
 
-const char settings_untrusted[] = "a user that is not trusted listens there: neither root, nor "
+const char settings_untrusted[] = "an untrusted user listens there: neither root, nor "
                                   "PHP's own, nor HEARTH_EGRESS_OWNER";
 
 /* A restarted broker writes a new token, so the file is checked before each call, which takes a

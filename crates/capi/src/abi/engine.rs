@@ -243,7 +243,7 @@ pub(super) unsafe fn put_sized<T: Copy>(
     set_size: impl FnOnce(&mut T, usize),
 ) -> Result<(), Refused> {
     if output.is_null() {
-        return Err(Refused::invalid("there is no place for the result: it is NULL"));
+        return Err(Refused::invalid("the pointer for the result is NULL"));
     }
     // SAFETY: `output` begins with its size (hearth.h).
     let size = unsafe { output.cast::<usize>().read() };

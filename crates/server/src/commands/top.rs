@@ -126,7 +126,7 @@ async fn live(server: &Server, figures: Figures, mut screen: Screen) -> Result<(
 impl Server {
     fn ask(&self) -> Result<Figures, Failure> {
         let address = &self.address;
-        let hint = "start it with `--admin 127.0.0.1:9180`, or say where it is: `hearth top ADDR`";
+        let hint = "start it with `--admin 127.0.0.1:9180`, or give its address: `hearth top ADDR`";
         let received = self.call().map_err(|error| {
             Failure::caused_by(format!("no server answers at {address}"), &error, hint)
         })?;

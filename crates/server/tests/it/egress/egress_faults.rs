@@ -78,7 +78,7 @@ fn a_broker_without_disk_space_for_its_token_fails_cleanly() {
     let output = shell.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("cannot make ") && stderr.contains("egress.token"), "{stderr}");
+    assert!(stderr.contains("cannot create ") && stderr.contains("egress.token"), "{stderr}");
     assert!(stderr.contains("hint: "), "{stderr}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
@@ -112,7 +112,7 @@ fn a_server_serves_without_a_broker_that_has_no_disk_space() {
     for _ in 0..3 {
         assert_eq!(hearth.get("/").json(), serde_json::json!(false));
     }
-    assert_eq!(lines(&hearth.process, "no egress broker: outgoing calls go out directly"), 1);
+    assert_eq!(lines(&hearth.process, "no egress broker: outgoing calls are made directly"), 1);
     assert!(!run.join("egress.token").exists());
 }
 

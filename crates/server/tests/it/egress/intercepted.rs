@@ -291,7 +291,7 @@ fn calls_go_only_to_a_process_of_the_brokers_user() {
         let notices = log.lines().filter(|line| line.contains("no egress broker at"));
         let notices: Vec<&str> = notices.collect();
         assert_eq!(notices.len(), 1, "{log}");
-        assert!(notices[0].contains("a user that is not trusted listens there"), "{log}");
+        assert!(notices[0].contains("an untrusted user listens there"), "{log}");
         assert!(!impostor.log().text().contains("got "), "{}", impostor.log().text());
     }
     // The proxy in the settings is called. It is no broker, so all calls go directly in the end.

@@ -118,7 +118,7 @@ fn an_unreadable_path_is_not_reported_as_missing() {
     serve.args(["serve", "--user", UNPRIVILEGED, "--listen", "127.0.0.1:0"]).arg(site.path());
     let said = serve.output().unwrap();
     let said = String::from_utf8(said.stderr).unwrap();
-    assert!(said.contains("cannot look at ") && said.contains("Permission denied"), "{said}");
+    assert!(said.contains("cannot read ") && said.contains("Permission denied"), "{said}");
     assert!(said.contains("hint: let Hearth's user look at it: `namei -l "), "{said}");
 
     // A build folder may be closed to other users, like this one.
@@ -140,5 +140,5 @@ fn an_unreadable_path_is_not_reported_as_missing() {
         .unwrap();
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.contains("error: cannot ask the server at "), "{said}");
-    assert!(said.contains("hint: it hears its own user and root only"), "{said}");
+    assert!(said.contains("hint: only its own user and root may use it"), "{said}");
 }

@@ -116,7 +116,7 @@ fn an_ambiguous_command_lists_the_running_servers() {
     for name in ["status", "stop"] {
         let (code, _, why) = ran(about(name, site.path(), &[]));
         assert_eq!(code, Some(1), "{why}");
-        assert!(why.starts_with("error: no server of yours serves "), "{why}");
+        assert!(why.starts_with("error: no server of this user serves "), "{why}");
     }
     let servers = [Hearth::request(&site), Hearth::request(&site)];
     let (code, _, why) = ran(about("stop", site.path(), &[]));

@@ -387,7 +387,7 @@ fn a_reload_rereads_settings_and_names_those_that_need_a_restart() {
     assert!(line["reason"].as_str().unwrap().contains("unknown setting `php.worker`"), "{line}");
     std::fs::remove_file(deploys.path()).unwrap();
     hearth.process.signal(Signal::HUP);
-    assert!(hearth.log().wait_for("cannot look at").contains("current"));
+    assert!(hearth.log().wait_for("cannot read").contains("current"));
     assert_eq!(hearth.get("/").text(), "release 2");
 }
 
@@ -623,7 +623,7 @@ fn a_server_is_found_by_its_application_or_run_folder() {
     let run_dir = run_dir.to_str().unwrap();
     let (code, _, told) = ran(deploys.reload());
     assert_eq!(code, Some(1));
-    assert!(told.starts_with("error: no server of yours serves "), "{told}");
+    assert!(told.starts_with("error: no server of this user serves "), "{told}");
     let hearth = deploys.serve("request").args(&["--run-dir", run_dir]).workers(1).start();
     assert_eq!(ran(deploys.reload()).0, Some(1), "its run folder is not among the default ones");
     let mut reload = deploys.reload();
