@@ -233,7 +233,7 @@ pub unsafe extern "C" fn hearth_engine_statistics(
     })
 }
 
-/// Fills as much of a structure as the caller's header knows: its first field says how much.
+/// Fills the part of a structure that the caller's header has; its first field is that size.
 ///
 /// # Safety
 /// `output`: NULL, or valid for as many bytes as its first field, a `usize`, says.
