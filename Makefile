@@ -1,4 +1,4 @@
-# Every target is one line; the work is in scripts/, each of which says at its top what it does.
+# Every target is one line; the work is in scripts/, each of which describes itself at its top.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
 .PHONY: help demo test test-all test-matrix test-arm64 test-kernels build client deb layer install lint fmt fuzz bench setup clean

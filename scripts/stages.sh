@@ -36,7 +36,8 @@ stage() {
 # shellcheck disable=SC2154  # the caller's
 log_of() { echo "$logs/${1// /-}.log"; }
 
-# The failed tests of a log, one a line: `TEST<tab>COMMAND`. scripts/test-rust says how a Rust test is repeated; others by the stage's script.
+# The failed tests of a log, one a line: `TEST<tab>COMMAND`. scripts/test-rust describes how to repeat a Rust test; others are repeated by the
+# stage's script.
 failures_of() {
     sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v repeat="$2" '
         /^== .*cargo test / { cargo = substr($0, 4) }
@@ -70,7 +71,7 @@ finish() {
     state[$name]=${state[$name]/0/passed}
 }
 
-# Whether the stages that INDEX needs have passed: yes, no, or not known yet.
+# Prints whether the stages that INDEX needs have passed: yes, no, or not known yet.
 needs_met() {
     local need answer=yes open=0
     case ${stage_needs[$1]} in

@@ -1,5 +1,6 @@
-/* 50,000 GETs, asynchronous, from one thread: through libhearth, or (WITH_FLOOR) on bare epoll with a request that is baked ahead, or (WITH_CURL) with
- * libcurl's multi interface and recycled handles. Each prints `starting_s waiting_s cpu_us_per_call start_us rss_mb ok`.
+/* 50,000 asynchronous GETs from one thread: through libhearth, (WITH_FLOOR) on bare epoll with a prepared request, or
+ * (WITH_CURL) with libcurl's multi interface and reused handles. Each prints `starting_s waiting_s cpu_us_per_call
+ * start_us rss_mb ok`.
  *
  *   calls URL COUNT CONNECTIONS [threaded|get|init]      HEARTH: `get` is hearth_engine_get, else a handle per call; `init` (here and in libcurl) makes,
  *   sets up and frees handles, and starts none */
@@ -25,7 +26,7 @@ static double cpu(void) {
 static void report(double began, double started, double before, int count, int ok) {
     double ended = seconds(), spent = cpu() - before, memory = 0;
     char line[200];
-    /* Not ru_maxrss: that begins with what the parent had at the fork. */
+    /* Not ru_maxrss, which starts with the parent's size at the fork. */
     FILE *facts = fopen("/proc/self/status", "r");
     while (facts && fgets(line, sizeof line, facts)) {
         sscanf(line, "VmHWM: %lf", &memory);

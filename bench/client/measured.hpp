@@ -1,5 +1,5 @@
-// What calls.cpp and peers.cpp print, in the words of calls.c: seconds to start all and for the rest, processor time and time to start each in
-// microseconds, the most memory in MiB, and how many were answered with 200.
+// The output of calls.cpp and peers.cpp, in the format of calls.c: seconds to start all calls and for the rest; processor time and start time
+// of each call in microseconds; peak memory in MiB; and the number of answers with 200.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-/* Asks a php-fpm child in a closed loop over its unix socket, as loop.c asks a worker: what php-fpm costs without a server in front of it.
+/* Sends requests to a php-fpm child in a closed loop over its unix socket, as loop.c does to a worker: the cost of php-fpm without a server
+ * in front.
  *
  * usage: fastcgi SOCKET SCRIPT URL CORE SECONDS WARM EXPECTED [GAP_US]
  *

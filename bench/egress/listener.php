@@ -3,7 +3,7 @@
 declare(strict_types=1);
 
 /**
- * What takes a handle through the broker's socket, set up by hand as the packages do it. `$socket`: that of HEARTH_EGRESS.
+ * The options that lead a handle through the broker's socket, as the packages set them. `$socket`: that of HEARTH_EGRESS.
  *
  * @return array<int, mixed> options of curl
  */

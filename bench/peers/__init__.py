@@ -33,7 +33,7 @@ class Peer:
     name: str
     start: Callable[[App, Path], Server]
     note: str = ""
-    expected: str | None = None  # what it answers in place of the application's page
+    expected: str | None = None  # its answer instead of the application's page
     slow: bool = False  # a process per request: short runs will do
 
 

@@ -21,7 +21,7 @@ from . import Missing, free_port
 from .hearth import program
 
 APP = ("1", "key", "secret")
-# As in AnyCable's own comparison: what one process may have, within what this machine allows.
+# As in AnyCable's own comparison: the limits of one process, within this machine's limits.
 FILES = 65535
 
 
@@ -37,7 +37,7 @@ class ChannelServer:
 def find() -> tuple[list[ChannelServer], list[Missing]]:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
-    # What is started here inherits it.
+    # Programs started here inherit it.
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
     found, missing = [], []
     for one in (_hearth(), _anycable(), _reverb()):

@@ -1,5 +1,5 @@
-// The published scenario "broadcast": clients come over RAMP seconds until there are MAX, each subscribes to one private channel and lives
-// LIFE seconds; every fifth sends a client event with probability 0.4 every 200 ms. Parameters are those of the publication; the script is ours.
+// The published scenario "broadcast": clients come over RAMP seconds until there are MAX, each subscribes to one private channel and lives LIFE
+// seconds; every fifth sends a client event with probability 0.4 every 200 ms. The parameters are those of the publication; the script is ours.
 
 import { hmac } from 'k6/crypto';
 import { Counter, Trend } from 'k6/metrics';

@@ -21,7 +21,7 @@ WARM, COLD = 1000, 19_000
 class Costs:
     """`Costs.measured()` takes them from bench/results. Seconds of one core, bytes, counts."""
 
-    # One write to one socket, where an event loop has a thousand sockets, and where it has 19,000: less of each is in the processor's caches.
+    # One write to one socket, if an event loop has a thousand sockets, and if it has 19,000, when the processor's caches hold less of each.
     write_warm: float
     write_cold: float
     # Each message in such a write.
@@ -78,7 +78,7 @@ FITTED = ("1000 subscribers, 100 client events/s", "1000 subscribers, closed loo
           "1000 subscribers in 100 channels, 1000 client events/s")
 
 
-# What a result must have in it to be taken; a run of some tables only has not.
+# The entries that a result must have to be used; a run of only some tables has not.
 NEEDED = {"realtime": (*FITTED, "19000 idle"), "avalanche": ("19,500 at once",), "nodes": ("redis, 2 nodes, 10,000 events/s",)}
 
 

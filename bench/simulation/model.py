@@ -252,7 +252,7 @@ class World:
         self.brokers = [Broker(self.nodes[first:first + each]) for first in range(0, nodes, each)]
         self.latency, self.connecting = Histogram(), Histogram()
         self.counted_from = 0.0
-        # Deliveries that have been made, that are still to be made, and that nobody was there for any more.
+        # Deliveries that were made, that are pending, and whose client has left.
         self.events = self.deliveries = self.owed = self.dropped = 0
         self.came_back = 0
 
@@ -279,7 +279,7 @@ class World:
             audience[loop.place] = audience.get(loop.place, 0) + 1
         return audience
 
-    # What happens.
+    # The events.
 
     def publish(self, channel: int, audience: dict[tuple[int, int], int], done: Callable[[], None] | None = None) -> None:
         """By a client that is in the channel, or by the application, on any node of its group."""

@@ -215,7 +215,7 @@ class Measured(unittest.TestCase):
         self.assertAlmostEqual(1000 * world.latency.highest / seen[len(seen) // 2], 1.0, delta=0.2)
 
     def test_an_avalanche_is_no_slower_than_it_was_and_not_below_half_of_it(self) -> None:
-        # What is missing is the generator, which had the clients to make, on the other core.
+        # The difference is the generator, which created the clients on the other core.
         rows = read("avalanche")
         for clients in (5000, 10_000, 19_500):
             runs = rows[f"{clients:,} at once"]["Hearth"]

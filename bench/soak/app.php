@@ -1,7 +1,7 @@
 <?php
 
-// The application of bench/soak: each answer is all that a client needs to tell whether it is the right one, and names what another
-// request has left behind.
+// The application of bench/soak. Each answer has all that a client needs to check it, and names any state that another request has
+// left behind.
 
 declare(strict_types=1);
 
@@ -15,7 +15,7 @@ final class Soak
     public static array $left = [];
     public static ?PDO $database = null;
 
-    /** Every place where this request leaves its mark, and what was there before. */
+    /** Every place that this request writes to, and its value before. */
     public static function marked(string $mark): string
     {
         static $last = '';

@@ -1,4 +1,4 @@
-/* Drives one worker process in a closed loop over its own frames, without a server in between: what a model costs by itself.
+/* Drives one worker process in a closed loop over its own frames, without a server: the cost of a model alone.
  *
  * usage: loop [options] -- PROGRAM ARGUMENTS...
  *
@@ -78,7 +78,7 @@ static uint32_t u32_at(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* A socket with what has been read of it. */
+/* A socket with the bytes read from it. */
 struct peer {
     int fd;
     uint32_t pid;
@@ -721,7 +721,7 @@ int main(int argc, char **argv) {
             one_shot = strcmp(argv[i + 1], "fork") == 0 || strstr(argv[i + 1], "spawn") != NULL;
         }
     }
-    /* What this was started with is no part of the application: a snapshot would keep it. */
+    /* Descriptors inherited by this program do not belong to the application, and a snapshot would keep them. */
     close_range(3, ~0U, 0);
     return run(argv + optind, argc - optind);
 }

@@ -16,7 +16,7 @@ class Case:
 
     name: str
     request: bytes
-    # What PHP may run: (method, target, body); None: nothing may be run.
+    # The request that PHP may run: (method, target, body); None: PHP must not run.
     run: tuple[str, str, bytes] | None
     # Statuses that refuse it; empty: it has to be served.
     refused: range | tuple[int, ...] = ()

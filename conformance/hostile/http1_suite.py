@@ -17,7 +17,7 @@ def attempt(port: int, case: Case) -> tuple[list[Reply], bytes, bool]:
             connection.sendall(case.request + (b"" if case.half_close else AFTER))
             connection.shutdown(socket.SHUT_WR) if case.half_close else None
         except (BrokenPipeError, ConnectionResetError):
-            pass  # refused before all of it was sent
+            pass  # refused before the whole request was sent
         return servers.read_replies(connection)
 
 

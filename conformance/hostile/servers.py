@@ -19,7 +19,7 @@ READY_SECONDS = 60
 # Long enough for any machine; a case that needs it is wrong anyway.
 ANSWER_SECONDS = 20
 
-# Answers with what PHP has seen, and writes it down as a line: requests whose answer no client reads are found there.
+# Answers with the request that PHP has seen, and logs it in a line, also if no client reads the answer.
 SCRIPT = """<?php
 $body = file_get_contents('php://input');
 $seen = json_encode([$_SERVER['REQUEST_METHOD'], $_SERVER['REQUEST_URI'], base64_encode($body)], JSON_UNESCAPED_SLASHES | JSON_INVALID_UTF8_SUBSTITUTE);

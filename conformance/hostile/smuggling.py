@@ -15,7 +15,7 @@ from pathlib import Path
 import servers
 from servers import Outcome, Site
 
-# An attack whose body never comes whole is given up after this; nothing is judged by it.
+# An attack whose body never arrives completely ends after this time; it decides no verdict.
 ATTACK_SECONDS = 0.5
 THREADS = 16
 VICTIMS = 2
@@ -54,7 +54,7 @@ def attacks(number_of_first: int) -> Iterator[tuple[str, int, bytes]]:
         return b"GET /smuggled-%d HTTP/1.1\r\nHost: h\r\n\r\n" % number
 
     for coding in CODINGS:
-        # The proxy believes the length, Hearth the coding; and the other way round.
+        # The proxy uses the length and Hearth the coding; and the other way round.
         inner = b"0\r\n\r\n" + smuggled()
         yield f"CL.TE {coding!r}", number, head(b"POST", b"Content-Length: %d\r\n" % len(inner) + coding) + inner
         number += 1
@@ -187,7 +187,7 @@ def run(folder: Path) -> Outcome:
                 attempted = [done.result() for done in attempts]
             ran = {target for _, target, _ in site.ran()}
             for name, number, answer, wrong in attempted:
-                # Answered on the attacker's own connection: the proxy took it for a request of the attacker's, and forwarded it as one.
+                # Answered on the attacker's own connection: the proxy took it for the attacker's request, and forwarded it.
                 known = f"/smuggled-{number}".encode() in answer
                 if f"/smuggled-{number}" in ran and not known:
                     wrong.append("PHP ran the hidden request")

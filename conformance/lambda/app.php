@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// The application that is served behind both emulators: it shows what it was told, or fails as asked.
+// The application behind both emulators: it shows its request, or fails as requested.
 
 $query = $_GET + ['do' => 'show'];
 switch ($query['do']) {

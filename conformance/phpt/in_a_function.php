@@ -1,7 +1,6 @@
 <?php
 
-// Runs a test under php-cgi as the worker script runs it under Hearth: called by a closure, inside a function, so that its
-// variables are no globals.
+// Runs a test under php-cgi as the worker script does under Hearth: in a closure, so that its variables are not global.
 
 declare(strict_types=1);
 

@@ -5,7 +5,7 @@
 import { Receiver } from './lib/webhooks.mjs';
 import { run } from './lib/suite.mjs';
 
-// A wait that nobody needs any more may still fail, and a library may throw out of its socket: the check that waits for it fails then.
+// A wait that is not needed any more may still fail, and a library may throw from its socket. Then the check that waits for it fails.
 for (const event of ['unhandledRejection', 'uncaughtException']) {
     process.on(event, (error) => process.stderr.write(`late: ${error?.stack?.split('\n').slice(0, 2).join(' ')}\n`));
 }

@@ -1,9 +1,9 @@
-// hearth-get: downloads many URLs at once into a folder and shows how far it is.
+// hearth-get: downloads many URLs at once into a folder and shows the progress.
 //
 //   hearth-get [-d FOLDER] [-j CONNECTIONS] [-r RETRIES] [-t SECONDS] URL... | -
 //
-// `-` reads URLs from standard input, one a line. A file is there once it is whole. On a terminal one line shows the progress;
-// Otherwise each file gets a line when it ends. Exit status: 0 all are there, 1 some are not, 2 misused.
+// `-` reads URLs from standard input, one a line. A file appears when it is complete. On a terminal one line shows the
+// progress; Otherwise each file gets a line when it ends. Exit status: 0 all are there, 1 some are not, 2 misused.
 #include <algorithm>
 #include <atomic>
 #include <cinttypes>
@@ -101,7 +101,7 @@ std::string file_name(std::string_view url, std::set<std::string> &taken) {
     return free;
 }
 
-// What is known of all downloads, shown by the thread that waits.
+// State of all downloads, shown by the waiting thread.
 class board {
 public:
     explicit board(std::size_t all) : all_(all), terminal_(::isatty(STDERR_FILENO) != 0) {}
@@ -128,7 +128,7 @@ public:
         changed_.notify_all();
     }
 
-    // Shows until all have ended; says how many have failed.
+    // Shows the progress until all have ended; returns how many have failed.
     std::size_t watch() {
         std::unique_lock lock(mutex_);
         while (ended_ < all_) {

@@ -1,4 +1,4 @@
-// How a request ends: exec, start, launch, join, abort; callbacks that do what they should not; engines that stop.
+// How a request ends: exec, start, launch, join, abort; callbacks that misbehave; engines that stop.
 #include <atomic>
 #include <future>
 #include <set>
@@ -17,7 +17,7 @@ class engines : public support::with_engine {};
 
 namespace {
 
-// Answers after it has been let go.
+// Answers after it was released.
 class gate {
 public:
     void open() {
@@ -144,7 +144,7 @@ TEST_F(completions, one_object_may_be_used_by_many_threads_at_once) {
         threads.emplace_back([&] {
             for (int turn = 0; turn < 50; ++turn) {
                 one->GET(origin.url()).add_headers({{"X", "1"}}).start().join();
-                // Another thread may have started it again meanwhile.
+                // Another thread may have started it again by now.
                 const auto seen = one->get_code();
                 good += seen == 200 || seen == code::running || seen == code::success ? 1 : 0;
             }
@@ -444,7 +444,7 @@ TEST_F(aborts, of_a_word_end_what_was_given_it_and_nothing_later) {
 
 namespace {
 
-// Asks its request when it is let go of, as a program's own destructor may.
+// Calls its request when it is released, as a program's own destructor may.
 std::shared_ptr<const void> asking(const http &one, std::atomic<int> &gone) {
     return std::shared_ptr<const void>(&gone, [&one, &gone](const void *) {
         EXPECT_NE(one.get_code(), code::running);
@@ -480,7 +480,7 @@ TEST_F(callbacks, and_what_is_lent_may_ask_their_request_when_they_are_let_go) {
     one->set_body_view("", "d", lent());
     one->GET("http://127.0.0.1:1/");
     EXPECT_EQ(gone, 19);
-    // The request and the engine's thread let go of what was sent: either may be the last.
+    // The request and the engine's thread release the sent body: either may be the last.
     one->POST("http://127.0.0.1:1/").set_body_view("", "e", lent()).exec();
     one->GET("http://127.0.0.1:1/");
     EXPECT_TRUE(support::eventually([&] { return gone == 20; }));

@@ -1,4 +1,4 @@
-// co_await, where the compiler has it: the program built as C++17 has no test in this file.
+// co_await, if the compiler supports it: the program built as C++17 has no test in this file.
 #include "support.hpp"
 
 #if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
@@ -26,7 +26,7 @@ struct errand {
     };
 };
 
-// A task that may be given up while it waits.
+// A task that may be abandoned while it waits.
 class task {
 public:
     struct promise_type {

@@ -1,4 +1,5 @@
-// Servers that misbehave, and what a client may never do in return: hang, spin, lie, or send a thing twice that may not be.
+// Servers that misbehave. A client must never hang, spin, report a wrong result, or repeat a request that must not be
+// repeated.
 #include <sys/resource.h>
 
 #include "support.hpp"

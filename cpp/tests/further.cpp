@@ -1,5 +1,5 @@
-// What a program may observe, limit and move to its own threads: the wire, rates, encodings, memory that is not copied, callbacks on its own executor;
-// and callbacks that throw in the middle.
+// Features for observing, limiting and moving work: data on the wire, rates, encodings, bodies without a copy, callbacks on the program's executor;
+// and callbacks that throw.
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -39,7 +39,7 @@ class watching : public support::with_engine {};
 class throwing : public support::with_engine {};
 class placing : public ::testing::Test {};
 
-// Chunks with pauses between, so that progress is told in between.
+// Chunks with pauses, so that progress is reported in between.
 void slowly(scripted::connection &client, const scripted::request &) {
     client.write("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: "
                  "text/event-stream\r\nContent-Length: 24\r\n\r\n");

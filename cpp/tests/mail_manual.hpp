@@ -1,4 +1,4 @@
-// What the snippets of docs/guide/client-mail.md stand in.
+// The context of the snippets in docs/guide/client-mail.md.
 #pragma once
 
 #include "mail_servers.hpp"

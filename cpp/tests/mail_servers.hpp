@@ -72,7 +72,7 @@ public:
         return scheme + "://127.0.0.1:" + ports_.at("mail_" + name) + "/" + me;
     }
     std::string authority() const { return folder_ / "server.pem"; }
-    // What the scripted server was told.
+    // The commands that the scripted server got.
     std::string told(const std::string &reply) const {
         return support::contents(folder_ / ("told/" + reply.substr(reply.rfind(' ') + 1)));
     }

@@ -1,4 +1,5 @@
-// Mail: what is built, what comes of it, and that its life is a request's. Faults at each stage are tests of the C face (crates/capi/tests/c/mail.c).
+// Mail: the message, its result, and a life like that of a request. Faults at each stage are tested through the C interface
+// (crates/capi/tests/c/mail.c).
 #include "mail_servers.hpp"
 
 using namespace hearth;
@@ -196,7 +197,7 @@ TEST_F(mails, come_to_an_end_in_every_form) {
     std::promise<long> told;
     mail()->start([&](const smtp &done) { told.set_value(done.get_code()); });
     EXPECT_EQ(told.get_future().get(), 250);
-    // Started again by its own callback, over the open connection.
+    // Its callback starts it again, over the open connection.
     std::promise<bool> reused;
     const auto again = mail();
     again->start([&](const smtp &) {
@@ -209,7 +210,7 @@ TEST_F(mails, come_to_an_end_in_every_form) {
     });
     EXPECT_TRUE(reused.get_future().get());
     again->join();
-    // A callback may throw, wait for itself, and be told on the I/O thread.
+    // A callback may throw, wait for itself, and run on the I/O thread.
     const auto throwing = mail();
     throwing->threaded_callback(false).start([&](const smtp &) {
         throwing->join();

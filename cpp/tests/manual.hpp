@@ -1,4 +1,4 @@
-// What the snippets of docs/guide/client-cpp.md stand in.
+// The context of the snippets in docs/guide/client-cpp.md.
 #pragma once
 
 #include <atomic>

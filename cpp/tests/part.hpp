@@ -1,4 +1,5 @@
-// Another part of the program, a shared library with headers of its own that hides what it can: parts may hand each other their requests.
+// Another part of the program: a shared library with its own copy of the headers and hidden symbols. Parts may pass requests to each
+// other.
 #pragma once
 
 #include <hearth/http.hpp>

@@ -12,8 +12,7 @@ using scripted::server;
 class forks : public support::with_engine {};
 class descriptors : public support::with_engine {};
 
-// The sanitizer's own allocator does not look after its locks at a fork, as glibc's does: where other threads allocate, the child would wait
-// for those.
+// The sanitizer's allocator does not release its locks at a fork, as glibc's does: if other threads allocate, the child would wait forever.
 #if defined(__SANITIZE_ADDRESS__)
 #define HEARTH_TEST_ADDRESS_SANITIZER 1
 #elif defined(__has_feature)
@@ -29,7 +28,7 @@ constexpr bool busy_forks = true;
 
 namespace {
 
-// Runs `work` in a forked child. True: it said so, in time.
+// Runs `work` in a forked child. True: it returned true, in time.
 bool in_a_child(const std::function<bool()> &work) {
     const auto child = ::fork();
     if (child == 0) {
@@ -87,7 +86,7 @@ TEST_F(forks, answer_what_is_asked_of_the_parents_requests_in_the_child) {
         support::eventually([&] { return go.load(); });
         support::echo(client, asked);
     });
-    // One for each thing that may be asked first.
+    // One for each call that may come first.
     std::vector<std::shared_ptr<http>> all;
     for (int i = 0; i < 7; ++i) {
         all.push_back(request());
@@ -129,7 +128,7 @@ TEST_F(forks, leave_no_future_behind_that_nobody_answers) {
     server origin(support::echo);
     std::atomic<bool> end = false;
     std::mutex mutex;
-    std::future<response> last; // taken by the child as it is at the fork
+    std::future<response> last; // taken over by the child in its state at the fork
     std::thread busy([&] {
         const auto one = request();
         while (!end) {

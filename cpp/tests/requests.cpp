@@ -1,4 +1,4 @@
-// What goes out: methods, URLs, fields, bodies, options as texts; and what an answer looks like.
+// Requests: methods, URLs, fields, bodies, options as texts; and responses.
 #include <future>
 #include <limits>
 
@@ -48,7 +48,7 @@ TEST_F(requests, each_verb_is_sent_as_it_is_called_and_one_object_serves_all_of_
     EXPECT_EQ(one->REQUEST("PROPFIND", origin.url("/h")).exec().get_body(), "PROPFIND /h\n");
     EXPECT_EQ(one->GET(origin.url("/i")).exec().get_body(), "GET /i\n");
     EXPECT_EQ(origin.seen()[2].field("Content-Type"), "");
-    // The POST must not be sent twice, and so opens a connection of its own: this origin has not shown yet that it keeps them.
+    // The POST must not be sent twice, so it opens a new connection: this origin has not proved yet that it keeps connections.
     EXPECT_LE(origin.connections(), 2U);
 }
 

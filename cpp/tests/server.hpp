@@ -1,4 +1,4 @@
-// A loopback server whose every byte a test decides: the faults that clients meet, on demand.
+// A loopback server whose bytes the test controls: faults that clients meet, on demand.
 //
 // - It listens on a port of its own (0) before its constructor returns; its destructor ends its connections and threads.
 // - One thread per connection, so a handler may block, drip or stay silent as long as it likes: `sleep` and `wait` end with the server.
@@ -54,7 +54,7 @@ public:
     bool write(std::string_view bytes);
     // So many bytes at a time.
     bool drip(std::string_view bytes, std::size_t at_once, std::chrono::milliseconds pause);
-    // A whole answer; Content-Length is its own.
+    // A whole answer, with Content-Length added.
     bool answer(int status, std::string_view body = {}, std::string_view fields = {});
     // Waits. False: the server ends.
     bool sleep(std::chrono::milliseconds time);
@@ -66,7 +66,7 @@ public:
     bool open() const { return socket_ >= 0; }
     int socket() const { return socket_; }
     unsigned number() const { return number_; }
-    // Copies bytes both ways between this connection and another server's, until one ends: what a proxy's tunnel does.
+    // Copies bytes in both directions between this connection and another server's, until one ends, like a proxy's tunnel.
     void relay(unsigned short port);
 
 private:

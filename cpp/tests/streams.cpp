@@ -1,4 +1,5 @@
-// Bodies that are in memory nowhere: both ways, with pauses; files; server-sent events; progress.
+// Bodies that are never wholly in memory: in both directions, with pauses; files; server-sent
+// events; progress.
 #include "support.hpp"
 
 using namespace hearth;
@@ -354,7 +355,7 @@ TEST_F(uploads, that_can_be_had_once_are_not_sent_once_more_without_what_was_in_
     EXPECT_EQ(one->exec().get_code(), code::body_set);
     there = true;
     EXPECT_EQ(one->exec().get_code(), 200) << "each start asks again";
-    // Nothing of it has been read yet: it is all there.
+    // No part of it was read yet: it is complete.
     dead_port closed;
     one->POST(closed.url()).set_body_source("", single()).exec();
     EXPECT_EQ(one->exec().get_code(), 7);

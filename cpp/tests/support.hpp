@@ -1,4 +1,4 @@
-// What the tests share: an engine each, and waiting for conditions instead of times.
+// Shared by the tests: an engine for each, and waiting for conditions instead of times.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 // Long enough for any machine; a test that waits for it has failed.
 constexpr auto far = std::chrono::seconds(60);
 
-// A text that one thread writes and another reads. What goes through the library's sockets between them orders nothing for TSan.
+// A text that one thread writes and another reads. For TSan, the library's sockets between them create no order.
 class note {
 public:
     void set(std::string text) {
@@ -98,7 +98,7 @@ inline std::string contents(const std::string &path) {
     return text.str();
 }
 
-// Answers with what was asked: method, target and body in lines.
+// Answers with the request: method, target and body in lines.
 inline void echo(scripted::connection &client, const scripted::request &asked) {
     client.answer(
         200, asked.method + " " + asked.target + "\n" + asked.body, "Content-Type: text/plain\r\n");

@@ -1,4 +1,4 @@
-// TLS and HTTP/2, with Node as origin: who is trusted, who we are, which version is spoken.
+// TLS and HTTP/2, with Node as origin: trusted authorities, client certificates, versions.
 #include <array>
 #include <fcntl.h>
 #include <future>
@@ -12,7 +12,8 @@ using support::folder;
 
 namespace {
 
-// Certificates made for this run, by openssl: an authority, a server's for localhost, a client's, and a stranger's.
+// Certificates created for this run by openssl: an authority, a server's for localhost, a client's, and one of an
+// unknown authority.
 class certificates {
 public:
     static const certificates &made() {
@@ -21,7 +22,7 @@ public:
     }
     std::string operator/(const std::string &name) const { return folder_ / name; }
 
-    // sha256//… of the server's public key, as curl has it.
+    // sha256//… of the server's public key, in curl's format.
     std::string pin() const {
         const auto command = "openssl x509 -in " + folder_ / "server.pem" +
                              " -pubkey -noout | openssl pkey -pubin -outform DER | "
@@ -242,7 +243,7 @@ TEST_F(tls, says_afterwards_who_the_other_end_was) {
         ASSERT_TRUE(session) << one->get_error().message;
         EXPECT_EQ(session.version, 13);
         EXPECT_EQ(session.cipher.rfind("TLS_", 0), 0U) << session.cipher;
-        ASSERT_GE(session.certificates.size(), 1U); // OpenSSL may add those it knows
+        ASSERT_GE(session.certificates.size(), 1U); // OpenSSL may add its own
         const auto &shown = session.certificates.front();
         EXPECT_EQ(shown.subject, "CN=server");
         EXPECT_EQ(shown.issuer, "CN=ca");

@@ -1,6 +1,7 @@
-//! What two clients say, line by line in turn: whatever it is, each answer is JSON with an event, and nothing of them stays when both are gone.
+//! Messages of two clients, line by line in turn. For any input, each answer is JSON with an event, and no state of the
+//! clients stays when both are gone.
 //!
-//! A line may hold `SIGN`, which stands for a signature that is right for what is around it, so that more than refusals is reached.
+//! A line may contain `SIGN`, which is replaced by a valid signature, so that more than refusals is tested.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What PHP's own programs send: FastCGI records, and heads of answers, which are the same in whatever pieces they come.
+//! Output of PHP's own programs: FastCGI records, and response heads, with the same result however they are split.
 //!
 //! The first byte of the input chooses which.
 

@@ -1,6 +1,6 @@
-//! Any bytes from any peer: decoding never panics, and what is decoded encodes to the very same bytes.
+//! Any bytes from any peer: decoding never panics, and a decoded frame encodes to the same bytes.
 //!
-//! The first byte of the input chooses who speaks; the rest is the stream.
+//! The first byte of the input chooses the sender; the rest is the stream.
 
 #![no_main]
 
@@ -82,7 +82,7 @@ fn from_broker(frame: FromBroker<'_>, header: Header, payload: &[u8], out: &mut 
         FromBroker::Trailers(fields) => send::trailers(out, fields),
         FromBroker::End => send::done(out),
         FromBroker::Declined(why) | FromBroker::Failed(why) => {
-            // Our encoder cuts long texts; what else decodes is copied.
+            // Our encoder cuts long texts; other decoded frames are copied.
             if [why.reason, why.address, why.message].iter().all(|text| text.len() <= 16_384) {
                 send::no_answer_at_all(out, header.kind == Kind::Lost, &why);
             } else {
@@ -95,7 +95,7 @@ fn from_broker(frame: FromBroker<'_>, header: Header, payload: &[u8], out: &mut 
 fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
     match frame {
         FromWorker::Hello { php_version, pid, version } => {
-            // Our encoder takes a `&str`; what else decodes is copied.
+            // Our encoder takes a `&str`; other decoded frames are copied.
             match str::from_utf8(php_version) {
                 Ok(text) => send::hello(out, version, pid, text),
                 Err(_) => verbatim(Kind::Hello, payload, out),

@@ -1,4 +1,4 @@
-//! What a client sends: the scan takes and refuses what another reader takes and refuses, and looks into it without harm.
+//! Messages of a client: the scanner accepts and refuses the same as another parser, and reads values safely.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Heads as callers of the egress broker might garble them: judged as hyper reads them, and what goes on is sound.
+//! Invalid heads of the egress broker's callers: the result equals hyper's, and the forwarded head is valid.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-/* Differences between the patch releases of one PHP version: a program built with one of them runs beside the others. Those between 8.2, 8.3,
- * 8.4 and 8.5 are in sapi/compat.h.
+/* Differences between the patch releases of one PHP version: a program built with one of them runs beside the others.
+ * Differences between 8.2, 8.3, 8.4 and 8.5 are in sapi/compat.h.
  *
- * Included before any header of PHP's. tests/engine_symbols of native/ fails when a name of a newer release is imported. */
+ * Include it before any of PHP's headers. If a name of a newer release is imported, native/tests/engine_symbols fails. */
 #ifndef HEARTH_EXT_COMPAT_H
 #define HEARTH_EXT_COMPAT_H
 

@@ -61,7 +61,8 @@ static void remember(zend_op_array *function) {
     }
 }
 
-/* As ZEND_BIND_STATIC of Zend/zend_vm_def.h makes the variables, and destroy_op_array() of Zend/zend_opcode.c lets them go. */
+/* Creates the variables like ZEND_BIND_STATIC in Zend/zend_vm_def.h, and frees them like
+ * destroy_op_array() in Zend/zend_opcode.c. */
 static void put_back(zend_op_array *function) {
     HashTable *variables = ZEND_MAP_PTR_GET(function->static_variables_ptr);
     zval *then = zend_hash_index_find(remembered, address_of(function));

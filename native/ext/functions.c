@@ -262,7 +262,7 @@ static PHP_MINFO_FUNCTION(hearth) {
     php_info_print_table_end();
 }
 
-/* Their calls are redirected, so they have to be there first. */
+/* Their calls are redirected, so these functions must exist first. */
 static const zend_module_dep dependencies[] = {
     ZEND_MOD_OPTIONAL("curl") ZEND_MOD_OPTIONAL("openssl") ZEND_MOD_END};
 

@@ -6,7 +6,7 @@
  */
 
 /**
- * Waits for the next request, runs $handler for it and completes the answer. False: the server wants no more, the script
+ * Waits for the next request, runs $handler for it and completes the answer. False: the server sends no more requests, and the script
  * should end.
  */
 function hearth_handle_request(callable $handler): bool {}
@@ -14,7 +14,7 @@ function hearth_handle_request(callable $handler): bool {}
 /** @alias hearth_handle_request */
 function frankenphp_handle_request(callable $handler): bool {}
 
-/** Completes the answer; the script goes on, what it prints from now on is dropped. */
+/** Completes the answer. The script continues, and its further output is discarded. */
 function hearth_finish_request(): bool {}
 
 /** @alias hearth_finish_request */
@@ -45,9 +45,9 @@ function frankenphp_response_headers(): array {}
 function apache_response_headers(): array {}
 
 /**
- * Sends the header fields set so far: as an interim answer when $status is 100 to 199 (103: early hints), else as the head of
- * the answer itself. Returns what FrankenPHP's function of this name does: 1 for an interim answer (3 when none can be sent any
- * more), 0 for the head itself.
+ * Sends the header fields set so far. If $status is 100 to 199 (103: early hints), they are an interim answer, otherwise the head of the
+ * answer itself. Returns the same as FrankenPHP's function of this name: 1 for an interim answer (3 if none can be sent any more), 0 for
+ * the head.
  */
 function headers_send(int $status = 200): int {}
 
@@ -57,30 +57,30 @@ function headers_send(int $status = 200): int {}
  */
 function hearth_log(string $message, int|string $level = "info", array $context = []): void {}
 
-/** The same with FrankenPHP's levels: FRANKENPHP_LOG_LEVEL_DEBUG (-4), _INFO (0), _WARN (4), _ERROR (8). */
+/** Logs a message with FrankenPHP's levels: FRANKENPHP_LOG_LEVEL_DEBUG (-4), _INFO (0), _WARN (4), _ERROR (8). */
 function frankenphp_log(string $message, int $level = FRANKENPHP_LOG_LEVEL_INFO, array $context = []): void {}
 
 /**
- * Sends an event to the subscribers of one or several realtime channels, but not to the socket $exceptSocket. What is no string goes out
- * as JSON. True: the server has it. False: this run answers no client (a boot, a warm-up), so nothing is sent. Throws a ValueError
- * where a name or the data breaks a limit, and an Error where there is no server that could publish: see hearth_can_publish().
+ * Sends an event to the subscribers of one or several realtime channels, but not to the socket $exceptSocket. Data other than strings are
+ * sent as JSON. True: the server has received it. False: this run answers no client (a boot, a warm-up), so nothing is sent. Throws a
+ * ValueError if a name or the data exceeds a limit, and an Error if no server can publish: see hearth_can_publish().
  */
 function hearth_publish(array|string $channels, string $event, mixed $data, ?string $exceptSocket = null): bool {}
 
-/** Whether hearth_publish() has a server with realtime behind it: in scripts that `hearth serve` runs itself. */
+/** Returns whether hearth_publish() can reach a server with channels, as in scripts that `hearth serve` runs itself. */
 function hearth_can_publish(): bool {}
 
 /** Runs $callback once, after the script has booted and before its first request. False when that has passed. */
 function hearth_on_worker_start(callable $callback): bool {}
 
 /**
- * Marks a connection to be kept between requests. Where state is shared anyway (model "worker") there is nothing to do and the
- * answer is true; where nothing outlives a request (model "request") it is false.
+ * Marks a connection to be kept between requests. In the model "worker", which shares state, it does nothing and returns true. In the
+ * model "request", where nothing outlives a request, it returns false.
  */
 function hearth_keep_connection(object $connection): bool {}
 
 /**
- * For Hearth's own worker scripts: remembers the static variables inside functions and methods of files below $folder, but for files below
+ * For Hearth's own worker scripts: remembers the static variables inside functions and methods of files below $folder, except files below
  * the folders $foreign. All of them end with a slash.
  *
  * @internal

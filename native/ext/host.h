@@ -1,7 +1,7 @@
-/* Functions that the process provides to the PHP functions of this extension. The worker has them; other processes have none.
+/* Functions that the process provides to the PHP functions of this extension. Only the worker provides them.
  *
  * Promises
- * - The extension knows no frames, no sockets and no models: it checks arguments and calls through this table.
+ * - The extension does not know frames, sockets or models: it checks arguments and calls through this table.
  * - A callback may bail out (longjmp) wherever PHP code may run in it; callers hold nothing that would be lost.
  */
 #ifndef HEARTH_EXT_HOST_H
@@ -19,8 +19,8 @@ struct hearth_event {
 };
 
 struct hearth_host {
-    /* hearth_handle_request(): waits for a request and runs `fci` for it. False: the server wants no more; or, with an exception
-     * set, the call is not allowed. Borrowed: both. */
+    /* hearth_handle_request(): waits for a request and runs `fci` for it. False: the server sends no more
+     * requests; or, with an exception set, the call is not allowed. Borrowed: both. */
     bool (*handle_request)(zend_fcall_info *fci, zend_fcall_info_cache *fcc);
     /* Completes the answer while the script goes on. False when it was complete already. */
     bool (*finish_request)(void);
@@ -30,18 +30,18 @@ struct hearth_host {
         void *arg);
     /* Sends the headers set so far as an interim answer (100 to 199). False when no answer can be sent any more. */
     bool (*inform)(zend_long status);
-    /* One line of the server's log. `context` is a JSON object or empty. Borrowed: both. */
+    /* Writes a line to the server's log. `context` is a JSON object or empty. Borrowed: both. */
     void (*log)(int level, zend_string *message, zend_string *context);
     /* Sends an event to the server. False: this run answers no client (a boot, a warm-up), the server has gone, or the event does
      * not fit a frame. Borrowed: event. */
     bool (*publish)(const struct hearth_event *event);
     /* Keeps `callback` to be called once before the first request. False when that moment has passed. Borrowed: callback. */
     bool (*on_worker_start)(zval *callback);
-    /* Whether all connections of databases that are open now will outlive requests. NULL: none do. */
+    /* Returns whether all open database connections will outlive requests. NULL: none do. */
     bool (*keep_connection)(void);
-    /* Whether the script goes on after a handler: what ends a request must not end the script. */
+    /* Whether the script continues after a handler: the end of a request must not end the script. */
     bool runs_on;
-    /* Whether what the script holds outlives a request. */
+    /* Whether the script's state outlives a request. */
     bool keeps_state;
 };
 

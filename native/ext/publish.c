@@ -11,10 +11,11 @@
 #include "host.h"
 #include "wire/frame.h"
 
-/* Of names and data; a frame has room for their lengths besides. */
+/* Maximum length of names and data; a frame has additional room for their lengths. */
 enum { PUBLISHED_AT_ONCE = FRAME_MAX_PAYLOAD - 8192 };
 
-/* Of the application that is published to; HEARTH_REALTIME has them in this order. What one frame cannot take is refused here, too. */
+/* Limits of the application that is published to, in the order of HEARTH_REALTIME. Data larger
+ * than one frame is rejected here, too. */
 static struct {
     size_t channels;
     size_t channel_name;
@@ -52,7 +53,7 @@ PHP_FUNCTION(hearth_can_publish) {
     RETURN_BOOL(why_not() == NULL);
 }
 
-/* As channels::ChannelName has it (crates/channels/src/name.rs). */
+/* The same rules as channels::ChannelName (crates/channels/src/name.rs). */
 static bool is_channel(const zend_string *name) {
     static const char to_user[] = "#server-to-user-";
     const char *at = ZSTR_VAL(name);
@@ -121,7 +122,8 @@ static bool check_socket(const zend_string *socket) {
     return true;
 }
 
-/* What a client gets: strings as they are, everything else as JSON. NULL with an exception. Owned by the caller. */
+/* Returns the data for clients: strings unchanged, everything else as JSON. NULL with an
+ * exception. Owned by the caller. */
 static zend_string *encoded(zval *data) {
     if (Z_TYPE_P(data) == IS_STRING) {
         return zend_string_copy(Z_STR_P(data));

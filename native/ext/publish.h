@@ -1,7 +1,8 @@
 /* hearth_publish(): events for realtime channels, from PHP to the server.
  *
  * Promises
- * - What the server would refuse for its form or size is refused here, with an exception that says what is wrong.
+ * - An event that the server would refuse for its form or size is refused here, with an exception that names the
+ *   reason.
  */
 #ifndef HEARTH_EXT_PUBLISH_H
 #define HEARTH_EXT_PUBLISH_H

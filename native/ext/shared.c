@@ -1,7 +1,8 @@
-/* The extension as a library of its own, hearth-8.x.so, for php-fpm and the command line. Not part of the worker.
+/* The extension as a separate library, hearth-8.x.so, for php-fpm and the command line. It is not
+ * part of the worker.
  *
  * Promises
- * - Brings functions of Hearth's own names only: those of other servers are those servers' to bring.
+ * - Defines only functions with Hearth's own names, not those of other servers.
  */
 #include "ext/host.h"
 

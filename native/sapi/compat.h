@@ -14,15 +14,16 @@
 #error "a PHP without ZTS is needed: a worker has one thread"
 #endif
 
-/* The engine wants to know that it runs in a fork (main/main.c). */
+/* The engine must know that it runs in a fork (main/main.c). */
 #if PHP_VERSION_ID >= 80500
 #define compat_child_init() php_child_init()
 #else
 #define compat_child_init() ((void)0)
 #endif
 
-/* In newer releases an exhausted memory limit is a state of the executor in which no function of PHP's is called; php_request_shutdown() ends it before
- * the shutdown functions (main/main.c). An older library of the same PHP version has no such field: what lies there belongs to something else. */
+/* In newer releases an exhausted memory limit is a state of the executor in which no PHP function is called. php_request_shutdown() ends it
+ * before the shutdown functions (main/main.c). An older library of the same PHP version has no such field; that memory belongs to something
+ * else. */
 #ifdef ZEND_HAS_OOM
 #pragma weak zend_handle_delayed_oom
 #define compat_end_oom()                                                                           \

@@ -175,8 +175,9 @@ static void overhear(int number) {
     (void)number;
 }
 
-/* Standard input is /dev/null; writing to a closed pipe is an error, not a death. sapi/cli and sapi/fpm do the same. USR1 is meant for the
- * server, and may be sent to its whole control group; a handler, unlike SIG_IGN, is not inherited by what PHP starts. */
+/* Standard input is /dev/null, and writing to a closed pipe is an error, as in sapi/cli and sapi/fpm. USR1 is meant for
+ * the server, and may be sent to its whole control group. A handler, unlike SIG_IGN, is not inherited by programs that
+ * PHP starts. */
 static void prepare_process(void) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) {

@@ -14,12 +14,12 @@ enum model {
     MODEL_SNAPSHOT, /* S: the zygote boots the script, forks of it serve and are put back after each request */
 };
 
-/* Whether the zygote itself boots the script. */
+/* Returns whether the zygote itself boots the script. */
 static inline bool model_boots_ahead(enum model model) {
     return model == MODEL_FORK || model == MODEL_SNAPSHOT;
 }
 
-/* Whether a process serves one request and ends. */
+/* Returns whether a process serves one request and ends. */
 static inline bool model_is_one_shot(enum model model) {
     return model == MODEL_SPAWN || model == MODEL_PRESPAWN || model == MODEL_FORK;
 }

@@ -29,8 +29,8 @@ static int startup(sapi_module_struct *module) {
     return php_module_startup(module, &hearth_module_entry);
 }
 
-/* Output without a receiver. php_handle_aborted_connection(), main/main.c, which jumps out of the script; where the script's state
- * is kept, the handler is left as by exit() instead, so that the application need not boot again. */
+/* Output without a receiver. Like php_handle_aborted_connection(), main/main.c, it jumps out of the script. If the script's state
+ * is kept, the handler ends as by exit() instead, so that the application need not boot again. */
 static void handle_gone_client(void) {
     if (!hearth_host->runs_on) {
         php_handle_aborted_connection();
@@ -77,9 +77,9 @@ static php_stream *keeper;
 static zend_off_t given;
 static bool lost; /* it has less */
 
-/* Whether the engine still has what it has read. When its temporary file cannot be written, it goes on with less, or with nothing:
- * sapi_read_standard_form_data(), main/SAPI.c; php_stream_input_read(), ext/standard/php_fopen_wrapper.c; php_stream_temp_write(),
- * main/streams/memory.c. A multipart body is not kept as a whole, and has an error for each file. */
+/* Returns whether the engine still has all the data that it has read. If its temporary file cannot be written, it continues with
+ * less, or with nothing: sapi_read_standard_form_data(), main/SAPI.c; php_stream_input_read(), ext/standard/php_fopen_wrapper.c;
+ * php_stream_temp_write(), main/streams/memory.c. A multipart body is not kept as a whole, and has an error for each file. */
 static bool has_kept_body(void) {
     php_stream_statbuf kept;
     if (keeper == NULL || keeper != SG(request_info).request_body) {
@@ -135,8 +135,8 @@ static size_t read_post(char *buffer, size_t len) {
     return got;
 }
 
-/* Called by sapi_activate() when it has read a body. A body whose length was announced and is too large has not been read; one
- * without a length has been read up to post_max_size: half a form must not pass for a whole one. */
+/* Called by sapi_activate() when it has read a body. A body with a declared length that is too large was not read. One without a
+ * length was read up to post_max_size: half a form must not be taken for a whole one. */
 static int activate(void) {
     variables_begin();
     if (request_present() && !lost && !has_kept_body()) {

@@ -12,8 +12,9 @@ struct growing {
 };
 void growing_add(struct growing *growing, const void *bytes, size_t len);
 
-/* Takes one message's bytes from [*at, end) of a stream whose headers have `header` bytes. `measure` reads the payload's length from a header.
- * Returns true when a message is complete: its length and the first SESSION_PREFIX bytes of its payload stand in `messages`. */
+/* Takes one message's bytes from [*at, end) of a stream whose headers have `header` bytes. `measure` reads the payload's
+ * length from a header. Returns true when a message is complete: its length and the first SESSION_PREFIX bytes of its payload
+ * are in `messages`. */
 bool messages_take(struct session_messages *messages, const uint8_t **at, const uint8_t *end,
     size_t header, uint32_t (*measure)(const uint8_t *header));
 /* Between two messages. */
@@ -25,30 +26,31 @@ struct dialect {
     void (*received)(struct session *session, const uint8_t *bytes, size_t len);
     /* Whatever is not at rest; NULL: all is. */
     const char *(*busy)(const struct session *session);
-    /* At rest, what it cannot be learned in, and may leave again; NULL: nothing. May be NULL. */
+    /* Returns the state of an idle session that prevents learning it, and that may end; NULL: none. May be NULL. */
     const char *(*amid)(const struct session *session);
-    /* Adds what the record says to `init`. NULL, or why it cannot be repeated. */
+    /* Adds the record to `init`. NULL, or why it cannot be repeated. */
     const char *(*learn)(struct session *session, struct growing *init);
     void (*reset)(struct session *session, struct growing *to);
     /* NULL: none. */
     void (*question)(struct session *session, struct growing *to);
-    /* All answers are there. NULL: the last was the nonce, or the question's the right one. Otherwise what is wrong. */
+    /* Called when all answers have arrived. NULL: the last one was the nonce, or the right answer to the question. Otherwise
+     * the reason of the doubt. */
     const char *(*unproven)(struct session *session);
     size_t (*goodbye)(const struct session *session, uint8_t *to);
 };
 extern const struct dialect dialect_mysql, dialect_postgres, dialect_redis;
 
-/* Whether SQL of an initialisation may be said again before each request: it sets or reads, and changes no data. */
+/* Returns whether SQL of an initialisation may be repeated before each request: it sets or reads, and changes no data. */
 bool statement_may_be_repeated(const uint8_t *text, size_t len);
-/* What SQL makes of the current database: nothing, `name` in any case, or what is not known here. */
+/* The effect of SQL on the current database: none, `name` in any case, or unknown. */
 enum statement_moves { STATEMENT_STAYS, STATEMENT_MOVES_TO_NAME, STATEMENT_MOVES };
 enum statement_moves statement_moves(
     const uint8_t *text, size_t len, const uint8_t *name, size_t name_len);
-/* Whether SQL, of which this is the beginning, is one that leaves the current database alone; whatever follows behind a `;` is not looked at. */
+/* Returns whether SQL that begins so leaves the current database unchanged; statements behind a `;` are not checked. */
 bool statement_begins_at_home(const uint8_t *text, size_t len);
 /* What SQL, or SQL in a literal of it, does that no reset of MySQL takes back: why. Static; NULL: nothing. */
 const char *statement_stays(const uint8_t *text, size_t len);
-/* Is it `word`, whatever its case? `word` in capitals. */
+/* Returns whether the text is `word`, in any case. `word` in capitals. */
 bool word_is(const uint8_t *text, size_t len, const char *word);
 
 static const char DOUBT_UNPROVEN[] = "the answer to its reset is not the right one";

@@ -1,11 +1,11 @@
 /* MySQL and MariaDB: the Client/Server Protocol, dev.mysql.com/doc/dev/mysql-server "Command Phase", mariadb.com/kb "clientserver-protocol".
  *
  * Invariants
- * - Each command that has an answer waits in `pending` until its last packet has come; an answer's end is told by its packets, never by
+ * - Each command that has an answer waits in `pending` until its last packet has arrived. An answer's end is known from its packets, never from
  *   silence.
- * - Statement ids belong to the server (they are never said again): a session that holds a prepared statement is not learned.
- * - A reset says the current database only where that may be of use; each proof shows which one it is, so a wrong guess is a doubt.
- * - Who the session acts as is not put back: each proof shows it, and another is a doubt.
+ * - Statement ids belong to the server and cannot be repeated: a session with a prepared statement is not learned.
+ * - A reset selects the current database only if that may be necessary. Each proof shows the database, so a wrong one is a doubt.
+ * - The session's user is not reset: each proof shows it, and another one is a doubt.
  */
 #include <stdio.h>
 #include <string.h>
@@ -51,10 +51,11 @@ enum {
     COM_RESET_CONNECTION = 0x1f,
 };
 
-/* The proofs of the first reset, counted down: what there is with nothing said, after all is said, and what later ones have to show. */
+/* The proofs of the first reset, counted down: the state without the initialisation, the state after it, and the proof that later ones must
+ * equal. */
 enum { PROBE_EXPECTED = 1, PROBE_AFTER, PROBE_BEFORE };
 
-/* What the answer that is awaited first consists of from here on. */
+/* The remaining packets of the first awaited answer. */
 enum {
     FIRST,       /* the first packet of an answer */
     DEFINITIONS, /* `columns` of them */
@@ -119,8 +120,8 @@ static void await(struct session *session, uint8_t command) {
     my->pending[(my->pending_first + my->pending_count++) % SESSION_PENDING] = command;
 }
 
-/* Whether the current database may be another one after it. Of several statements in one packet the first is looked at: answers tell of the
- * others (STATUS_MORE_RESULTS). */
+/* Returns whether the statement may change the current database. Only the first of several statements in a packet is checked: the answers
+ * report the others (STATUS_MORE_RESULTS). */
 static bool may_move(const struct session_messages *packet) {
     switch (packet->prefix[0]) {
     case COM_INIT_DB:
@@ -138,9 +139,9 @@ static void command(struct session *session, const struct session_messages *pack
     uint8_t what = packet->prefix_len > 0 ? packet->prefix[0] : 0;
     my->moved |= !session->judging && packet->prefix_len > 0 && may_move(packet);
     if (what == COM_QUERY || what == COM_STMT_PREPARE) {
-        /* MariaDB 10.11: behind COM_RESET_CONNECTION a session that has prepared a transaction can use no table of InnoDB any more ("doesn't
-         * have this option"), and its locks stay for ever; when it ends, all is as documented. One that was profiled shows the next client
-         * the last statements, with their literals, and goes on noting them */
+        /* MariaDB 10.11: after COM_RESET_CONNECTION a session with a prepared transaction cannot use any InnoDB table ("doesn't have this
+         * option"), and keeps its locks. When the session ends, the documented behaviour returns. A session with profiling shows the next
+         * client the last statements, with their literals, and continues to record them */
         const char *stays = statement_stays(packet->prefix + 1, packet->prefix_len - 1u);
         if (stays != NULL) {
             session_spoil(session, stays);
@@ -192,7 +193,7 @@ static void sent(struct session *session, const uint8_t *bytes, size_t len) {
         } else if (my->ready && my->sent.header[3] == 0) {
             command(session, &my->sent);
         } else if (my->ready && my->pending_count == 0) {
-            /* the rest of a command of 16 MB; anything else has a number of its own */
+            /* the rest of a command of 16 MB; any other packet has another number */
             session_spoil(session, "the client sent a packet out of order");
         }
     }
@@ -236,7 +237,7 @@ static void failed(struct session *session) {
     done(&session->mysql);
 }
 
-/* The first packet of what a query or an execution answers. */
+/* The first packet of the answer to a query or an execution. */
 static void first_of_result(struct session *session, const struct session_messages *packet) {
     struct session_mysql *my = &session->mysql;
     uint8_t kind = packet->prefix[0];
@@ -314,13 +315,13 @@ static void first(struct session *session, const struct session_messages *packet
     }
 }
 
-/* Who the session acts as, in SESSION_PRINT characters: COM_RESET_CONNECTION leaves what SET ROLE made of it (seen on MariaDB 10.11). Each
- * server knows by the versions in these comments whether it has roles; for all others they are comments. MySQL 9.6 has no MD5() any more. */
+/* The session's user, in SESSION_PRINT characters. COM_RESET_CONNECTION keeps a role set by SET ROLE (seen on MariaDB 10.11). Version comments
+ * select the servers with roles. MySQL 9.6 has no MD5() any more. */
 #define WHO                                                                                        \
     "LEFT(SHA2(CONCAT_WS(' ',CURRENT_USER()/*!80000 ,CURRENT_ROLE()*//*M!100005 "                  \
     ",CURRENT_ROLE()*/),256),32)"
 
-/* A row that begins with the nonce; behind it stand who the session is and what it has for its current database. */
+/* A row that begins with the nonce, followed by the session's user and current database. */
 static bool is_nonce(struct session *session, const struct session_messages *packet) {
     struct session_mysql *my = &session->mysql;
     enum { SHOWN = 1 + SESSION_NONCE, OF_WHO = 1 + SESSION_PRINT };
@@ -350,7 +351,7 @@ static bool is_nonce(struct session *session, const struct session_messages *pac
     return true;
 }
 
-/* A digest that was asked for, and behind it whether the server says something of its own to clients. */
+/* A requested digest, and whether the server runs init_connect for clients. */
 static void take_print(struct session_mysql *my, const struct session_messages *packet) {
     enum { PRINTED = 1 + SESSION_PRINT };
     my->printed = packet->len > PRINTED && packet->prefix[0] == SESSION_PRINT;
@@ -443,7 +444,7 @@ static void answer(struct session *session, const struct session_messages *packe
     }
 }
 
-/* Until the server's OK: the greeting, then what the login needs. */
+/* Messages until the server's OK: the greeting, then the login. */
 static void login(struct session *session, const struct session_messages *packet) {
     struct session_mysql *my = &session->mysql;
     uint8_t kind = packet->prefix_len > 0 ? packet->prefix[0] : 0xff;
@@ -628,9 +629,9 @@ static void add_proof(const struct session *session, struct growing *to, const c
     add_command(to, COM_QUERY, query, len);
 }
 
-/* COM_RESET_CONNECTION leaves the current database as it is, but sets @@collation_database to the server's own until a client selects the database
- * again (MariaDB 10.11; MySQL 8: THD::cleanup_connection() and THD::init(), sql/sql_class.cc). So it has to be said where both differ, which the
- * first reset finds out: it asks before and after. */
+/* COM_RESET_CONNECTION keeps the current database, but sets @@collation_database to the server's own until a client selects the database again.
+ * (MariaDB 10.11; MySQL 8: THD::cleanup_connection() and THD::init(), sql/sql_class.cc.) So the database must be selected if both collations
+ * differ. The first reset finds that out by asking before and after. */
 static void reset(struct session *session, struct growing *to) {
     static const uint8_t option[2][2] = {{1, 0}, {0, 0}}; /* off, on */
     static const char all[] = "@@collation_database,DATABASE()";
@@ -658,8 +659,8 @@ static void reset(struct session *session, struct growing *to) {
     my->statements = 0;
 }
 
-/* What an administrator has servers say to each client that logs in, without SUPER, and COM_RESET_CONNECTION does not say again. Whether it
- * brings character sets back is compared with all else. */
+/* Statements that an administrator makes servers run for each login without SUPER (init_connect), which COM_RESET_CONNECTION does not repeat. A
+ * comparison with the rest shows whether the reset restores character sets. */
 #define BEGINS                                                                                     \
     "@@init_connect NOT REGEXP _utf8mb4'^ *(set +names +.?[[:alnum:]_]+.?"                         \
     "( +collate +.?[[:alnum:]_]+.?)?)? *;? *$'"

@@ -1,13 +1,13 @@
 /* PostgreSQL: the Frontend/Backend Protocol 3.0, postgresql.org/docs/current/protocol-flow.html and protocol-message-formats.html.
  *
  * Invariants
- * - Each Query, Sync and FunctionCall is answered by one ReadyForQuery; nothing is at rest before the last of them.
- * - What the initialisation said is repeated byte for byte, prepared statements included: DISCARD ALL has made their names free again.
- * - Settings that the server tells of are after a reset what they were when it was learned. Behind a pooler, what a client said in its start-up
- *   message may not be: the pooler says it as SETs, which DISCARD ALL takes back.
- * - The process that proves is always the same: poolers that change it between transactions lose settings of the initialisation.
- * - A session whose client names pg_replication_origin_session_setup() is never reset: DISCARD ALL leaves the origin, and only superusers
- *   may ask for it or take it back (src/backend/catalog/system_functions.sql), so no proof can show it.
+ * - Each Query, Sync and FunctionCall is answered by one ReadyForQuery. The session is busy until the last of them.
+ * - The initialisation is repeated byte for byte, prepared statements included, because DISCARD ALL has freed their names.
+ * - After a reset, the settings that the server reports equal those when the session was learned. Behind a pooler, start-up parameters may
+ *   differ: the pooler sends them as SETs, which DISCARD ALL undoes.
+ * - The proof always comes from the same server process. Poolers that change it between transactions lose settings of the initialisation.
+ * - A session whose client names pg_replication_origin_session_setup() is never reset. DISCARD ALL keeps the origin, and only superusers may
+ *   query or reset it (src/backend/catalog/system_functions.sql), so no proof can show it.
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@ static uint32_t measure(const uint8_t *header) {
     return payload(big_endian(header + 1));
 }
 
-/* Not strchr() alone: it finds the end of the set, too. */
+/* strchr() alone would also find the end of the set. */
 static bool is_in(uint8_t type, const char *set) {
     return type != 0 && strchr(set, type) != NULL;
 }
@@ -82,7 +82,7 @@ static void said(struct session *session, uint8_t type) {
     }
 }
 
-/* Whether the name stands in what the client has sent so far, in any case. It may come in pieces. */
+/* Returns whether the name, in any case, occurs in the client's bytes so far. It may arrive in pieces. */
 static bool names_origin_setup(struct session_postgres *pg, const uint8_t *bytes, size_t len) {
     static const char name[] = "pg_replication_origin_session_setup";
     enum {
@@ -127,7 +127,7 @@ static void sent(struct session *session, const uint8_t *bytes, size_t len) {
 
 /* --- the server's side ------------------------------------------------------------------------------------------------------------------- */
 
-/* A row of the number, the process that says it and an empty text: what stands where in it. */
+/* The positions in a row of the number, the server process and an empty text. */
 enum { NUMBER = 2 + LENGTH, PROCESS = NUMBER + SESSION_NONCE + LENGTH };
 
 static bool is_nonce(const struct session *session, const struct session_messages *row) {

@@ -46,7 +46,7 @@ static bool value_ends(struct session_values *values) {
 
 enum step { MORE, VALUE, GARBLED };
 
-/* A line is complete: what begins or ends with it? */
+/* A line is complete: starts or ends a value. */
 static enum step line_ends(struct session_values *values) {
     uint8_t type = values->line_len > 0 ? values->line[0] : 0;
     int64_t n = 0;
@@ -259,7 +259,7 @@ static bool next_word(const uint8_t **at, const uint8_t *end, struct word *word)
     return true;
 }
 
-/* What an initialisation may contain. */
+/* Commands that an initialisation may contain. */
 enum use { REPEATED, IGNORED, CLEARING, REFUSED };
 
 static enum use use_of(const struct word *name, const struct word *argument) {

@@ -98,7 +98,7 @@ static uint32_t big_endian(const uint8_t *bytes) {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* By the first bytes of the client, which has not heard anything. */
+/* Detects the protocol by the client's first bytes, before it has received anything. */
 static enum session_protocol recognise_client(const uint8_t *head, size_t len) {
     if (head[0] == TLS_HANDSHAKE) {
         return len < 2 ? SESSION_UNKNOWN : head[1] == TLS_MAJOR ? SESSION_TLS : SESSION_FOREIGN;
@@ -121,7 +121,7 @@ static enum session_protocol recognise_client(const uint8_t *head, size_t len) {
                : SESSION_FOREIGN;
 }
 
-/* By the first bytes of a server that speaks first. */
+/* Detects the protocol by the first bytes of a server that sends first. */
 static enum session_protocol recognise_server(const uint8_t *head, size_t len) {
     if (len < MYSQL_HEAD) {
         return SESSION_UNKNOWN;
@@ -130,7 +130,7 @@ static enum session_protocol recognise_server(const uint8_t *head, size_t len) {
                                                                     : SESSION_FOREIGN;
 }
 
-/* Takes bytes into the head until the protocol is known. Returns how many. */
+/* Stores bytes in the head until the protocol is known. Returns how many. */
 static size_t recognise(struct session *session, const uint8_t *bytes, size_t len, bool server) {
     size_t took = 0;
     if (session->head_len > 0 && session->greeted_first != server) {
@@ -225,7 +225,7 @@ static void forget_record(struct session *session) {
     session->record_len = 0;
 }
 
-/* NULL, or why nothing that this session may still say makes it one to keep. */
+/* Returns NULL, or why this session can never be kept, whatever follows. */
 static const char *hopeless(const struct session *session) {
     return session->protocol == SESSION_TLS ? "it is encrypted"
            : dialect_of(session) == NULL    ? "its protocol is not known"

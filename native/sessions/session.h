@@ -1,15 +1,15 @@
 /* One conversation with a database server, followed byte by byte: MySQL and MariaDB, PostgreSQL, Redis and Valkey.
  *
- * The client at this end may be put back to an earlier state while the server goes on. What is here decides, from the bytes alone, whether the
- * server's session can follow, what must be written for that, and whether the server's answer proves that it has.
+ * The client may be restored to an earlier state while the server continues. This code decides, from the bytes alone, whether the server's
+ * session can be reset, which bytes do so, and whether the server's answer proves it.
  *
  * Promises
- * - No descriptor, no clock, no memory of its own: the caller moves bytes and gives the memory, so every decision can be tested on a transcript.
- * - Bytes of a peer never lead outside that memory. What is not understood is a doubt, and a doubt is never taken back.
- * - A session is CLEAN only if the server answered all that was asked before, each command of the reset without an error, and last the number
- *   that is unpredictable, with nothing after it.
- * - What the initialisation said in confidence (AUTH) is kept for the replay and nowhere else; passwords of MySQL and PostgreSQL are forgotten
- *   when the session is learned, refused or ended.
+ * - It uses no descriptor, clock or own memory. The caller moves bytes and provides the memory, so every decision can be tested on a transcript.
+ * - A peer's bytes never cause access outside that memory. Bytes that are not understood are a doubt, and a doubt is final.
+ * - A session is CLEAN only if the server answered all earlier commands, and each command of the reset without an error. The last answer is an
+ *   unpredictable number, with nothing after it.
+ * - Secrets of the initialisation (AUTH) are kept only for the replay. Passwords of MySQL and PostgreSQL are erased when the session is learned,
+ *   refused or ended.
  *
  * docs/internals/sessions.md; the protocols: dev.mysql.com/doc/dev/mysql-server (Client/Server Protocol), postgresql.org/docs (Frontend/Backend
  * Protocol), redis.io (RESP2, RESP3).
@@ -30,11 +30,11 @@ enum {
     SESSION_DATABASE = 256, /* bytes of MySQL's current database */
     SESSION_PENDING = 256,  /* commands under way at once; more is a doubt */
     SESSION_PRINT = 32,     /* characters of a digest of MySQL's settings */
-    SESSION_TOLD = 8,       /* settings that PostgreSQL tells its clients of, and clients set */
+    SESSION_TOLD = 8,       /* settings that PostgreSQL reports to clients, and that clients set */
 };
 
 enum session_protocol {
-    SESSION_UNKNOWN, /* nothing has been said yet */
+    SESSION_UNKNOWN, /* no bytes yet */
     SESSION_MYSQL,
     SESSION_POSTGRES,
     SESSION_REDIS,
@@ -47,7 +47,7 @@ const char *session_protocol_name(enum session_protocol protocol);
 enum session_verdict {
     SESSION_WAIT,  /* more of the answer must come */
     SESSION_CLEAN, /* the server's session is what it was when it was learned */
-    SESSION_WRONG, /* session_doubt() says why */
+    SESSION_WRONG, /* session_doubt() has the reason */
 };
 
 /* --- what the protocols keep; for sessions/ only --------------------------------------------------------------------------------------- */
@@ -72,16 +72,16 @@ struct session_mysql {
     uint32_t pending_first, pending_count;
     uint8_t print[SESSION_PRINT], first_print[SESSION_PRINT];
     bool printed, compares;
-    bool begins; /* the server says something of its own to each client (init_connect) */
+    bool begins; /* the server runs statements for each client (init_connect) */
     uint32_t database_len;
     uint8_t database[SESSION_DATABASE];
-    /* What the proof of a reset must show behind the nonce; none before the first reset, which finds it out. */
+    /* The state that a reset's proof must show besides the nonce; none before the first reset, which finds it out. */
     uint8_t shown[SESSION_PREFIX];
     uint32_t shown_len;
     uint8_t probes;      /* proofs of the first reset that are still to come */
-    bool says;           /* each reset says the current database */
+    bool says;           /* each reset selects the current database */
     bool moved;          /* the client may have changed the current database */
-    const char *strayed; /* what the last proof has shown to be another; static */
+    const char *strayed; /* the value that differed in the last proof; static */
 };
 
 struct session_postgres {
@@ -107,7 +107,7 @@ struct session_values {
     uint8_t text[SESSION_NONCE], text_len; /* its beginning */
     uint8_t top;                           /* type of the outermost value */
     uint8_t words, family;                 /* of a command: how many were read, and its first */
-    bool stays;                            /* what it does, RESET leaves */
+    bool stays;                            /* RESET does not undo its effect */
     uint8_t depth;
     uint64_t left[8];
 };
@@ -134,8 +134,8 @@ struct session {
         struct session_redis redis;
     };
     uint32_t record_len, init_len;
-    uint8_t record[SESSION_RECORD]; /* what the client has sent, while recording */
-    uint8_t init[SESSION_RECORD];   /* what a reset says again */
+    uint8_t record[SESSION_RECORD]; /* the client's bytes while recording */
+    uint8_t init[SESSION_RECORD];   /* the bytes that a reset repeats */
 };
 
 /* A new connection. `recording`: it may be learned later. */
@@ -148,33 +148,33 @@ void session_received(struct session *session, const void *bytes, size_t len);
 void session_spoil(struct session *session, const char *why);
 
 enum session_protocol session_protocol(const struct session *session);
-/* Whether the client has said anything since the session was learned or reset. */
+/* Returns whether the client has sent anything since the session was learned or reset. */
 bool session_is_used(const struct session *session);
-/* Whether the server has answered a command. A login is none: proxies let clients in before they have a server. */
+/* Returns whether the server has answered a command. A login does not count, because proxies accept clients before they have a server. */
 bool session_is_served(const struct session *session);
 /* NULL: everything that was asked is answered, to the last byte. Otherwise what is not. Static. */
 const char *session_doubt(const struct session *session);
 
-/* Makes what was said so far the initialisation. May be called again when more has been said, or when what stood against it may have passed (an
- * answer under way, a transaction, a statement that is held): what was refused for what was said stays refused. Returns NULL, or why this session
- * cannot be kept. Static. */
+/* Makes the bytes so far the initialisation. It may be called again when there are more, or when a temporary obstacle may have passed: an answer
+ * in transit, a transaction, an open statement. A refusal for the bytes themselves is final. Returns NULL, or why this session cannot be kept.
+ * Static. */
 const char *session_learn(struct session *session);
 
-/* What brings the server's session back; session_judge() awaits its answer from now on. `nonce` must be unpredictable. Returns the bytes
- * written to `to`, which has room for SESSION_RESET; 0 when there is a doubt. Borrowed: nonce. */
+/* Writes the commands that reset the server's session; from now on session_judge() awaits the answer. `nonce` must be unpredictable. Returns
+ * the bytes written to `to`, which has room for SESSION_RESET; 0 when there is a doubt. Borrowed: nonce. */
 size_t session_write_reset(
     struct session *session, const uint8_t nonce[SESSION_NONCE], uint8_t *to);
-/* For a session that was learned: asks for what no reset is known to bring back everywhere. Asked before the first reset and again after it;
- * session_judge() awaits the answer, and the second is wrong when it differs from the first. Returns the bytes written to `to`, which has room
- * for SESSION_RESET; 0 when there is nothing to ask. */
+/* For a learned session: queries the state that not every reset restores. It is asked before the first reset and again after it. session_judge()
+ * awaits the answer, and is wrong if the second differs from the first. Returns the bytes written to `to`, which has room for SESSION_RESET; 0
+ * if there is no query. */
 size_t session_write_question(struct session *session, uint8_t *to);
 /* Bytes that came after the reset or question was written. Borrowed. */
 enum session_verdict session_judge(struct session *session, const void *bytes, size_t len);
 
-/* Its connection is gone, or followed no more: forgets what it was told in confidence. */
+/* Called when its connection has ended or is not observed any more: erases its secrets. */
 void session_end(struct session *session);
 
-/* What the protocol says before hanging up, at most SESSION_GOODBYE bytes; 0 when nothing can be said now. */
+/* Writes the protocol's closing command, at most SESSION_GOODBYE bytes; 0 if none can be sent now. */
 size_t session_write_goodbye(const struct session *session, uint8_t *to);
 
 #endif

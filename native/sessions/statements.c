@@ -38,7 +38,7 @@ static bool is_one_of(
     return false;
 }
 
-/* What a statement does is told by its first word. */
+/* The first word of a statement determines its kind. */
 static const char *const first_words[] = {"SET", "USE", "SHOW", "SELECT", "DEALLOCATE", "RESET"};
 /* Anywhere in it: reaches beyond the session, writes, or locks. */
 static const char *const forbidden[] = {"GLOBAL", "PERSIST", "PERSIST_ONLY", "PASSWORD", "INTO",
@@ -48,7 +48,7 @@ static const char *const forbidden[] = {"GLOBAL", "PERSIST", "PERSIST_ONLY", "PA
 static const char *const functions[] = {"VERSION", "DATABASE", "SCHEMA", "CURRENT_SCHEMA",
     "CURRENT_SCHEMAS", "CURRENT_DATABASE", "CURRENT_SETTING", "SET_CONFIG", "PG_BACKEND_PID",
     "CONNECTION_ID", "USER", "SESSION_USER", "CURRENT_USER", "NOW", "CONCAT", "REPLACE"};
-/* What requests say most; not SET, which MariaDB lets stand before any other (`SET STATEMENT ... FOR`). */
+/* The most frequent statements; not SET, which MariaDB allows before any other (`SET STATEMENT ... FOR`). */
 static const char *const at_home[] = {"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH",
     "SHOW", "START", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -57,14 +57,14 @@ static bool is_space(uint8_t c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Whether the parenthesis at `at` calls nothing but `functions`. The last word before it: text[word] to text[word_end]. */
+/* Returns whether the parenthesis at `at` calls nothing but `functions`. The last word before it: text[word] to text[word_end]. */
 static bool only_calls_functions(const uint8_t *text, size_t at, size_t word, size_t word_end) {
     static const char operators[] = "=,(<>!+-*/%|&^~'";
     while (at > 0 && is_space(text[at - 1])) {
         at--;
     }
     if (at == 0) {
-        return false; /* what begins with one is no statement of ours */
+        return false; /* a statement that begins with one is not ours */
     }
     uint8_t before = text[at - 1];
     if (memchr(operators, before, sizeof operators - 1) != NULL) {
@@ -115,7 +115,7 @@ bool statement_may_be_repeated(const uint8_t *text, size_t len) {
     return true;
 }
 
-/* The first word of text; *at comes to stand behind it. */
+/* The first word of the text; *at is moved behind it. */
 static size_t first_word(const uint8_t *text, size_t len, size_t *at) {
     while (*at < len && is_space(text[*at])) {
         ++*at;
@@ -127,7 +127,7 @@ static size_t first_word(const uint8_t *text, size_t len, size_t *at) {
     return start;
 }
 
-/* Is it `name`, maybe between backquotes, maybe with a `;` at its end? */
+/* Returns whether the text is `name`, perhaps between backquotes or with a `;` at its end. */
 static bool names(const uint8_t *text, size_t len, const uint8_t *name, size_t name_len) {
     while (len > 0 && is_space(*text)) {
         text++, len--;
@@ -174,7 +174,8 @@ static bool is_digit(uint8_t c) {
     return c >= '0' && c <= '9';
 }
 
-/* Whether a word begins here. Digits in front are not its own: in `!50000XA` they are a comment's, as the server reads it. */
+/* Returns whether a word begins here. Digits in front do not belong to it: in `!50000XA` they belong to the comment, as the server
+ * reads it. */
 static bool begins_word(const uint8_t *text, size_t at) {
     if (!is_word(text[at]) || is_digit(text[at])) {
         return false;
@@ -185,7 +186,7 @@ static bool begins_word(const uint8_t *text, size_t at) {
     return at == 0 || !is_word(text[at - 1]);
 }
 
-/* Whether there is a SET, wherever: in a literal or in a block it may be a statement, too. */
+/* Returns whether the text contains a SET anywhere: in a literal or a block it may be a statement, too. */
 static bool one_sets(const uint8_t *text, size_t len) {
     for (size_t at = 0; at < len; at++) {
         size_t end = at;

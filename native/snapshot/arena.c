@@ -57,7 +57,7 @@ static void *map_run(struct engine *e, uint64_t pages) {
     return NULL;
 }
 
-/* Whether pages from `first` on, where a mapping ends, are free for it to grow. */
+/* Returns whether pages from `first` on, where a mapping ends, are free for it to grow. */
 static bool may_grow(const struct engine *e, uint64_t first, uint64_t pages) {
     uint64_t end = first + pages;
     if (first == 0 || end > (uint64_t)SLOTS * SLOT_PAGES) {

@@ -1,10 +1,11 @@
-/* The second life: the program executes itself again, so that the loader binds all symbols at once (a binding in a request would write to
- * a page in each of them) and leaves out rseq (the kernel would write the processor's number into thread-local memory).
+/* The second life: the program executes itself again with other settings of the loader. All symbols are bound at once, because a
+ * binding during requests would write to a page in each of them. rseq is off, because the kernel would write the processor's number
+ * into thread-local memory.
  *
  * Promises
- * - One execution at most: the second life is recognised by a variable that names this very process.
- * - Environment, arguments, descriptors and the process's name are as the first life found them. What was added stands at the end of the
- *   environment, where it is stronger for the loader, and is cut off again.
+ * - At most one execution: an environment variable with the process's own id marks the second life.
+ * - Environment, arguments, descriptors and the process's name are those of the first life. The added variables are at the end of the
+ *   environment, where they take precedence for the loader, and are removed again.
  */
 #include "snapshot/engine.h"
 
@@ -48,7 +49,7 @@ static bool is_second_life(void) {
     if (at == len - 1 && len >= ADDED) {
         environ[len - ADDED] = NULL;
     } else {
-        /* an emulator has passed them on in an order of its own: what the loader was told stays */
+        /* an emulator has passed them on in another order: the loader's settings stay */
         memmove(environ + at, environ + at + 1, (len - at) * sizeof *environ);
     }
     return true;

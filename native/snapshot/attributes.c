@@ -1,9 +1,9 @@
-/* What the kernel keeps for the process besides memory and descriptors: threads, children, signals, timers, directory, umask, name.
+/* The kernel's state of the process besides memory and descriptors: threads, children, signals, timers, directory, umask, name.
  *
  * Promises
- * - Put back is what calls were seen for (engine->touched); everything, when `thorough`.
- * - What can be read but not put back (limits, users, priority ...) is compared at the complete check, and after a request with children, and
- *   retires the process.
+ * - A restore resets the attributes whose calls were seen (engine->touched), or all if `thorough`.
+ * - Attributes that can be read but not restored (limits, users, priority ...) are compared at the complete check and after a request with
+ *   children. A difference retires the process.
  */
 #include "snapshot/engine.h"
 
@@ -43,7 +43,7 @@ static uint64_t thread_count(void) {
     return status.st_nlink - TASK_LINKS;
 }
 
-/* Ids are given in order, so the next one tells whether any were since. Returns UINT32_MAX without POSIX timers. */
+/* Ids are given in order, so the next one shows whether any were created since. Returns UINT32_MAX without POSIX timers. */
 static uint32_t next_timer(void) {
     struct sigevent event = {.sigev_notify = SIGEV_NONE};
     int id = -1;
@@ -91,7 +91,7 @@ void attributes_take(void) {
     read_identity(then);
 }
 
-/* Whether a child lives in this very memory. (/proc/PID/task/PID/children, kcmp(2)) */
+/* Returns whether a child lives in this process's memory. (/proc/PID/task/PID/children, kcmp(2)) */
 static bool has_sharing_child(void) {
     struct engine *e = engine;
     struct text path = {0};
@@ -150,7 +150,7 @@ static bool reap(void) {
     if (r == 0) {
         find_sharing_child();
     }
-    /* One that lives may share the memory (vfork), one that is ending may just have. */
+    /* A living child may share the memory (vfork), and one that is ending may have shared it until now. */
     return unseen || r != -ECHILD;
 }
 
@@ -187,7 +187,7 @@ static void put_back_signals(uint64_t touched) {
     }
 }
 
-/* Whether the request made it for itself: by raise(), a timer, a descriptor, or by having a child. */
+/* Returns whether the request caused the signal itself: by raise(), a timer, a descriptor, or a child. */
 static bool is_own(const siginfo_t *info) {
     if (info->si_signo == SIGCHLD) {
         return true;
@@ -293,7 +293,7 @@ void attributes_put_back(bool thorough, bool complete, bool had_children, bool s
     if (thorough || (e->touched & TOUCHED_TIMERS)) {
         put_back_posix_timers();
     }
-    /* What waits behind the request's mask would hit the next one; what waits behind the boot's would wait for ever. */
+    /* Pending signals that the request's mask blocks would reach the next request. Those that the boot's mask blocks would wait forever. */
     if (signals_wait || had_children) {
         settle_pending();
     }

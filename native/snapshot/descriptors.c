@@ -1,12 +1,12 @@
 /* Descriptors: the engine's own, and those of the boot, recognised by duplicates.
  *
  * Promises
- * - After descriptors_put_back() the boot's descriptors are the same open files under the same numbers, with the offsets of the snapshot;
- *   every other is closed, except the engine's. One that is gone or became another file retires the process.
- * - Closing what a request has left open looks at few numbers: the kernel goes through all places of its table one by one, so behind some free
- *   numbers for the request the table is full.
- * - Offsets of 0 to 2 are left alone: they are shared with the process that started the server. Those of files opened for appending are put back
- *   at the complete check only: writing does not use them.
+ * - After descriptors_put_back() the boot's descriptors are the same open files under the same numbers, with the snapshot's offsets. All others
+ *   are closed, except the engine's. A missing or changed one retires the process.
+ * - Closing the descriptors of a request must look at few numbers, because the kernel goes through its whole table. So the table is full behind
+ *   some free numbers for the request.
+ * - Offsets of 0 to 2 are not changed, because they are shared with the process that started the server. Those of files opened for appending
+ *   are restored at the complete check only, because writing does not use them.
  */
 #include "snapshot/engine.h"
 
@@ -107,7 +107,7 @@ static void describe(struct descriptor *descriptor) {
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
-/* Whether a lock is held through this open file: this process a record lock, or the open file itself one of flock() or of F_OFD_SETLK. Its
+/* Returns whether a lock is held through this open file: this process a record lock, or the open file itself one of flock() or of F_OFD_SETLK. Its
  * fdinfo has a line for each (proc_pid_fdinfo(5)); /proc/locks names no process for those of open files. */
 static bool holds_lock(int fd) {
     struct engine *e = engine;
@@ -127,7 +127,8 @@ static bool holds_lock(int fd) {
     return strstr(e->buffer, "\nlock:") != NULL;
 }
 
-/* Locks that the boot holds are none of a request's. Record locks belong to the file, by whatever descriptor: so all of it are left alone. */
+/* Locks that the boot holds do not belong to a request. Record locks belong to the file, whatever the descriptor, so all locks of such a file
+ * are kept. */
 static void find_locks(void) {
     struct engine *e = engine;
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
@@ -217,7 +218,7 @@ void descriptors_take(void) {
     find_gaps();
 }
 
-/* Whether `fd` is still the open file it was. */
+/* Returns whether `fd` is still the same open file. */
 static bool is_same(const struct descriptor *descriptor) {
     struct stat status;
     long pid;
@@ -266,7 +267,7 @@ static void check_own(void) {
     }
 }
 
-/* Record locks belong to the process and flock()'s to the open file: neither ends with the request by itself. */
+/* Record locks belong to the process, and those of flock() to the open file: neither ends with the request. */
 static void unlock(const struct descriptor *descriptor) {
     struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     raw(SYS_fcntl, descriptor->fd, F_SETLK, &whole);

@@ -1,8 +1,8 @@
 /* Shared by the parts of the snapshot engine. No other folder includes this.
  *
  * Invariants
- * - Everything the engine changes after the snapshot lies in its own mappings (struct engine and the working memory), which are no part of
- *   the snapshot. The only variable in the program's own memory is the pointer `engine`, set once.
+ * - All data that the engine changes after the snapshot are in its own mappings (struct engine and the working memory), which the
+ *   snapshot excludes. The only variable in the program's own memory is the pointer `engine`, set once.
  * - Code marked "engine's stack" runs between take and return, or in a restore: system calls from raw.h, memcpy() and memset(), nothing
  *   else of libc.
  * - Every array has its bound beside it, and what happens when it is full.
@@ -49,7 +49,7 @@ enum {
     PHASES = 5,
 };
 
-/* The kernel's page size: 4, 16 or 64 KB on ARM64, which only a running kernel tells. A constant on x86-64. */
+/* The kernel's page size: 4, 16 or 64 KB on ARM64, known only at run time. A constant on x86-64. */
 #if defined(__x86_64__)
 enum { PAGE = 4096, PAGE_LARGEST = PAGE, LINE = PAGE / LINES, SLOT_PAGES = SLOT / PAGE };
 #else
@@ -66,7 +66,7 @@ extern uint64_t page_size;
 
 /* --- memory ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* What a page was at the snapshot, one byte each: a kind, and flags that change. */
+/* The state of a page at the snapshot, one byte each: a kind, and flags that change. */
 enum {
     KIND_STORED = 0, /* has a copy in a file */
     KIND_ZERO = 1,   /* was not there, or was the page of zeros */
@@ -83,7 +83,7 @@ struct region {
     uint8_t *kinds;
     const char *copy; /* of a fixed region: the pages of the file that belong to `start` */
     bool file, stack, executable;
-    bool fixed; /* cannot become a mapping of a file: all its pages are known for ever */
+    bool fixed; /* cannot become a mapping of a file: all its pages stay known */
     bool hot;   /* looked at first when faults were seen */
     char name[48];
 };
@@ -201,8 +201,8 @@ struct usage {
 /* --- all of it -------------------------------------------------------------------------------------------------------------------------- */
 
 struct known_page;
-/* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. Without `learns` lines that changed
- * before are written without being compared, so that only pages with a miss count as changed. */
+/* Restores `count` pages. Returns how many were found changed; adds pages whose hash differed to *misses. Without `learns`, lines that
+ * changed before are written without a comparison, so that only pages with a miss count as changed. */
 typedef uint64_t put_back_function(struct known_page *pages, uint64_t count, const char *key,
     uint64_t restore, bool learns, uint64_t *misses);
 
@@ -215,7 +215,7 @@ struct engine {
 
     /* Constant after snapshot_share(). */
     struct memory_file shared;
-    jmp_buf *sharing; /* while it runs: what ends a worker ends the sharing only */
+    jmp_buf *sharing; /* while it runs, a failure ends only the sharing, not the worker */
 
     /* Constant after take. */
     bool taken;
@@ -244,7 +244,7 @@ struct engine {
 
     /* Changing. */
     uint32_t touched;
-    bool force_full; /* look at all pages: the faults cannot tell */
+    bool force_full; /* check all pages: the faults do not suffice */
     bool boot_locked;
     bool has_children; /* some lived at the end of the last restore */
     uint8_t timers_armed;
@@ -317,14 +317,14 @@ bool arena_map(void *hint, size_t len, const void *caller, void **result);
 bool arena_unmap(void *address, size_t len);
 bool arena_remap(void *address, size_t old_len, size_t len, void **result);
 
-/* memory_file.c: the functions that return bool return false, and say why, when they cannot. Any stack. */
+/* memory_file.c: functions that return bool return false and set the reason on failure. Any stack. */
 /* Raises RLIMIT_FSIZE as far as needed, until memory_file_close(). */
 bool memory_file_create(struct memory_file *file, uint64_t size, struct text *why);
 /* Closes the descriptor: mappings stay. */
 void memory_file_close(struct memory_file *file);
 bool memory_file_write(const struct memory_file *file, uint64_t offset, uint64_t start,
     uint64_t end, struct text *why);
-/* Nothing can change the contents from now on. */
+/* The contents cannot change from now on. */
 bool memory_file_seal(struct memory_file *file, struct text *why);
 /* Sets file->view. */
 bool memory_file_view(struct memory_file *file, struct text *why);
@@ -339,11 +339,11 @@ bool text_add_failure(struct text *why, const char *what, long error);
 void freeze_take(const struct snapshot_range *dead, size_t dead_count);
 /* Ends the sharing that runs: the zygote lives on, and its workers take all memory themselves. Any stack. */
 _Noreturn void freeze_fail(const char *why);
-/* The file whose mapping this is, or NULL. */
+/* Returns the file whose mapping this is, or NULL. */
 const struct memory_file *freeze_file_of(const struct mapping *mapping);
 /* Zeroes what madvise() threw away: a file's pages would show the snapshot again. Any stack. */
 void freeze_zero(uint64_t start, uint64_t end);
-/* Whether the range is private writable memory, some of which is mapped from a file of the snapshot. Any stack. */
+/* Returns whether the range is private writable memory that is partly mapped from a file of the snapshot. Any stack. */
 bool freeze_splits(uint64_t start, uint64_t end);
 
 /* maps.c */
@@ -366,7 +366,7 @@ struct usage usage_read(void);
 /* pagemap.c */
 enum pagemap_kind { PAGEMAP_PRESENT, PAGEMAP_PRIVATE /* and not a file's own: written */ };
 void pagemap_open(void);
-/* Pages from *from to `end` that are there, swapped out or not. *from becomes where to go on. Returns the number of spans. */
+/* Finds the existing pages from *from to `end`, swapped out or not. *from becomes the place to continue. Returns the number of spans. */
 uint32_t pagemap_scan(
     uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans, uint32_t max);
 
@@ -375,7 +375,7 @@ static inline uint8_t *kind_of(const struct region *region, uint64_t address) {
     return &region->kinds[(address - region->start) / PAGE];
 }
 struct region *pages_region(uint64_t address);
-/* What a page was at the snapshot. */
+/* The state of a page at the snapshot. */
 const char *pages_copy(const struct region *region, uint64_t address);
 /* The page is not protected from now on, so it is put back each time. */
 void pages_know(struct region *region, uint64_t address);
@@ -386,10 +386,10 @@ void pages_mark_dead(const struct snapshot_range *dead, size_t dead_count);
 void pages_extend_stack(struct region *region);
 /* Memory for kinds and known pages. */
 void pages_reserve_work(void);
-/* Whether a page in the range is not, or no longer, a file's own. */
+/* Returns whether a page in the range is not, or no longer, a file's own. */
 bool pages_written(uint64_t start, uint64_t end);
-/* Finds newly written pages in hot regions, or in all. Stops as soon as there are `enough`. Returns how many it found; *seen becomes the number of
- * known pages it saw, UINT64_MAX when it stopped. */
+/* Finds newly written pages in hot regions, or in all. Stops as soon as there are `enough`. Returns how many it found; *seen becomes
+ * the number of known pages it passed, UINT64_MAX if it stopped early. */
 uint64_t pages_find(bool everywhere, uint64_t enough, uint64_t *seen);
 /* Finds all, and retires when read-only memory was written. */
 void pages_find_all(void);
@@ -406,7 +406,8 @@ void attributes_put_back(bool thorough, bool complete, bool had_children, bool s
 void process_files_open(void);
 void process_files_take(void);
 void process_files_put_back(void);
-/* Whether this is the only thread now, and no other process has this memory: in one system call. False where that cannot be asked. */
+/* Returns whether this is the only thread and no other process shares this memory, by one system call. False if that cannot be
+ * determined. */
 bool tasks_are_alone(void);
 /* Threads and children. Returns whether all pages must be looked at. */
 bool tasks_put_back(bool thorough);
@@ -428,7 +429,7 @@ static inline void put_back_fetch(char *page) {
 put_back_function *put_back_choose(bool exact, const char **name);
 
 /* hot_set.c */
-/* Tells workers after this one which pages are known, now and then. */
+/* From time to time, shares the known pages with later workers. */
 void hot_set_learn(bool complete);
 /* Knows what workers before this one have learned. */
 void hot_set_apply(void);
@@ -442,7 +443,7 @@ void restore(bool complete);
 /* interpose.c: finds libc's own functions now. Any stack. */
 void interpose_resolve(void);
 
-/* take.c: gives malloc a large free end. Returns where its inside begins: bytes that malloc does not read, up to brk. 0: cannot tell. Any stack. */
+/* take.c: gives malloc a large free end. Returns the start of the bytes that malloc does not read, up to brk. 0: unknown. Any stack. */
 uint64_t take_prepare_malloc_top(void);
 
 /* statistics.c */

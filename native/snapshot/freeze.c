@@ -3,10 +3,10 @@
  * Promises
  * - Every byte reads as before. A page that was not written since is the file's own, shared by all processes that map it; the first write
  *   gives the process a copy of its own, which /proc/self/pagemap shows.
- * - The memory of a process whose freezing failed half-way is still whole: what was not mapped yet is as it was.
+ * - If freezing fails half-way, the process's memory is still complete: memory that was not mapped yet is unchanged.
  *
- * Left as it is, so always copied back: the stack, executable memory, and what the kernel treats specially (maps_read_flags()). Pages that hold
- * nothing stay anonymous: a hole of the file would get a page of its own when it is read.
+ * The stack, executable memory and special mappings (maps_read_flags()) are not frozen, so they are always copied back. Empty pages stay
+ * anonymous, because a read of a hole in the file would allocate a page.
  */
 #include "snapshot/engine.h"
 
@@ -66,7 +66,7 @@ static bool is_empty(const char *page) {
     return memcmp(page, engine->zeros, PAGE) == 0;
 }
 
-/* What each page of a region is. */
+/* The state of each page of a region. */
 static void classify(const struct region *region) {
     struct engine *e = engine;
     memset(region->kinds, KIND_ZERO, (region->end - region->start) / PAGE);
@@ -90,7 +90,7 @@ static void classify(const struct region *region) {
     }
 }
 
-/* Written pages that are empty or dead give up their memory. */
+/* Releases written pages that are empty or dead. */
 static void drop_unneeded(const struct region *region) {
     uint64_t from = 0;
     for (uint64_t at = region->start; at <= region->end && !region->fixed; at += PAGE) {
@@ -202,7 +202,7 @@ static bool freeze_regions(struct memory_file *file, struct text *why) {
     return done;
 }
 
-/* Relocated tables (RELRO) and the like: read-only now, written before. From a file, a page that is written later shows. */
+/* Relocated tables (RELRO) and similar memory: read-only now, written before. In a file mapping, a later write to the page shows. */
 static bool freeze_read_only(struct text *why) {
     struct engine *e = engine;
     struct memory_file file = {0};
@@ -387,7 +387,7 @@ void freeze_fail(const char *why) {
     longjmp(*sharing, 1);
 }
 
-/* What was mapped from a file that was not identified is memory of some file: workers take it like any other. */
+/* A mapping of an unidentified file is treated like any other file memory by workers. */
 static void clean_up_after_failure(void) {
     struct engine *e = engine;
     memory_file_close(&e->shared);
@@ -442,7 +442,7 @@ bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const 
     struct engine *e = engine;
     *why = "";
     if (e == NULL || e->taken || e->shared.view != NULL || !snapshot_probe(why)) {
-        return true; /* nothing to share, or snapshot_take() will say why not */
+        return true; /* nothing to share, or snapshot_take() will report the reason */
     }
     e->malloc_top = take_prepare_malloc_top();
     e->brk = (uint64_t)raw(SYS_brk, 0);

@@ -1,9 +1,9 @@
-/* Pages that requests need: one worker learns them, those after it have them when they take their snapshot, instead of by a fault each. Those that are
- * written are copied; those of libraries and of shared memory, which a fork finds unmapped, are mapped.
+/* Pages that requests need. One worker learns them, and later workers prepare them when they take their snapshot, instead of by a fault for
+ * each. Written pages are copied. Pages of libraries and of shared memory, which a fork finds unmapped, are mapped.
  *
  * Promises
- * - Nothing in the table that workers share changes what a restore puts back, whatever is written there: it names pages that are known from the
- *   start, and lines to write first. An entry that is no page of the snapshot is left out.
+ * - No content of the shared table can make a restore wrong: it only names pages that are known from the start, and lines to write first. An
+ *   entry that is not a page of the snapshot is ignored.
  * - A process that ends while it writes to the table blocks no other.
  */
 #include "snapshot/engine.h"
@@ -14,13 +14,13 @@
 #include <string.h>
 
 enum {
-    FEW_RESTORES = 8, /* after so many, and ... */
-    SOME_RESTORES =
-        64, /* ... so many a worker tells what it has learned, and then at each complete check */
-    MAPPED_MAX = 8192, /* pages mapped ahead, about */
+    FEW_RESTORES =
+        8, /* number of restores after which a worker first shares what it has learned, and ... */
+    SOME_RESTORES = 64, /* ... after this many again; later at each complete check */
+    MAPPED_MAX = 8192,  /* pages mapped ahead, about */
 };
 
-/* For those who write. */
+/* Locks the set for writing. */
 static bool lock(struct snapshot_hot_set *set) {
     uint32_t owner = 0;
     uint32_t own = (uint32_t)engine->pid;
@@ -44,7 +44,7 @@ static void add(struct snapshot_hot_set *set, uint32_t *count, uint64_t page, ui
     }
 }
 
-/* Dead pages come last: what is left out of them costs a fault each, and nothing later. */
+/* Dead pages come last: each omitted one costs one fault, and nothing later. */
 static void add_dead(struct snapshot_hot_set *set, uint32_t *count) {
     const struct engine *e = engine;
     for (uint32_t i = 0; i < e->hot_count; i++) {
@@ -58,7 +58,7 @@ static void add_dead(struct snapshot_hot_set *set, uint32_t *count) {
     }
 }
 
-/* Whether code is mapped from the same file, close by: it is a program's or a library's. */
+/* Returns whether code is mapped from the same file, close by: then it belongs to a program or a library. */
 static bool is_beside_code(const struct mapping *mapping) {
     enum { PARTS = 8 };
     const struct engine *e = engine;
@@ -75,8 +75,8 @@ static bool is_beside_code(const struct mapping *mapping) {
     return false;
 }
 
-/* What a fork does not inherit the page tables of: libraries, and memory that is a file's inside the kernel (what processes share, this process's
- * snapshot). No file that could shrink while it is mapped. */
+/* Mappings whose page tables a fork does not inherit: libraries, and files in memory (shared memory, this process's snapshot). Files that
+ * could shrink while they are mapped are excluded. */
 static bool is_mapped_late(const struct mapping *mapping) {
     const struct engine *e = engine;
     if (mapping->permissions[0] != 'r' || mapping->inode == 0 || mapping->name != MAPPING_OTHER) {
@@ -130,8 +130,8 @@ void hot_set_learn(bool complete) {
     unlock(set);
 }
 
-/* Makes the pages this process's own. The write changes nothing, even if a signal comes in between; it is a fault where the kernel has no
- * MADV_POPULATE_WRITE (before 5.14), and has a hypervisor's page tables filled, too. */
+/* Makes the pages this process's own. The write changes no byte, even if a signal arrives in between. If the kernel has no MADV_POPULATE_WRITE
+ * (before 5.14) it is a page fault, which also fills a hypervisor's page tables. */
 static void copy_now(uint64_t start, uint64_t end) {
     if (start != end) {
         raw(SYS_madvise, start, end - start, ADVICE_POPULATE_WRITE);
@@ -153,7 +153,7 @@ static void know(uint64_t page, uint64_t lines, struct range *run) {
     run->end = page + PAGE;
     bool dead = (*kind_of(region, page) & KIND_MASK) == KIND_DEAD;
     if (in_arena(engine, (const void *)page)) {
-        /* or a search would pass over it, and miss a page that is known */
+        /* otherwise a search would skip it, and miss a known page */
         engine->slots_seen[(page - (uint64_t)engine->arena) / SLOT] = true;
     }
     pages_know(region, page);
@@ -185,7 +185,7 @@ static void map_runs(const struct snapshot_hot_set *set) {
     }
 }
 
-/* Without the lock: an entry that is just being written is as harmless as any. */
+/* Without the lock: an entry that is just being written is as harmless as any other. */
 void hot_set_apply(void) {
     const struct snapshot_hot_set *set = engine->hot_set;
     if (set == NULL) {

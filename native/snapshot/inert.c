@@ -1,4 +1,4 @@
-/* What is left where there is no engine: other processors, sanitizers. */
+/* Replaces the engine where there is none: other processors, sanitizers. */
 #include "snapshot/snapshot.h"
 
 #include <stdio.h>

@@ -46,7 +46,8 @@ void interpose_resolve(void) {
     }
 }
 
-/* dlopen() looks at its return address to know who asks, and vfork() returns twice: both are jumped to, not called. */
+/* dlopen() uses its return address to find its caller, and vfork() returns twice: both are jumped
+ * to, not called. */
 __attribute__((used, visibility("hidden"))) void *interpose_next_dlopen(void) {
     return (void *)NEXT(dlopen);
 }
@@ -113,7 +114,7 @@ __asm__(".text\n"
 
 /* --- mappings --------------------------------------------------------------------------------------------------------------------------- */
 
-/* Another thread is at it (or a signal came in between): compare all mappings instead. */
+/* Another thread (or a signal handler) is changing it: compare all mappings instead. */
 static bool lock_born(struct engine *e) {
     if (__atomic_exchange_n(&e->born_lock, 1, __ATOMIC_ACQUIRE) == 0) {
         return true;
@@ -126,7 +127,7 @@ static void unlock_born(struct engine *e) {
     __atomic_store_n(&e->born_lock, 0, __ATOMIC_RELEASE);
 }
 
-/* A mapping of the request: removed at its end if it still is there. */
+/* A mapping of the request, removed at its end if it still exists. */
 static void add_born(uint64_t start, uint64_t len) {
     struct engine *e = engine;
     if (!lock_born(e)) {
@@ -204,7 +205,8 @@ int munmap(void *address, size_t len) {
     return 0;
 }
 
-/* One mapping for the caller that freeze.c has made several for the kernel, which then refuses to move them. */
+/* freeze.c has split one mapping of the caller into several, and the kernel then refuses to move
+ * them. */
 static long remap_split(void *address, size_t old_len, size_t len, int flags) {
     uint64_t end = PAGE_UP((uint64_t)address + old_len);
     if ((flags & ~MREMAP_MAYMOVE) != 0 || len <= old_len ||
@@ -254,7 +256,8 @@ void *mremap(void *address, size_t old_len, size_t len, int flags, ...) {
     return (void *)r;
 }
 
-/* Whether some of [start, end) is memory of the boot that the snapshot does not hold, because it could not be written. */
+/* Returns whether some of [start, end) is memory of the boot that the snapshot does not contain,
+ * because it could not be written. */
 static bool touches_read_only(uint64_t start, uint64_t end) {
     const struct engine *e = engine;
     for (uint32_t i = 0; i < e->mapping_count; i++) {
@@ -326,7 +329,8 @@ int madvise(void *address, size_t len, int advice) {
     return 0;
 }
 
-/* It throws pages away by calls that cannot be seen. A restore gives back what a request has allocated anyway. */
+/* It discards pages by calls that cannot be seen. A restore frees a request's allocations
+ * anyway. */
 int malloc_trim(size_t keep) {
     return interpose_taken() ? 0 : NEXT(malloc_trim)(keep);
 }
@@ -389,7 +393,7 @@ int wordexp(const char *restrict words, wordexp_t *restrict result, int flags) {
     return NEXT(wordexp)(words, result, flags);
 }
 
-/* Those that share memory until they execute something: their faults are not ours. */
+/* Calls whose child shares memory until it executes a program: the child's faults are not ours. */
 
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
     const posix_spawnattr_t *attributes, char *const argv[], char *const envp[]) {
@@ -411,7 +415,7 @@ FILE *popen(const char *command, const char *mode) {
 int system(const char *command) {
     touch(TOUCHED_CHILDREN);
     if (engine != NULL) {
-        /* It ignores these while it waits. */
+        /* These signals are ignored while it waits. */
         __atomic_fetch_or(
             &engine->touched_signals, 1ULL << SIGINT | 1ULL << SIGQUIT, __ATOMIC_RELAXED);
     }

@@ -1,8 +1,9 @@
-/* Calls that the program exports in libc's place, so that a restore knows what a request did. Before snapshot_arrange() they only pass on.
+/* Replacements of libc's calls, exported by the program, so that a restore knows a request's
+ * effects. Before snapshot_arrange() they only call libc.
  *
  * Promises
  * - They may be called at any time, by any thread, before constructors ran, and inside one another.
- * - What they do besides passing on is to set bits in the engine's memory.
+ * - Besides calling libc they only set bits in the engine's memory.
  */
 #ifndef HEARTH_SNAPSHOT_INTERPOSE_H
 #define HEARTH_SNAPSHOT_INTERPOSE_H
@@ -11,7 +12,7 @@
 
 #if SNAPSHOT_ENGINE
 
-/* Those that are passed on to libc; mmap() and its like are system calls of our own. */
+/* Functions that are passed on to libc; mmap() and similar functions are our own system calls. */
 #define INTERPOSED(X)                                                                              \
     X(dlopen)                                                                                      \
     X(fork)                                                                                        \
@@ -132,7 +133,7 @@ void *interpose_find(enum interposed which);
                              ? interposed[NEXT_##name]                                             \
                              : interpose_find(NEXT_##name)))
 
-/* Whether this process has a snapshot; false in a child that a request forked. */
+/* Returns whether this process has a snapshot; false in a child that a request forked. */
 static inline bool interpose_taken(void) {
     return engine != NULL && engine->taken && *engine->own_process == 1;
 }

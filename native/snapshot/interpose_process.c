@@ -98,7 +98,7 @@ static bool is_set(const struct timeval *time) {
     return time->tv_sec != 0 || time->tv_usec != 0;
 }
 
-/* A timer that is off again, as it was at the snapshot, needs nothing. */
+/* A timer that is off again, as at the snapshot, needs no reset. */
 static void touch_timer(int which, bool armed) {
     struct engine *e = engine;
     if (e != NULL && which >= 0 && which < 3) {
@@ -130,7 +130,7 @@ int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer) {
     return NEXT(timer_create)(clock, event, timer);
 }
 
-/* What a request does to a timer of the boot cannot be told afterwards. */
+/* A request's changes to a timer of the boot cannot be found afterwards. */
 static void touch_boot_timer(timer_t timer) {
     intptr_t id = (intptr_t)timer;
     if (interpose_taken() && id >= 0 && (uint64_t)id < engine->attributes.next_timer) {
@@ -172,7 +172,8 @@ int clone(int (*start)(void *), void *stack, int flags, void *argument, ...) {
     return NEXT(clone)(start, stack, flags, argument, parent, storage, child);
 }
 
-/* Numbers that make threads and processes; what else goes round the other functions is seen where `strict` looks. */
+/* System calls that create threads and processes. Other calls that bypass the functions above are
+ * detected if `strict` is set. */
 static bool makes_tasks(long number) {
     switch (number) {
     case SYS_clone:
@@ -202,7 +203,7 @@ long syscall(long number, ...) {
         number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
 }
 
-/* TYPE NAME PARAMETERS, passed on with ARGUMENTS; `done` tells of the result r whether it worked. */
+/* TYPE NAME PARAMETERS, passed on with ARGUMENTS; `done` is true if the result r means success. */
 #define UNDOABLE(type, name, parameters, arguments, done, why)                                     \
     type name parameters {                                                                         \
         type r = NEXT(name) arguments;                                                             \

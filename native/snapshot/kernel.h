@@ -1,4 +1,4 @@
-/* What the kernel offers and older headers (bookworm's are those of 6.1) do not name. */
+/* Kernel constants that older headers (bookworm's are those of 6.1) lack. */
 #ifndef HEARTH_SNAPSHOT_KERNEL_H
 #define HEARTH_SNAPSHOT_KERNEL_H
 

@@ -1,7 +1,7 @@
 /* The process's mappings: read from /proc/self/maps, compared with those of the snapshot, undone.
  *
  * Promises
- * - After maps_put_back() every mapping of the snapshot is there with its protection, and no other, except that the stack may have grown.
+ * - After maps_put_back() exactly the snapshot's mappings exist, with their protection. Only the stack may have grown.
  * - A mapping that is gone, was replaced or became writable retires the process.
  */
 #include "snapshot/engine.h"
@@ -103,7 +103,7 @@ static const char *parse(char *line, struct mapping *mapping) {
     return line;
 }
 
-/* Whether a mapping is one to save: private, writable, and not the engine's own. */
+/* Returns whether a mapping must be saved: private, writable, and not the engine's own. */
 static bool is_region(const struct engine *e, const struct mapping *mapping) {
     uint64_t start = mapping->start;
     bool own = (start >= (uint64_t)e->region && start < (uint64_t)e->region_end) ||
@@ -112,7 +112,7 @@ static bool is_region(const struct engine *e, const struct mapping *mapping) {
            mapping->name != MAPPING_KERNEL;
 }
 
-/* With `regions`, fills these, too: bounds and names. *region_count is set. */
+/* Also fills `regions`, if given: bounds and names. *region_count is set. */
 uint32_t maps_read(
     struct mapping *into, uint32_t max, struct region *regions, uint32_t *region_count) {
     struct engine *e = engine;
@@ -138,7 +138,7 @@ uint32_t maps_read(
         region->end = mapping->end;
         region->stack = mapping->name == MAPPING_STACK;
         region->file = mapping->inode != 0;
-        /* The end of a path says more than its start. */
+        /* The end of a path is more informative than its start. */
         size_t len = 0;
         while (name[len] != 0) {
             len++;
@@ -154,8 +154,8 @@ uint32_t maps_read(
     return count;
 }
 
-/* Flags of smaps whose mappings a file cannot replace: they would lose what was asked for (wipe or not on fork, not in core dumps, locked, huge
- * pages), or the kernel refuses it (sealed), or they grow downwards. Documentation/filesystems/proc.rst, VmFlags */
+/* Flags of smaps whose mappings a file cannot replace. They would lose what was requested (wipe or not on fork, not in core dumps,
+ * locked, huge pages), the kernel refuses it (sealed), or they grow downwards. Documentation/filesystems/proc.rst, VmFlags */
 static bool is_fixed(const char *flags) {
     static const char fixed[][5] = {
         " wf ", " dc ", " dd ", " lo ", " sl ", " ht ", " gd ", " pf ", " io ", " mm "};
@@ -316,7 +316,7 @@ void maps_put_back(void) {
     const struct mapping *then_end = then + e->mapping_count;
     const struct mapping *now = e->mappings_now;
     const struct mapping *now_end = now + count;
-    /* Both lists are sorted; mappings may have been split or joined since, so they are walked by address. */
+    /* Both lists are sorted. Mappings may have been split or joined since, so they are compared by address. */
     for (uint64_t at = 0; then < then_end || now < now_end;) {
         uint64_t then_start = then < then_end ? then->start : UINT64_MAX;
         uint64_t now_start = now < now_end ? now->start : UINT64_MAX;

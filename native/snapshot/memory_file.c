@@ -1,7 +1,7 @@
 /* Files in memory that hold pages of a snapshot: memfd_create(2), sealed, so that no process can change what others share.
  *
  * Promises
- * - A failure changes nothing but `why`: memory that was not mapped yet is as it was.
+ * - A failure changes only `why`: memory that was not mapped yet is unchanged.
  */
 #include "snapshot/engine.h"
 

@@ -1,5 +1,6 @@
-/* What each page is, by /proc/self/pagemap: memory is a private mapping of a sealed file (freeze.c), and a page that is no longer the file's own was
- * written. Bit 61 tells, since Linux 3.5. Documentation/admin-guide/mm/pagemap.rst */
+/* The state of each page by /proc/self/pagemap. Memory is a private mapping of a sealed file
+ * (freeze.c), and a page that is no longer the file's was written. Bit 61 shows that, since Linux
+ * 3.5. Documentation/admin-guide/mm/pagemap.rst */
 #include "snapshot/engine.h"
 
 #if SNAPSHOT_ENGINE

@@ -1,9 +1,9 @@
 /* The pages of the snapshot: which there are, which may have been written.
  *
  * Promises
- * - A page is protected (the first write is a page fault that the process's counters show, and makes the page private), or known (put back after
- *   every request), or dead.
- * - A page that becomes known stays so until it is protected again, after it was put back.
+ * - A page is protected, known (restored after every request) or dead. The first write to a protected page is a fault that the process's
+ *   counters show, and makes the page private.
+ * - A page that becomes known stays so until it is restored and protected again.
  */
 #include "snapshot/engine.h"
 
@@ -121,7 +121,7 @@ void pages_reserve_work(void) {
     }
 }
 
-/* Room for the stack to grow: what it gains is dead, but its faults shall be explained. */
+/* Room for the stack to grow: its new pages are dead, but their faults must be explained. */
 void pages_extend_stack(struct region *region) {
     uint64_t low = region->start > STACK_GROWTH ? region->start - STACK_GROWTH : 0;
     for (uint32_t i = 0; i < engine->mapping_count; i++) {

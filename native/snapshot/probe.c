@@ -1,4 +1,5 @@
-/* Whether this machine lets this process take snapshots: tried on pages of its own, not guessed from versions. */
+/* Tests whether this machine lets this process take snapshots, with a few pages, not by version
+ * numbers. */
 #include "snapshot/engine.h"
 
 #if SNAPSHOT_ENGINE
@@ -21,7 +22,8 @@ static bool because(const char *what) {
     return false;
 }
 
-/* Whether a page of a sealed file that was only read shows as the file's own, and one that was written does not. */
+/* Returns whether a page of a sealed file that was only read shows as the file's own, and one that
+ * was written does not. */
 static bool shows_writes(int pagemap, struct memory_file *file, char *pages) {
     const uint64_t start = (uint64_t)pages;
     const uint64_t end = start + TRIED_PAGES * PAGE;
@@ -39,7 +41,8 @@ static bool shows_writes(int pagemap, struct memory_file *file, char *pages) {
     return shown || because("/proc/self/pagemap does not show written pages");
 }
 
-/* Emulators of other processors have threads of their own in the program's process (qemu's user emulation), and pages that a restore cannot see. */
+/* Emulators of other processors (qemu's user emulation) run their own threads in the program's
+ * process, and have pages that a restore cannot see. */
 static bool has_foreign_threads(void) {
     enum { LINKS = 2 /* of /proc/self/task, besides one for each thread */ };
     struct stat status;

@@ -1,8 +1,9 @@
-/* What a process may write to its own files below /proc: OOM score, core filter, timer slack, autogroup. The name, which has a file too, is
- * in attributes.c.
+/* Attributes that a process may write to its own files below /proc: OOM score, core filter, timer slack, autogroup. The name,
+ * which has a file too, is in attributes.c.
  *
  * Promises
- * - All but the autogroup are put back. The kernel takes a new priority of an autogroup once in 100 ms, so a changed one retires.
+ * - All but the autogroup are restored. The kernel accepts a new priority of an autogroup only once in 100 ms, so a change
+ *   retires the process.
  */
 #include "snapshot/engine.h"
 

@@ -1,8 +1,8 @@
-/* Writes the known pages back, touching as little memory as it can: lines that changed before are written from their copy, then a hash
- * over the live page tells whether that was all. Only on a difference is the rest of the copy read.
+/* Restores the known pages while touching as little memory as possible. Lines that changed before are written from their copy, then a
+ * hash over the live page shows whether others changed. The rest of the copy is read only if it differs.
  *
- * The hash is CLNH ("Faster 64-bit universal hashing using carry-less multiplications", Lemire and Kaser, 2015) under a secret random key
- * of a page's size: a given change goes unseen with a probability of at most 2^-64. `exact` avoids that.
+ * The hash is CLNH ("Faster 64-bit universal hashing using carry-less multiplications", Lemire and Kaser, 2015). Its key is random,
+ * secret and as large as a page, so a given change is missed with a probability of at most 2^-64. `exact` avoids that.
  */
 #include "snapshot/engine.h"
 

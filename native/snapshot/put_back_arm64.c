@@ -44,8 +44,9 @@ static inline __attribute__((always_inline)) uint64_t put_back_page(char *live, 
     return wrong;
 }
 
-/* Instructions are fetched by a cache that does not see writes: code that was put back (PCRE's JIT) would still be the request's. libgcc's
- * __clear_cache() keeps a variable of its own. Arm ARM, B2.4.4 */
+/* Instructions are fetched by a cache that does not see writes, so restored code (PCRE's JIT)
+ * would still be the request's. libgcc's __clear_cache() cannot be used, because it keeps a
+ * variable. Arm ARM, B2.4.4 */
 static void synchronize_code(char *code, uint64_t len) {
     enum { WORD = 4 };
     uint64_t type;
@@ -92,8 +93,9 @@ static uint64_t compare_neon(struct known_page *pages, uint64_t count, const cha
 
 #define TARGET_PMULL "+crypto"
 
-/* The sum of products of halves: CLNH multiplies any two words of the message once, whichever two, so the lower and the upper halves of neighbouring vectors are
- * multiplied, as PMULL and PMULL2 do it. */
+/* The sum of products of halves. CLNH multiplies pairs of words of the message, and any pairing
+ * will do. Here the lower and the upper halves of neighbouring vectors are multiplied, as PMULL
+ * and PMULL2 do it. */
 __attribute__((target(TARGET_PMULL))) static inline void clnh_pmull(
     const char *page, const char *key, uint64_t *hash) {
     uint8x16_t sums[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};

@@ -54,7 +54,7 @@ static inline long raw_open(const char *path, int flags) {
     return raw(SYS_openat, AT_FDCWD, path, flags, 0);
 }
 
-/* Whether a call that returns an address failed. */
+/* Returns whether a call that returns an address failed. */
 static inline _Bool raw_failed(long result) {
     return result < 0 && result > -4096;
 }

@@ -1,9 +1,9 @@
 /* One restore, from the last instruction of a request to the first of the next.
  *
- * The gate: a page that is neither known nor dead is protected, so writing to it, from wherever in this process, is a fault that the
- * kernel counts. No fault since the last restore: the known pages are all there is to put back. Faults that are all explained by pages
- * found in the hot regions: the same. When the request has made mappings of its own, the kernel is asked for all that was written, and as
- * many faults may be left as those have pages. Otherwise, or when something happened that the count cannot show: every page is looked at.
+ * A page that is neither known nor dead is protected, so any write to it in this process is a fault that the kernel counts. Without a fault
+ * since the last restore, only the known pages must be restored. The same applies if pages found in the hot regions explain all faults. If
+ * the request has made mappings, the kernel is asked for all written pages, and as many faults may be unexplained as the mappings have pages.
+ * Otherwise, or after an event that the count cannot show, every page is checked.
  */
 #include "snapshot/engine.h"
 
@@ -18,13 +18,13 @@
 enum {
     UNCHANGED_FOR = 200, /* restores; then a page is protected again at a complete check */
     LEARN_EVERY = 8,     /* restores; in one of them it is found out which lines still change */
-    BULKY_PAGES = 512,   /* far more known pages than change ... */
+    BULKY_PAGES = 512,   /* far more known pages than changed ones ... */
     BULKY_RESTORES =
-        16, /* ... for so many restores: those that did not change are protected again at once */
+        16, /* ... for this many restores: pages that did not change are protected again at once */
     SIGNAL_SET = 8,
 };
 
-/* libc's own idea of where the heap ends: moved by malloc and sbrk(). glibc, sysdeps/unix/sysv/linux/brk.c */
+/* libc's own record of the heap's end, moved by malloc and sbrk() (glibc, sysdeps/unix/sysv/linux/brk.c). */
 extern void *__curbrk __attribute__((weak));
 
 static bool heap_may_have_moved(void) {
@@ -80,10 +80,12 @@ static uint64_t private_pages(const struct usage *usage) {
     return usage->resident - usage->shared;
 }
 
-/* Makes the pages known that the request was first to write. Returns whether these are certainly all. *wide: not by the number of faults alone.
+/* Makes known the pages that the request was the first to write. Returns whether these are certainly all. *wide: not by the number of faults
+ * alone.
  *
- * Each first write is a fault and makes one page private. As many pages as faults are all, therefore. Fewer are all, too, when the process has
- * exactly as many private pages more, and still has all that it had: the other faults were no writes to the snapshot's memory. */
+ * Each first write is a fault and makes one page private. So if there are as many pages as faults, they are all. Fewer are all, too, if the
+ * process has exactly that many more private pages and still has its earlier ones: the other faults were not writes to the snapshot's
+ * memory. */
 static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *wide) {
     struct engine *e = engine;
     uint64_t had = e->flagged_count;
@@ -104,15 +106,16 @@ static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *
     if (e->born_pages == 0) {
         return false;
     }
-    /* Faults in the request's own mappings: at most as many as these have pages. */
+    /* Faults in the request's own mappings: at most one for each of their pages. */
     found += pages_find(true, UINT64_MAX, &seen);
     return found <= faults && faults - found <= e->born_pages;
 }
 
-/* Set for good by glibc when it makes a thread, for itself or others; of the memory that is put back. sys/single_threaded.h */
+/* Set permanently by glibc when it creates a thread, for itself or others, in memory that is restored (sys/single_threaded.h). */
 extern char __libc_single_threaded __attribute__((weak));
 
-/* Whether no thread but this one can have written anything. Those of a raw system call that have ended show in the number of private pages. */
+/* Returns whether no other thread can have written anything. Threads of raw system calls that have ended show in the number of private
+ * pages. */
 static bool wrote_alone(void) {
     const struct engine *e = engine;
     return e->asks_alone && e->resident_exact && !e->strict && &__libc_single_threaded != NULL &&
@@ -128,7 +131,7 @@ static uint64_t count_faults(void) {
     return faults_of(RUSAGE_SELF) - e->faults;
 }
 
-/* Makes every page that may have been written a known one. `compared`: all mappings were. Returns whether anything was looked at. */
+/* Makes every page known that may have been written. `compared`: all mappings were compared. Returns whether any page was checked. */
 static bool find_written(bool full, bool had_children, bool compared, const struct usage *usage) {
     struct engine *e = engine;
     uint64_t faults = count_faults();

@@ -1,14 +1,14 @@
 /* Page-level snapshot and restore of the process that calls it. Knows no Zend, no HTTP, no frames, no databases.
  *
  * Promises
- * - After a restore every byte of private writable memory is what it was at the snapshot, except kept memory (snapshot_keep()) and dead
- *   memory: the ranges that the caller named, malloc's free end, and what lies below the stack pointer. So are mappings, brk,
- *   descriptors, file offsets, signal dispositions and mask, timers, current directory and umask. Children that ended are reaped.
- * - What cannot be put back ends the process with SNAPSHOT_EXIT_RETIRED: never a restore that is almost right.
- * - The restore itself calls neither malloc nor libc: it runs on a stack of its own with raw system calls.
+ * - After a restore every byte of private writable memory equals the snapshot, except kept memory (snapshot_keep()) and dead memory. Dead are the
+ *   ranges that the caller named, malloc's free end, and the memory below the stack pointer. Mappings, brk, descriptors, file offsets, signal
+ *   dispositions and mask, timers, current directory and umask equal the snapshot, too. Children that ended are reaped.
+ * - If anything cannot be restored, the process ends with SNAPSHOT_EXIT_RETIRED. No restore is almost right.
+ * - The restore itself calls neither malloc nor libc: it runs on its own stack with raw system calls.
  *
- * One thread. Linux on x86-64 and ARM64; on other systems snapshot_probe() says no and everything else is inert.
- * The technique: "Groundhog: Efficient Request Isolation in FaaS" (EuroSys '23), moved into the process; docs/internals/snapshot.md.
+ * It supports one thread, on Linux on x86-64 and ARM64. On other systems snapshot_probe() returns false and all other functions do nothing. The
+ * technique: "Groundhog: Efficient Request Isolation in FaaS" (EuroSys '23), moved into the process; docs/internals/snapshot.md.
  */
 #ifndef HEARTH_SNAPSHOT_H
 #define HEARTH_SNAPSHOT_H
@@ -20,28 +20,28 @@
 /* EX_TEMPFAIL: the process could not be put back; another takes its place. */
 enum { SNAPSHOT_EXIT_RETIRED = 75 };
 
-/* Whether this process can take snapshots on this machine: tried, not guessed. `why` says why not, and is empty otherwise. HEARTH_SNAPSHOT_TRACKER=none
- * in the environment forbids them, for tests. Static: *why. Callable without snapshot_arrange(). */
+/* Returns whether this process can take snapshots on this machine, by trying it. `why` is the reason if not, otherwise empty.
+ * HEARTH_SNAPSHOT_TRACKER=none in the environment forbids snapshots, for tests. Static: *why. May be called without snapshot_arrange(). */
 bool snapshot_probe(const char **why);
 
-/* To be called first in main() by a process that will take a snapshot, or whose forks will: executes the program again with symbols
- * bound at once and without rseq, then sets up the address space (the engine's region, the arena, brk-only malloc, no huge pages).
- * Returns in the second life only; environment and arguments are as the first life found them. */
+/* Call it first in main() of a process that will take a snapshot, or whose forks will. It executes the program again with symbols bound at once and
+ * without rseq. Then it sets up the address space: the engine's region, the arena, malloc with brk only, no huge pages. It returns in the second
+ * life only, with the environment and arguments of the first. */
 void snapshot_arrange(char **argv);
 
-/* Zeroed memory, aligned to 64, that no restore touches; for buffers and for whatever must outlive a request. Never freed; pages that are
- * not touched cost nothing. Works in any process, arranged or not. Ends the process when there is none. */
+/* Returns zeroed memory, aligned to 64, that no restore touches, for buffers and data that must outlive a request. It is never freed; untouched
+ * pages cost nothing. Works in any process, arranged or not. Ends the process if there is no memory. */
 void *snapshot_keep(size_t len);
 
-/* From now on anonymous mappings of 1 MB and more that are asked for by the library that holds `address` come from the arena, so that
- * chunks come and go without a system call. That library must not rely on their being zeroed. Static: address. */
+/* From now on the arena serves anonymous mappings of 1 MB and more for the library that contains `address`, so that chunks need no system call. That
+ * library must not rely on zeroed memory. Static: address. */
 void snapshot_serve_arena(const void *address);
 
 struct snapshot_range {
     uintptr_t start, end;
 };
 
-/* Pages that requests need, as one process has learned them for those that take the same snapshot after it. Zeroed memory that all of them share. */
+/* Pages that requests need, which one process has learned for those that take the same snapshot later. Zeroed memory that they share. */
 enum { SNAPSHOT_HOT_PAGES = 1024, SNAPSHOT_HOT_RUNS = 2048 };
 struct snapshot_hot_set {
     uint32_t owner; /* process that writes to it now, or 0 */
@@ -58,8 +58,8 @@ struct snapshot_options {
     /* Bytes that will be written before they are read: whole pages in here are never put back. Borrowed. */
     const struct snapshot_range *dead;
     size_t dead_count;
-    /* Attributes that can be changed behind the back of the interposed calls (raw system calls: FFI) are put back after every request,
-     * not only when a call was seen and at the complete check. Costs about 10 µs. */
+    /* Attributes that raw system calls (FFI) can change without the interposed functions are restored after every request. Otherwise they are
+     * restored only after a call that was seen, and at the complete check. Costs about 10 µs. */
     bool strict;
     /* Compares bytes instead of hashes: no probability is left, about 6 % slower. */
     bool exact;
@@ -74,13 +74,14 @@ struct snapshot_options {
     void (*say)(const char *what);
 };
 
-/* In a process whose forks will take snapshots: writes its private memory into one sealed file and maps it back, so that all forks share these pages.
- * `dead` as in the options. Optional. Returns false when the memory cannot be shared; each snapshot then holds all its pages itself. Static: *why. */
+/* Called in a process whose forks will take snapshots: writes its private memory into one sealed file and maps that, so that all forks share the
+ * pages. `dead` as in the options. Optional. Returns false if the memory cannot be shared; each snapshot then has its own copy of all pages. Static:
+ * *why. */
 bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const char **why);
 
-/* Takes the snapshot, then returns true; returns once more with false after each restore, with everything as it was.
- * Like setjmp(): the frame that called it must still be there. Called once in a process, after every fork(). When it cannot be taken `say`
- * is told why and the process ends with SNAPSHOT_EXIT_RETIRED. */
+/* Takes the snapshot and returns true. After each restore it returns again, with false and the state of the snapshot. Like setjmp(): the caller's
+ * frame must still exist. Call it once in a process, after every fork(). If no snapshot is possible, `say` gets the reason, and the process ends
+ * with SNAPSHOT_EXIT_RETIRED. */
 bool snapshot_take(const struct snapshot_options *options);
 
 /* Puts everything back and returns from snapshot_take(). `complete`: looks at everything even if nothing suspicious was seen. */
@@ -89,11 +90,11 @@ _Noreturn void snapshot_restore(bool complete);
 /* A complete check would be welcome when there is time: the caller is idle. Cheap. */
 bool snapshot_wants_check(void);
 
-/* From now on the process may only end, not be restored: the request did what cannot be undone. Static: why. */
+/* From now on the process may only end, not be restored: the request did something that cannot be undone. Static: why. */
 void snapshot_retire_later(const char *why);
 
-/* In a child that a request has forked: closes the engine's descriptors. Duplicates of the boot's are among them, and would hold connections
- * and locks of the parent for as long as the child lives. Only system calls. */
+/* Called in a child that a request has forked: closes the engine's descriptors. Among them are duplicates of the boot's, which would hold the
+ * parent's connections and locks while the child lives. Only system calls. */
 void snapshot_leave_to_parent(void);
 
 struct snapshot_statistics {
@@ -102,7 +103,7 @@ struct snapshot_statistics {
     uint64_t hot_scans; /* every fault explained by a page of a hot region */
     uint64_t
         wide_scans; /* the others were none in the snapshot's memory: by the number of private pages */
-    uint64_t full_scans;     /* the faults could not tell: everything was looked at */
+    uint64_t full_scans;     /* the faults did not suffice: all pages were checked */
     uint64_t faults;         /* seen by the gate */
     uint64_t known_pages;    /* put back each time, now */
     uint64_t hash_misses;    /* pages that needed an exact compare */

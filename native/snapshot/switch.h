@@ -4,8 +4,9 @@
 
 #include <stdbool.h>
 
-/* Saves what a function must preserve on the caller's stack and the stack pointer in *context, then runs `run` on the stack that ends at
- * `stack`. Returns true when `run` returns, false each time switch_back() comes here. */
+/* Saves the stack pointer, and the registers that a function must preserve, in *context and on the
+ * caller's stack. Then runs `run` on the stack that ends at `stack`. Returns true when `run`
+ * returns, and false each time switch_back() comes here. */
 bool switch_save(void **context, void *stack, void (*run)(void));
 /* Continues as the return of the switch_save() that filled `context`. */
 _Noreturn void switch_back(void *context);

@@ -15,7 +15,7 @@
 #include "snapshot/switch.h"
 
 enum {
-    /* It takes as long as 400 restores. */
+    /* This takes as long as 400 restores. */
     CHECK_EVERY = 4096,
     CHECK_EVERY_INEXACT =
         1024, /* where only it finds memory that was mapped over by a raw system call */
@@ -51,7 +51,7 @@ uint64_t take_prepare_malloc_top(void) {
     free(slack);
     uint64_t end = (uint64_t)sbrk(0);
     uint64_t size = mallinfo2().keepcost;
-    /* The free end is one chunk, whose size stands in its second word, with flags in the lowest bits. */
+    /* The free end is one chunk. Its second word is its size, with flags in the lowest bits. */
     if (size < 2 * PAGE || size > end) {
         return 0;
     }
@@ -62,7 +62,8 @@ uint64_t take_prepare_malloc_top(void) {
     return (((const uint64_t *)top)[1] & ~7ULL) == size ? top + LINE : 0;
 }
 
-/* Whether the kernel counts resident pages one by one: some versions keep a part of the count per processor. */
+/* Returns whether the kernel counts resident pages one by one: some versions keep a part of the
+ * count per processor. */
 static bool resident_is_exact(void) {
     enum { TOUCHED = 5 };
     long memory = raw(

@@ -13,7 +13,7 @@ struct text {
 /* Borrowed: words. */
 void text_add(struct text *text, const char *words);
 void text_add_number(struct text *text, uint64_t number);
-/* With 0x in front. */
+/* A number with 0x in front. */
 void text_add_address(struct text *text, uint64_t address);
 
 #endif

@@ -1,4 +1,5 @@
-/* What is read of a stack in every state that a running worker's may be in. The frames stand in this process's own memory. */
+/* Tests the reading of a stack in every state of a running worker. The frames are in this
+ * process's own memory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "check.h"
 #include "sapi/output/backtrace.h"
 
-/* What the engine brings. */
+/* Symbols that the engine provides. */
 zend_executor_globals executor_globals;
 #undef vsnprintf
 int ap_php_vsnprintf(char *to, size_t room, const char *format, va_list arguments) {
@@ -100,7 +101,8 @@ static void a_call_that_is_not_linked_to_its_caller_yet_is_no_stack(void) {
     check_dropped();
 }
 
-/* In outer(inner()) the frame of outer() is there first, and inner()'s points to it until inner() is called. */
+/* In outer(inner()) the frame of outer() is created first, and inner()'s points to it until
+ * inner() is called. */
 static void calls_in_the_making_are_no_callers(void) {
     zend_execute_data outer = frame(user("outer"), ZEND_CALL_NESTED_FUNCTION, NULL);
     zend_execute_data inner = frame(internal("inner"), ZEND_CALL_NESTED_FUNCTION, &outer);

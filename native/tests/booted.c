@@ -1,4 +1,4 @@
-/* The models spawn, prespawn, fork and snapshot. usage: booted PROGRAM SCRIPTS */
+/* Tests of the models spawn, prespawn, fork and snapshot. Usage: booted PROGRAM SCRIPTS */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 static char folder[] = "/tmp/hearth-booted-XXXXXX";
 static char script[4096];
 
-/* What a script has written into the folder; the file is gone then. Static: the result. */
+/* Returns the text that a script has written into the folder, and deletes the file. Static: the
+ * result. */
 static const char *take_file(const char *name) {
     static char text[4096];
     char path[4096];
@@ -65,7 +66,7 @@ static void model_prespawn(void) {
     end_zygote(&zygote);
 }
 
-/* The answers of a boot that every request finds as it was. */
+/* Answers that every request finds unchanged after the boot. */
 static void each_from_boot(struct zygote *zygote, struct worker *kept) {
     const struct {
         const char *url;
@@ -90,7 +91,7 @@ static void each_from_boot(struct zygote *zygote, struct worker *kept) {
             expect_once(zygote, "booted.php", cases[i].url, cases[i].status, cases[i].text);
         } else {
             expect_answer(kept, "booted.php", cases[i].url, cases[i].status, cases[i].text);
-            /* what follows the answer has happened when the next one comes */
+            /* the previous request's work after its answer is done when the next one begins */
             expect_answer(kept, "booted.php", "/connection", 200, "none");
         }
         char behind[64];
@@ -177,7 +178,7 @@ static void connections_of_the_boot(char *model) {
     unlink(path);
 }
 
-/* The exit code of a zygote that says no HELLO. */
+/* Returns the exit code of a zygote that sends no HELLO. */
 static void failing_boot(char *model) {
     char *const arguments[] = {program_path, "--model", model, "--script", script, NULL};
     int pair[2];

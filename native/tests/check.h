@@ -1,4 +1,5 @@
-/* A test is a function; what it finds wrong is told with its name, and counted. For a program's one file. */
+/* A test is a function. Each failed check is printed with the test's name and counted. For a
+ * program with one file. */
 #ifndef HEARTH_TESTS_CHECK_H
 #define HEARTH_TESTS_CHECK_H
 

@@ -1,4 +1,5 @@
-/* Drives the worker program as the server does: spawns a zygote, has it fork workers, sends requests, ends them. */
+/* Drives the worker program as the server does: starts a zygote, makes it fork workers, sends
+ * requests, ends them. */
 #ifndef HEARTH_TESTS_DRIVE_H
 #define HEARTH_TESTS_DRIVE_H
 
@@ -39,7 +40,7 @@ uint32_t u32_at(const uint8_t *p);
 
 /* Waits for the zygote's HELLO. */
 struct zygote start_zygote(char *const arguments[]);
-/* The same, with `count` warm-up requests written ahead. */
+/* Starts it with `count` warm-up requests written ahead. */
 struct zygote start_warm_zygote(
     char *const arguments[], const char *script, const char *url, unsigned count);
 /* Closes its socket and waits until it has ended. */

@@ -1,5 +1,5 @@
-/* Runs the vectors that crates/wire shares: decodes what a worker, a zygote or a caller of the broker reads, encodes what it writes.
- * usage: frames VECTORS... */
+/* Runs the vectors that crates/wire shares: decodes the frames that a worker, a zygote or a caller
+ * of the broker reads, and encodes those it writes. Usage: frames VECTORS... */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct vector {
 };
 
 static int failures, checked;
-static bool fuzzing; /* the fields of the vector say nothing about the bytes */
+static bool fuzzing; /* the vector's fields do not describe the bytes */
 
 static void fail(const struct vector *v, const char *what) {
     printf("FAIL  %s: %s\n", v->name, what);
@@ -118,7 +118,7 @@ static void check_number(const struct vector *v, const char *key, uint64_t got) 
     }
 }
 
-/* What a caller reads. */
+/* Frames that a caller reads. */
 static enum frame_error decode_for_caller(
     const struct vector *v, uint8_t type, const uint8_t *payload, size_t len) {
     struct call_answer answer;
@@ -359,7 +359,7 @@ static void check_writing(const struct vector *v) {
     frame_buffer_free(&out);
 }
 
-/* What a caller writes; the frames of a body and ABORT are as a server's. */
+/* Frames that a caller writes. BODY and ABORT are the same as a server's. */
 static void check_calling(const struct vector *v) {
     struct frame_buffer out = {0};
     uint8_t prefix[CALL_PREFIX];
@@ -393,7 +393,7 @@ static void check_calling(const struct vector *v) {
     frame_buffer_free(&out);
 }
 
-/* What a worker writes never breaks a limit or smuggles a line break, whatever PHP hands over. */
+/* A worker's frames never exceed a limit or contain an injected line break, whatever PHP passes. */
 static void check_refusals(const struct vector *v) {
     struct frame_buffer out = {0};
     struct frame_head head;

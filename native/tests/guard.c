@@ -1,5 +1,5 @@
-/* What workers know of their predecessors (sapi/databases/guard.h): a silent server is asked by one at a time, after pauses that grow, and by all
- * when it answers again. usage: guard */
+/* Tests what workers know of their predecessors (sapi/databases/guard.h). A silent server is asked
+ * by one worker at a time, after growing pauses, and by all when it answers again. Usage: guard */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-/* libc's calls on sockets as the program exports them: each does its work, and tells what went through followed descriptors. */
+/* Tests libc's socket calls as the program exports them: each works, and reports the bytes of
+ * observed descriptors. */
 #include "sapi/databases/libc_shim.h"
 
 #include <errno.h>
@@ -68,7 +69,7 @@ static struct libc_shim shim = {.connecting = on_connecting,
     .shared = on_shared,
     .passed = on_passed};
 
-/* A connected pair, whose first end is followed. */
+/* A connected pair, whose first end is observed. */
 static void make_pair(int pair[2]) {
     memset(&seen, 0, sizeof seen);
     check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "a pair of sockets");

@@ -1,4 +1,5 @@
-/* Which brokers calls are sent to (ext/broker/peer.h). Only root can try folders of other users; for others there is less to check. */
+/* Tests which brokers calls are sent to (ext/broker/peer.h). Only root can test folders of other
+ * users; for others there is less to check. */
 #include "ext/broker/peer.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ enum { BROKER = 54321, STRANGER = 54322 };
 static char base[] = "/run/hearth-peer-XXXXXX";
 static char folder[64], path[80];
 
-/* A folder of that owner and mode below `base`, and a socket of its own user's in it. */
+/* Creates a folder with that owner and mode below `base`, with a socket of this user in it. */
 static void make(uid_t owner, uid_t of_file) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);

@@ -1,5 +1,5 @@
-/* sessions/ on transcripts: constructed conversations with MySQL, PostgreSQL and Redis, whole, cut and damaged. Knows no server; what real ones
- * say is tested end to end. usage: sessions */
+/* Tests sessions/ on transcripts: constructed conversations with MySQL, PostgreSQL and Redis, whole, cut and damaged.
+ * No server is needed; real ones are tested end to end. Usage: sessions */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +91,7 @@ static void pg_done(struct bytes *to, const char *tag, char status) {
     pg(to, 'Z', &status, 1);
 }
 
-/* The number, the process that says it, and what setseed() answers: nothing. */
+/* The number, the server process, and the result of setseed(): nothing. */
 static void pg_proof(struct bytes *to, const char *number, const char *process) {
     uint8_t row[64] = {0, 3, 0, 0, 0, (uint8_t)strlen(number)};
     size_t len = 6 + strlen(number);
@@ -121,7 +121,7 @@ struct server {
     void (*request)(struct bytes *asked, struct bytes *answered);
     /* The right answer to the reset. */
     void (*answer)(struct bytes *to, const char *number);
-    const char *reset; /* what it must contain, in this order, separated by | */
+    const char *reset; /* the texts that it must contain, in this order, separated by | */
 };
 
 static void say(struct session *session, const struct bytes *asked, const struct bytes *answered) {
@@ -183,13 +183,13 @@ static void my_request(struct bytes *asked, struct bytes *answered) {
     my(answered, 1, "\xff\x28\4#42000no", 11);
 }
 
-/* What was written last, which is what the answers are for. */
+/* The bytes written last, which the answers are for. */
 static uint8_t reset[SESSION_RESET];
 static size_t reset_len;
 
 static const char another_name[] = "0123456789abcdef0123456789abcdef";
 
-/* A proof: the number, and behind it who the session is and what it has. */
+/* A proof: the number, then the session's user and state. */
 static void my_proof(struct bytes *to, const char *number, const char *who, const char *shown) {
     const char *const columns[] = {number, who, shown};
     uint8_t row[512];
@@ -206,8 +206,8 @@ static void my_proof(struct bytes *to, const char *number, const char *who, cons
     my_eof(to, 7, 2);
 }
 
-/* What a session has for its database: with nothing but COM_RESET_CONNECTION said, with all said, and of that the name. `who`: another name
- * else than at first. */
+/* The answer about a session's database: after COM_RESET_CONNECTION only, and after the whole reset, with the
+ * database's name. `who`: a user other than the first. */
 struct shown {
     const char *before, *after, *name, *who;
 };
@@ -637,7 +637,7 @@ static void what_cannot_be_kept_says_why(void) {
     check_text(session_learn(&session), "its beginning was not seen");
 }
 
-/* One command, which has an answer that says nothing. */
+/* One command whose answer has no data. */
 static void one_command(int server, const char *text) {
     asked.len = answered.len = 0;
     if (server == 0) {
@@ -796,7 +796,7 @@ static void each_minor_version_of_postgresql_is_followed(void) {
     check(session_protocol(&session) == SESSION_FOREIGN, "another major version");
 }
 
-/* DISCARD ALL leaves it, and only superusers could ask whether it is there. */
+/* DISCARD ALL keeps the origin, and only superusers could query it. */
 static void a_session_with_a_replication_origin_is_not_reset(void) {
     static const struct {
         const char *sql;
@@ -836,8 +836,9 @@ static void passwords_are_not_kept(void) {
 
 enum sha2 { FAST, SWITCHED, BY_KEY };
 
-/* caching_sha2_password, MySQL's own since 8.0: the server knows the password already, wants this method in place of another, or has its key
- * asked for and the password sent under it. dev.mysql.com/doc/dev/mysql-server, "Caching_sha2_password information". */
+/* caching_sha2_password, MySQL's default since 8.0. The server knows the password already, or requests this method
+ * instead of another, or sends its key so that the password is encrypted with it. dev.mysql.com/doc/dev/mysql-server,
+ * "Caching_sha2_password information". */
 static void my_login_by_sha2(enum sha2 way) {
     static const char plugin[] = "caching_sha2_password";
     static struct bytes packet;
@@ -928,7 +929,7 @@ static bool says_database(void) {
     return memmem(reset, reset_len, "\5\0\0\0\2shop", 9) != NULL;
 }
 
-/* Writes a reset, whose proofs show this. NULL, or the doubt. */
+/* Writes a reset, whose proofs show this. Returns NULL, or the doubt. */
 static const char *my_judged(struct shown shown) {
     check(write_reset() > 0, "a reset is written");
     answered.len = 0;
@@ -1045,7 +1046,7 @@ static void what_redis_does_not_reset_ends_its_session(void) {
         session_received(&session, "+OK\r\n+OK\r\n", i == 2 ? 10 : 5);
         check_text(session_doubt(&session), requests[i].why);
     }
-    /* said again after each reset */
+    /* repeated after each reset */
     session_begin(&session, true);
     redis_login(&session);
     session_sent(&session, requests[1].text, strlen(requests[1].text));
@@ -1120,7 +1121,7 @@ static void an_initialisation_that_names_its_database_again_is_not_said(void) {
     }
 }
 
-/* The answer to the question: a digest, and whether the server says something of its own. NULL: it has no such setting. */
+/* The answer to the question: a digest, and whether the server runs init_connect. NULL: it has no such setting. */
 static void my_print(struct bytes *to, const char *digest, const char *begins) {
     uint8_t row[64] = {(uint8_t)strlen(digest)};
     size_t len = 1 + strlen(digest);
@@ -1205,7 +1206,7 @@ static const char *pg_judged(const char *setting, const char *process) {
                : session_doubt(&session);
 }
 
-/* PgBouncer says a client's start-up message as SETs, and in transaction mode changes the server. */
+/* PgBouncer turns a client's start-up message into SETs, and in transaction mode changes the server connection. */
 static void poolers_that_lose_settings_are_found(void) {
     learned(&servers[1]);
     check_text(pg_judged("TimeZone\0UTC", "4711"), NULL);

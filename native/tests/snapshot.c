@@ -197,7 +197,8 @@ static const struct variant variants[] = {
     {.name = "shared oracle", .options = {.oracle = true}, .share = true},
 };
 
-/* Two damaged turns, an undamaged one. The first three are undamaged: then the engine knows what an ordinary turn writes. */
+/* Two damaged turns, then an undamaged one. The first three are undamaged, so that the engine
+ * knows an ordinary turn's writes. */
 static bool damages(unsigned turn) {
     return turn >= 3 && turn % 3 != 2;
 }
@@ -274,7 +275,8 @@ void judge(const struct test_case *c, int status) {
         check(c->outcome != EXACT, "retired: %s", board->last_said);
         check(board->said == 1 && board->last_said[0] != '\0',
             "a process that retires says why, once: %u times", board->said);
-        /* what may retire may do so at a later check, as long as nothing differs until then */
+        /* a case that may retire may do so at a later check, as long as nothing differs until
+         * then */
         check(board->damaged > 0, "an undamaged turn ended in retirement: %s", board->last_said);
         check(c->outcome != RETIRES || board->damaged == 1, "retired only after %u damaged turns",
             board->damaged);
@@ -286,7 +288,7 @@ void judge(const struct test_case *c, int status) {
     }
 }
 
-/* What the process holds must not grow from turn 512 on. */
+/* The resources of the process must not grow from turn 512 on. */
 static void watch_sizes(struct size_facts *first) {
     if (board->turn < 512) {
         return;
@@ -382,7 +384,7 @@ static bool counts_resident_pages(void) {
     return exact;
 }
 
-/* Whether a case is promised only by variants that look at everything. */
+/* Returns whether a case is promised only by variants that check everything. */
 static bool is_raw(const struct test_case *c) {
     static int exact = -1;
     if (exact < 0) {
@@ -391,7 +393,7 @@ static bool is_raw(const struct test_case *c) {
     return (c->flags & RAW) != 0 || ((c->flags & COUNTED) != 0 && exact == 0);
 }
 
-/* Whether the next case belongs to the part that is wanted. */
+/* Returns whether the next case belongs to the selected part. */
 static bool is_in_part(void) {
     static unsigned next;
     unsigned part = 1;

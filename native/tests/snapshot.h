@@ -1,8 +1,8 @@
-/* What the cases of the snapshot engine share. Each case is a process of its own: it boots the scenery, takes its snapshot and lives
- * through turns, each ended by a restore. After every restore it stops, and the inspector in the parent compares it with what it was:
- * every byte, mapping, descriptor and attribute that /proc shows. The inspector knows nothing of the engine but its face.
+/* Shared by the cases of the snapshot engine. Each case is a process: it boots the scenery, takes its snapshot and runs turns, each
+ * ended by a restore. After every restore it stops, and the inspector in the parent compares it with the snapshot: every byte,
+ * mapping, descriptor and attribute that /proc shows. The inspector knows only the engine's public functions.
  *
- * Memory of the case's process is put back, so whatever must outlive a turn lives on the board, which is shared with the parent. */
+ * Memory of the case's process is restored, so data that must outlive a turn are on the board, which is shared with the parent. */
 #ifndef HEARTH_TESTS_SNAPSHOT_H
 #define HEARTH_TESTS_SNAPSHOT_H
 
@@ -25,7 +25,7 @@ enum { PAGE_LARGEST = 65536 };
 #endif
 
 enum outcome {
-    EXACT,   /* everything is as at the snapshot, and the process lives */
+    EXACT,   /* everything equals the snapshot, and the process lives */
     RETIRES, /* the restore after the damage ends with SNAPSHOT_EXIT_RETIRED */
     EITHER,  /* one of the two: never a restore that is almost right */
 };
@@ -36,10 +36,10 @@ enum flag {
     HEAVY = 2, /* takes its time: rare in the soak */
     ALONE = 4, /* not in the soak: it needs its own boot, or its damage is no business of others */
     AS_ROOT = 8,   /* skipped for others */
-    SELDOM = 16,   /* the inspector looks after every 64th turn only: there are many */
+    SELDOM = 16,   /* the inspector compares after every 64th turn only, because there are many */
     STEADY = 32,   /* in the default variant only, and nothing may grow */
     CHECKED = 128, /* found at a complete check only */
-    LAST = 256,    /* nothing may follow in the same turn: it would fail by itself */
+    LAST = 256,    /* nothing may follow in the same turn, because it would fail */
     COUNTED =
         512, /* found by the number of resident pages: as RAW where the kernel only estimates it */
     UNSEEN = 64, /* no inspector: no process waits for this one to stop */
@@ -56,7 +56,7 @@ struct test_case {
     /* After every turn, when the inspector has looked. */
     void (*verify)(void);
     unsigned turns; /* 0: DEFAULT_TURNS */
-    /* In the parent, before the variants: brings the machine into a state. Returns why the case cannot be tried here, or NULL. */
+    /* Called in the parent before the variants: brings the machine into a state. Returns why the case cannot run here, or NULL. */
     const char *(*prepare)(void);
     void (*undo)(void); /* in the parent, after the variants, if prepare() returned NULL */
 };
@@ -71,15 +71,15 @@ struct board {
     char name[512]; /* of the case and variant, for messages */
     uint32_t turn;  /* of the case, 0 is before the first restore */
     uint32_t damaged;
-    bool complete; /* the case wants the next restore to look at everything */
+    bool complete; /* the next restore must check everything */
     const char *variant;
     pid_t pid;
-    uint32_t said; /* how often the engine told something */
+    uint32_t said; /* number of the engine's messages */
     char last_said[512];
     uintptr_t frame; /* the stack above it must be exact */
     void *kept;      /* of snapshot_keep(); its mapping is the engine's */
     void *
-        arena; /* an address inside it, or NULL; what the scenery does not own in there has no owner */
+        arena; /* an address inside it, or NULL; memory in there that the scenery does not own has no owner */
     struct snapshot_range chunks[MAX_CHUNKS]; /* owned inside the arena */
     uint32_t chunk_count;
     struct snapshot_range excluded[MAX_EXCLUDED]; /* dead: not compared */
@@ -94,7 +94,8 @@ struct board {
         } signals[65];
         long facts[16];
     } at_boot;
-    bool signals_come; /* from outside, at any time: so pending and blocked ones say nothing */
+    bool
+        signals_come; /* sent from outside, at any time, so pending and blocked ones are not compared */
     uint64_t seed;
     struct snapshot_statistics statistics;
     uint64_t sum;                   /* of verify_sum() */
@@ -105,7 +106,7 @@ extern struct board *board;
 /* Says what was wrong. Callable in the case's process and in the parent. */
 void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void give_up(const char *what);
-/* xorshift64* on board->seed: what it gave is not put back. */
+/* xorshift64* on board->seed, so its numbers continue after a restore. */
 uint64_t random_number(void);
 void pause_for(unsigned milliseconds);
 /* A time limit in seconds; TESTS_TIMES in the environment multiplies it, for emulated processors. */
@@ -115,7 +116,7 @@ unsigned char *map_anonymous(size_t len, int protection, int flags);
 /* The raw system call, so that errno stays. */
 long raw(long number, long a, long b, long c, long d, long e, long f);
 
-/* What stands when the snapshot is taken, in every case. Pages hold pattern() unless told otherwise. */
+/* The state at the snapshot, in every case. Pages contain pattern() unless stated otherwise. */
 struct scenery {
     unsigned char *small[64]; /* malloc()ed, 16 + 40 * i bytes */
     unsigned char *large;     /* malloc()ed, LARGE bytes */
@@ -170,7 +171,7 @@ struct size_facts inspector_sizes(void);
 void share_scenery(void);
 /* Runs a case in each variant that promises something for it. */
 void run_case(const struct test_case *c);
-/* One more was tried; it failed if there are more failures on the board now. */
+/* Counts one more attempt; it failed if the board has more failures now. */
 void count_case(uint32_t failures_before);
 
 struct case_list {
@@ -183,13 +184,13 @@ extern const struct case_list memory_cases, arena_cases, mapping_cases, fixed_ca
 #define CASE_LIST(array)                                                                           \
     { array, sizeof(array) / sizeof(array)[0] }
 
-/* One run of a case. `raw`: RAW damage is put back in the same turn. */
+/* Runs a case once. `raw`: RAW damage is restored in the same turn. */
 struct variant {
     const char *name;
     struct snapshot_options options;
     bool complete; /* every restore */
     bool raw;
-    bool exact_only; /* says nothing new about a case that may retire */
+    bool exact_only; /* has no effect on a case that may retire */
     bool share;      /* the scenery, by snapshot_share(), before the case's own boot */
 };
 void run_variant(const struct test_case *c, const struct variant *variant);
@@ -205,13 +206,13 @@ void test_faults(void);
 bool read_line(const char *path, char *to, size_t size);
 /* The number behind NAME in a file of the kernel; -1 when it is not there. */
 long number_of(const char *path, const char *name);
-/* Kilobytes that may be used: what is free, or the limit of the control group. */
+/* Kilobytes that may be used: the free memory, or the limit of the control group. */
 long memory_free(void);
-/* Whether long tests are to be shorter. */
+/* Returns whether long tests are shortened. */
 bool is_quick(void);
-/* Sets whose process the time limit ends. */
+/* Sets the case whose process the time limit ends. */
 void watch(pid_t pid, unsigned seconds);
-/* Compares how the case's process ended with what the case promises. */
+/* Compares how the case's process ended with the case's promise. */
 void judge(const struct test_case *c, int status);
 /* Clears the board for the next process. */
 void clear_board(const char *name, const char *variant);

@@ -35,7 +35,7 @@ static bool tagged(const unsigned char *at, size_t len, unsigned char value) {
     return at[0] == value && at[len / 2] == value && at[len - 1] == value;
 }
 
-/* So many blocks at a time, none on another. */
+/* Allocates several blocks at a time; none may overlap another. */
 static void use_blocks(size_t count, size_t len, bool give_back) {
     unsigned char *blocks[256];
     for (size_t i = 0; i < count; i++) {
@@ -127,7 +127,7 @@ static void free_boot_then_allocate(unsigned n) {
         use_blocks(20, CHUNK, false);
     }
 }
-/* What the arena gives depends on the snapshot only. */
+/* The arena's addresses depend on the snapshot only. */
 static void same_place(unsigned n) {
     unsigned char **places = (unsigned char **)(void *)board->scratch;
     for (unsigned i = 0; i < 10; i++) {
@@ -163,7 +163,7 @@ static void extend_boot_huge(unsigned n) {
     }
 }
 
-/* zend_mm_chunk_alloc_int(): what is not aligned is mapped again, larger, and trimmed */
+/* Like zend_mm_chunk_alloc_int(): an unaligned chunk is mapped again, larger, and trimmed */
 static void as_zend_aligns(unsigned n) {
     size_t len = CHUNK * (1 + n % 3);
     for (unsigned i = 0; i < 10; i++) {

@@ -1,4 +1,4 @@
-/* How a process comes to be one that can take snapshots: arranged, probed, forked from a zygote. */
+/* Tests how a process becomes able to take snapshots: arranged, probed, forked from a zygote. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -72,7 +72,8 @@ static int take(void) {
     say("taken");
     return 0;
 }
-/* /proc/self belongs to root when a process gave up root by itself: then there may be no snapshot, but never a crash. */
+/* /proc/self belongs to root if a process itself gave up root: then there may be no snapshot, but
+ * never a crash. */
 static int take_after_setuid(void) {
     if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) {
         return 1;
@@ -370,7 +371,8 @@ static void spoil(struct snapshot_hot_set *set) {
 
 enum { ROUNDS = 3 };
 
-/* Takes its boot once; its forks take their snapshots at the same time, then forks that learn from them, then some that learn from nonsense. */
+/* Takes its boot once. Its forks take their snapshots at the same time, then others that learn
+ * from them, then some that learn from random data. */
 static void zygote_process(struct board *boards, bool shares) {
     build_scenery();
     if (shares) {
@@ -395,7 +397,7 @@ static void zygote_process(struct board *boards, bool shares) {
         }
         run_workers(boards, &c, variants, shares, round);
     }
-    /* and the zygote itself is as good as any */
+    /* and the zygote itself is inspected, like any other process */
     board = &boards[0];
     board->turn = 0;
     live_case(&c, &variants[0]);

@@ -1,4 +1,4 @@
-/* Cases: signals, timers, directory, and what else the kernel keeps for a process. */
+/* Cases: signals, timers, directory, and other attributes of a process in the kernel. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -129,7 +129,7 @@ static void leave_pending_in_boot_mask(unsigned n) {
 static void let_timers_fire(void) {
     pause_for(3);
 }
-/* One that fires before the request is over does no harm. */
+/* A timer that fires before the request ends does no harm. */
 static void survive(void) {
     static const int numbers[] = {SIGALRM, SIGPROF, SIGVTALRM};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -212,7 +212,7 @@ static void use_boot_timer(unsigned n) {
 }
 static void has_all_of_its_time(void) {
     static struct itimerval
-        first; /* put back with the rest: what the first turn saw is on the board */
+        first; /* restored with the rest: the first turn's value is on the board */
     getitimer(ITIMER_PROF, &first);
     uint64_t *left = (uint64_t *)(void *)board->scratch;
     uint64_t now = (uint64_t)first.it_value.tv_sec * 1000000 + (uint64_t)first.it_value.tv_usec;
@@ -287,7 +287,7 @@ static void change_name_by_file(unsigned n) {
 static void change_kill_score(unsigned n) {
     change_by_file("/proc/self/oom_score_adj", "", n % 1000 + 1);
 }
-/* By a path that does not begin with /proc. */
+/* Opened by a path that does not begin with /proc. */
 static void change_core_filter(unsigned n) {
     if (chdir("/proc/self") != 0) {
         give_up("/proc/self");
@@ -301,7 +301,7 @@ static void change_timer_slack_by_file(unsigned n) {
     change_by_file("/proc/self/timerslack_ns", "", 100000 + n);
 }
 static void change_autogroup(unsigned n) {
-    /* Not everybody may, and not often. */
+    /* Not every user may, and not often. */
     int fd = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
     char text[16];
     snprintf(text, sizeof text, "%u", n % 19 + 1);

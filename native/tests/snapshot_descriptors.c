@@ -109,7 +109,7 @@ static void reuse_by_socket(unsigned n) {
     check(socket(AF_UNIX, SOCK_STREAM, 0) == boot.pair[n % 2], "the lowest number is used again");
 }
 static void reuse_null(unsigned n) {
-    (void)n; /* the same device: only the identity of the open file tells */
+    (void)n; /* the same device: only the open file's identity differs */
     close(boot.high);
     int other = open("/dev/null", O_RDWR);
     dup2(other, boot.high);
@@ -194,7 +194,8 @@ static void take_locks(unsigned n) {
     }
 }
 
-/* One of each kind: of the process, of an open file by fcntl(), of an open file by flock(). The inspector compares what fdinfo says of them. */
+/* One lock of each kind: of the process, of an open file by fcntl(), of an open file by flock().
+ * The inspector compares their lines in fdinfo. */
 static void lock_at_boot(void) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 20, .l_len = 1};
     int other = memfd_create("other", 0);
@@ -243,7 +244,7 @@ static int replace_one(int fd) {
 static int close_one_raw(int fd) {
     return (int)raw(SYS_close, fd, 0, 0, 0, 0, 0);
 }
-/* Not of the test's own output, which a duplicate shares. */
+/* Offsets of the test's own output are excluded, which a duplicate shares. */
 static int rewind_one(int fd) {
     struct stat standard, other;
     for (int i = 0; i < 3; i++) {
@@ -266,7 +267,7 @@ static void replace_engine(unsigned n) {
 static void rewind_engine(unsigned n) {
     each_of_engine((int)n, rewind_one);
 }
-/* One after the other: the engine must miss each of them. */
+/* Each descriptor in turn: the engine must notice that it is missing. */
 static int nth, seen;
 static int close_nth(int fd) {
     return seen++ == nth ? close(fd) : 0;

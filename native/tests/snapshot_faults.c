@@ -1,5 +1,6 @@
-/* Test: each system call of snapshot_share(), of snapshot_take() and of a restore fails once, as it does when memory, mappings or descriptors have
- * run out at that moment. The process must retire and say why, once; or carry on, and be what it was, in every byte and descriptor.
+/* Tests that each system call of snapshot_share(), of snapshot_take() and of a restore may fail, as if memory, mappings or
+ * descriptors had run out. The process must retire and report the reason once, or continue with every byte and descriptor equal to
+ * the snapshot.
  *
  * A tracer (the parent) counts the calls of a phase and lets one of them fail. */
 #include <errno.h>
@@ -77,11 +78,11 @@ static struct call call_of(pid_t pid) {
     ptrace(PTRACE_GETREGS, pid, 0, &registers);
     return (struct call){registers.orig_rax, registers.rdi, registers.rsi};
 }
-/* At the entry: the kernel does not make the call. */
+/* At the entry: the kernel skips the call. */
 static void refuse(pid_t pid) {
     ptrace(PTRACE_POKEUSER, pid, offsetof(struct user_regs_struct, orig_rax), -1L);
 }
-/* At the entry: a question is asked instead. At the exit the register must hold again what the compiler put there. */
+/* At the entry, another call replaces it. At the exit, the register must contain the compiler's value again. */
 static void set_first(pid_t pid, uint64_t value) {
     ptrace(PTRACE_POKEUSER, pid, offsetof(struct user_regs_struct, rdi), value);
 }
@@ -218,7 +219,7 @@ static _Noreturn void be_traced(const struct test_case *c, bool shares, enum pha
     _exit(1);
 }
 
-/* Whether the phase that is tried begins at this stop: a mark has just been entered. */
+/* Returns whether the tested phase begins at this stop: a mark has just been entered. */
 static bool begins(pid_t pid, enum phase phase) {
     const struct call call = call_of(pid);
     if (!is_mark(&call)) {
@@ -227,7 +228,7 @@ static bool begins(pid_t pid, enum phase phase) {
     return phase <= TAKE ? board->turn == 0 : board->damaged == (phase == RESTORE ? 1 : 2);
 }
 
-/* One life with one failure. Returns false when the phase has no such call. */
+/* Runs one process with one failure. Returns false if the phase has no such call. */
 static bool try_failure(const struct test_case *c, enum phase phase, unsigned wanted) {
     clear_board(c->name, phase_names[phase]);
     pid_t pid = fork();

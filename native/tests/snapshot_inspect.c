@@ -1,5 +1,6 @@
-/* Looks at a stopped process through /proc and says whether it is what it was. Attributes become lines of text, memory is compared byte
- * by byte. What the process may differ in is listed in area_is_compared() and nowhere else. */
+/* Compares a stopped process with its snapshot through /proc. Attributes become lines of text,
+ * memory is compared byte by byte. Allowed differences are listed in area_is_compared() and
+ * nowhere else. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,8 @@
 #include "snapshot.h"
 
 enum { MAX_AREAS = 4096, TEXT = 1 << 20 };
-/* Only what is compared is ever touched. Where the kernel accounts for all of it (vm.overcommit_memory=2) it is less, and leaves most to the cases. */
+/* Only compared memory is ever touched. If the kernel accounts for all of it
+ * (vm.overcommit_memory=2), it is smaller, so that the cases can use most. */
 static size_t copies_size = (size_t)16 << 30;
 static const size_t LEAST_COPIES = (size_t)512 << 20;
 
@@ -70,8 +72,8 @@ static size_t read_file(const char *name, char *to, size_t size) {
     return len;
 }
 
-/* Where the kernel accounts for all memory (vm.overcommit_memory=2) no mapping is marked NORESERVE: there the engine's are those between two that have no
- * access. */
+/* If the kernel accounts for all memory (vm.overcommit_memory=2), no mapping is marked NORESERVE.
+ * The engine's mappings are then those between two without access. */
 static void find_engine_by_guards(struct mapping *m, size_t count) {
     char policy[16];
     if (!read_line("/proc/sys/vm/overcommit_memory", policy, sizeof policy) || policy[0] != '2') {
@@ -93,7 +95,8 @@ static void find_engine_by_guards(struct mapping *m, size_t count) {
     }
 }
 
-/* /proc/PID/maps, or smaps with its VmFlags. Neighbours that the kernel did not merge count as one. */
+/* Reads /proc/PID/maps, or smaps with its VmFlags. Neighbours that the kernel did not merge count
+ * as one. */
 static size_t read_mappings(struct mapping *to, const char *source) {
     read_file(source, it->file, sizeof it->file);
     size_t count = 0;
@@ -185,7 +188,8 @@ static size_t add_descriptors(size_t len) {
         long long position = 0;
         char flags[32] = "";
         sscanf(info, "pos: %lld flags: %31s", &position, flags);
-        /* the first three are shared with the parent; those of /proc are the engine's, or move by themselves */
+        /* the first three are shared with the parent; files of /proc are the engine's, or their
+         * offsets move */
         bool positioned =
             target[0] == '/' && strncmp(target, "/proc", 5) != 0 && strncmp(target, "/dev", 4) != 0;
         positioned = positioned && (strtol(flags, NULL, 8) & O_APPEND) == 0; /* logs: shared, too */
@@ -255,7 +259,7 @@ static bool area_is_compared(const struct mapping *m) {
     return m->private && strncmp(m->name, "[v", 2) != 0;
 }
 
-/* Where memory in [start, end) that must be exact begins and ends next; false: nowhere. */
+/* Finds the next memory in [start, end) that must be exact; false: there is none. */
 static bool next_stretch(const struct mapping *m, uint64_t from, uint64_t *start, uint64_t *end) {
     uint64_t s = from, e = m->end;
     if (m->engine) {
@@ -369,7 +373,7 @@ static bool all_zero(const uint8_t *at, size_t len) {
 
 enum { SAME, EXPECTED_ZERO, TO_READ };
 
-/* What the pagemap entry alone tells of a page. */
+/* The state of a page by its pagemap entry alone. */
 static int classify(const struct mapping *m, uint64_t entry) {
     bool present = (entry >> 62 & 3) != 0, is_file = (entry >> 61 & 1) != 0;
     if (!present && !m->backed) {

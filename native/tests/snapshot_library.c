@@ -1,4 +1,4 @@
-/* Cases: what the C library keeps for a process. */
+/* Cases: the C library's state of a process. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>

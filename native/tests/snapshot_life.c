@@ -14,7 +14,7 @@ static bool is_default(void) {
     return strcmp(board->variant, "default") == 0;
 }
 
-/* What an ordinary request does: the same pages, and a little more. */
+/* An ordinary request: it writes the same pages each time, and a few others. */
 static void ordinary(unsigned n) {
     for (size_t page = 0; page < 20; page++) {
         boot_bss[page * PAGE + 64] = (unsigned char)n;
@@ -47,7 +47,7 @@ static void steady(unsigned n) {
     }
 }
 
-/* Nothing but the ordinary: the gate must see that. */
+/* Only ordinary requests: the restore must detect that. */
 static void verify_gated(void) {
     if (board->turn != 2000 || !is_default()) {
         return;
@@ -135,7 +135,7 @@ static void verify_told(void) {
     check(board->turn < 4, "survived snapshot_retire_later()");
 }
 
-/* What a RAW case does in the default variant: at the latest the complete check puts it back. */
+/* A RAW case in the default variant: the complete check restores it at the latest. */
 static void behind_the_back(unsigned n) {
     if (n == 0) {
         raw(SYS_rt_sigaction, 10, (long)(long[4]){1, 0, 0, 0}, 0, 8, 0, 0);

@@ -1,4 +1,5 @@
-/* Cases: much memory, and little room for it: a used up address space, a heap of 1 GB, 60,000 mappings. A case that this machine has no room for says so. */
+/* Cases with much memory and little room: an exhausted address space, a heap of 1 GB, 60,000
+ * mappings. A case that this machine cannot run says so. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -14,7 +15,7 @@
 
 #include "snapshot.h"
 
-/* The limit of the process's control group, in bytes; 0: it has one that cannot be read; -1: none is known. */
+/* The limit of the process's control group, in bytes; 0: it cannot be read; -1: there is none. */
 static long group_limit(void) {
     char line[256], path[512];
     FILE *groups = fopen("/proc/self/cgroup", "re");
@@ -55,7 +56,7 @@ static void limit_address_space(uint64_t more) {
 static void boot_little_address_space(void) {
     limit_address_space(64 << 20);
 }
-/* Until nothing more is to be had: the restore finds it so. */
+/* Allocates until no memory is left, also for the restore. */
 static void use_up_address_space(unsigned n) {
     boot_bss[n * PAGE] ^= 1;
     for (size_t len = 32 << 20; len >= (size_t)PAGE; len /= 2) {
@@ -72,7 +73,7 @@ static void use_up_address_space(unsigned n) {
     }
     check(errno == ENOMEM, "the address space is not used up: %s", strerror(errno));
 }
-/* As prlimit(1) does it. */
+/* Sets the limit as prlimit(1) does. */
 static void limited_by_child(unsigned n) {
     pid_t target = getpid(), pid = fork();
     if (pid == 0) {
@@ -202,7 +203,7 @@ static void leave_mappings(unsigned n) {
     at[0] = at[(size_t)(MAPPINGS - 2) * PAGE] = (unsigned char)n;
     boot_bss[n * PAGE] ^= 1;
 }
-/* At the kernel's limit: not one mapping more is to be had. */
+/* At the kernel's limit: no further mapping is possible. */
 static void leave_all_mappings(unsigned n) {
     long at = raw(SYS_mmap, 0, 70000L * PAGE, PROT_NONE, PRIVATE | MAP_NORESERVE, -1, 0);
     check(at > 0 && split((unsigned char *)at, 70000, 0) < 70000, "the limit is not reached");

@@ -1,5 +1,5 @@
-/* Cases: what the machine does to memory: merged pages (KSM), swap, huge pages, pages that move. Each leaves the machine as it was. A case that this
- * machine cannot show says so. */
+/* Cases: the kernel's memory management: merged pages (KSM), swap, huge pages, pages that move.
+ * Each restores the machine's settings. A case that this machine cannot run says so. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -98,9 +98,10 @@ static void map_over_empty_page(unsigned n) {
 }
 static void map_over_whole_anon(unsigned n) {
     raw(SYS_mmap, (long)boot.anon, ANON_PAGES * PAGE, BOTH, PRIVATE | MAP_FIXED, -1, 0);
-    memset(boot.anon, (int)n, ANON_PAGES / 2 * PAGE); /* as many pages as before */
+    memset(boot.anon, (int)n, ANON_PAGES / 2 * PAGE); /* the same number of pages */
 }
-/* What was mapped over in one turn is written in the next: had it been restored, it would have to be watched, too. */
+/* Memory that was mapped over in one turn is written in the next: after a restore it would have to
+ * be watched, too. */
 static void map_over_and_write_later(unsigned n) {
     if (n % 2 == 0) {
         map_over_bss_raw(0);
@@ -246,7 +247,7 @@ static void discard_and_see_zero(unsigned n) {
     check(page[n] == 0 && page[PAGE] == 0, "a page that was thrown away is zero");
     page[PAGE + 1] = 3;
 }
-/* One page goes, another comes: the sum stays. */
+/* One page is removed and another added: the sum stays the same. */
 static void discard_balanced(unsigned n) {
     raw(SYS_madvise, (long)bss_page(n), PAGE, MADV_DONTNEED, 0, 0, 0);
     boot_bss[GLOBAL_LEN - (1 + n) * PAGE] = 1;

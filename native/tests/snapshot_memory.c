@@ -96,7 +96,7 @@ static void write_one_page(unsigned n) {
     area->at[random_number() % area->len] ^= 0x55;
 }
 
-/* Another page each time: what is known from the turn before is no help. */
+/* Another page each time: the page known from the previous turn does not help. */
 static void walk(unsigned n) {
     boot_bss[n * 2 * PAGE % GLOBAL_LEN] += 1;
     boot.anon[n * PAGE % (ANON_PAGES * PAGE)] += 1;
@@ -112,7 +112,7 @@ static void touch_new_pages(unsigned n) {
     }
 }
 
-/* Only read: the kernel maps its page of zeros, which is no write. */
+/* Only read: the kernel maps its zero page, which is not a write. */
 static void read_new_pages(unsigned n) {
     volatile unsigned char sum = 0;
     for (size_t page = 0; page < ANON_PAGES; page++) {
@@ -244,7 +244,7 @@ static void recurse_deeply(unsigned n) {
     recurse(1000 + n);
 }
 
-/* As a bug would: into the frames of the caller of snapshot_take(). */
+/* Writes into the frames of snapshot_take()'s caller, as a bug would. */
 static void overwrite_callers(unsigned n) {
     memset((void *)(board->frame + 16 + n), 0x44, 2 * PAGE);
 }
@@ -380,7 +380,7 @@ static void verify_dead(void) {
 
 /* --- thousands of turns against a shadow --- */
 
-/* Of each area but the arena's, at most this much. */
+/* At most this much of each area except the arena. */
 enum { SHADOW = 200000 };
 
 static void each_shadow(void (*use)(unsigned char *shadow, const struct area *area, size_t len)) {

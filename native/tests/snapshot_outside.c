@@ -13,7 +13,8 @@
 
 #include "snapshot.h"
 
-/* A ring that reads a file into a cold page; everything is left as it is. On kernels that forbid rings nothing happens. */
+/* A ring that reads a file into a cold page, and stays open. On kernels that forbid rings nothing
+ * happens. */
 static void read_by_ring(unsigned n) {
     struct io_uring_params params = {.flags = n % 2 == 0 ? 0 : IORING_SETUP_SQPOLL};
     int ring = (int)syscall(SYS_io_uring_setup, 4, &params);
@@ -97,7 +98,8 @@ static void verify_storm(void) {
 static void boot_count_terminations(void) {
     signal(SIGTERM, count_signal);
 }
-/* What another process sends while the request has it blocked is for the process, not for the request. */
+/* A signal that another process sends while the request blocks it is for the process, not for the
+ * request. */
 static void blocked_from_outside(unsigned n) {
     sigset_t set;
     sigemptyset(&set);

@@ -23,7 +23,7 @@ static void cold_write(unsigned n) {
     boot.anon[(4 + n) * PAGE] ^= 0x80;
 }
 
-/* --- children with memory of their own --- */
+/* --- children with their own memory --- */
 
 static void fork_waited(unsigned n) {
     pid_t pid = fork();
@@ -91,7 +91,8 @@ static void double_fork(unsigned n) {
     }
     waitpid(pid, NULL, 0);
 }
-/* Whether each child of this thread's is a zombie; true where the kernel does not tell (CONFIG_PROC_CHILDREN). */
+/* Returns whether each child of this thread is a zombie; true if the kernel does not show that
+ * (CONFIG_PROC_CHILDREN). */
 static bool children_have_ended(void) {
     char path[64], stat[256];
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
@@ -276,7 +277,7 @@ static void thread_with_malloc(unsigned n) {
     pthread_join(thread, NULL);
     cold_write(n);
 }
-/* Until this is the only thread. */
+/* Waits until this is the only thread. */
 static void wait_alone(void) {
     struct stat status;
     while (stat("/proc/self/task", &status) == 0 && status.st_nlink > 3) {

@@ -1,4 +1,5 @@
-/* What stands when the snapshot is taken, in every case: one of each kind of memory, descriptor and attribute. */
+/* The state at the snapshot, in every case: one of each kind of memory, descriptor and
+ * attribute. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -156,7 +157,7 @@ void list_areas(struct area areas[AREAS]) {
     areas[7] = (struct area){"huge", boot.huge, HUGE};
 }
 
-/* FNV-1a of what a request may write to. */
+/* FNV-1a of the memory that a request may write to. */
 void verify_sum(void) {
     struct area areas[AREAS];
     list_areas(areas);

@@ -12,7 +12,8 @@
 
 #include "snapshot.h"
 
-/* The tracer is a child of the tests, so no relative of the process. What both say to each other lies behind what is cleared for each case. */
+/* The tracer is a child of the tests, so it is not related to the process. Their messages are in
+ * memory that is not cleared for each case. */
 enum { TARGETS = 12, QUIET = 0, POKE, POKE_AND_STAY, LEAVE };
 struct talk {
     uint32_t command; /* of the process, until the tracer has done it: QUIET then */
@@ -39,7 +40,7 @@ static bool stop(pid_t process) {
             talk()->stops++;
             return true;
         }
-        ptrace(PTRACE_CONT, process, 0, (long)WSTOPSIG(status)); /* a signal of its own */
+        ptrace(PTRACE_CONT, process, 0, (long)WSTOPSIG(status)); /* its own signal */
     }
     return false;
 }
@@ -64,7 +65,7 @@ static void done(void) {
     __atomic_store_n(&talk()->command, QUIET, __ATOMIC_RELEASE);
 }
 
-/* Until it is told to leave: stops the process again and again. */
+/* Stops the process again and again until it is ordered to leave. */
 static bool stay(pid_t process) {
     bool lives = true;
     ptrace(PTRACE_CONT, process, 0, 0);

@@ -1,4 +1,5 @@
-/* The resident models request and worker, and the command line. usage: worker PROGRAM SCRIPTS */
+/* Tests of the resident models request and worker, and of the command line. Usage: worker PROGRAM
+ * SCRIPTS */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -101,7 +102,7 @@ static void set_state(struct worker *worker, uint32_t number, uint32_t state) {
         "states can be written");
 }
 
-/* Not in an emulator, whose threads are the process's. */
+/* Not in an emulator, whose own threads would count. */
 static bool snapshots_work(void) {
     char command[4200];
     char said[256] = "";

@@ -10,7 +10,7 @@ enum {
     CALL_MAX = 131072,
 };
 
-/* What a connection begins with. Static. */
+/* The first bytes of a connection. Static. */
 extern const uint8_t call_opening[CALL_OPENING];
 
 /* CALL: no body follows; one BODY follows at once. */

@@ -131,7 +131,7 @@ uint8_t *frame_buffer_extend(struct frame_buffer *buffer, size_t len);
 /* Encodes the eight bytes of a header alone, for a payload that is sent from another buffer. */
 void frame_put_header(uint8_t out[FRAME_HEADER], uint8_t type, uint8_t flags, uint32_t length);
 
-/* One whole frame each, appended. Borrowed: every pointer. */
+/* Append one whole frame each. Borrowed: every pointer. */
 void frame_write_empty(struct frame_buffer *buffer, uint8_t type);
 void frame_write_hello(struct frame_buffer *buffer, uint32_t pid, const char *php, size_t php_len);
 void frame_write_body(struct frame_buffer *buffer, const void *bytes, size_t len);
@@ -158,7 +158,8 @@ void frame_write_exited(
 void frame_write_stack(
     struct frame_buffer *buffer, uint32_t pid, struct frame_text stack, struct frame_text why);
 
-/* HEAD or INFORM: begin, any number of pairs, end. `end` says whether it keeps the limits; if not, nothing has been appended. */
+/* HEAD or INFORM: begin, any number of pairs, end. `end` returns whether the limits are kept; if not, nothing has
+ * been appended. */
 struct frame_head {
     struct frame_buffer *buffer; /* borrowed */
     size_t start;

@@ -1,16 +1,17 @@
 /**
- * For clients of Hearth's channels with history: after a dropped connection pusher-js (and Laravel Echo over it) gets what it missed.
+ * For clients of Hearth's channels with history: after a dropped connection, pusher-js (and Laravel Echo, which uses it) gets the missed
+ * events.
  *
  *     import { resume } from '@hearth/echo';
  *     resume(echo);                         // or resume(pusher)
  *     resume(echo, { onGap: (channel) => reload(channel) });
  *
- * Promises: each event comes once and in order; where what was missed is not there any more, `onGap` is told. On channels without history,
- * and with other servers, nothing changes. Written for pusher-js 7 and 8.
+ * Promises: each event arrives once and in order. If missed events are not available any more, `onGap` is called. On channels without
+ * history, and with other servers, nothing changes. Written for pusher-js 7 and 8.
  */
 export function resume(echoOrPusher, { onGap = () => {} } = {}) {
     const pusher = echoOrPusher.connector?.pusher ?? echoOrPusher;
-    /** Where each channel is: epoch, offset, and the socket that was there. */
+    /** The position of each channel: epoch, offset, and socket. */
     const places = new Map();
 
     const send = pusher.send_event;
@@ -35,7 +36,7 @@ export function resume(echoOrPusher, { onGap = () => {} } = {}) {
             if (now === undefined) {
                 places.delete(message.channel);
             } else if (recovered === true && place) {
-                // What was missed comes now, and moves the offset on.
+                // The missed events arrive now, and advance the offset.
                 place.socket_id = pusher.connection.socket_id;
             } else {
                 places.set(message.channel, { ...now, socket_id: pusher.connection.socket_id });
@@ -48,7 +49,7 @@ export function resume(echoOrPusher, { onGap = () => {} } = {}) {
         }
     };
 
-    // pusher-js leaves the offset out of what it passes on, so its transport is listened to.
+    // pusher-js does not pass the offset on, so the plug-in reads its transport.
     const listen = () => {
         const transport = pusher.connection.connection?.transport;
         if (transport === undefined) {

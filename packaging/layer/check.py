@@ -168,7 +168,7 @@ def main(root):
                 checks.equal(f"HTTP in {model}: exit status", 0, bootstrap.process.wait(30))
             except (queue.Empty, json.JSONDecodeError):
                 checks.equal(f"HTTP in {model}: answers", "answers", bootstrap.said())
-    # As in a container image, which says nothing of the layer's programs.
+    # As in a container image, whose PATH does not have the layer's programs.
     with Bootstrap(root, "bin/console", PATH="/usr/local/bin:/usr/bin:/bin") as bootstrap:
         try:
             kind, body = bootstrap.invoke({"cli": "greet 'you there'"})
@@ -200,7 +200,7 @@ FACTS = {
     "child": "",
     "ini": "/opt/etc/php/php.ini",
 }
-# PHP's name of itself in each model that serves HTTP.
+# PHP's SAPI name in each model that serves HTTP.
 SAPIS = {
     "snapshot": "fpm-fcgi", "request": "fpm-fcgi", "worker": "fpm-fcgi", "fork": "fpm-fcgi", "spawn": "fpm-fcgi", "prespawn": "fpm-fcgi",
     "fpm": "fpm-fcgi", "builtin": "cli-server", "cgi": "cgi-fcgi",

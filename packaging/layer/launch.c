@@ -1,9 +1,9 @@
 /* Starts a program of the Lambda layer with the layer's own C library.
  *
- * Promises: runs on any Linux of this processor, whatever C library is there, or none: it is linked statically. The program's libraries come from the layer
- * alone, which the environment of the processes that it starts says nothing of: programs of the system find theirs.
+ * Promises: it is linked statically, so it runs on any Linux of this processor, with any C library or none. The program's libraries come from the
+ * layer only. The environment of its child processes does not mention them, so programs of the system find their own.
  *
- * It is there under several names. `bootstrap` is `hearth lambda`, `php` is the layer's php8.x; any other is the program of that name in ROOT/libexec. */
+ * It has several names: `bootstrap` is `hearth lambda`, `php` is the layer's php8.x; any other is the program of that name in ROOT/libexec. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 
 #define ROOT "/opt"
 #define LOADER ROOT "/lib/ld.so"
-/* What the layer's PHP programs read instead of their compiled-in folder (php.net, "Scan directories"). */
+/* The folder that the layer's PHP programs read instead of their compiled-in one (php.net, "Scan directories"). */
 #define INI_FOLDERS ROOT "/etc/php/conf.d:" ROOT "/etc/php/cli.d"
 
-/* PATH with the layer's programs, behind what is there: a container image says nothing of them. Owned; NULL without memory. */
+/* PATH with the layer's programs at its end, because a container image does not have them. Owned; NULL without memory. */
 static char *path_with_layer(void) {
     const char *before = getenv("PATH");
     if (before == NULL || *before == '\0') {
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
     if (search != NULL) {
         setenv("PATH", search, 1);
     }
-    /* What is set already was meant so. */
+    /* A variable that is set already is kept. */
     setenv("HEARTH_LIB_DIR", ROOT "/bin", 0);
     setenv("HEARTH_INI_DIR", ROOT "/etc/php", 0);
     setenv("SSL_CERT_FILE", ROOT "/etc/ca-certificates.crt", 0);
@@ -96,7 +96,7 @@ int main(int argc, char **argv) {
         return 126;
     }
     size_t count = 0;
-    /* --argv0 is there since glibc 2.33. */
+    /* --argv0 exists since glibc 2.33. */
     char *const loader[] = {LOADER, "--library-path", ROOT "/lib", "--argv0", argv[0], program};
     for (size_t i = 0; i < sizeof loader / sizeof *loader; i++) {
         words[count++] = loader[i];

@@ -1,4 +1,5 @@
-/** examples/laravel-chat in two browsers: what one does the other sees, and a broken connection loses nothing. */
+/** examples/laravel-chat in two browsers: each sees the other's actions, and a broken connection
+ * loses no message. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { browser, hearth, line, until } from './servers.js';
@@ -20,7 +21,7 @@ const said = (page) => page.$$eval('#messages li p', (all) => all.map((p) => p.t
 const sees = (page, text) =>
     until(page, (text) => [...document.querySelectorAll('#messages li p')].some((p) => p.textContent === text), text);
 
-/** A visitor with cookies of its own. */
+/** A visitor with separate cookies. */
 async function visitor(url = server.url) {
     const context = await chromium.createBrowserContext();
     const page = await context.newPage();
@@ -43,12 +44,12 @@ test('two visitors see each other, what is said, who types, who waves, and what 
     t.after(() => wire.end());
     const [ada, ben] = [await visitor(), await visitor(wire.url)];
 
-    // Public: everybody hears, with a name or without.
+    // Public: all visitors get the message, with a name or without.
     await say(ada, 'Ada', `hello ${run}`);
     await sees(ben, `hello ${run}`);
     assert.equal((await said(ada)).filter((text) => text === `hello ${run}`).length, 1, 'its author sees it once');
 
-    // Presence: who has a name is seen.
+    // Presence: visitors with a name are shown.
     await say(ben, 'Ben', `hi Ada ${run}`);
     for (const page of [ada, ben]) {
         await until(page, () => {
@@ -69,7 +70,7 @@ test('two visitors see each other, what is said, who types, who waves, and what 
     await ben.evaluate(() => [...document.querySelectorAll('#here button')].find((button) => button.textContent === 'Ada').click());
     await until(ada, () => document.querySelector('#status').textContent === 'Ben waves at you.');
 
-    // A line that breaks: what was said meanwhile comes when it is back, in order, once.
+    // A broken connection: missed messages arrive after it is back, in order, once.
     wire.cut();
     await until(ben, () => document.body.dataset.connection !== 'connected');
     for (const n of [1, 2, 3]) {

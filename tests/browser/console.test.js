@@ -27,7 +27,7 @@ after(async () => {
     rmSync(folder, { recursive: true });
 });
 
-/** A client of a public channel, and what it hears. */
+/** A client of a public channel, and the events that it gets. */
 async function client(channel) {
     const heard = [];
     socket = new WebSocket(`${server.url.replace('http', 'ws')}/app/k?protocol=7`);
@@ -51,7 +51,7 @@ test('an operator sees channels, sends an event and watches one live', async () 
     const errors = [];
     page.on('pageerror', (error) => errors.push(error.message));
     await page.setViewport({ width: 1100, height: 800 });
-    // As a person does when the browser asks.
+    // Answers the browser's prompt like a user.
     await page.authenticate({ username: 'operator', password: TOKEN });
     await page.goto(`${server.admin}/realtime`);
     await until(page, () => document.querySelector('#line').textContent === 'live');

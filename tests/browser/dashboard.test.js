@@ -1,4 +1,5 @@
-/** The dashboard in a browser: figures that live, what clients send shown as text, both colour schemes, a phone, and no script at all. */
+/** The dashboard in a browser: live figures, clients' data shown as text, both colour schemes, a
+ * phone, and no script at all. */
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
@@ -26,7 +27,7 @@ after(async () => {
     rmSync(folder, { recursive: true });
 });
 
-/** A page of the dashboard that has the first figures, and what went wrong in it. */
+/** A page of the dashboard with its first figures, and the errors in it. */
 async function dashboard(size, scheme) {
     const page = await chromium.newPage();
     const errors = [];

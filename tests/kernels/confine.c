@@ -93,7 +93,7 @@ static void of_call(int call, uint8_t length) {
     add(BPF_JMP | BPF_JEQ | BPF_K, 0, length, (uint32_t)call);
 }
 
-/* Calls whose answer depends on arguments, as the profiles have them for a container without CAP_SYS_ADMIN. */
+/* Calls whose result depends on arguments, as in the profiles for a container without CAP_SYS_ADMIN. */
 static void add_conditions(enum profile profile) {
     const uint32_t otherwise = refuse(profile == PODMAN ? ENOSYS : EPERM);
     if (profile == PODMAN) {

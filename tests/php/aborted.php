@@ -1,5 +1,5 @@
 <?php
-// Prints until the client is gone; ?ignore goes on and says in ?file what it saw.
+// Prints until the client is gone; ?ignore continues and writes its observations to ?file.
 ignore_user_abort(isset($_GET['ignore']));
 while (ob_get_level() > 0) {
     ob_end_flush();

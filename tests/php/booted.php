@@ -1,6 +1,7 @@
 <?php
 
-/* Boots, then answers with what a request finds of the boot and of the requests before it. /tmp-like paths come from BOOTED_DIR. */
+/* Boots, then answers with the state that a request finds of the boot and of earlier requests. /tmp-like paths come from
+ * BOOTED_DIR. */
 
 $folder = getenv('BOOTED_DIR');
 $boot = new class { public int $calls = 0; };
@@ -60,7 +61,7 @@ $handle = static function () use ($boot, &$objects, $file, &$connection): void {
             echo 'before';
             exit;
         case '/slots':
-            // Memory of all sizes, more of each than a request has needed before; what lies in it must stay what was written.
+            // Memory of all sizes, more of each than earlier requests needed; its contents must stay unchanged.
             $of = [];
             for ($i = 0; $i < (int) $_GET['n']; $i++) {
                 $of[$i] = str_repeat(chr(65 + $i % 26), 1 + $i * 7 % 3000);

@@ -1,5 +1,5 @@
 <?php
-// Dies of ?signal, 9 unless told; ?after=output: something was sent before.
+// Dies of ?signal, 9 by default; with ?after=output after some output.
 if (($_GET['after'] ?? '') === 'output') {
     while (ob_get_level() > 0) {
         ob_end_flush();

@@ -1,5 +1,5 @@
 <?php
-// ?after=flush: what came before is out already. ?where=shutdown|destructor|callback: the error happens at the end.
+// ?after=flush: earlier output is sent already. ?where=shutdown|destructor|callback: the error happens at the end.
 class Late
 {
     public function __destruct()

@@ -1,5 +1,5 @@
 <?php
-// ext/filter is asked when the script has changed $_SERVER already: it knows what the client sent, and leaves the changes alone.
+// ext/filter is used after the script has changed $_SERVER: it has the client's values, and keeps the changes.
 $given = $_SERVER['QUERY_STRING'];
 $_SERVER['REQUEST_METHOD'] = 'CHANGED';
 unset($_SERVER['QUERY_STRING']);

@@ -1,5 +1,5 @@
 <?php
-// Runs into memory_limit. ?shutdown: a shutdown function speaks after it.
+// Runs into memory_limit. ?shutdown: a shutdown function prints after it.
 if (isset($_GET['shutdown'])) {
     register_shutdown_function(static function (): void {
         header('X-Shutdown: ran');

@@ -11,7 +11,7 @@
 declare(strict_types=1);
 
 [, $refused, $program] = $argv;
-// linux/seccomp.h, linux/filter.h, linux/audit.h; the numbers are those of the calls.
+// linux/seccomp.h, linux/filter.h, linux/audit.h; the numbers are system call numbers.
 [$architecture, $calls, $ioctl] = match (php_uname('m')) {
     'x86_64' => [0xC000003E, ['memfd_create' => 319, 'userfaultfd' => 323], 16],
     'aarch64' => [0xC00000B7, ['memfd_create' => 279, 'userfaultfd' => 282], 29],

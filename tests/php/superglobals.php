@@ -1,5 +1,5 @@
 <?php
-// Everything PHP was told about the request, as JSON. ?input also reads the raw body.
+// Everything that PHP got about the request, as JSON. ?input also reads the raw body.
 header('Content-Type: application/json');
 $seen = [
     'server' => $_SERVER,

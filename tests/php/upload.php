@@ -1,5 +1,5 @@
 <?php
-// What PHP made of an upload: contents by hash, where the temporary files are, the limits that were met.
+// PHP's view of an upload: contents by hash, paths of the temporary files, exceeded limits.
 header('Content-Type: application/json');
 $files = [];
 foreach ($_FILES as $field => $file) {

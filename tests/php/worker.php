@@ -77,7 +77,7 @@ final class Application
                 }
                 // no break
             case '/ini':
-                // what the last request has left, then a change of its own
+                // the last request's state, then this request's own change
                 $this->json([
                     'precision' => ini_get('precision'),
                     'memory_limit' => ini_get('memory_limit'),

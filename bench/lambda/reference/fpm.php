@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 require __DIR__ . '/runtime.php';
 
-/** One request over a connection of its own, as php-fpm wants it; the answer with its head. */
+/** Sends one request to php-fpm over a new connection; returns the answer with its head. */
 function ask(string $socket, array $variables, string $body): string
 {
     $record = static fn (int $type, string $content): string => pack('CCnnCx', 1, $type, 1, strlen($content), 0) . $content;

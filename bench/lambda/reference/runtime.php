@@ -1,10 +1,9 @@
 <?php
 
 /**
- * What the reference bootstraps share: the Runtime API over ext-curl with a handle for each of its calls, kept; and the applications of the bench.
+ * Shared by the reference bootstraps: the Runtime API over ext-curl, with one kept handle for each kind of call, and the applications of the bench.
  *
- * Promises: nothing that a careful person would not write into such a bootstrap, and nothing that they would leave out: connections are kept, the body is
- * written once.
+ * Promises: it is what a careful programmer would write: connections are kept, and the body is written once.
  */
 
 declare(strict_types=1);

@@ -6,14 +6,14 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::sign::App;
 
-/// Thousands of Pusher clients from one core, and what the server paid for them.
+/// Thousands of Pusher clients from one core, and their cost for the server.
 ///
-/// Prints one JSON object on stdout and a short account on stderr. Exit status 0: measured, whatever was lost is in the report;
-/// 1: it could not be measured; 2: misused.
+/// Prints one JSON object on stdout and a short account on stderr. Exit status 0: measured, losses are in the report;
+/// 1: it could not be measured; 2: wrong usage.
 ///
-/// A message carries the moment it left (`@@<ns>:<sender and count>@@`), so latency, loss and order are known for each delivery
-/// without parsing JSON. Latency runs from the write of the sender to the read of the receiver, on one clock; what the generator
-/// was late by is reported beside it (`lateness_ms`) and not hidden in it.
+/// A message carries the time at which it was sent (`@@<ns>:<sender and count>@@`). So latency, loss and order are
+/// known for each delivery without parsing JSON. Latency runs from the write of the sender to the read of the receiver,
+/// on one clock; what the generator was late by is reported beside it (`lateness_ms`) and not hidden in it.
 ///
 /// Pin it to another core than the server's, and tell it the server's process:
 ///
@@ -58,17 +58,17 @@ pub(crate) enum Mode {
     /// A client that is not subscribed within --patience counts as failed. `all_ms` runs from the first `connect()` to the last
     /// subscription.
     Avalanche(Avalanche),
-    /// Clients that do nothing: what each costs, and how long one event takes to reach all.
+    /// Idle clients: the cost of each, and the time until one event has reached all.
     ///
-    /// Connects --inflight at a time, looks at the server's memory, waits --hold seconds, then publishes --bcast events through
-    /// the HTTP API, one after another.
+    /// Connects --inflight at a time, reads the server's memory, waits --hold seconds, then publishes --bcast events
+    /// through the HTTP API, one after another.
     Idle(Idle),
     /// Some send, all others receive: latency, loss, and deliveries per CPU second.
     ///
-    /// Senders are clients besides the --n receivers, subscribed to the channels they send on. Open loop: --rate messages a
-    /// second in all, whatever comes back. Closed loop (--window): at most so many messages on their way to all their receivers,
-    /// which finds the most that the server does. Senders on a private channel send client events; Pusher allows ten a second for
-    /// each connection, so raise the server's limit, or --senders, or use --http.
+    /// Senders are clients besides the --n receivers, subscribed to the channels they send on. Open loop: --rate
+    /// messages a second in total, whatever arrives. Closed loop (--window): at most this many messages in transit,
+    /// which finds the server's maximum. Senders on a private channel send client events; Pusher allows ten a second
+    /// for each connection, so raise the server's limit, or --senders, or use --http.
     Fanout(Fanout),
 }
 

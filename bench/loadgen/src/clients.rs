@@ -1,9 +1,9 @@
-//! Some thousand Pusher clients on one thread: one epoll, sockets that never block, frames read in place.
+//! Thousands of Pusher clients on one thread: one epoll, non-blocking sockets, frames read in place.
 //!
 //! Invariants
-//! - A client that waits costs its socket and a few dozen bytes: what was read belongs to the thread, and only the piece of a
-//!   frame whose rest has not come yet is kept.
-//! - Every client ends in exactly one of: subscribed, failed before that, dropped after that.
+//! - A waiting client costs its socket and a few dozen bytes. The read buffer belongs to the thread, and only the start
+//!   of an incomplete frame is kept.
+//! - Every client is counted exactly once: as subscribed, failed before that, or dropped after that.
 //! - Messages of the server are recognised, not parsed: bytes that name an event are searched for.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -38,14 +38,14 @@ const NORMAL_CLOSURE: [u8; 2] = [0x03, 0xe8];
 const PONG: &[u8] = br#"{"event":"pusher:pong","data":{}}"#;
 const READABLE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
-/// What is the same for all clients of a run.
+/// Settings shared by all clients of a run.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddrV4,
     pub(crate) app: App,
-    /// Names of the channels; a client is told the number of its own.
+    /// Names of the channels; a client has the number of its channel.
     pub(crate) channels: Vec<String>,
-    /// Of each client's socket, in bytes; none: as the kernel likes.
+    /// Size of each client's socket buffer in bytes; `None` for the kernel's default.
     pub(crate) receive_buffer: Option<usize>,
     /// How long a client may take until it is subscribed.
     pub(crate) patience: Duration,
@@ -81,11 +81,11 @@ struct Client {
     role: Role,
     channel: u32,
     started: u64,
-    /// The start of what has not come to its end.
+    /// The start of an incomplete frame.
     partial: Vec<u8>,
-    /// What the kernel would not take yet.
+    /// Bytes that the kernel has not accepted yet.
     outgoing: Vec<u8>,
-    /// By sender: one more than the last count seen.
+    /// For each sender, the last count seen plus one.
     next: Box<[u32]>,
 }
 
@@ -279,7 +279,7 @@ impl Clients {
         self.all.iter().filter(slow).count() as u64
     }
 
-    /// Closes every client, with no word: what remains is for the server to clean up.
+    /// Closes every client without a close frame: the server must clean up.
     pub(crate) fn close_all(&mut self) {
         for client in &mut self.all {
             client.socket = None;
@@ -320,7 +320,7 @@ impl Clients {
         done
     }
 
-    /// One read, no more: what is left makes the socket ready again, and others get their turn.
+    /// Reads once: if more is left the socket is ready again, and other clients get their turn.
     fn receive_into(&mut self, number: usize, buffer: &mut [u8]) -> Result<(), End> {
         let client = &mut self.all[number];
         let Some(socket) = &client.socket else { return Ok(()) };
@@ -465,7 +465,7 @@ impl Clients {
             Role::Passer => {
                 client.stage = Stage::Gone;
                 self.live -= 1;
-                // Best effort: whoever leaves does not wait for the answer.
+                // Best effort: a leaving client does not wait for the answer.
                 let _gone = self.write(number, Opcode::Close, &NORMAL_CLOSURE);
                 let client = &mut self.all[number];
                 (client.socket, client.partial, client.outgoing) = (None, Vec::new(), Vec::new());
@@ -560,7 +560,7 @@ impl Clients {
         }
     }
 
-    /// Unpredictable enough for what a mask is for (RFC 6455, section 10.3): nothing between us and the server caches.
+    /// Unpredictable enough for a mask's purpose (RFC 6455, section 10.3): no cache is between us and the server.
     fn mask(&mut self) -> [u8; 4] {
         // xorshift32, Marsaglia 2003.
         self.random ^= self.random << 13;

@@ -14,7 +14,7 @@ pub(crate) fn epoch_seconds() -> u64 {
     nanoseconds(ClockId::Realtime) / 1_000_000_000
 }
 
-/// Of a duration, for sums with [`now`]; more than 584 years are as many.
+/// Converts a duration for sums with [`now`]; it saturates at 584 years.
 pub(crate) fn span(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

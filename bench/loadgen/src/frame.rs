@@ -4,7 +4,7 @@
 //! - Nothing is copied and nothing is allocated to read a frame.
 //! - What a server must not send (a mask, reserved bits, an unknown opcode, a long control frame) is an error, not a frame.
 
-/// What a frame is for.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Continuation,
@@ -15,7 +15,7 @@ pub(crate) enum Opcode {
     Pong,
 }
 
-/// One whole frame; `payload` is in the buffer that was read.
+/// A whole frame; `payload` points into the buffer that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) last: bool,
@@ -33,7 +33,7 @@ pub(crate) enum Malformed {
     Length,
 }
 
-/// The frame at the start of `bytes` and how long it is in all; `None` when the rest of it has not come yet.
+/// Returns the frame at the start of `bytes` and its whole length; `None` if it is not complete.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
     if first & 0x70 != 0 {

@@ -2,8 +2,8 @@
 //! measure. `loadgen --help` is its manual.
 //!
 //! Promises
-//! - Bounded in count and time: every mode ends by itself, also when the server does not answer.
-//! - Honest about loss: what was expected and did not come is in the report, and so is what the generator itself was late by.
+//! - Bounded in count and time: every mode ends, even if the server does not answer.
+//! - Honest about loss: the report has the deliveries that did not arrive, and the generator's own delays.
 //! - Knows nothing of any server: it speaks the Pusher protocol and looks at /proc.
 
 mod args;

@@ -1,4 +1,4 @@
-//! What the three modes share: threads with their share of the clients, and the board on which they meet.
+//! Shared by the three modes: threads with their share of the clients, and the state through which they coordinate.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -25,19 +25,19 @@ const NAP: Duration = Duration::from_millis(5);
 const NOBODY: &str =
     "no client is subscribed, so there is nothing to measure (hint: `avalanche --n 1` says why)";
 
-/// What happens now; before the first of them clients are opened. It only moves forward.
+/// The current phase; clients are opened before the first. It only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Senders send.
     Send,
-    /// What was sent arrives.
+    /// Sent messages arrive.
     Drain,
     /// Slow clients read what is left for them.
     Wake,
     Done,
 }
 
-/// Where threads tell each other how far they are.
+/// Progress that threads share with each other.
 #[derive(Debug)]
 pub(crate) struct Board {
     phase: AtomicU8,
@@ -116,7 +116,7 @@ impl Board {
     }
 }
 
-/// As it is kept in the board, where 0 stands for none of them.
+/// The value stored in the shared state, where 0 stands for none.
 fn phase_number(phase: Phase) -> u8 {
     match phase {
         Phase::Send => 1,
@@ -126,7 +126,7 @@ fn phase_number(phase: Phase) -> u8 {
     }
 }
 
-/// What each run needs to know about where it goes.
+/// The target of each run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) target: Arc<Target>,
@@ -209,7 +209,7 @@ pub(crate) fn open(
     Ok(())
 }
 
-/// Runs `work` on each thread beside `lead` on this one; the tallies come back as one.
+/// Runs `work` on each thread beside `lead` on this one, and returns the sum of the tallies.
 pub(crate) fn beside<T>(
     run: &Run,
     board: &Board,
@@ -249,7 +249,7 @@ pub(crate) fn beside<T>(
     })
 }
 
-/// What the generator itself has cost.
+/// The generator's own cost.
 pub(crate) fn generator(cpu: f64, tally: &Tally) -> Value {
     json!({
         "cpu_s": round(cpu, 3),
@@ -260,7 +260,7 @@ pub(crate) fn generator(cpu: f64, tally: &Tally) -> Value {
     })
 }
 
-/// A number with so many digits behind the point; `null` for what is no number.
+/// Formats a number with this many decimals; `null` if it is not finite.
 pub(crate) fn round(value: f64, digits: i32) -> Value {
     let scale = 10_f64.powi(digits);
     json!((value * scale).round() / scale)

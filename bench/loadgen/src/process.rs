@@ -1,4 +1,4 @@
-//! What the measured server has used, from /proc: CPU time, resident memory now and at its highest; and the kernel's share.
+//! Resources of the measured server from /proc: CPU time, current and peak resident memory; and the kernel's share.
 //!
 //! Several process ids make one server: their figures are added.
 
@@ -11,7 +11,7 @@ pub(crate) struct Server {
     pids: Vec<u32>,
 }
 
-/// One look.
+/// One reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Usage {
     /// Seconds in user and kernel mode, in steps of 10 ms.
@@ -63,7 +63,7 @@ impl Sub for Usage {
     }
 }
 
-/// Bytes that the kernel holds in slabs, for all of the machine: sockets are most of what an idle connection costs there.
+/// Bytes in the kernel's slabs, for the whole machine. Sockets are most of an idle connection's share of them.
 pub(crate) fn slab() -> u64 {
     kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "Slab:") * 1024
 }

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// An answer to a published event is a few bytes.
 const ANSWER: u64 = 1 << 20;
 
-/// One connection.
+/// A connection for publishing.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     app: App,

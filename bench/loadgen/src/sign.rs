@@ -16,7 +16,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Of `ID:KEY:SECRET`.
+    /// Parses `ID:KEY:SECRET`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.splitn(3, ':').map(str::to_owned);
         match (parts.next(), parts.next(), parts.next()) {
@@ -41,7 +41,7 @@ impl App {
     /// The path with its query of a signed request; `now` in seconds of the epoch.
     pub(crate) fn request(&self, method: &str, path: &str, body: &[u8], now: u64) -> String {
         let md5 = hexadecimal(&Md5::digest(body));
-        // In the order of their names, as they are signed.
+        // Parameters in the order of their names, as they are signed.
         let query =
             format!("auth_key={}&auth_timestamp={now}&auth_version=1.0&body_md5={md5}", self.key);
         let signature = self.hmac(&format!("{method}\n{path}\n{query}"));

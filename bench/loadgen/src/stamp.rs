@@ -1,6 +1,7 @@
 //! The mark that every published message carries: `@@<16 hex digits of ns>:<8 hex digits>@@`.
 //!
-//! It survives JSON in JSON, so it is found in a frame without parsing: when the message left, by whom, and which one it was.
+//! It survives JSON in JSON, so it is found in a frame without parsing. It has the time of sending, the sender, and the
+//! message's number.
 //!
 //! Invariants
 //! - A number is `sender` in the upper 8 bits and a count from 0 in the lower 24: at most 256 senders of 16 million messages.
@@ -12,7 +13,7 @@ pub(crate) const LENGTH: usize = 29;
 /// Messages that one sender can number.
 pub(crate) const COUNTS: u32 = 1 << 24;
 
-/// What a stamp says.
+/// The contents of a stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// Nanoseconds of the monotonic clock at which the message was handed to the kernel.

@@ -1,4 +1,4 @@
-//! What one run has seen: how long things took, what arrived, what did not, and why.
+//! Results of one run: durations, deliveries, losses, and their reasons.
 //!
 //! Invariants
 //! - Nothing that failed is left out: a connection ends up opened or in `failures`, a delivery received or missing.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// One minute in microseconds: what takes longer is counted as that.
+/// One minute in microseconds: longer times are counted as that.
 const LONGEST: u64 = 60_000_000;
 
 /// Durations in microseconds, three digits exact.
@@ -20,7 +20,7 @@ impl Durations {
         Self(Histogram::new_with_bounds(1, LONGEST, 3).expect("bounds that the crate allows"))
     }
 
-    /// Of nanoseconds between two readings of the clock; less than none is none.
+    /// Adds a time in nanoseconds between two readings of the clock; a negative one counts as 0.
     pub(crate) fn record(&mut self, from: u64, to: u64) {
         self.0.saturating_record((to.saturating_sub(from) / 1000).clamp(1, LONGEST));
     }
@@ -38,7 +38,7 @@ impl Durations {
         if self.0.is_empty() {
             return Value::Null;
         }
-        // Three digits exact: what lies beyond microseconds is invented.
+        // Rounds to three digits: more would be false precision.
         let ms = |microseconds: f64| (microseconds.round()) / 1000.0;
         let at = |quantile: f64| {
             ms(u32::try_from(self.0.value_at_quantile(quantile)).map_or(f64::INFINITY, f64::from))
@@ -53,17 +53,18 @@ impl Durations {
 /// All that one thread has seen.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
-    /// From `connect()`: until TCP answered, until 101, until `connection_established`, until the subscription was confirmed.
+    /// Times from `connect()` until TCP answered, until 101, until `connection_established`, and until the subscription
+    /// was confirmed.
     pub(crate) connected: Durations,
     pub(crate) upgraded: Durations,
     pub(crate) established: Durations,
     pub(crate) subscribed: Durations,
-    /// From the stamp in a message to the `read` that brought it.
+    /// Times from the stamp in a message to the `read` that returned it.
     pub(crate) latency: Durations,
     /// How late an open-loop sender was, which is the generator's fault and not the server's.
     pub(crate) lateness: Durations,
     pub(crate) delivered: u64,
-    /// What clients found that had never read, when they did at the end.
+    /// Deliveries that clients found which had never read until the end.
     pub(crate) kept_for_slow: u64,
     /// Bytes and calls of `read`: how far the server has put messages together.
     pub(crate) bytes: u64,
@@ -158,7 +159,7 @@ pub(crate) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     }
 }
 
-/// For ratios: exact up to 2^53, which no run reaches.
+/// Converts for ratios: exact up to 2^53, which no run reaches.
 #[expect(clippy::cast_precision_loss, reason = "counts of one run stay far below 2^53")]
 pub(crate) fn float(count: u64) -> f64 {
     count as f64

@@ -6,7 +6,7 @@ import { channelAuth } from '../lib/sign.mjs';
 import { named } from '../lib/socket.mjs';
 import { about, assert, check, fresh } from '../lib/suite.mjs';
 
-/** What was sent before this has arrived, if it ever will: a last event on the same channel. */
+/** Sends a last event on the same channel: when it has arrived, all earlier events have. */
 async function last(target, channel, ...sockets) {
     const name = fresh('last');
     await publish(target, channel, name);

@@ -16,7 +16,7 @@ const value = ({ data }) => {
     try { return JSON.parse(data); } catch { return data; }
 };
 
-/** The sender hears 4301, nobody hears the event, and the connection goes on. */
+/** The sender gets 4301, no client gets the event, and the connection stays open. */
 async function refusedEvent(target, message, sender, reader, channel) {
     sender.send(message);
     const error = await sender.next('pusher:error');

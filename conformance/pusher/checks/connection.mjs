@@ -11,7 +11,7 @@ export async function client(target, options) {
     return socket;
 }
 
-/** The server lets it in, says why it must leave, and closes with that code. */
+/** The server accepts the connection, sends the reason, and closes with that code. */
 async function refused(target, code, options) {
     const socket = await Socket.open(target, options);
     target.later(() => socket.destroy());

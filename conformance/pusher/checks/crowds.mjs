@@ -1,4 +1,4 @@
-// Many clients, and clients that do not keep up. Nothing else runs meanwhile.
+// Many clients, and clients that read too slowly. No other check runs at the same time.
 
 import { client } from './connection.mjs';
 import { get, post, publish } from '../lib/api.mjs';

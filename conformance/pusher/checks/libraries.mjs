@@ -1,4 +1,5 @@
-// Libraries as they are published: pusher-js and Laravel Echo in front, `pusher` behind. What they do with a server is what counts.
+// The published libraries: pusher-js and Laravel Echo as clients, `pusher` as publisher. The checks are about their behaviour with
+// a server.
 
 import http from 'node:http';
 import { createRequire } from 'node:module';
@@ -14,7 +15,7 @@ const { default: Echo } = await import('laravel-echo');
 
 const masterKey = Buffer.alloc(32, 7).toString('base64');
 
-/** The server library, as an application has it. */
+/** The server library, as in an application. */
 function server(target, secret = target.app.secret) {
     const url = new URL(target.url);
     return new Pusher({
@@ -219,7 +220,7 @@ about('pusher-js', () => {
     });
 });
 
-/** What a Laravel application has for Echo: the routes of `Broadcast::routes()` in a few lines. */
+/** A Laravel application's part for Echo: the routes of `Broadcast::routes()` in a few lines. */
 async function laravel(target, user) {
     const behind = server(target);
     const routes = http.createServer((request, answer) => {

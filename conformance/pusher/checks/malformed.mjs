@@ -1,5 +1,5 @@
-// Messages that make no sense. Each gets an answer or silence, and then the connection goes on or is closed with a code: it is never
-// half dead (AnyCable's reader stops for ever), and the process never ends (AnyCable: a subscription without data; Sockudo: 20,000 brackets).
+// Invalid messages. Each gets an answer or none, and then the connection stays open or is closed with a code. It never becomes half dead
+// (AnyCable's reader stops forever), and the process never ends (AnyCable: a subscription without data; Sockudo: 20,000 brackets).
 
 import { client } from './connection.mjs';
 import { frame, TEXT } from '../lib/socket.mjs';
@@ -96,7 +96,7 @@ about('malformed', () => {
             socket.subscribeTo(channel, {
                 auth: channelAuth(target.app, socket.id, channel, data), ...(data === undefined ? {} : { channel_data: data }),
             });
-            // More than a message may have is a reason to close as well.
+            // A message that is too large may also close the connection.
             const closing = await Promise.race([socket.refusal(channel).then(() => undefined, () => socket.closing), socket.closed]);
             if (closing) {
                 assert.ok(data?.length > 10_000 && closing.code >= 1000, `closed with ${closing.code} (${closing.reason})`);

@@ -1,4 +1,4 @@
-// Presence channels: who is there, told once for each user and never to the user.
+// Presence channels: the members; events about a user are sent once, and never to that user.
 
 import { client } from './connection.mjs';
 import { get, publish } from '../lib/api.mjs';

@@ -1,4 +1,5 @@
-// Webhooks: signed, told once, and again until they are taken. "Webhooks" of the Pusher documents.
+// Webhooks: signed, sent once, and repeated until they are accepted. See "Webhooks" in the Pusher
+// documents.
 
 import { client } from './connection.mjs';
 import { publish } from '../lib/api.mjs';

@@ -1,10 +1,10 @@
-// The HTTP API, asked with requests that may be wrong in any way.
+// The HTTP API, with requests that may be invalid in any way.
 
 import http from 'node:http';
 import { signedQuery } from './sign.mjs';
 import { within } from './socket.mjs';
 
-/** One request as it is; `path` with its query. */
+/** Sends one request unchanged; `path` includes its query. */
 export function request(target, method, path, { body, headers = {}, agent } = {}) {
     const url = new URL(target.url);
     return within(new Promise((resolve, reject) => {

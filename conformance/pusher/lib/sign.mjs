@@ -1,4 +1,5 @@
-// Signatures of the Pusher protocol, by the documents and by no library: what a check compares with must not be what it checks.
+// Signatures of the Pusher protocol, written from the documents without a library, because a check must not compare a library
+// with itself.
 
 import { createHash, createHmac } from 'node:crypto';
 

@@ -9,7 +9,7 @@ export const TEXT = 1, BINARY = 2, CLOSE = 8, PING = 9, PONG = 10, CONTINUATION 
 
 export class TimeOut extends Error {}
 
-/** What `promise` gives, or an error that says what was waited for. */
+/** Returns the result of `promise`, or an error that names what was awaited. */
 export function within(promise, what, limit = PATIENCE) {
     let timer;
     const late = new Promise((_, reject) => {
@@ -40,7 +40,7 @@ export function frame(opcode, payload = '', { fin = true, reserved = 0, masked =
     return Buffer.concat([Buffer.from(head), key, body.map((byte, i) => byte ^ key[i % 4])]);
 }
 
-/** One client. Messages are kept until they are asked for. */
+/** A client. It keeps messages until a check takes them. */
 export class Socket {
     #socket;
     #input = Buffer.alloc(0);
@@ -51,7 +51,7 @@ export class Socket {
     closing;
     pongs = [];
 
-    /** Connects and reads the answer's head; `status` and `headers` say what became of it. */
+    /** Connects and reads the answer's head into `status` and `headers`. */
     static async open(target, { query = 'protocol=7&client=conformance&version=1.0', headers = {}, path, answerPings = true } = {}) {
         const socket = new Socket();
         socket.#answerPings = answerPings;
@@ -167,7 +167,7 @@ export class Socket {
         this.#waiting.splice(0).forEach((resolve) => resolve());
     }
 
-    /** Bytes as they are. */
+    /** Sends raw bytes. */
     raw(bytes) {
         if (!this.#socket.destroyed) {
             this.#socket.write(bytes);
@@ -200,7 +200,7 @@ export class Socket {
         return within(this.closed, 'the answer to a close frame');
     }
 
-    /** Takes the first message that `wanted` likes, an event's name or a function; those before it stay. */
+    /** Takes the first message that matches `wanted`, an event's name or a function; earlier ones stay. */
     async next(wanted, limit = PATIENCE) {
         const likes = typeof wanted === 'function' ? wanted : (message) => message.event === wanted;
         const what = typeof wanted === 'function' ? wanted.what ?? 'a certain message' : wanted;
@@ -217,7 +217,7 @@ export class Socket {
         }
     }
 
-    /** Messages that nobody has asked for. */
+    /** Messages that no check has taken. */
     get left() {
         return [...this.#messages];
     }
@@ -226,7 +226,7 @@ export class Socket {
         return this.#messages.map((message) => message.text).join(' ').slice(0, 400) || 'nothing';
     }
 
-    /** Everything that was said to the server before this is done, or the connection is closed. */
+    /** Waits until the server has handled all earlier messages, or the connection is closed. */
     async settled() {
         this.send({ event: 'pusher:ping', data: {} });
         await Promise.race([this.next('pusher:pong'), this.closed]);
@@ -243,7 +243,7 @@ export class Socket {
         this.send({ event: 'pusher:subscribe', data: { channel, ...more } });
     }
 
-    /** Subscribes with whatever signature the name asks for; `user` is a presence channel's channel_data. */
+    /** Subscribes with the signature that the name requires; `user` is a presence channel's channel_data. */
     async subscribe(channel, user) {
         const data = user === undefined ? undefined : typeof user === 'string' ? user : JSON.stringify(user);
         const signed = /^(private|presence)-/.test(channel);

@@ -1,4 +1,5 @@
-// Runs checks and says what became of each, one JSON object a line: {"check", "ok", "why"} or {"check", "skipped"}.
+// Runs checks and prints the result of each, one JSON object a line: {"check", "ok", "why"} or {"check",
+// "skipped"}.
 
 import assert from 'node:assert/strict';
 
@@ -13,7 +14,8 @@ export function about(name, define) {
     group = outer;
 }
 
-/** `needs`: what the run must have, e.g. 'webhooks' or the application 'limited'; `alone`: nothing else runs meanwhile. */
+/** `needs`: features that the run must have, e.g. 'webhooks' or the application 'limited'; `alone`: no other check
+ * runs at the same time. */
 export function check(name, options, run) {
     const [{ needs = [], alone = false }, body] = run === undefined ? [{}, options] : [options, run];
     checks.push({ name: `${group}: ${name}`, needs: [needs].flat(), alone, body });
@@ -23,7 +25,7 @@ let number = 0;
 /** Distinguishes the channels of a run from each other and from those of the run before. */
 export const fresh = (start = 'channel') => `${start}-${process.pid}-${(number += 1)}-${Math.random().toString(36).slice(2, 8)}`;
 
-/** A target with what this run has: `url`, `apps` by role, `webhooks`. */
+/** A target with the features of this run: `url`, `apps` by role, `webhooks`. */
 export async function run(world, only) {
     const chosen = checks.filter(({ name }) => !only || name.includes(only));
     const say = (result) => process.stdout.write(`${JSON.stringify(result)}\n`);

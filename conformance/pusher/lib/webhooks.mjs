@@ -1,4 +1,4 @@
-// Where the server's webhooks arrive. What came is kept, so that a check finds it whenever it looks.
+// Receives the server's webhooks and keeps them, so that a check finds them at any time.
 
 import http from 'node:http';
 import { PATIENCE, TimeOut } from './socket.mjs';
@@ -17,7 +17,7 @@ export class Receiver {
                 const body = Buffer.concat(parts).toString();
                 let json = {};
                 try { json = JSON.parse(body); } catch { /* a check will see that */ }
-                // What tells of a channel with this word in its name fails at first.
+                // Webhooks about a channel with this word in its name fail at first.
                 const before = this.requests.filter((one) => one.body === body).length;
                 const status = body.includes('answer-500-once') && before === 0 ? 500 : 200;
                 this.requests.push({ method: request.method, headers: request.headers, body, json, status, at: Date.now() });

@@ -55,7 +55,7 @@ function answer(Pusher\Pusher $pusher, array $command): mixed
     };
 }
 
-// `php php.php probe` only says whether the library is there.
+// `php php.php probe` only checks whether the library is installed.
 if (($argv[1] ?? '') === 'probe') {
     exit(0);
 }

@@ -1,8 +1,8 @@
-// The engine: connections, one I/O thread, and one thread for callbacks once a request wants it.
+// The engine: connections, one I/O thread, and one thread for callbacks once a request needs it.
 //
 // - Several engines may live side by side; each may be used from any thread.
-// - Requests keep what they need of their engine alive: an `async` may go before them. They end with code::aborted.
-// - A forked child may go on using the object: it gets an engine of its own, and the parent's is untouched.
+// - Requests keep their engine's state alive: an `async` may be destroyed before them. They then end with code::aborted.
+// - A forked child may continue to use the object: it gets a new engine, and the parent's is not affected.
 #pragma once
 
 #include <atomic>
@@ -32,14 +32,14 @@ template <typename Derived, typename Library>
 class life;
 } // namespace detail
 
-// What stands between a program's requests and the engine: adds a signature, writes a log, renews a token.
+// Runs between a program's requests and the engine: adds a signature, writes a log, renews a token.
 //
-// Its calls may come from several threads at once. What they throw ends the request with code::user_callback.
+// It may be called from several threads at once. An exception ends the request with code::user_callback.
 class interceptor {
 public:
     enum class verdict {
         deliver, // this is the answer
-        again,   // make the request again, before anybody has seen this answer; at most ten times
+        again, // make the request again, before the program has seen this answer; at most ten times
     };
 
     virtual ~interceptor() = default;
@@ -160,8 +160,8 @@ public:
     // Starts the engine if it does not run, also after a stop. False: no thread or descriptor is available. The first request starts it, too.
     bool start() { return hearth_engine_start(engine_->get()) == HEARTH_OK; }
 
-    // Takes no new requests, waits so long for those under way, then aborts the rest. True: something had to be aborted.
-    // From inside a callback nothing can be waited for: nothing happens, and it says true.
+    // Accepts no new requests, waits up to this time for the running ones, then aborts the rest. Returns whether requests were aborted. From
+    // inside a callback it cannot wait: it does nothing and returns true.
     bool stop(unsigned timeout_ms = 30000) {
         int forced = 0;
         const auto status = hearth_engine_stop(engine_->get(), timeout_ms, &forced);
@@ -214,16 +214,16 @@ public:
         return noted(hearth_engine_set_certificates(engine_->get(), text.data(), text.size()));
     }
 
-    // What http::threaded_callback() says, for requests that are begun from now on.
+    // Sets the default of http::threaded_callback() for requests created from now on.
     async &threaded_callback(bool on) {
         engine_->threaded(on);
         return *this;
     }
 
-    // Where callbacks run instead of a thread of the engine's: a thread pool, the loop of a GUI. `execute` takes a job and has it run once,
-    // on any thread, now or later; false: it takes none any more, and the engine's own thread makes the callbacks from then on. One job is
-    // under way at once. False: the engine has begun already. An empty function: the engine's thread.
-    // A thread that runs jobs must not wait for this engine (join, exec, stop) unless others run them, too.
+    // Runs callbacks on the program's own threads instead of the engine's: a thread pool, or the event loop of a GUI. `execute` gets a job
+    // and must run it once, on any thread, now or later. If it returns false, it accepts no more jobs, and the engine's own thread makes the
+    // callbacks from then on. Only one job runs at once. Returns false if the engine has started already. An empty function selects the
+    // engine's thread. A thread that runs jobs must not wait for this engine (join, exec, stop) unless other threads run jobs, too.
     bool executor(std::function<bool(std::function<void()>)> execute) {
         return engine_->executor(std::move(execute));
     }
@@ -244,7 +244,7 @@ public:
     // Networks never to be called: "10.0.0.0/8 fd00::/8".
     async &deny(std::string_view networks) { return set_text(HEARTH_DENY, networks); }
 
-    // Any option that the C header knows. Throws std::invalid_argument when it is wrong.
+    // Sets any option of the C header. Throws std::invalid_argument if it is invalid.
     async &set_number(hearth_option option, std::int64_t value) {
         return checked(hearth_engine_set_number(engine_->get(), option, value));
     }
@@ -261,13 +261,13 @@ public:
         return cookie_jar(raw);
     }
 
-    // Requests started from now on go through it, behind those that are there.
+    // Requests started from now on pass through it, after the existing interceptors.
     async &add_interceptor(std::shared_ptr<interceptor> one) {
         engine_->add(std::move(one));
         return *this;
     }
 
-    // Why the last call of options(), authentication() or certificates() said false, as a sentence.
+    // Why the last call of options(), authentication() or certificates() returned false, as a sentence.
     std::string last_error() const {
         const std::lock_guard lock(mutex_);
         return last_error_;

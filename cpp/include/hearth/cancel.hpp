@@ -39,7 +39,7 @@ public:
         return cancelled_;
     }
 
-    // False: it is too late, the word has been said.
+    // False: it is too late, cancellation was requested already.
     bool add(entry request) {
         const std::lock_guard lock(mutex_);
         if (cancelled_) {
@@ -87,7 +87,7 @@ private:
     std::shared_ptr<detail::cancellation> state_;
 };
 
-// Who says the word. Requests that were given its token end with code::aborted, those started later at once.
+// Requests cancellation. Requests with its token end with code::aborted; those started later end at once.
 class cancel_source {
 public:
     cancel_source() : state_(std::make_shared<detail::cancellation>()) {}

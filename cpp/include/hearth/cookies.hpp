@@ -29,14 +29,14 @@ public:
                HEARTH_OK;
     }
 
-    // What would be sent to `url`: `a=1; b=2`.
+    // The value of the field Cookie for `url`: `a=1; b=2`.
     std::string cookies(std::string_view url) const {
         return taken([&](char **text) {
             return hearth_jar_cookies(raw_.get(), url.data(), url.size(), text);
         });
     }
 
-    // All cookies, or those that outlive the session, as a text that `load` takes.
+    // All cookies, or those that outlive the session, as a text for `load`.
     std::string save(bool session_too = false) const {
         return taken(
             [&](char **text) { return hearth_jar_save(raw_.get(), session_too ? 1 : 0, text); });

@@ -1,7 +1,7 @@
-// Why a request has no answer: one number as curlev has it, and beside it what kind of failure it was, in words.
+// Why a request has no answer: a number as in curlev, and a kind of failure with a message.
 //
-// `get_code()` keeps one number for everything, because programs written for curlev read it. Programs that are new read
-// `error()`: its kind is what they can act on, its message what they can show.
+// `get_code()` has one number for everything, because programs written for curlev read it. New programs read `error()`:
+// they can act on its kind and show its message.
 #pragma once
 
 #include <string>
@@ -68,7 +68,7 @@ enum class error_kind : int {
     timeout,          // a limit of time passed
     reset,            // the connection broke, or was closed before the end
     empty,            // it was closed without an answer
-    protocol,         // what came is no HTTP
+    protocol,         // the answer is not HTTP
     too_large,        // the body, or the head, is larger than it may be
     redirects,        // too many
     protocol_refused, // the URL's scheme, or a redirect's, is not among the safe ones
@@ -79,10 +79,10 @@ enum class error_kind : int {
     system,           // no descriptor, no thread, no memory
     internal,         // a fault in Hearth
     // of mail
-    refused,         // the server said no, for good
-    try_later,       // the server said not now
+    refused,         // the server refused permanently
+    try_later,       // the server refused temporarily
     login,           // credentials were refused, or nothing that is offered is allowed
-    outcome_unknown, // the whole message went out and no reply came: it may have been taken
+    outcome_unknown, // the whole message was sent and no reply came: it may have been accepted
 };
 
 inline const char *to_string(error_kind kind) noexcept {
@@ -160,7 +160,7 @@ inline std::error_code make_error_code(error_kind kind) noexcept {
     return {static_cast<int>(kind), category()};
 }
 
-// Why a request has no answer. `code` is what `get_code()` says.
+// Why a request has no answer. `code` equals `get_code()`.
 struct error {
     error_kind kind = error_kind::none;
     long code = code::success;

@@ -1,4 +1,4 @@
-// The header fields of one answer: in the order they came, with those that came twice, looked up without regard to case.
+// The header fields of one answer, in their order, with duplicates, looked up without regard to case.
 //
 // - A view: nothing is copied. A `headers` keeps its answer alive; iterators and string_views live as long as any handle of it.
 #pragma once

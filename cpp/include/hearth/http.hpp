@@ -1,10 +1,10 @@
 // One HTTP request at a time, as a reusable object: built by a chain of calls, then exec, start, launch, fetch or co_await.
 //
-// - Kept by a std::shared_ptr; while it is under way it keeps itself alive. Dropping the pointer detaches it.
-// - While it is under way every other call but join, abort, resume and get_code is ignored. From inside its own completion callback it
-//   may be built and started again.
-// - Each start has exactly one completion, whatever goes wrong; only callbacks that begin what is refused, again and again, are told no
-//   more after 32 such starts. No exception of a callback leaves it: it becomes code::user_callback.
+// - Held by a std::shared_ptr; while it is running it keeps itself alive. Dropping the pointer detaches it.
+// - While it is running, every call except join, abort, resume and get_code is ignored. From inside its own completion callback it may be built
+//   and started again.
+// - Each start has exactly one completion, whatever fails. The only exception: a callback that starts a refused request again and again is not
+//   called any more after 32 such starts. No exception of a callback leaves it: it becomes code::user_callback.
 // - Calls may come from several threads. References that accessors return are valid until it is built or started again.
 #pragma once
 
@@ -141,7 +141,7 @@ public:
             }
         });
     }
-    // Takes fields away, also those that are set by themselves: User-Agent, Accept, Accept-Encoding.
+    // Removes fields, including the default ones: User-Agent, Accept, Accept-Encoding.
     http &remove_header(std::string_view name) {
         return edit([&] {
             judge(
@@ -166,8 +166,8 @@ public:
             give(std::move(body));
         });
     }
-    // The same without a copy, for bodies that others have, too. `owner` keeps the memory as it is, and is let go, on any thread, when neither
-    // this object (until its next verb) nor a connection reads it any more. Without an owner the memory must outlive this object and its engine.
+    // Sets the body without a copy, for shared bodies. `owner` keeps the memory unchanged. It is released, on any thread, when neither this
+    // object (until its next verb) nor a connection reads it any more. Without an owner the memory must outlive this object and its engine.
     http &set_body_view(std::string_view content_type, std::string_view body,
         std::shared_ptr<const void> owner = nullptr) {
         return edit([&] {
@@ -226,8 +226,8 @@ public:
             judge(hearth_request_set_body_file(handle_, path.data(), path.size()), code::body_set);
         });
     }
-    // Whatever `source` says; of unknown length it goes in chunks. Without `rewind` it can be had once:
-    // what would send it once more, another start for one, ends with code::body_set.
+    // A body from `source`; without a length it is sent in chunks. Without `rewind` it can be sent once: a request that would send it again,
+    // such as another start, ends with code::body_set.
     http &set_body_source(std::string_view content_type, body_source source,
         std::optional<std::uint64_t> length = std::nullopt, body_rewind rewind = nullptr) {
         return edit([&] {
@@ -238,7 +238,7 @@ public:
 
     // ---- how ----
 
-    // Of the collected body, decompressed. Over it: code::write_error. It is 2,000,000 by itself; 0: without limit.
+    // Maximum size of the collected body, decompressed. If it is exceeded: code::write_error. The default is 2,000,000; 0: without limit.
     http &maximal_response_size(std::size_t bytes) {
         return set_number(HEARTH_MAX_RESPONSE_SIZE, static_cast<std::int64_t>(bytes));
     }
@@ -258,12 +258,12 @@ public:
             judge(hearth_request_set_jar(handle_, jar.native_handle()), code::options_set);
         });
     }
-    // It ends when that source says so.
+    // Ends the request when that source requests it.
     http &cancel_with(const cancel_token &token) {
         return edit([&] { extra().cancel = token.state_; });
     }
 
-    // ---- what to be told on the way. Each callback says nothing, or bool (false: stop), or hearth::flow ----
+    // ---- callbacks during the transfer. Each returns void, bool (false: stop), or hearth::flow ----
 
     // The head of the final answer: `const response &`, still without its body.
     template <typename Callback>
@@ -277,7 +277,7 @@ public:
         auto other = detail::flowing<const response &>(std::move(take));
         return edit([&] { extra().interim.swap(other); });
     }
-    // The body as it comes, decompressed: std::string_view. Nothing is collected then, and no maximal size counts.
+    // The body in pieces as it arrives, decompressed: std::string_view. The body is not collected then, and has no maximum size.
     template <typename Callback>
     http &on_body(Callback take) {
         auto other = detail::flowing<std::string_view>(std::move(take));
@@ -289,8 +289,8 @@ public:
         auto other = detail::flowing<const progress &>(std::move(take));
         return edit([&] { extra().moved.swap(other); });
     }
-    // What goes over the wire: `hearth::debug` and std::string_view. Without `secrets` the values of Authorization, Cookie, Set-Cookie and the
-    // like are shown as ***; URLs and bodies are shown as they are.
+    // Data on the wire: `hearth::debug` and std::string_view. Without `secrets`, values of Authorization, Cookie, Set-Cookie and similar fields
+    // are shown as ***. URLs and bodies are shown unchanged.
     http &on_debug(std::function<void(debug, std::string_view)> take, bool secrets = false) {
         return edit([&] {
             extra().wire.swap(take);
@@ -311,8 +311,8 @@ public:
         });
         return timeout(std::chrono::milliseconds(0));
     }
-    // The body of an answer with a status of 200 to 299 into a file, which is there once it is whole. Else the file is left alone.
-    // Until then it is beside it, as path.<16 digits>.part.
+    // Writes the body of an answer with a status of 200 to 299 to a file, which appears when it is complete. Otherwise the file is not changed.
+    // Until then the data are beside it, in path.<16 digits>.part.
     http &download_to(std::string path) {
         return edit([&] { extra().sink = std::make_unique<detail::file_sink>(std::move(path)); });
     }
@@ -393,7 +393,7 @@ private:
 
     void set_source(std::uint64_t length, body_source source, body_rewind rewind);
 
-    // ---- what detail::life asks for ----
+    // ---- functions that detail::life calls ----
 
     void gathered();
     bool has_callbacks() const noexcept;
@@ -401,7 +401,7 @@ private:
     response outcome(const hearth_response *lent);
     bool again();
 
-    // Callbacks of the transfer, told to the library only where there are any.
+    // Callbacks of the transfer, passed to the library only if they are set.
     std::optional<error> prepare(detail::extras &more);
 
     // Its source at the beginning, for the same request once more.
@@ -411,7 +411,7 @@ private:
 
     // ---- what the library calls on the way ----
 
-    // Runs a callback of the program; what it throws is kept for the completion.
+    // Runs a callback of the program; its exception is kept for the completion.
     template <typename Call>
     hearth_flow guarded(Call call) noexcept;
 

@@ -1,4 +1,4 @@
-// JSON by whichever parser is there: nlohmann/json, RapidJSON, or both. Define HEARTH_NO_JSON to compile without either.
+// JSON with the available parser: nlohmann/json, RapidJSON, or both. Define HEARTH_NO_JSON to compile without either.
 #pragma once
 
 #include <optional>
@@ -21,8 +21,8 @@
 namespace hearth {
 inline namespace v1 {
 
-// How a document of type `Json` is written and read. Specialise it for a parser of your own. `write` says a std::string, or where there are
-// documents that cannot be written an std::optional of it.
+// How a document of type `Json` is written and read. Specialise it for another parser. `write` returns a std::string, or a std::optional of
+// it if some documents cannot be written.
 template <typename Json>
 struct json_codec;
 
@@ -43,7 +43,7 @@ struct json_codec<nlohmann::json> {
 #ifdef HEARTH_HAS_RAPIDJSON
 template <>
 struct json_codec<rapidjson::Document> {
-    // Nothing: it has a number that JSON has not, an infinity for one.
+    // std::nullopt: it has a number that JSON cannot express, such as an infinity.
     static std::optional<std::string> write(const rapidjson::Document &document) {
         rapidjson::StringBuffer buffer;
         rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);

@@ -1,7 +1,7 @@
 // MIME documents: forms with files (multipart/form-data, RFC 7578), and parts with alternatives (RFC 2046, 5.1.4).
 //
-// - What is in memory is laid out once; files are read while they are sent, never as a whole.
-// - Names cannot break out of their header line: a quote, CR and LF are percent-encoded (WHATWG HTML, multipart/form-data), and
+// - Parts in memory are laid out once; files are read while they are sent, never as a whole.
+// - Names cannot break out of their header line. A quote, CR and LF are percent-encoded (WHATWG HTML, multipart/form-data), and
 //   a content type with CR, LF or NUL is refused.
 #pragma once
 
@@ -37,7 +37,7 @@ struct data {
     std::string filename;
 };
 
-// A file. Without a file name of its own it has the last component of its path.
+// A file. Without a given name, its name is the last component of its path.
 struct file {
     std::string name;
     std::string filedata;
@@ -107,7 +107,7 @@ public:
         return std::move(pieces_.front().text);
     }
 
-    // Reads on; 0 at the end; nothing when a file cannot be read any more, or is shorter than it was.
+    // Reads the next bytes; 0 at the end; std::nullopt if a file cannot be read any more, or has become shorter.
     std::optional<std::size_t> read(char *out, std::size_t room) {
         while (at_ < pieces_.size()) {
             const auto &now = pieces_[at_];
@@ -197,7 +197,7 @@ inline bool is_field_value(std::string_view text) noexcept {
 // Lays out parts as one document.
 class mime_writer {
 public:
-    // Nothing: a file cannot be read, or a content type is none.
+    // std::nullopt: a file cannot be read, or a content type is invalid.
     static std::optional<std::pair<std::string, segments>> form(const mime::parts &parts) {
         mime_writer writer;
         const auto edge = boundary();

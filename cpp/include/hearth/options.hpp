@@ -1,4 +1,4 @@
-// The options that an engine has as defaults and a request as its own, each as a typed call.
+// The options of engines (defaults) and requests, each as a typed call.
 //
 // The same options are keys of the texts that `options()` takes: `follow_location=1, timeout=5000, proxy="http://u:a,b@host"`.
 #pragma once
@@ -59,7 +59,7 @@ public:
     Derived &accept_compression(bool on) { return number(HEARTH_ACCEPT_COMPRESSION, on); }
     // Content-Encoding and Content-Length of a body that was compressed stay among the fields, as the origin sent them.
     Derived &keep_encoding(bool on = true) { return number(HEARTH_KEEP_ENCODING, on); }
-    // What of gzip, deflate, br, zstd and identity is asked for; by itself all but the last.
+    // The requested encodings of gzip, deflate, br, zstd and identity; by default all except the last.
     Derived &accept_encoding(std::initializer_list<std::string_view> names) {
         std::string joined;
         for (const auto one : names) {
@@ -105,7 +105,7 @@ public:
     // Local address.
     Derived &interface(std::string_view address) { return text(HEARTH_INTERFACE, address); }
     Derived &family(ip_family which) { return number(HEARTH_IP_FAMILY, static_cast<int>(which)); }
-    // False refuses loopback, private, link-local addresses and the like, after look-up: for URLs that strangers give.
+    // False refuses loopback, private, link-local and similar addresses, after look-up: for URLs from untrusted users.
     Derived &private_addresses(bool allowed) { return number(HEARTH_PRIVATE_ADDRESSES, allowed); }
     // Of http, https, smtp, smtps and file; redirects included. By itself "http,https", of a mail "smtp,smtps". With "file" a redirect of a
     // server that is called may name a file of this machine, too.
@@ -117,7 +117,7 @@ public:
         number(HEARTH_TLS_MIN, static_cast<int>(least));
         return number(HEARTH_TLS_MAX, static_cast<int>(most));
     }
-    // Cipher suites that may be spoken, joined by ':', as IANA or OpenSSL names them.
+    // Allowed cipher suites, joined by ':', by their IANA or OpenSSL names.
     Derived &ciphers(std::string_view names) { return text(HEARTH_CIPHERS, names); }
     // "sha256//BASE64;sha256//…" of the public keys that are believed.
     Derived &pinned_key(std::string_view pins) { return text(HEARTH_PINNED_KEY, pins); }

@@ -13,7 +13,7 @@
 namespace hearth {
 inline namespace v1 {
 
-// Names with values, in order, a name as often as one likes. Made from braces, and from any map or vector of pairs of strings.
+// Names with values, in order; names may be repeated. Made from braces, and from any map or vector of pairs of strings.
 class key_values {
 public:
     using value_type = std::pair<std::string, std::string>;
@@ -96,7 +96,7 @@ inline std::string percent_encoded(std::string_view text) {
     return out;
 }
 
-// The same backwards; a % without two hexadecimal digits stays as it is.
+// The reverse; a % without two hexadecimal digits stays unchanged.
 inline std::string percent_decoded(std::string_view text) {
     const auto digit = [](char c) {
         return c >= '0' && c <= '9'   ? c - '0'

@@ -1,7 +1,7 @@
-// What came of a request: its number, and where there is one its answer.
+// The result of a request: its number, and its answer if there is one.
 //
-// - A value: copied and moved as one likes, cheap, and apart from the request that it came from.
-// - Nothing is copied out of the library before it is asked for. Accessors may be used from several threads at once.
+// - A value: cheap to copy and move, and independent of its request.
+// - Data are copied from the library only when they are requested. Accessors may be used from several threads at once.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 namespace hearth {
 inline namespace v1 {
 
-// When what was done. Zero: it was there already, or did not happen.
+// Times of the steps. Zero: not needed, or it did not happen.
 struct timings {
     std::chrono::microseconds queued{};     // from start until its turn came
     std::chrono::microseconds resolved{};   // from its turn on: the name
@@ -36,11 +36,11 @@ struct timings {
     bool reused = false; // over a connection that had been there
 };
 
-// What a mail server said to one recipient.
+// A mail server's reply to one recipient.
 struct recipient {
     std::string address;
-    int code = 0;         // 250; 4xx: not now; 5xx: never; 0: nothing was said to this one
-    std::string enhanced; // "5.1.1", where it said one
+    int code = 0; // 250; 4xx: temporary refusal; 5xx: permanent refusal; 0: no reply for this one
+    std::string enhanced; // "5.1.1", if there is one
     std::string text;
 
     bool accepted() const noexcept { return code >= 200 && code < 300; }
@@ -57,11 +57,11 @@ struct certificate {
     std::string pem;
 };
 
-// What TLS has come to with the origin that answered.
+// TLS of the connection to the origin that answered.
 struct tls_session {
     int version = 0;                       // 12, 13; 0: there was none
     std::string cipher;                    // "TLS_AES_256_GCM_SHA384"
-    std::vector<certificate> certificates; // its own first, then those that lead to an authority
+    std::vector<certificate> certificates; // its own first, then those up to an authority
 
     explicit operator bool() const noexcept { return version != 0; }
 };
@@ -163,7 +163,7 @@ class response {
 public:
     response() = default;
 
-    // What a completion was handed.
+    // The response that a completion received.
     explicit response(const hearth_response *lent) : answer_(lent) {
         if (lent == nullptr) {
             return;
@@ -171,13 +171,13 @@ public:
         const auto kind = detail::kind_of(hearth_response_error(lent));
         code_ = kind == error_kind::none ? hearth_response_status(lent)
                                          : hearth_response_error_code(lent);
-        // curlev says 23 of a body that is too large, where libcurl has 63.
+        // For a body that is too large, curlev has 23 and libcurl 63.
         if (kind != error_kind::none && (code_ == 0 || kind == error_kind::too_large)) {
             code_ = detail::fallback_code(kind);
         }
     }
 
-    // A failure of the program's side of it; with what had come, if anything had.
+    // A failure in the program itself, with the part of the answer that had arrived.
     explicit response(error why, const hearth_response *lent = nullptr)
         : answer_(lent), code_(why.code), rest_(new rest{std::string(), std::move(why)}) {}
 
@@ -203,7 +203,7 @@ public:
         return json_codec<Json>::read(body_view(), document);
     }
 
-    // The HTTP status, or why there is none, as curlev has it; namespace code names them.
+    // The HTTP status, or why there is none, by curlev's numbers; namespace code names them.
     long get_code() const noexcept { return code_; }
 
     // The same and what follows in fewer letters, as curlev's future has them.
@@ -298,7 +298,7 @@ public:
         return out;
     }
 
-    // With its certificates, read when they are asked for here.
+    // Reads the certificates only when this is called.
     tls_session get_tls() const {
         hearth_tls raw = {};
         raw.size = sizeof raw;
@@ -354,7 +354,7 @@ public:
     }
 
 private:
-    // What is made when it is needed.
+    // Parts that are created when they are needed.
     struct rest {
         std::string body;         // a copy of the library's; none where there is an error
         std::optional<error> own; // the program's side of it

@@ -1,8 +1,8 @@
 // Mail: one message at a time, as a reusable object: built by a chain of calls, then exec, start, launch, fetch or co_await.
 //
-// - Kept by a std::shared_ptr; while it is under way it keeps itself alive. Dropping the pointer detaches it.
-// - While it is under way every other call but join, abort and get_code is ignored. From inside its own completion callback it may be
-//   built and started again.
+// - Held by a std::shared_ptr; while it is running it keeps itself alive. Dropping the pointer detaches it.
+// - While it is running, every call except join, abort and get_code is ignored. From inside its own completion callback it may be built and started
+//   again.
 // - Each start has exactly one completion, but where callbacks begin what is refused without end (http.hpp). What a callback throws becomes
 //   code::user_callback.
 // - Nothing that is given can break out of its place: an address, a subject or a field with CR, LF or NUL is refused.
@@ -180,7 +180,7 @@ public:
 
     // ---- what to send. SEND starts again from the engine's current defaults ----
 
-    // smtp://host:port/name or smtps://…; `name` is who we say we are. A user and a password in the URL become credentials.
+    // smtp://host:port/name or smtps://…; `name` is sent in EHLO. A user and a password in the URL become credentials.
     smtp &SEND(std::string_view url, const address &from) {
         begin_anew(url, from);
         return *this;
@@ -195,7 +195,7 @@ public:
     smtp &cc(const address &one) { return add(HEARTH_MAIL_CC, one); }
     smtp &bcc(const address &one) { return add(HEARTH_MAIL_BCC, one); }
     smtp &reply_to(const address &one) { return add(HEARTH_MAIL_REPLY_TO, one); }
-    // Each as its mode says.
+    // Each depends on its mode.
     smtp &add_recipients(const recipients &all) {
         for (const auto &one : all) {
             add(one.kind == address::mode::cc    ? HEARTH_MAIL_CC
@@ -220,14 +220,14 @@ public:
         });
     }
 
-    // What is read: as text, as HTML, or both, of which the reader's program shows what it can.
+    // The message's text: plain, HTML, or both, of which the reader's program shows one.
     smtp &text(std::string_view body) { return alternative("text/plain", body); }
     smtp &html(std::string_view body) { return alternative("text/html", body); }
     // One more form of the same, better than those before.
     smtp &alternative(std::string_view content_type, std::string_view body) {
         return part(HEARTH_MAIL_BODY, content_type, {}, {}, body, {});
     }
-    // What the HTML shows: <img src="cid:ID">.
+    // A part that the HTML shows: <img src="cid:ID">.
     smtp &embed(std::string_view id, std::string_view content_type, std::string_view data,
         std::string_view filename = {}) {
         return part(HEARTH_MAIL_RELATED, content_type, filename, id, data, {});
@@ -244,8 +244,8 @@ public:
         return file(HEARTH_MAIL_ATTACHMENT, content_type, filename, {}, path);
     }
 
-    // curlev's: recipients, subject and parts at once. The first text, or the first alternatives, is what is read; further ones are shown behind
-    // it; what has a file name is attached.
+    // curlev's: recipients, subject and parts at once. The first text, or the first alternatives, is the message's text. Further ones are shown
+    // behind it, and parts with a file name are attached.
     smtp &set_mime(const recipients &all, std::string_view what, const mime::parts &parts) {
         add_recipients(all).subject(what);
         bool read = false;
@@ -371,7 +371,7 @@ private:
         judge(hearth_mail_set_from(handle_, author.data(), author.size()), code::recipients_set);
     }
 
-    // ---- what detail::life asks for ----
+    // ---- functions that detail::life calls ----
 
     void gathered() noexcept {}
     bool has_callbacks() const noexcept { return false; }

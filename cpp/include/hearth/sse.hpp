@@ -11,7 +11,7 @@
 namespace hearth {
 inline namespace v1 {
 
-// One event, as it was dispatched.
+// One dispatched event.
 struct server_event {
     std::string type = "message";
     std::string data;
@@ -23,7 +23,7 @@ class event_parser {
 public:
     static constexpr std::size_t usual_size = 2'000'000;
 
-    // `largest`: what may be kept of an event that is not complete. 0: without limit.
+    // `largest`: maximum size of an incomplete event. 0: without limit.
     explicit event_parser(std::size_t largest = usual_size) noexcept : largest_(largest) {}
 
     // Takes more of the stream, and hands each event that is complete to `take(const server_event &)`. False: an event is larger than it may
@@ -48,7 +48,7 @@ public:
         return true;
     }
 
-    // What a client says in Last-Event-ID when it comes back.
+    // The value of Last-Event-ID for a reconnecting client.
     const std::string &last_id() const noexcept { return id_; }
 
 private:

@@ -1,4 +1,4 @@
-// What a request does with bodies that are not held in memory: sources, sinks, events, progress.
+// Bodies that are not held in memory: sources, sinks, events, progress.
 #pragma once
 
 #include <array>
@@ -25,11 +25,12 @@
 namespace hearth {
 inline namespace v1 {
 
-// What a callback in the middle of a transfer wants.
+// Result of a callback during a transfer.
 enum class flow : int {
     go_on = HEARTH_CONTINUE,
-    pause = HEARTH_PAUSE, // nothing more until http::resume(); what was handed over counts as taken
-    stop = HEARTH_ABORT,  // the request ends with code::aborted
+    pause =
+        HEARTH_PAUSE, // no more data until http::resume(); the data of this call count as accepted
+    stop = HEARTH_ABORT, // the request ends with code::aborted
 };
 
 // Progress. A total is missing if the other side has not sent it.
@@ -40,24 +41,24 @@ struct progress {
     std::optional<std::uint64_t> to_receive;
 };
 
-// What goes over the wire; http::on_debug().
+// Kinds of data on the wire; http::on_debug().
 enum class debug : int {
-    text = HEARTH_DEBUG_TEXT, // a line of the library's: the connection, TLS, what went wrong
+    text = HEARTH_DEBUG_TEXT,             // a message of the library: the connection, TLS, failures
     header_in = HEARTH_DEBUG_HEADER_IN,   // a head as it came
-    header_out = HEARTH_DEBUG_HEADER_OUT, // a head as it goes out, at each try
+    header_out = HEARTH_DEBUG_HEADER_OUT, // a sent head, at each try
     data_in = HEARTH_DEBUG_DATA_IN,       // a piece of the answer's body, still compressed
     data_out = HEARTH_DEBUG_DATA_OUT,     // a piece of the request's body
 };
 
-// Fills up to `room` bytes and says how many. 0: that was the end. Nothing: not now, it is asked again after http::resume().
-// What it throws ends the request with code::user_callback.
+// Fills up to `room` bytes and returns how many. 0: the end. std::nullopt: no data now; it is called again after http::resume(). An
+// exception ends the request with code::user_callback.
 using body_source = std::function<std::optional<std::size_t>(char *buffer, std::size_t room)>;
 // Puts a source back to its beginning: another try, a redirect, Digest. False: it cannot be had again.
 using body_rewind = std::function<bool()>;
 
 namespace detail {
 
-// A callback that says nothing, or bool (false: stop), or flow: as one that says flow.
+// Turns a callback that returns void, bool (false: stop) or flow into one that returns flow.
 template <typename Argument, typename Callback>
 std::function<flow(Argument)> flowing(Callback &&callback) {
     using result = std::invoke_result_t<Callback &, Argument>;
@@ -76,7 +77,8 @@ std::function<flow(Argument)> flowing(Callback &&callback) {
     }
 }
 
-// A download on its way into a file: beside its place until it is whole, under a name of its own, since others may download to the same.
+// A download to a file. Until it is complete, the data are beside the file under a unique name, because others may download to the same
+// file.
 class file_sink {
 public:
     explicit file_sink(std::string path) : path_(std::move(path)) {}
@@ -127,7 +129,7 @@ private:
     file_handle file_;
 };
 
-// What only some requests have. Not touched from outside while the request is under way.
+// State that only some requests have. Not used from outside while the request is running.
 struct extras {
     std::function<flow(const response &)> head;
     std::function<flow(const response &)> interim;
@@ -145,7 +147,7 @@ struct extras {
     std::shared_ptr<cancellation> cancel;
 
     // Of the answer that is coming.
-    bool wanted = true; // its body is what was asked for: a file's, an event stream's
+    bool wanted = true; // its body is the requested one: a file's, an event stream's
     std::exception_ptr thrown;
     bool sink_failed = false;
     bool event_too_large = false;

@@ -33,7 +33,7 @@ pub struct Bytes {
 impl Bytes {
     const NONE: Self = Self { data: std::ptr::null(), size: 0 };
 
-    /// Borrowed from what the caller's handle keeps.
+    /// Borrowed from the caller's handle.
     const fn of(bytes: &[u8]) -> Self {
         Self { data: bytes.as_ptr().cast(), size: bytes.len() }
     }
@@ -80,7 +80,7 @@ fn value<T>(nothing: T, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(nothing)
 }
 
-/// A type whose handles C has: each handle is one count of an `Arc`, from `Arc::into_raw`.
+/// A type with handles in C: each handle is one count of an `Arc`, from `Arc::into_raw`.
 trait Castable {}
 
 impl Castable for crate::cookies::Jar {}
@@ -136,7 +136,7 @@ unsafe fn put<T>(output: *mut T, value: T) -> Result<(), Refused> {
 /// Checks that there is a place for the result, before anything is made that would be lost.
 fn place<T>(output: *mut T) -> Result<(), Refused> {
     if output.is_null() {
-        return Err(Refused::invalid("there is no place for the result: it is NULL"));
+        return Err(Refused::invalid("the pointer for the result is NULL"));
     }
     Ok(())
 }
@@ -154,7 +154,7 @@ unsafe fn bytes<'a>(data: *const c_char, size: usize) -> Result<&'a [u8], Refuse
         (false, size) if isize::try_from(size).is_err() => {
             Err(Refused::invalid("a size is negative"))
         }
-        // SAFETY: the caller of the C function promises that they are there.
+        // SAFETY: the caller of the C function promises that these bytes exist.
         (false, size) => Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) }),
     }
 }

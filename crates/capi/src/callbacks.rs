@@ -1,8 +1,9 @@
-//! Where the caller's functions run, if not on the I/O thread: on the callback thread, which exists once it is wanted, or on the program's executor.
+//! Runs the caller's functions that do not run on the I/O thread. They run on the callback thread, which is created
+//! when it is needed, or on the program's executor.
 //!
 //! Invariants
-//! - Knows neither requests nor engines: a call is what its maker says.
-//! - Calls are made in the order in which they were put.
+//! - It does not know requests or engines: a call is a function of its creator.
+//! - Calls are made in the order in which they were added.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -16,8 +17,8 @@ use crate::error::Refused;
 use crate::io::lock;
 use crate::sys;
 
-/// How many calls are gathered before the callback thread is woken, unless the I/O thread has handled everything that was ready:
-/// waking a thread costs as much as a small request.
+/// Number of calls to collect before the callback thread is woken, because that costs as much as a small request. It is
+/// woken earlier if the I/O thread has handled everything that was ready.
 const GATHERED: usize = 32;
 
 /// A call that waits for its turn.
@@ -79,7 +80,7 @@ impl<M: Make> Callbacks<M> {
         lock(&self.wanted)
     }
 
-    /// Puts a call behind those that wait, together with others that come soon.
+    /// Adds a call to the queue, together with others that follow soon.
     pub(crate) fn gather(self: &Arc<Self>, call: M) {
         let mut gathered = lock(&self.gathered);
         gathered.push(Call::Make(call));
@@ -155,7 +156,7 @@ impl<M: Make> Callbacks<M> {
             return;
         }
         if self.begin().is_err() {
-            // There is no thread to be had: late is worse than here.
+            // No thread can be created: a call on this thread is better than none.
             self.make_some();
         }
     }

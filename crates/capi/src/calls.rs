@@ -20,7 +20,8 @@ use crate::response::Response;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User(pub(crate) *mut c_void);
 
-// SAFETY: hearth.h says that callbacks come on the library's threads: who registers one says that its data may be there.
+// SAFETY: hearth.h says that callbacks run on the library's threads: a caller that registers one allows its data to be
+// used there.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
@@ -40,7 +41,7 @@ impl From<c_int> for Flow {
             0 => Self::Continue,
             1 => Self::Pause,
             3 => Self::End,
-            // Nothing that is not known may go on.
+            // An unknown value ends the request.
             _ => Self::Abort,
         }
     }

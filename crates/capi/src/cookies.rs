@@ -21,7 +21,7 @@ const LISTS: [&str; 2] = [
     "/usr/share/publicsuffix/effective_tld_names.dat",
 ];
 
-/// The most cookies of a jar: RFC 6265, 6.1 asks for 3000.
+/// Maximum number of cookies in a jar: RFC 6265, 6.1 requires 3000.
 const MOST: usize = 10_000;
 
 /// One list for all jars: it takes 3 MB.
@@ -177,7 +177,7 @@ impl Jar {
         (!pairs.is_empty()).then(|| pairs.join("; "))
     }
 
-    /// The same as a field's value.
+    /// Returns the cookies as a field's value.
     pub(crate) fn field(&self, url: &str) -> Option<HeaderValue> {
         HeaderValue::try_from(self.cookies(url)?).ok()
     }
@@ -267,10 +267,10 @@ mod tests {
         assert_eq!(refused, Err(CookieError::PublicSuffix));
         let shop = judged("a=1; Domain=shop.co.uk", "http://www.shop.co.uk/").expect("taken");
         assert_eq!(shop.domain, CookieDomain::Suffix("shop.co.uk".into()));
-        // What the suffix itself sets stays with it.
+        // A cookie of the suffix itself stays with that host.
         let own = judged("a=1; Domain=co.uk", "http://co.uk/").expect("taken");
         assert_eq!(own.domain, CookieDomain::HostOnly("co.uk".into()));
-        // What the list does not know, like a name in a house, is none.
+        // A name that is not on the list, such as one in a private network, is not a suffix.
         assert!(judged("a=1; Domain=intranet", "http://wiki.intranet/").is_ok());
     }
 
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(jar.cookies("http://other.co.uk/"), None);
     }
 
-    /// With as many as it may have.
+    /// A jar with the maximum number of cookies.
     fn full() -> Jar {
         let jar = Jar::default();
         for number in 0..MOST {

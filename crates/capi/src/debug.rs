@@ -44,7 +44,7 @@ pub(crate) struct Watcher<'a> {
     in_flight: &'a Arc<InFlight>,
     debug: Option<Debug>,
     track: &'a Track,
-    /// Whether it waits for a connection.
+    /// Whether the call waits for a connection.
     waits: Mutex<Option<Held<'a>>>,
 }
 

@@ -1,5 +1,5 @@
-//! Digest authentication (RFC 7616, RFC 2069 for origins that name no qop): MD5 and SHA-256, each also as `-sess`, qop=auth and
-//! qop=auth-int, which covers a body in memory.
+//! Digest authentication (RFC 7616, and RFC 2069 for origins without qop). It supports MD5 and SHA-256, each also as
+//! `-sess`, with qop=auth and qop=auth-int, which covers a body in memory.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ pub(crate) struct Challenge {
     pub(crate) stale: bool,
 }
 
-/// What the answer covers.
+/// The part of the request that the answer covers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Qop {
     /// Method and target, as in RFC 2069.
@@ -184,7 +184,7 @@ impl Session {
     }
 }
 
-/// What an answer covers.
+/// The part of the request that an answer covers.
 struct Asked<'a> {
     method: &'a str,
     target: &'a str,

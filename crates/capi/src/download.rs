@@ -222,7 +222,7 @@ fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, Failure> {
                 "deflate" => Encoding::Deflate,
                 "br" => Encoding::Brotli,
                 "zstd" => Encoding::Zstd,
-                // The encoding was not asked for: the caller gets the body as it is.
+                // The encoding was not requested: the caller gets the body unchanged.
                 _ => return Ok(Vec::new()),
             });
         }
@@ -302,7 +302,7 @@ async fn decoded(
             }
         }
     }
-    // A decoder knows its end by itself: that of the body, with its trailers, comes behind it.
+    // A decoder detects its own end. The end of the body, with its trailers, follows.
     let numbers = &taken.io.runtime.numbers;
     let mut more = 0;
     while let Some(piece) = poll_fn(|cx| lock(&coming).poll_piece(cx, numbers)).await {

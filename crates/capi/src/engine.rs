@@ -24,7 +24,7 @@ use crate::sys::{OurProcess, Shared};
 /// An engine.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    /// The state of this process, or of the parent until the first access. What a fork has left behind is leaked, because it is the parent's.
+    /// The state of this process, or of the parent until the first access. The parent's state is leaked after a fork.
     place: AtomicPtr<Place>,
     freed: AtomicBool,
 }
@@ -117,7 +117,7 @@ impl Engine {
         if runtime.is_some() {
             return Err(Refused::state("the engine has begun"));
         }
-        // What it is let go with is the program's, which may call us.
+        // Its release function belongs to the program, which may call this library.
         let before = place.executor.get();
         let changed = place.executor.change(|executor| {
             *executor = make();
@@ -148,7 +148,7 @@ impl Engine {
         })
     }
 
-    /// Whether the calling thread belongs to the runtime, which may not wait for itself.
+    /// Returns whether the calling thread belongs to the runtime, which may not wait for itself.
     pub(crate) fn is_this_thread(&self) -> Result<bool, Refused> {
         let runtime = self.place()?.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(runtime.is_some_and(|runtime| runtime.is_this_thread()))
@@ -217,7 +217,7 @@ impl Engine {
         if self.stop(Duration::ZERO).is_err()
             && let Ok(place) = self.place()
         {
-            // In a callback: it ends by itself, when the callback has returned.
+            // In a callback: the engine ends when the callback has returned.
             let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(runtime) = runtime {
                 runtime.leave();

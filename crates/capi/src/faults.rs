@@ -1,4 +1,4 @@
-//! Faults of the library itself, provoked: a program sees them as an error response.
+//! Provoked faults of the library itself: a program sees them as an error response.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

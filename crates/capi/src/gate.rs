@@ -111,7 +111,7 @@ impl Gate {
     async fn pass(&mut self, rest: &mut Bytes) -> Bytes {
         let most = self.pace.as_ref().map_or(rest.len(), Pace::piece);
         let piece = rest.split_to(most.min(rest.len()));
-        // That nothing moves meanwhile is not the other end's fault.
+        // The peer is not the reason for the pause.
         let _held = self.track.hold();
         if let Some(pace) = &mut self.pace {
             pace.pass(piece.len()).await;

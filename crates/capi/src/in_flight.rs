@@ -120,7 +120,7 @@ impl InFlight {
         self.rare.as_ref()?.pauses.as_ref()
     }
 
-    /// Whether it was started in this process.
+    /// Returns whether it was started in this process.
     pub(crate) fn is_ours(&self) -> bool {
         self.runtime.as_ref().is_none_or(|runtime| runtime.is_ours())
     }
@@ -158,7 +158,7 @@ impl InFlight {
         }
     }
 
-    /// Whether its deadline has passed.
+    /// Returns whether its deadline has passed.
     pub(crate) fn late(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|deadline| deadline <= now)
     }

@@ -148,7 +148,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 async fn serve(io: &Arc<Io>) {
     let mut starts = Vec::new();
-    // A task of its own: it runs after everything that is ready now, so completions of that are delivered together.
+    // A separate task: it runs after everything that is ready now, so these completions are delivered together.
     let callbacks = Arc::clone(&io.runtime.callbacks);
     let mut courier = JoinSet::new();
     courier.spawn(async move {

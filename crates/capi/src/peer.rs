@@ -20,7 +20,7 @@ impl Peer {
         Self { secured, facts: OnceLock::new() }
     }
 
-    /// Its certificates, its own first.
+    /// The peer's certificates, its own first.
     pub(crate) fn certificates(&self) -> &[Facts] {
         self.facts.get_or_init(|| {
             self.secured.chain.iter().map(|certificate| Facts::of(certificate)).collect()

@@ -37,7 +37,7 @@ impl TlsFiles {
 }
 
 impl Settings {
-    /// Whether files have to be read first.
+    /// Returns whether files have to be read first.
     pub(crate) fn unprepared(&self) -> bool {
         self.prepared.get().is_none() && (self.tls.any() || self.proxy_tls.any())
     }

@@ -8,13 +8,13 @@ use crate::target::Target;
 /// How a redirected request is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Onward {
-    /// The same method with the same body.
+    /// Repeat the method and the body.
     Same,
     /// GET, or HEAD if it was HEAD, without a body.
     Get,
 }
 
-/// Returns what a response with this status asks for; `None`: it is no redirect, or not one to follow.
+/// Returns how to follow a response with this status; `None`: it is not a redirect, or must not be followed.
 pub(crate) fn onward(
     follow: Follow,
     status: u16,
@@ -35,12 +35,12 @@ pub(crate) fn onward(
     }
 }
 
-/// Whether it is a redirect at all.
+/// Returns whether it is a redirect at all.
 pub(crate) fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// Removes fields that must not be sent on: those of a body that is gone, and secrets if the origin changes.
+/// Removes fields that must not be sent again: fields of a dropped body, and secrets if the origin changes.
 pub(crate) fn strip(headers: &mut HeaderMap, onward: Onward, other_origin: bool) {
     if onward == Onward::Get {
         for name in [
@@ -63,7 +63,7 @@ pub(crate) fn strip(headers: &mut HeaderMap, onward: Onward, other_origin: bool)
     }
 }
 
-/// Whether both have the same origin, to which secrets may be sent: the same scheme, host and port.
+/// Returns whether both have the same origin, to which secrets may be sent: the same scheme, host and port.
 pub(crate) fn same_origin(one: &Target, other: &Target) -> bool {
     one.origin() == other.origin()
 }

@@ -1,9 +1,9 @@
-//! A request: its parts, and whether it is under way.
+//! A request: its parts, and whether it is running.
 //!
 //! Invariants
-//! - Nothing of it changes while it is under way: what is sent is what was set at the start.
+//! - It does not change while it is running: the request is sent as it was at its start.
 //! - Each start has exactly one completion, after which no callback of it is called.
-//! - A child of a fork takes no lock of the parent's: what a thread held at that moment is the parent's.
+//! - A child of a fork takes no lock of the parent's: a request in use by a thread at that moment stays the parent's.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -31,8 +31,8 @@ pub(crate) struct Spec {
     pub(crate) job: Job,
     /// The parts that most requests do not have.
     pub(crate) extras: Option<Box<Extras>>,
-    /// Whether callbacks run on the callback thread. It is here as well, because `settings` are shared by all of an engine's requests
-    /// until one is set.
+    /// Whether callbacks run on the callback thread. It is also here, because `settings` are shared by all of an
+    /// engine's requests until one is set.
     pub(crate) threaded: bool,
 }
 
@@ -111,7 +111,7 @@ struct State {
     spec: Arc<Spec>,
     own_jar: Option<Arc<Jar>>,
     under_way: Option<Arc<InFlight>>,
-    /// The number of completions whose callbacks run.
+    /// Number of completions whose callbacks are running.
     calling: u32,
     /// Whether a thread of the parent used it when this process was forked: its state is unknown here.
     lost: bool,
@@ -122,7 +122,7 @@ impl Own {
         Self { state: Mutex::new(state), over: Condvar::new(), waiting: AtomicU32::new(0) }
     }
 
-    /// For a child of a fork, where no callback of the parent's runs.
+    /// State for a child of a fork, in which no callback of the parent's runs.
     fn in_child(parents: &Self) -> Self {
         let known = |state: &State| State {
             spec: Arc::clone(&state.spec),
@@ -280,7 +280,7 @@ impl Request {
         self.state().under_way.clone()
     }
 
-    /// Whether it is under way, here or in the parent.
+    /// Returns whether it is under way, here or in the parent.
     pub(crate) fn is_under_way(&self) -> bool {
         let state = self.state();
         state.under_way.is_some() || state.lost
@@ -350,7 +350,7 @@ impl Request {
     }
 }
 
-/// Whether it was under way, or used by a thread, when this process was forked.
+/// Returns whether it was under way, or used by a thread, when this process was forked.
 fn parents() -> Refused {
     Refused::state("the request is under way in the parent process")
 }

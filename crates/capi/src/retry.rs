@@ -22,7 +22,7 @@ fn idempotent(method: &Method) -> bool {
 /// is assumed.
 pub(crate) const STALE: u32 = 8;
 
-/// Whether a kept connection had closed, so that the request may be made again.
+/// Returns whether a kept connection had closed, so that the request may be made again.
 pub(crate) fn was_stale(kept: bool, kind: Kind, method: &Method) -> bool {
     kept && matches!(kind, Kind::Empty | Kind::Reset) && idempotent(method)
 }
@@ -48,7 +48,8 @@ pub(crate) fn after_failure(
     (transient && tries < retry.most).then(|| delay(retry, tries))
 }
 
-/// The same for a mail. These failures happened before the message's end, or are the server's own refusal: nothing was accepted.
+/// Returns the delay for a mail. These failures happened before the message's end, or are the server's own refusal:
+/// nothing was accepted.
 pub(crate) fn after_mail(retry: &Retry, tries: u32, kind: Kind) -> Option<Duration> {
     let transient = matches!(
         kind,
@@ -65,7 +66,7 @@ pub(crate) fn after_mail(retry: &Retry, tries: u32, kind: Kind) -> Option<Durati
     (transient && tries < retry.most).then(|| delay(retry, tries))
 }
 
-/// The same after a response.
+/// Returns the delay after a response.
 pub(crate) fn after_answer(
     retry: &Retry,
     tries: u32,

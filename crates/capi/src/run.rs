@@ -45,7 +45,7 @@ const TELL: Duration = Duration::from_millis(50);
 static ENCODINGS: HeaderValue = HeaderValue::from_static("gzip, deflate, br, zstd");
 const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
-/// Makes a request. `so_far` holds what is known of its response at each moment.
+/// Makes a request. `so_far` holds the known part of its response.
 pub(crate) async fn run(
     io: &Arc<Io>,
     host: &Arc<Host>,
@@ -356,7 +356,7 @@ impl<'a> Way<'a> {
             && !self.removed(&ACCEPT_ENCODING)
     }
 
-    /// Whether the caller has removed this default field.
+    /// Returns whether the caller has removed this default field.
     fn removed(&self, name: &HeaderName) -> bool {
         self.extras.is_some_and(|extras| extras.removed.contains(name))
     }
@@ -485,7 +485,7 @@ impl<'a> Way<'a> {
         Ok((so_far.status, body))
     }
 
-    /// Whether the origin asks for Digest and the request can answer.
+    /// Returns whether the origin asks for Digest and the request can answer.
     fn challenge(&mut self) -> bool {
         let mine = self.settings.auth.mode == AuthMode::Digest
             && (self.at_home || self.settings.unrestricted_auth)
@@ -496,7 +496,7 @@ impl<'a> Way<'a> {
         let whole = self.whole_body().is_some();
         let challenge = digest::challenge(&self.so_far().headers, whole);
         let Some(challenge) = challenge else { return false };
-        // A second one that is not stale says that the password is wrong.
+        // A second challenge that is not stale means that the password is wrong.
         if self.challenged > 0 && !challenge.stale {
             return false;
         }
@@ -506,7 +506,7 @@ impl<'a> Way<'a> {
         true
     }
 
-    /// Discards what is known of a response; keeps it if `history` is set.
+    /// Discards the response so far; keeps it if `history` is set.
     fn forget_head(&self) {
         let mut so_far = self.so_far();
         let timings = so_far.timings;

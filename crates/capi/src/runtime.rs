@@ -57,11 +57,11 @@ struct Queue {
 /// The phase of a runtime.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Stage {
-    /// It accepts requests.
+    /// The runtime accepts requests.
     Open,
-    /// It accepts none, and waits for those under way.
+    /// The runtime accepts no requests, and waits for the running ones.
     Ending,
-    /// It aborts what is left.
+    /// The runtime aborts the remaining requests.
     Killed,
 }
 
@@ -130,7 +130,7 @@ impl Runtime {
         self.ours.is_this()
     }
 
-    /// Whether the calling thread belongs to this runtime.
+    /// Returns whether the calling thread belongs to this runtime.
     pub(crate) fn is_this_thread(&self) -> bool {
         sys::belongs_to() == self.number
     }
@@ -152,7 +152,7 @@ impl Runtime {
         if queue.stage != Stage::Open {
             return Err(Refused::state("the engine is stopped"));
         }
-        // With the lock: who ends this runtime joins the thread, or it does not begin.
+        // With the lock: the thread that ends this runtime joins this one, or this one does not start.
         if in_flight.spec.threaded {
             self.callbacks.begin_thread()?;
         }
@@ -192,7 +192,7 @@ impl Runtime {
                 numbers.failed.fetch_add(1, Relaxed)
             }
         };
-        // Behind what is still to be asked of its callbacks: none of them comes after its completion.
+        // Queued behind all its other callbacks: none of them runs after its completion.
         let called = in_flight.has_callback() || in_flight.spec.extras.is_some();
         let response = Arc::new(response);
         if in_flight.spec.threaded && called {

@@ -121,7 +121,7 @@ pub(crate) enum Cookies {
     Engine,
 }
 
-/// Which redirects are followed, and how.
+/// Selects the redirects to follow, and how.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Follow {
     /// None.
@@ -130,7 +130,7 @@ pub(crate) enum Follow {
     AsWritten,
     /// POST becomes GET at 301 and 302, as browsers do.
     AsBrowsers,
-    /// The same, and only once.
+    /// As browsers do, but only for the first answer.
     First,
 }
 

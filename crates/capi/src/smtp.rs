@@ -33,7 +33,7 @@ pub(crate) struct MailServerKey {
     tls: bool,
     start_tls: StartTls,
     credentials: Option<Credentials>,
-    /// The name in EHLO; empty: found out by itself.
+    /// The name in EHLO; empty: the default.
     name: String,
 }
 
@@ -192,7 +192,7 @@ impl mail::Witness for Witness<'_> {
     }
 }
 
-/// Sends a mail. `so_far` holds what is known at each moment.
+/// Sends a mail. `so_far` holds the known part of the response.
 pub(crate) async fn run(
     io: &Arc<Io>,
     host: &Arc<Host>,
@@ -385,7 +385,7 @@ impl Way<'_> {
                 Upgraded::Ready(dialed) => {
                     let dialed = engine.secure(dialed, key, limit).await?;
                     lock(self.so_far).timings.secured = began.elapsed();
-                    // What was said without TLS counts no more (RFC 3207, 4.2).
+                    // Capabilities announced without TLS are discarded (RFC 3207, 4.2).
                     session = Session::new(dialed, self.times());
                     session.hello(&name, true).await.map_err(failure)?;
                 }
@@ -422,7 +422,7 @@ impl Way<'_> {
     }
 }
 
-/// Whether the connection had closed before the server answered anything of this mail.
+/// Returns whether the connection had closed before the server answered anything of this mail.
 fn was_stale(trouble: &Trouble) -> bool {
     let early = |phase: &Phase| {
         matches!(phase, Phase::Reset | Phase::Sender | Phase::Recipient | Phase::Data)

@@ -1,5 +1,5 @@
-//! System calls, and memory that Rust does not manage: a word that a fork wipes (by which a child detects the fork, for the
-//! price of a load), values that outlive a fork's locks, threads without signals.
+//! System calls, and memory that Rust does not manage. A word that a fork wipes lets a child detect the fork for the
+//! price of a load. Also: values that outlive a fork's locks, and threads without signals.
 
 #![expect(unsafe_code, reason = "memory is mapped and counted by hand, signals are masked")]
 
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const PAGE: usize = 4096;
 
-/// In memory that a fork wipes: the number of this process; 0: it has none yet.
+/// The number of this process, in memory that a fork wipes; 0: it has none yet.
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// The highest number that this process or an ancestor has had. Above all process ids.
 static LAST: AtomicU32 = AtomicU32::new(1 << 31);
@@ -21,7 +21,7 @@ static LAST: AtomicU32 = AtomicU32::new(1 << 31);
 fn wiped_page() -> Option<ptr::NonNull<AtomicU32>> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping wherever the kernel likes.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let page = unsafe { libc::mmap(ptr::null_mut(), PAGE, protection, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return None;
@@ -82,11 +82,11 @@ impl OurProcess {
     }
 }
 
-/// A value for each process. A child of a fork makes its own on first access, and does not touch the parent's:
-/// its locks may be held by threads that the child does not have.
+/// A value for each process. A child of a fork creates its own on first access and does not touch the parent's, whose
+/// locks may be held by threads that the child does not have.
 #[derive(Debug)]
 pub(crate) struct PerProcess<T> {
-    /// The value of this process, or of the parent until the first access. What a fork has left behind is leaked.
+    /// The value of this process, or of the parent until the first access. The parent's value is leaked after a fork.
     place: AtomicPtr<Place<T>>,
     owns: PhantomData<Place<T>>,
 }
@@ -189,8 +189,9 @@ impl<T> Shared<T> {
 
     fn clone_out(&self) -> Arc<T> {
         let value = self.value.load(SeqCst).cast_const();
-        // SAFETY: it came from `Arc::into_raw`, and this holds one count: which is not taken away, for exchanging needs the lock, which
-        // is ours; in a child the thread that had it does not exist, and what it was exchanging is still counted.
+        // SAFETY: it came from `Arc::into_raw`, and this holds one count. The count stays, because an exchange needs
+        // the lock, which this thread has. In a child, a thread that held the lock does not exist, and the value of its
+        // exchange is still counted.
         unsafe { Arc::increment_strong_count(value) };
         // SAFETY: the count that was just added.
         unsafe { Arc::from_raw(value) }
@@ -216,13 +217,13 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: it came from `Arc::into_raw`, and this count is its own.
+        // SAFETY: it came from `Arc::into_raw`, and this value owns the count.
         drop(unsafe { Arc::from_raw(*self.value.get_mut()) });
     }
 }
 
-/// Starts a thread that receives none of the program's signals: handlers of the program are not to run on threads that it does not know,
-/// and SIGPIPE is not to end it.
+/// Starts a thread that receives none of the program's signals. The program's handlers must not run on threads that it
+/// does not know, and SIGPIPE must not end it.
 pub(crate) fn quiet_thread(
     name: &str,
     run: impl FnOnce() + Send + 'static,

@@ -189,8 +189,8 @@ impl Target {
 const QUERY: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Returns the length of scheme and authority if the URL is already in the URL standard's form: most are, and checking is ten times
-/// cheaper than parsing. `None`: unknown.
+/// Returns the length of scheme and authority if the URL is already in the URL standard's form. Most are, and checking
+/// is ten times cheaper than parsing. `None`: unknown.
 fn plain(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (rest, default): (_, &[u8]) = match bytes.strip_prefix(b"http") {

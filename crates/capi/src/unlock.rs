@@ -1,7 +1,7 @@
 //! Client keys: decrypts them (PKCS #8, RFC 5958) and converts them for TLS.
 //!
 //! Invariants
-//! - An error about a key says what to do: a password, or the command that converts it.
+//! - An error about a key names the remedy: a password, or the command that converts it.
 //! - A password is never part of a message.
 
 use base64::Engine as _;

@@ -148,7 +148,7 @@ fn passing(
         (Arc::clone(in_flight), Arc::clone(track), Arc::clone(reading));
     let counted = body.map_frame(move |frame| {
         let sent = frame.data_ref().map_or(0, Bytes::len);
-        // What is written on behind an answer that came early is not the next try's.
+        // Data written after an early answer do not belong to the next try.
         if reading.load(Relaxed) {
             track.sent(sent);
         }
@@ -215,7 +215,7 @@ async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
         }
         From::Source(source) => {
             let source = *source;
-            // While the source is asked and while it has nothing, it is the program that holds back.
+            // While the source is called or has no data, the program is the reason for the pause.
             let track = Arc::clone(&sending.track);
             let _held = track.hold();
             loop {

@@ -81,7 +81,7 @@ pub(crate) async fn order(
             return Err(unproved);
         }
         ready?;
-        return Err(Error::Str("the order is invalid, and nothing says why").into());
+        return Err(Error::Str("the order is invalid, without a reason").into());
     }
     let key = order.finalize().await?;
     let chain = order.poll_certificate(retries).await?;

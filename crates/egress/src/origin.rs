@@ -494,7 +494,7 @@ impl Origin {
         if noted.unkept {
             tracing::warn!(
                 server.address = %self.key.host, server.port = self.key.port,
-                "an origin sent what no request had asked for: its HTTP/1.1 connections are not kept for an hour"
+                "an origin sent data without a request: its HTTP/1.1 connections are not kept for an hour"
             );
         }
     }

@@ -75,7 +75,7 @@ pub enum BodyError {
         pause: Duration,
     },
     /// The client's rate was below the minimum: 408.
-    #[error("the request body came with less than {rate} bytes per second")]
+    #[error("the request body arrived at less than {rate} bytes per second")]
     TooSlow {
         /// The limit in bytes per second.
         rate: u64,

@@ -1,7 +1,7 @@
-//! Requests written ahead: a worker that is busy finds its next request in its socket and does not sleep in between.
+//! Requests written ahead: a busy worker finds its next request in its socket and does not sleep in between.
 //!
-//! What goes to workers is written at the end of a turn, when the runtime has polled all tasks that are ready: a worker that
-//! wakes up may displace the server from its processor, and finds more than one request then.
+//! Requests are written to workers at the end of a turn, when the runtime has polled all tasks that are ready. A worker
+//! that wakes up may take the processor from the server; it then finds more than one request.
 //!
 //! A request that was written ahead keeps its place in the backlog until the worker's previous answer has ended. Then
 //! the exchange of the previous request passes the worker on to it.
@@ -9,8 +9,8 @@
 //! Invariants
 //! - A request waits in the socket of at most one worker. It goes to another worker only after it was withdrawn, which
 //!   the shared counters prove.
-//! - Not more than [`DEEPEST`] requests are with a worker, the running one included, and not more work than
-//!   [`LONGEST_LINE`] by the average time of a request.
+//! - A worker has at most [`DEEPEST`] requests, the running one included, and by the average time of a request at most
+//!   [`LONGEST_LINE`] of work.
 //! - No request waits behind one that takes unusually long while another worker becomes free: it is withdrawn.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -97,14 +97,14 @@ impl ServiceTime {
 pub(crate) struct Waiter {
     pub(crate) give: oneshot::Sender<Grant>,
     pub(crate) request: Waiting,
-    /// Where it was written ahead.
+    /// The place to which this request was written ahead; `None` if it was not.
     ahead: Option<Ahead>,
 }
 
 /// The parts of a waiting request that the queue needs.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Its frames, if it may be written ahead.
+    /// The request's frames, if it may be written ahead.
     pub(crate) frames: Option<Bytes>,
     pub(crate) current: CurrentRequest,
     /// When it must be answered, on the pool's clock; 0 for no deadline.
@@ -147,13 +147,13 @@ struct Behind {
 /// The next request of a worker that has already been written.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Its client waits.
+    /// The client still waits.
     Wanted { number: u64, place: u64 },
-    /// Its client is gone, and the worker has begun it.
+    /// The client is gone, and the worker has begun the request.
     Abandoned { number: u64, request: Waiting },
 }
 
-/// The resident workers and what was written to them.
+/// The resident workers and the requests that were written to them.
 #[derive(Debug)]
 pub(crate) struct Lines {
     of: BTreeMap<u32, Line>,
@@ -192,9 +192,8 @@ impl Lines {
         worker.earlier = worker.outgoing.len();
     }
 
-    /// Takes a worker's request over, whose frames are `worker.outgoing`: it is written at the end of the turn, and
-    /// others may follow it. One that is `alone` in the pool is written at once. Returns its number; `None` if the
-    /// exchange has to write it.
+    /// Takes over the request in `worker.outgoing`. It is written at the end of the turn, and others may follow it; if
+    /// it is `alone` in the pool, at once. Returns its number; `None` if the exchange has to write it.
     pub(crate) fn take_over(&mut self, worker: &mut Worker, alone: bool) -> Option<u64> {
         if worker.earlier > 0 || worker.outgoing.len() > LARGEST {
             return None;
@@ -221,7 +220,7 @@ impl Lines {
         }
     }
 
-    /// Has a worker's bytes written at the end of the turn.
+    /// Orders the write of a worker's bytes at the end of the turn; without such a task, writes them now.
     fn wake(&mut self, slot: u32) {
         match &self.turn {
             Some(turn) => {
@@ -237,7 +236,7 @@ impl Lines {
         }
     }
 
-    /// Has the task end that writes at the end of a turn: the pool is closed.
+    /// Ends the task that writes at the end of each turn, because the pool is closed.
     pub(crate) fn close(&mut self) {
         if let Some(turn) = self.turn.take() {
             turn.notify_one();

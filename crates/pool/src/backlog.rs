@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - The oldest request is served first, whichever client sent it.
-//! - If one must be dropped, it is the newest of the client with the most requests, so no client displaces others by
-//!   sending more than they do.
+//! - If one must be dropped, it is the newest of the client with the most requests. No client displaces others by
+//!   sending more requests than they do.
 //! - A client is an IPv4 address, or the first 64 bits of an IPv6 address, which is what one site has.
 
 use std::collections::{HashMap, VecDeque};
@@ -112,8 +112,8 @@ impl<T> Backlog<T> {
         self.remove(at)
     }
 
-    /// Removes the newest request of the client with the most, to make room for one of `newcomer`, if that client has
-    /// fewer, the new one included.
+    /// Removes the newest request of the client with the most, to make room for one of `newcomer`. Does so only if
+    /// `newcomer` has fewer, its new request included.
     pub(crate) fn make_room(
         &mut self,
         newcomer: Client,

@@ -1,8 +1,8 @@
 //! The pool's clock. It measures the time in which the server itself ran.
 //!
 //! Invariants
-//! - Time in which the whole server was stopped (SIGSTOP, a frozen control group, a suspended machine) does not
-//!   count: such a pause lets no limit pass.
+//! - Time in which the whole server was stopped does not count (SIGSTOP, a frozen control group, a suspended machine).
+//!   No limit passes during such a pause.
 //! - A time-out is decided only after the sockets were polled again: a frame that arrived in time wins.
 //! - The clock never goes back by more than a pause that it has just detected.
 

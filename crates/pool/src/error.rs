@@ -15,7 +15,7 @@ pub enum StartError {
         #[source]
         cause: std::io::Error,
     },
-    /// The zygote ended before it sent HELLO; `output` is the end of what it printed.
+    /// The zygote ended before it sent HELLO; `output` is the end of its output.
     #[error("{program} ended while PHP started: {output}")]
     Zygote {
         /// Path of `hearth-worker-8.x`.
@@ -23,8 +23,8 @@ pub enum StartError {
         /// The last lines of its stderr.
         output: String,
     },
-    /// The worker script ended before it accepted a request, or no worker became ready in time; `output` is the end
-    /// of what was printed.
+    /// The worker script ended before it accepted a request, or no worker became ready in time; `output` is the end of
+    /// the program's output.
     #[error("the application did not boot: {output}")]
     Boot {
         /// The last log lines of the worker.

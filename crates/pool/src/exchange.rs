@@ -207,7 +207,7 @@ impl Exchange {
         self.worker().port.has_begun(number)
     }
 
-    /// Writes the request to the worker. Ready when all of it is written, or the client's body has failed.
+    /// Writes the request to the worker. Ready when the whole request is written, or the client's body has failed.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         let Self { lease: Some(lease), upload, .. } = self else { return Poll::Ready(Ok(())) };
         let worker: &mut Worker = lease;
@@ -232,7 +232,7 @@ impl Exchange {
         shared.tasks.spawn_on(play_out(lease, upload, rest), &shared.runtime);
     }
 
-    /// Has other workers take what is behind this request: its answer may take as long as its client likes.
+    /// Gives the requests behind this one to other workers, because its client may take any time to read the answer.
     fn be_alone(&mut self) {
         self.upload.alone = true;
         if let Some(lease) = &self.lease {

@@ -101,7 +101,7 @@ enum Worker {
 }
 
 impl Worker {
-    /// Returns whether it would accept a request now, as far as can be seen without asking it.
+    /// Returns whether the process would accept a request now, as far as can be seen without a request to it.
     fn is_ready(&mut self) -> bool {
         match self {
             Self::Fpm(worker) => worker.is_ready(),
@@ -658,8 +658,8 @@ async fn both_ways<T>(
     }
 }
 
-/// Decides whether a response of unknown length is sent as a stream. A short one arrives in one piece with its end
-/// right after it and is worth a short wait: then it has a length, and is complete or not sent at all.
+/// Decides whether a response of unknown length is sent as a stream. A short response arrives in one piece, directly
+/// followed by its end, and is worth a short wait. It then has a length, and is sent completely or not at all.
 #[derive(Debug, Default)]
 struct Pace {
     pieces: u8,
@@ -740,7 +740,7 @@ fn secret() -> std::io::Result<String> {
     }))
 }
 
-/// Parsers of what PHP's programs send. They must handle any bytes.
+/// Parsers of the bytes that PHP's programs send. They must handle any input.
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing {
     use bytes::BytesMut;

@@ -52,7 +52,7 @@ pub(crate) struct WorkerInfo {
     pub(crate) slot: u32,
     /// Process id; 0 until the zygote has reported it.
     pub(crate) pid: AtomicU32,
-    /// What it does, why it is to end, and whether it has a successor.
+    /// The worker's activity, why it is to end, and whether it has a successor.
     pub(crate) life: Lifecycle,
     pub(crate) requests: AtomicU64,
     /// Resident memory in bytes at the last check.
@@ -76,11 +76,11 @@ pub(crate) struct WorkerInfo {
     pub(crate) killed_at: AtomicU64,
     /// `busy_since` of the last request reported as slow.
     pub(crate) reported_slow: AtomicU64,
-    /// Its request, for log lines and status.
+    /// The current request, for log lines and status.
     request: Mutex<Option<CurrentRequest>>,
     /// Reason of its replacement.
     pub(crate) replaced_for: OnceLock<&'static str>,
-    /// Its last output lines, for the error if it does not boot.
+    /// The last output lines, for the error if the worker does not boot.
     tail: Mutex<VecDeque<String>>,
     /// Last message of the worker program itself (LOG with source 2): why it retires.
     own_message: Mutex<Option<String>>,
@@ -134,7 +134,7 @@ impl WorkerInfo {
         self.pid.load(Ordering::Relaxed)
     }
 
-    /// Returns the id of the current or last request; what it printed may be read after its response.
+    /// Returns the id of the current or last request; its output may be read after its response.
     pub(crate) fn current_request(&self) -> Option<RequestId> {
         self.current().map(|current| current.id)
     }

@@ -1,8 +1,8 @@
-//! Leases of workers, and what a waiting request receives.
+//! Leases of workers, and grants to waiting requests.
 //!
 //! Invariants
 //! - A leased worker is always returned: dropping a [`Lease`] returns its worker or finishes its exchange.
-//! - Dropping what a waiting request receives, or its place, loses neither a worker nor another request.
+//! - Dropping a grant, or a request's place, loses neither a worker nor another request.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::status::WorkerState;
 use crate::worker::Worker;
 
-/// What a waiting request receives.
+/// The grant that a waiting request receives.
 #[derive(Debug)]
 pub(crate) enum Grant {
     /// An idle worker.
@@ -78,14 +78,14 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// Where a worker comes from that is released.
+/// The state of a worker that is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// It has booted.
+    /// The worker has booted.
     Booted,
-    /// It has answered a request.
+    /// The worker has answered a request.
     Answered,
-    /// Its request was not written, or was withdrawn.
+    /// The worker's request was not written, or was withdrawn.
     Unused,
 }
 

@@ -2,7 +2,7 @@
 //! workers that end.
 //!
 //! Invariants
-//! - A worker begins one request at a time. What is written ahead to it can be taken back until it has begun that.
+//! - A worker begins one request at a time. A request that was written ahead to it can be taken back until it is begun.
 //! - Every dispatched request gets exactly one response or one [`DispatchError`], even if its worker dies.
 //! - A client that disconnects never costs a worker.
 //! - Nothing here distinguishes HTTP/1 from HTTP/2 or Lambda: fronts translate.

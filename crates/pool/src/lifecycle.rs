@@ -1,4 +1,4 @@
-//! What a worker does, why it is to end, and whether a successor is on its way: one value each, in one place.
+//! A worker's activity, the reason why it is to end, and whether a successor is ordered: one value each, in one place.
 //!
 //! Invariants
 //! - A reason to end is only ever replaced by a stronger one.
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::status::WorkerState;
 
-/// Why the server wants a worker to end, the stronger reason last. A worker that ends without one has crashed, or has retired by itself.
+/// Why the server wants a worker to end, the stronger reason last. A worker that ends without one has crashed or
+/// retired.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub(crate) enum Dismissal {
@@ -62,7 +63,7 @@ impl Lifecycle {
         self.state.store(state as u8, Ordering::Relaxed);
     }
 
-    /// Keeps why the worker is to end. Returns false if that was known already, or a stronger reason.
+    /// Records why the worker is to end. Returns `false` if this reason or a stronger one was recorded already.
     pub(crate) fn dismiss(&self, why: Dismissal) -> bool {
         self.dismissal.fetch_max(why as u8, Ordering::Relaxed) < why as u8
     }

@@ -1,8 +1,8 @@
 //! Memory of PHP's processes as the kernel counts it (`/proc/PID/smaps_rollup`), read in the background.
 //!
 //! Invariants
-//! - Reading walks a process's page tables, so it happens on a thread for blocking work, at most once in [`Schedule::EVERY`], and takes no
-//!   more than one part in [`Schedule::SHARE`] of the time.
+//! - Reading walks a process's page tables, so it runs on a thread for blocking work, at most once in
+//!   [`Schedule::EVERY`]. It takes at most one part in [`Schedule::SHARE`] of the time.
 //! - Figures that cannot be read are `None`, never zero.
 
 use std::io;
@@ -37,7 +37,7 @@ pub struct MemoryStatus {
     pub shared_bytes: Option<u64>,
     /// Bytes of the file that all snapshots of a generation share (model `snapshot`), counted once: the most that a worker uses of it.
     pub snapshot_shared_bytes: Option<u64>,
-    /// The processes that workers are forked from; none where PHP runs in programs of its own.
+    /// The processes that workers are forked from; none if PHP runs in its own programs.
     pub zygotes: Vec<ProcessMemory>,
 }
 
@@ -46,7 +46,7 @@ pub struct MemoryStatus {
 pub struct SnapshotMemory {
     /// Bytes in the snapshot.
     pub bytes: u64,
-    /// Of those: in the file that all workers of the generation share.
+    /// The part of it in the file that all workers of the generation share.
     pub shared_bytes: u64,
 }
 
@@ -147,7 +147,7 @@ impl Schedule {
     /// The time between two readings is at least this many times as long as a reading takes.
     const SHARE: u32 = 200;
 
-    /// Whether it is time to read, and no reading is under way.
+    /// Returns whether a reading is due and none is in progress.
     pub(crate) async fn is_due(&mut self) -> bool {
         if self.reading.as_ref().is_some_and(|reading| !reading.is_finished()) {
             return false;

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - A line has at most [`MAX_LINE`] bytes; a longer one is split, so a worker cannot fill the server's memory.
-//! - Output without a level is `info`, or more severe if its text says so ([`own_level`]); never less, because it was
-//!   written to be seen.
+//! - Output without a level is `info`, or more severe if its text names a level ([`own_level`]); never less severe,
+//!   because people are meant to see it.
 
 mod own_level;
 

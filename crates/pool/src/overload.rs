@@ -1,13 +1,13 @@
 //! Detects overload and decides which requests to reject. Sans-I/O.
 //!
-//! A standing queue delays all requests and serves no more of them: each has waited as long as it takes to get
-//! through the queue. A burst may therefore wait in the backlog. But when all requests that got a worker within one
-//! whole interval had waited too long, requests that would wait as long are rejected at once. The method is that of
-//! `CoDel` (RFC 8289), which measures how long packets were queued and not how many they are.
+//! A standing queue delays all requests and serves no more of them: each has waited as long as it takes to get through
+//! the queue. A burst may therefore wait in the backlog. But if all requests that got a worker within one whole
+//! interval had waited too long, later ones that would wait as long are rejected at once. This is the method of `CoDel`
+//! (RFC 8289), which measures how long packets were queued, not how many there are.
 //!
 //! Invariants
-//! - No request is rejected before enough hand-outs were observed to know their rate: an application that hangs, or a
-//!   restarting zygote, is no overload.
+//! - No request is rejected before the rate of answered requests is known: an application that hangs, or a restarting
+//!   zygote, is no overload.
 //! - The target waiting time is never less than [`SERVICES`] times the time of one request: slow applications keep a
 //!   queue of that many per worker.
 //! - While shedding, a request that gets a worker has waited at most [`Overload::bound`].
@@ -36,7 +36,7 @@ pub(crate) struct Overload {
     samples: u32,
     /// Time of the last hand-out, if other requests were still waiting.
     last: Option<Instant>,
-    /// Since when all requests have waited too long.
+    /// Start of the time in which all requests have waited too long.
     above_since: Option<Instant>,
     shedding: bool,
 }

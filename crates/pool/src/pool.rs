@@ -102,8 +102,8 @@ impl Pool {
         }
     }
 
-    /// Returns the processor time that the zygote and all workers have used since the start, ended workers included. `None` if /proc does
-    /// not show it, or PHP runs in programs of its own.
+    /// Returns the processor time that the zygote and all workers have used since the start, ended workers included.
+    /// `None` if /proc does not show it, or PHP runs in its own programs.
     pub fn processor_time(&self) -> Option<Duration> {
         match &self.kind {
             Kind::Frames(shared) => frames::processor_time(shared),
@@ -135,8 +135,8 @@ impl Pool {
         }
     }
 
-    /// Replaces every worker by a new process, and returns when the last old one is gone. In models that boot in the
-    /// zygote the new one is forked from that; in the others it boots. Returns `false` if PHP runs in its own
+    /// Replaces every worker by a new process, and returns when the last old one has ended. New workers are forked from
+    /// the booted zygote, in models that have one; in other models they boot. Returns `false` if PHP runs in its own
     /// programs: start another pool there.
     ///
     /// # Errors

@@ -26,8 +26,8 @@ use crate::sys::landlock_version;
 /// The access that PHP keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Files and folders that it may read, besides the system's programs and settings, the application and what it
-    /// may write. `None` allows all.
+    /// Files and folders that PHP may read, besides the system's programs and settings, the application, and the files
+    /// it may write. `None` allows all.
     pub readable: Option<Vec<PathBuf>>,
     /// Files and folders that it may write, besides the server's folder for it. `None` allows all that its user may.
     pub writable: Option<Vec<PathBuf>>,
@@ -47,7 +47,7 @@ pub enum SandboxError {
         "this kernel has no Landlock (Linux 5.13, enabled at boot), which holds PHP to the paths that it may use"
     )]
     NoLandlock,
-    /// It is unknown what the kernel supports, because a filter blocks the call.
+    /// The kernel's support is unknown, because a filter blocks the call.
     #[error("a filter of system calls keeps the server from Landlock")]
     Filtered(#[source] std::io::Error),
     /// A configured path cannot be opened.
@@ -84,7 +84,7 @@ const SYSTEM: &[&str] = &[
 const WRITABLE_SYSTEM: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/proc"];
 
-/// The newest supported rights; an older kernel is asked for what it has.
+/// The newest supported rights; an older kernel gets only the rights it supports.
 const NEWEST: ABI = ABI::V6;
 
 impl Sandbox {
@@ -210,10 +210,10 @@ fn rules(sandbox: &Sandbox, options: &Options) -> Result<Option<OwnedFd>, Sandbo
     Ok(rules.into())
 }
 
-/// Returns the filter: `EPERM` for calls that administer the machine, other processes and the kernel, and for kernel
-/// features that only attackers need; everything else is allowed. `memfd_create(2)` stays allowed, because snapshots
-/// use it, and `unshare(CLONE_VM)`, by which a restore asks whether the process is alone in its memory: it changes
-/// nothing.
+/// Returns the filter. It answers `EPERM` to calls that administer the machine, other processes and the kernel, and to
+/// kernel features that only attackers need. All other calls are allowed: `memfd_create(2)`, because snapshots use it,
+/// and `unshare(CLONE_VM)`, which changes nothing. A restore checks with it that the process shares its memory with no
+/// other.
 fn filter() -> Result<BpfProgram, SandboxError> {
     let refused = |error: seccompiler::BackendError| SandboxError::Refused(error.to_string());
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;

@@ -1,5 +1,5 @@
-//! Decides the number of workers: more while requests wait and every worker is busy, fewer when some were not needed
-//! for a while. Sans-I/O.
+//! Decides the number of workers. Sans-I/O. It grows while requests wait and every worker is busy, and shrinks when
+//! some workers were not needed for a while.
 //!
 //! Invariants
 //! - The number stays within `least..=most`, and one evaluation either increases or decreases it, or neither.
@@ -31,7 +31,7 @@ pub(crate) struct Load {
     pub peak: usize,
     /// Number of waiting requests.
     pub waiting: usize,
-    /// Since when the first of them has been waiting.
+    /// Time at which the first of them began to wait.
     pub since: Option<Instant>,
 }
 
@@ -42,8 +42,8 @@ pub(crate) struct Scaler {
     most: usize,
     idle_timeout: Duration,
     burst: usize,
-    /// When as many workers were last needed at once as `least`, one more, and so on; one entry for each worker above
-    /// `least`. The times decrease, because a need for three includes a need for two.
+    /// Entry `i` is the time at which `least + i` workers were last needed at once. The times decrease, because a need
+    /// for three includes a need for two.
     needed: Vec<Instant>,
     /// Number of workers started in the last step.
     go: usize,

@@ -64,7 +64,7 @@ pub(crate) enum Command {
     BootFailed { info: Arc<WorkerInfo>, why: String },
     /// A worker has ended because it could not be restored, and its last message is known.
     Retired { info: Arc<WorkerInfo> },
-    /// End everything; what is left after `patience` is killed.
+    /// End all processes; those that still run after `patience` are killed.
     Close { patience: Duration, done: oneshot::Sender<()> },
 }
 

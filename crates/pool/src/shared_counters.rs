@@ -40,7 +40,7 @@ pub(crate) struct SharedCounters {
 enum RequestState {
     /// The client is gone.
     Aborted,
-    /// It was written ahead.
+    /// The request was written ahead.
     Offered,
     /// The worker has begun it.
     Begun,
@@ -49,7 +49,7 @@ enum RequestState {
 }
 
 impl RequestState {
-    /// Returns the word that says so of request `number`.
+    /// Returns the word that stands for this state of request `number`.
     fn of(self, number: u64) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "its lower bits tell requests apart")]
         let number = number as u32;
@@ -98,8 +98,7 @@ impl SharedCounters {
             && u64::from_le_bytes(word) == 1
     }
 
-    /// Number of requests whose state is kept. A worker that has read so many requests fewer than were written may
-    /// still need the state in the next one's place.
+    /// Number of requests whose state is kept: the place of a request is used again after this many others.
     const REQUESTS: u64 = 8;
 
     /// Marks that a request is written ahead. Returns `false` if that is not possible: the worker must first read

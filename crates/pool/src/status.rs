@@ -15,7 +15,7 @@ pub struct PoolStatus {
     pub php_version: String,
     /// Requests waiting for a worker.
     pub backlog: usize,
-    /// Those of them that are in the socket of a busy worker already.
+    /// Waiting requests that are in the socket of a busy worker already.
     pub ahead: usize,
     /// Requests are rejected because more arrive than are answered ([`crate::Options::backlog_target`]).
     pub overloaded: bool,
@@ -95,13 +95,13 @@ impl WorkerEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// It died.
+    /// The worker died.
     Crashed,
-    /// It was replaced on purpose.
+    /// The worker was replaced on purpose.
     Recycled,
-    /// It ended itself because it could not be restored (model `snapshot`).
+    /// The worker ended itself because it could not be restored (model `snapshot`).
     Retired,
-    /// It was killed because a request took too long.
+    /// The worker was killed because a request took too long.
     TimedOut,
 }
 
@@ -194,7 +194,7 @@ pub struct WorkerStatus {
     pub private_bytes: Option<u64>,
     /// The snapshot that it has taken (model `snapshot`).
     pub snapshot: Option<SnapshotMemory>,
-    /// Its current request.
+    /// The worker's current request.
     pub running: Option<Running>,
 }
 
@@ -218,11 +218,11 @@ pub struct Running {
 pub enum WorkerState {
     /// PHP or the application is starting.
     Booting,
-    /// It waits for a request.
+    /// The worker waits for a request.
     Idle,
-    /// It has a request.
+    /// The worker has a request.
     Busy,
-    /// It was ordered to end, or is lost.
+    /// The worker was ordered to end, or is lost.
     Stopping,
 }
 

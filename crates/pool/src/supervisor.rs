@@ -369,7 +369,7 @@ impl Supervisor {
                     info.pid.store(pid, Ordering::Relaxed);
                     debug!(worker.pid = pid, slot, "worker forked");
                     if info.is_given_up() {
-                        // It was given up while the zygote did not respond.
+                        // The server gave the worker up while the zygote did not respond.
                         self.kill(&info);
                     }
                 }
@@ -454,8 +454,8 @@ impl Supervisor {
         }
     }
 
-    /// Returns whether a worker was ready long enough for its end to be normal; otherwise workers that leave at once
-    /// would be forked without a pause.
+    /// Returns whether a worker was ready long enough for its end to be normal. Without this, workers that leave at
+    /// once would be forked without a pause.
     fn is_grown(&self, info: &WorkerInfo) -> bool {
         let booted_at = info.booted_at.load(Ordering::Relaxed);
         booted_at != 0 && self.shared.now().saturating_sub(booted_at) >= Self::INFANCY

@@ -1,5 +1,5 @@
-//! System calls that `std` does not offer safely: descriptor 3 of a started program, its user, its parent-death
-//! signal, its restrictions, the unread bytes of a socket, and memory shared with a worker.
+//! System calls that `std` does not offer safely. They set descriptor 3 of a started program, its user, its
+//! parent-death signal and its restrictions, read a socket's count of unread bytes, and share memory with a worker.
 #![expect(
     unsafe_code,
     reason = "pre_exec runs between fork and exec; some system calls have no safe name"
@@ -128,7 +128,7 @@ pub(crate) fn confine(command: &mut Command, confinement: Arc<Confinement>) {
                 return Err(std::io::Error::last_os_error());
             }
         }
-        // It only makes system calls as well; its error holds a number.
+        // It, too, only makes system calls; its error holds a number.
         seccompiler::apply_filter(&confinement.filter)
             .map_err(|_refused| std::io::Error::last_os_error())
     };
@@ -196,7 +196,7 @@ impl MappedWords {
 
     /// Maps the first words of `file`, which has at least that many and never becomes shorter.
     pub(crate) fn of(file: impl AsFd) -> std::io::Result<Self> {
-        // SAFETY: the kernel chooses a free address; nothing else knows of the mapping.
+        // SAFETY: the kernel chooses a free address; no other code uses the mapping.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

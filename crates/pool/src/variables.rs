@@ -126,7 +126,7 @@ pub(crate) fn write_variables(
             out.extend_from_slice(script.path_info.as_bytes());
         });
     }
-    // nginx's $document_uri: the script's name and what follows it
+    // nginx's $document_uri: the script's name and the path after it
     frame.pair_from(b"DOCUMENT_URI", script.name.len() + script.path_info.len(), |out| {
         out.extend_from_slice(script.name.as_bytes());
         out.extend_from_slice(script.path_info.as_bytes());

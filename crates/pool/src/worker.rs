@@ -70,7 +70,7 @@ impl Head {
 pub(crate) enum Gone {
     /// The process closed its socket, most likely by exiting.
     Closed,
-    /// It sent an invalid frame.
+    /// The worker sent an invalid frame.
     Malformed(Malformed),
 }
 
@@ -225,8 +225,8 @@ impl Port {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Returns the number of a request that follows those that the worker has, which is about to be written as a
-    /// whole. `None` if that is not possible.
+    /// Returns the number for a request that is about to be written, as a whole, behind those that the worker has.
+    /// `None` if that is not possible.
     pub(crate) fn offer(&self) -> Option<u64> {
         let number = self.sent() + 1;
         self.counters.offer(number).then(|| {
@@ -240,7 +240,8 @@ impl Port {
         self.counters.withdraw(number)
     }
 
-    /// Tells the worker that the client of a request that it has begun is gone. Returns `false` if it cannot be told.
+    /// Tells the worker that the client of a request that it has begun is gone. Returns `false` if that is not
+    /// possible.
     pub(crate) fn abort(&self, number: u64) -> bool {
         self.counters.abort(number)
     }
@@ -258,7 +259,7 @@ pub(crate) struct Worker {
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
     pub(crate) port: Arc<Port>,
-    /// It reads the next request at once; otherwise it cleans up first.
+    /// The worker reads the next request at once; otherwise it cleans up first.
     pub(crate) ready: bool,
     /// Bytes to write to the worker; kept to reuse the memory.
     pub(crate) outgoing: Vec<u8>,

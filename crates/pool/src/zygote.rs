@@ -44,16 +44,16 @@ pub(crate) struct Zygote {
     child: Child,
     socket: UnixStream,
     reader: FrameReader,
-    /// For its own log lines; it is not a worker.
+    /// The name of the zygote in log lines; it is not a worker.
     info: Arc<WorkerInfo>,
     pub(crate) php_version: String,
     output: tokio::task::JoinSet<()>,
-    /// It runs as another user.
+    /// The zygote runs as another user than the server.
     is_other: bool,
     clock: Arc<Clock>,
     /// SPAWN and TRACE frames without a response yet, the oldest first.
     owed: VecDeque<Owed>,
-    /// When it last sent an event, or was asked while it owed nothing; on the pool's clock.
+    /// Time of the zygote's last event, or of the last command sent while it owed nothing; on the pool's clock.
     heard_at: u64,
 }
 
@@ -172,7 +172,7 @@ impl Zygote {
                 match Pin::new(&mut self.socket).poll_write(cx, rest) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
-                    // It has gone; what it sent before is still to be read.
+                    // The zygote has gone; the events that it sent before are still to be read.
                     Poll::Ready(Err(_closed)) => rest = &[],
                 }
             }
@@ -459,7 +459,7 @@ mod tests {
             while answered < FRAMES {
                 while current < FRAMES {
                     let frame = current + 1;
-                    // A worker whose socket is closed exits by itself.
+                    // A worker exits when its socket is closed.
                     let sent = if frame % 50 == 0 {
                         zygote.spawn(frame).map(drop)
                     } else {

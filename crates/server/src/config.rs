@@ -37,7 +37,7 @@ pub(crate) use environment::{Environment, TAKE_OVER};
 pub(crate) use file::File;
 use file::Table;
 pub(crate) use hints::hint_of_application;
-pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings};
+pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings, paragraphs};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
 pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};

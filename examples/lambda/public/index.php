@@ -1,6 +1,6 @@
 <?php
 
-/** An HTTP application: nothing in it knows of Lambda. */
+/** An HTTP application without any code for Lambda. */
 
 declare(strict_types=1);
 

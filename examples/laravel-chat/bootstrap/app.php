@@ -14,7 +14,7 @@ if (method_exists($app, 'dontMergeFrameworkConfiguration')) {
     $app->dontMergeFrameworkConfiguration();
 }
 
-// What the application writes lies in var/, as in the other examples.
+// The application writes to var/, as the other examples do.
 $app->useStoragePath(dirname(__DIR__) . '/var');
 
 $app->singleton(HttpKernel::class, App\Http\Kernel::class);

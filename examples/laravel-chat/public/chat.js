@@ -1,5 +1,5 @@
-// The page works without this file; with it messages appear by themselves and sending does not reload the page. Where the server has channels
-// they come at once, and others are seen; otherwise the page polls.
+// The page works without this file. With it, new messages appear and sending does not reload the page. If the server has channels, messages
+// arrive at once and other visitors are shown; otherwise the page polls.
 
 const list = document.querySelector("#messages");
 const form = document.querySelector("#say");
@@ -49,7 +49,7 @@ async function look() {
 }
 
 async function keepLooking() {
-    // A hidden page polls less often, and so does one whose server is away.
+    // A hidden page polls less often, and so does a page without a reachable server.
     let pause = 1500;
     try {
         await look();
@@ -60,7 +60,7 @@ async function keepLooking() {
     setTimeout(keepLooking, pause);
 }
 
-// Channels: news come by themselves, and others are seen. `echo` stays null where the server has none.
+// Channels: messages arrive at once, and other visitors are shown. `echo` stays null if the server has no channels.
 
 const channels = document.querySelector('meta[name="channels"]');
 const here = document.querySelector("#here");
@@ -86,7 +86,7 @@ async function connect() {
         csrfToken: token,
         authEndpoint: "/broadcasting/auth",
     });
-    // What was said while the connection was broken comes when it is back; what is too old for that is asked for.
+    // Messages missed while the connection was broken arrive after it is back; older ones are requested.
     resume(echo, { onGap: look });
     echo.connector.pusher.connection.bind("state_change", ({ current }) => {
         document.body.dataset.connection = current;
@@ -96,7 +96,7 @@ async function connect() {
     enter();
 }
 
-/** A visitor with a name is seen by others, and can be waved to. */
+/** A visitor with a name is shown to others, who can wave. */
 function enter() {
     if (echo === null || !visitor || room !== null) return;
     room = echo
@@ -148,7 +148,7 @@ async function waveAt(to) {
     await fetch("/waves", { method: "POST", headers: { Accept: "application/json" }, body });
 }
 
-/** A message that came by itself. */
+/** A message from the server. */
 function arrive(message) {
     const wasAtEnd = main.scrollHeight - main.scrollTop - main.clientHeight < 40;
     show(message);

@@ -1,9 +1,9 @@
 <?php
 
 /*
- * The same application booted once: a worker script as FrankenPHP's, so it runs there too.
- * In this model memory is shared between requests; what a request leaves in the container is forgotten here by name,
- * as Octane does with a longer list. (The model `snapshot` will need none of it.)
+ * The same application booted once: a worker script as FrankenPHP's, so it runs there too. In this model memory is
+ * shared between requests. State that a request leaves in the container is reset here by name, as Octane does with a
+ * longer list. (The model `snapshot` needs none of it.)
  */
 
 declare(strict_types=1);
@@ -35,6 +35,6 @@ $answer = static function () use ($app, $kernel, $ofOneRequest): void {
     Facade::clearResolvedInstances();
 };
 
-// PHP collects cycles by itself when enough have come together; doing it after each request costs more than it frees.
+// PHP itself collects cycles when there are enough; a collection after each request costs more than it frees.
 while (frankenphp_handle_request($answer)) {
 }

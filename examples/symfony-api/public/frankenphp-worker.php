@@ -24,7 +24,7 @@ $answer = static function () use ($kernel): void {
     $kernel->terminate($request, $response);
 };
 
-// PHP collects cycles by itself when enough have come together; doing it after each request costs more than it frees.
+// PHP itself collects cycles when there are enough; a collection after each request costs more than it frees.
 while (frankenphp_handle_request($answer)) {
 }
 

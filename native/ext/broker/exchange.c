@@ -17,7 +17,8 @@
 
 enum {
     ROOM = 65536 + FRAME_HEADER,
-    /* A call that is given up is waited for so long, and so much of it is read: more is dearer than another connection. */
+    /* How long the end of an abandoned call is awaited, and how much of it is read. More than that
+     * costs more than a new connection. */
     SETTLE_MS = 50,
     SETTLE_BYTES = 1 << 20,
 };
@@ -40,14 +41,14 @@ struct exchange {
     const char *body;
     size_t body_left;
     bool sending;               /* the broker has asked for the body */
-    size_t piece_at, piece_len; /* of `piece`: what is to be sent */
+    size_t piece_at, piece_len; /* the part of `piece` still to be sent */
     uint8_t *piece;
 };
 
 /* The connection that waits for the next call. */
 static struct exchange *idle;
 static struct exchange *under_way;
-/* This process, as of the last connection or fork(): a child must not read what is its parent's. */
+/* The process of the last connection or fork(): a child must not read the parent's answers. */
 static pid_t self;
 
 static void note_fork(void) {
@@ -85,7 +86,7 @@ static struct exchange *connect_to(const char *socket_path) {
     if (fd < 0) {
         return NULL;
     }
-    /* A full backlog would block connect(): the broker is not going to answer soon. */
+    /* A full backlog would block connect(), and the broker would not answer soon. */
     struct timeval soon = {.tv_sec = 5, .tv_usec = 0};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
@@ -115,7 +116,7 @@ static struct exchange *take_idle(void) {
     return connection;
 }
 
-/* Writes all. False: the other end is gone, or takes nothing, before all was written. */
+/* Writes all parts. False: the peer closed, or accepted nothing, before all was written. */
 static bool send_all(int fd, struct iovec *parts, size_t count) {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
     while (message.msg_iovlen > 0) {
@@ -149,7 +150,7 @@ struct opening {
     const char *token;
 };
 
-/* Two parts. */
+/* Appends the opening: two parts. */
 static void put_opening(struct opening *opening, struct iovec *parts, const char *(*token)(void)) {
     opening->token = token();
     size_t len = opening->token != NULL ? strlen(opening->token) : 0;
@@ -159,7 +160,7 @@ static void put_opening(struct opening *opening, struct iovec *parts, const char
     parts[1] = part(opening->token, len);
 }
 
-/* True: all that is written unasked is written. */
+/* Sends a call up to the point where the broker must answer. True: all of that is written. */
 static bool send_call(struct exchange *connection, const struct exchange_call *call, bool fresh) {
     uint8_t prefix[CALL_PREFIX];
     uint8_t body[FRAME_HEADER];
@@ -196,7 +197,8 @@ static bool send_call(struct exchange *connection, const struct exchange_call *c
 struct exchange *exchange_begin(const struct exchange_call *call) {
     struct exchange *connection = take_idle();
     if (connection != NULL && !send_call(connection, call, false)) {
-        /* the connection was closed in the meantime: the broker does not act on what was written of the call */
+        /* the connection was closed in the meantime, so the broker ignores the written part of the
+         * call */
         discard(connection);
         connection = NULL;
     }
@@ -214,7 +216,7 @@ struct exchange *exchange_begin(const struct exchange_call *call) {
     return connection;
 }
 
-/* The next piece of a body that was asked for. */
+/* Reads the next piece of a body that the broker has requested. */
 static void fill_piece(struct exchange *x) {
     if (x->piece == NULL) {
         x->piece = expect_memory(malloc(ROOM));
@@ -229,12 +231,12 @@ static void fill_piece(struct exchange *x) {
     x->piece_len = FRAME_HEADER + len;
 }
 
-/* As much as the socket takes. */
+/* Sends as much as the socket accepts. */
 static void send_piece(struct exchange *x) {
     ssize_t sent = send(
         x->fd, x->piece + x->piece_at, x->piece_len - x->piece_at, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        /* the answer may be there still: reading tells */
+        /* the answer may have arrived nevertheless: the next read shows it */
         x->sending = false;
         x->broken = true;
         return;
@@ -257,7 +259,7 @@ static void set_patience(struct exchange *x, int64_t patience) {
     }
 }
 
-/* Waits until there is something to read, sending what is to be sent. False: too late. */
+/* Waits for input, and sends the body meanwhile. False: the deadline has passed. */
 static bool wait_for_input(struct exchange *x) {
     for (;;) {
         int timeout = -1;
@@ -284,14 +286,15 @@ enum reading { READING_MORE, READING_END, READING_RESET, READING_LATE };
 
 static enum reading read_more(struct exchange *x) {
     for (;;) {
-        /* The first wait of a call is the socket's own, whose limit seldom changes: one system call less. */
+        /* The first wait of a call uses the socket's own time-out, which seldom changes: one
+         * system call less. */
         bool patient = !x->waited && !x->sending;
         if (patient) {
             int64_t left = x->deadline == INT64_MAX ? 0 : x->deadline - now();
             if (left < 0) {
                 return READING_LATE;
             }
-            /* in whole milliseconds, so that the next call with the same limit has the same */
+            /* in whole milliseconds, so that the next call with the same limit needs no change */
             set_patience(x, left == 0 ? 0 : (left + 999) / 1000 * 1000);
         } else if (!wait_for_input(x)) {
             return READING_LATE;
@@ -358,7 +361,7 @@ static enum exchange_event decode(struct exchange *x, const struct frame_header 
     }
 }
 
-/* The next frame, WANT included. */
+/* Returns the next frame, including WANT. */
 static enum exchange_event next_frame(
     struct exchange *x, struct exchange_news *news, uint8_t *type) {
     for (;;) {
@@ -385,7 +388,8 @@ static enum exchange_event next_frame(
         case READING_END:
             return end_broken(x, EXCHANGE_LOST);
         case READING_RESET:
-            /* a unix socket that is closed with unread bytes in its queue says so: not all of the call was read */
+            /* a unix socket reports that its peer closed with unread bytes: the call was not read
+             * completely */
             return end_broken(x,
                 !x->came && x->len == 0 && errno == ECONNRESET ? EXCHANGE_UNREAD : EXCHANGE_LOST);
         }
@@ -410,13 +414,13 @@ enum exchange_event exchange_next(struct exchange *x, struct exchange_news *news
     }
 }
 
-/* Cancels the call, and reads the answer to its end. */
+/* Cancels the call and reads the answer to its end. */
 static void give_up(struct exchange *x) {
     uint8_t frame[FRAME_HEADER];
     struct exchange_news news;
     size_t seen = 0;
     if (x->sending || x->piece_at < x->piece_len) {
-        x->broken = true; /* in the middle of a frame of ours, maybe */
+        x->broken = true; /* perhaps in the middle of a frame of ours */
         return;
     }
     frame_put_header(frame, FRAME_ABORT, 0, 0);
@@ -453,7 +457,7 @@ void exchange_end(struct exchange *x) {
     if (ours && !x->ended && !x->broken) {
         give_up(x);
     }
-    /* a body that was not sent to its end is in the way of the next call, and so is what came behind the end */
+    /* an incomplete body, or bytes behind the end, would be taken for a part of the next call */
     if (!ours || x->broken || x->sending || x->at != x->len || idle != NULL) {
         discard(x);
         return;

@@ -4,20 +4,20 @@
  *
  * Promises
  * - EXCHANGE_UNREAD is returned only if the broker cannot have acted on the call. Only then may the caller make the call itself.
- * - Nothing is sent to a process of a user that is not trusted (peer.h): for the caller there is no broker then.
- * - A connection is used for the next call only when the one before has ended on it; one at a time, the others get their own.
+ * - Nothing is sent to a process of an untrusted user (peer.h): the caller gets the same result as without a broker.
+ * - A connection carries one call at a time, and the next one only after its end. Concurrent calls get their own connections.
  * - A child of fork() never uses a connection of its parent's.
- * - Memory per connection: what the largest frame needs; running out of it ends the process.
+ * - Each connection has memory for the largest frame. If there is none, the process ends.
  */
 #ifndef HEARTH_EXT_BROKER_EXCHANGE_H
 #define HEARTH_EXT_BROKER_EXCHANGE_H
 
 #include "wire/call.h"
 
-/* What a call is made of. Borrowed: everything, until exchange_end(), but for `control` and `head`: until exchange_begin() returns. */
+/* A call. All pointers are borrowed until exchange_end(), `control` and `head` only until exchange_begin() returns. */
 struct exchange_call {
     const char *socket;         /* path of the broker's socket */
-    const char *(*token)(void); /* asked when a connection is made. NULL: none */
+    const char *(*token)(void); /* called for each new connection. NULL: no token */
     const char *control;        /* options, may be empty */
     size_t control_len;
     const char *head; /* of HTTP/1.1, target in absolute form, with its empty line */
@@ -35,8 +35,8 @@ enum exchange_event {
     EXCHANGE_END,
     EXCHANGE_DECLINED, /* why */
     EXCHANGE_FAILED,   /* why */
-    EXCHANGE_UNREAD,   /* the broker is not there, or went away before it had read the call */
-    EXCHANGE_LOST,     /* it went away, or speaks in riddles: the call may have gone out */
+    EXCHANGE_UNREAD,   /* no broker listens, or it closed before it had read the call */
+    EXCHANGE_LOST,     /* it closed or sent invalid frames: the call may have been made */
     EXCHANGE_LATE,     /* the deadline has passed */
 };
 
@@ -52,17 +52,17 @@ struct exchange;
 
 /* Sends a call. NULL: EXCHANGE_UNREAD. */
 struct exchange *exchange_begin(const struct exchange_call *call);
-/* Waits for what comes next. After END, DECLINED, FAILED, UNREAD, LOST and LATE nothing does. */
+/* Waits for the next event. None follows END, DECLINED, FAILED, UNREAD, LOST and LATE. */
 enum exchange_event exchange_next(struct exchange *exchange, struct exchange_news *news);
-/* Gives up what has not ended. NULL is fine. */
+/* Cancels the call if it has not ended. NULL is fine. */
 void exchange_end(struct exchange *exchange);
 
-/* The same, and the connection is not used again. */
+/* Cancels the call and closes its connection. */
 void exchange_drop(struct exchange *exchange);
 
-/* Makes the connection that is kept, so that it is there before a snapshot is taken. */
+/* Opens the kept connection, so that it exists before a snapshot is taken. */
 void exchange_connect(const char *socket, const char *(*token)(void));
-/* Ends what callers have left behind by longjmp: after it nothing is under way. */
+/* Ends the calls that callers have abandoned by longjmp. */
 void exchange_settle(void);
 
 #endif

@@ -21,12 +21,12 @@ void peer_name(const char *number) {
     }
 }
 
-/* Members of root's group are as good as root. */
+/* Members of root's group are trusted like root. */
 static bool others_may_write(const struct stat *file) {
     return (file->st_mode & S_IWOTH) != 0 || ((file->st_mode & S_IWGRP) != 0 && file->st_gid != 0);
 }
 
-/* The folder above, in place. False: there is none. */
+/* Shortens the path to its parent folder. False: there is none. */
 static bool go_up(char *path) {
     char *slash = strrchr(path, '/');
     if (slash == NULL || path[1] == '\0') {
@@ -36,7 +36,7 @@ static bool go_up(char *path) {
     return true;
 }
 
-/* In a folder like /tmp anybody may have made the folder of the socket before the broker did. */
+/* In a folder like /tmp another user may have created the socket's folder before the broker. */
 static bool owns_folder(uid_t user, const char *socket) {
     char path[PATH_MAX];
     struct stat folder;
@@ -65,7 +65,7 @@ bool peer_of_connection_is_trusted(int fd, const char *socket) {
 }
 
 bool peer_of_file_is_trusted(const char *socket) {
-    /* A call has to look each time, and the folders above only when another file is there. */
+    /* Each call checks the file; the folders above are checked only when the file has changed. */
     static struct stat known;
     static bool trusted;
     struct stat file;

@@ -8,7 +8,8 @@
 
 #include "ext/curl/cookies.h"
 
-/* More than a unix socket takes while the broker does not read: it reads only when nothing can be declined any more. */
+/* This is more than a unix socket buffers while the broker does not read. The broker reads only
+ * when it can no longer decline. */
 enum { GIVEN_LIMIT = 1 << 20 };
 
 static size_t to_body(struct handle *handle, char *bytes, size_t len) {
@@ -20,7 +21,7 @@ static size_t to_body(struct handle *handle, char *bytes, size_t len) {
     return write(bytes, 1, len, data);
 }
 
-/* As lib/sendf.c of libcurl: with CURLOPT_HEADER a line goes to the body first. */
+/* As in libcurl's lib/sendf.c: with CURLOPT_HEADER a line goes to the body first. */
 static size_t to_head(struct handle *handle, char *line, size_t len) {
     if (handle_number(handle, CURLOPT_HEADER, 0) != 0) {
         size_t wrote = to_body(handle, line, len);
@@ -45,7 +46,7 @@ static bool is_end(const char *line, size_t len) {
     return (len == 2 && memcmp(line, "\r\n", 2) == 0) || (len == 1 && *line == '\n');
 }
 
-/* `key=value` or `key="value"` among what follows in a line; quotes are taken off. */
+/* Finds `key=value` or `key="value"` in the rest of a line, and removes the quotes. */
 static bool parameter(const char *line, const char *key, char *value, size_t room) {
     size_t key_len = strlen(key);
     for (const char *at = strstr(line, key); at != NULL; at = strstr(at + 1, key)) {
@@ -112,7 +113,7 @@ static void read_timing(struct verdict *verdict, const char *line) {
     read_address(verdict, line);
 }
 
-/* True: the line is the hop's, not the origin's. */
+/* True: the line belongs to the hop, not to the origin. */
 static bool read_own_field(struct step *step, const char *line, size_t len) {
     if (len < strlen("Hearth-") || strncasecmp(line, "Hearth-", strlen("Hearth-")) != 0) {
         return false;
@@ -131,7 +132,7 @@ static bool read_own_field(struct step *step, const char *line, size_t len) {
     return true;
 }
 
-/* lib/http.c of libcurl: an empty Location is none. */
+/* libcurl's lib/http.c ignores an empty Location. */
 static void read_location(struct step *step, const char *line, size_t len) {
     const char *value = line + strlen("Location:");
     const char *end = line + len;
@@ -158,17 +159,17 @@ static void read_line(struct handle *handle, const char *line, size_t len) {
     }
 }
 
-/* Whether a line of the head says something about the hop alone. */
+/* Returns whether a line of the head is about the hop only. */
 static bool is_of_hop(const struct handle *handle, const char *line, size_t len) {
     const struct step *step = &handle->step;
     if (handle->way == WAY_FAST) {
-        return false; /* there, heads are the origin's */
+        return false; /* there, heads come from the origin */
     }
     return is_field(line, len, "Connection") ||
            (strcmp(step->verdict.protocol, "2") == 0 && is_field(line, len, "Transfer-Encoding"));
 }
 
-/* One line as the origin's protocol has it. */
+/* Delivers one line in the form of the origin's protocol. */
 static size_t deliver_line(struct handle *handle, char *line, size_t len) {
     struct step *step = &handle->step;
     char status[64];
@@ -177,7 +178,7 @@ static size_t deliver_line(struct handle *handle, char *line, size_t len) {
         return len;
     }
     if (step->location != NULL && is_field(line, len, "Location")) {
-        /* as libcurl, which decides here: what callbacks have set before counts */
+        /* like libcurl, which decides at this moment and honours changes by earlier callbacks */
         step->follows = handle_number(handle, CURLOPT_FOLLOWLOCATION, 0) == 1;
     }
     if (len > 8 && strncmp(line, "HTTP/1.1", 8) == 0 && strcmp(step->verdict.protocol, "2") == 0) {
@@ -189,13 +190,14 @@ static size_t deliver_line(struct handle *handle, char *line, size_t len) {
     if (wrote != sent) {
         return wrote;
     }
-    if (!step->head_done) { /* trailers do not count */
+    if (!step->head_done) { /* not for trailers */
         step->header_size += (long)sent;
     }
     return len;
 }
 
-/* What has been kept back, line by line. The number of its bytes, or what the application answered instead. */
+/* Delivers the lines that were held back. Returns their number of bytes, or the application's own
+ * result. */
 static size_t deliver_head(struct handle *handle) {
     struct step *step = &handle->step;
     while (step->delivered < step->head.len) {
@@ -223,7 +225,7 @@ size_t answer_header(char *line, size_t size, size_t count, void *arg) {
     if (step->head_done && (len < 5 || strncmp(line, "HTTP/", 5) != 0)) {
         return step->verdict.kind == VERDICT_ANSWER ? deliver_line(handle, line, len) : len;
     }
-    if (step->delivered == 0) { /* else it paused, and is given the last line again */
+    if (step->delivered == 0) { /* otherwise it paused, and gets the last line again */
         if (step->head.len == 0) {
             step->head_done = false;
             step->status = 0;
@@ -305,7 +307,7 @@ size_t answer_read_again(char *buffer, size_t size, size_t count, void *arg) {
     return len;
 }
 
-/* As lib/sendf.c of libcurl writes it without a callback. */
+/* Writes as libcurl's lib/sendf.c does without a callback. */
 static int write_debug(FILE *to, curl_infotype type, const char *bytes, size_t len) {
     static const char marks[][3] = {"* ", "< ", "> "};
     if (type == CURLINFO_TEXT || type == CURLINFO_HEADER_IN || type == CURLINFO_HEADER_OUT) {
@@ -323,7 +325,7 @@ static int hand_debug(
                          : write_debug(to != NULL ? to : stderr, type, bytes, len);
 }
 
-/* The token is a secret: our lines are left out of what is shown, too. */
+/* The token is a secret, so Hearth's lines are not shown either. */
 int answer_debug(CURL *curl, curl_infotype type, char *bytes, size_t len, void *arg) {
     struct handle *handle = arg;
     if (type != CURLINFO_HEADER_IN && type != CURLINFO_HEADER_OUT) {

@@ -1,4 +1,5 @@
-/* See cookies.h. Reads Set-Cookie as lib/cookie.c of libcurl does (RFC 6265, 5.2), and hands it over as a line of a cookie file. */
+/* See cookies.h. Parses Set-Cookie like libcurl's lib/cookie.c (RFC 6265, 5.2), and passes it on
+ * as a line of a cookie file. */
 #include "ext/curl/cookies.h"
 
 #include <arpa/inet.h>
@@ -12,7 +13,7 @@
 
 static const char field[] = "Set-Cookie:";
 
-/* The fourth of a line's fields, which tabs divide. */
+/* Checks the fourth of a line's fields, which are separated by tabs. */
 static bool is_secure_line(const char *line) {
     for (int i = 0; i < 3 && line != NULL; i++) {
         line = strchr(line, '\t');
@@ -33,7 +34,7 @@ bool cookies_any_secure(const struct handle *handle) {
     return any;
 }
 
-/* One part of Set-Cookie. Borrowed from it, blanks taken off. */
+/* One part of Set-Cookie, without surrounding blanks. Borrowed from the line. */
 struct part {
     const char *name, *name_end, *value, *value_end;
 };
@@ -47,7 +48,7 @@ static void trim(const char **begin, const char **end) {
     }
 }
 
-/* The next part after `at`, which moves behind it. False: there is none. */
+/* Reads the next part and moves `at` behind it. False: there is none. */
 static bool next_part(const char **at, struct part *part) {
     if (*at == NULL || **at == '\0') {
         return false;
@@ -88,7 +89,8 @@ void cookies_note(struct handle *handle, const char *line, size_t len) {
     free(copy);
 }
 
-/* Whether cookies for all of `domain` may come from `host`. Public suffixes: as libcurl asks, where it asks (libpsl). */
+/* Returns whether `host` may set cookies for all of `domain`. Public suffixes are checked if
+ * libcurl checks them (libpsl). */
 static bool may_set_for(const char *host, const char *domain) {
     size_t host_len = strlen(host);
     size_t len = strlen(domain);
@@ -111,7 +113,7 @@ struct cookie {
     bool tail; /* also for the hosts below the domain */
     bool http_only;
     curl_off_t expires; /* seconds; 0: with the session */
-    bool aged;          /* Max-Age was there: it is stronger than Expires */
+    bool aged;          /* Max-Age was given: it overrides Expires */
     bool refused;
 };
 
@@ -143,7 +145,7 @@ static void read_attribute(struct cookie *cookie, const struct part *part, const
     free(value);
 }
 
-/* The folder of the URL's path. */
+/* Returns the folder of the URL's path. */
 static char *default_path(const struct target *target) {
     const char *path = target->authority_end;
     size_t len = strcspn(path, "?#");

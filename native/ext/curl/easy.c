@@ -1,4 +1,5 @@
-/* What ext-curl calls instead of libcurl's functions, for single handles. multi.c has the rest. */
+/* The functions that ext-curl calls instead of libcurl's, for single handles. multi.c has the
+ * rest. */
 #include "ext/curl/multi.h"
 
 #include <stdarg.h>
@@ -16,7 +17,7 @@ static CURL *easy_init(void) {
     return curl;
 }
 
-/* libcurl's options are of one of five kinds, by their number's range (curl/curl.h). */
+/* libcurl's options have five kinds, by the range of their numbers (curl/curl.h). */
 static CURLcode easy_setopt(CURL *curl, CURLoption option, ...) {
     struct handle *handle = handle_of(curl);
     CURLcode code = CURLE_OK;

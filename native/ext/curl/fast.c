@@ -1,4 +1,5 @@
-/* See fast.h. Requests are written as lib/http.c of libcurl writes them (Curl_http(), 7.68 to 8.x). */
+/* See fast.h. Requests are written like those of libcurl's lib/http.c (Curl_http(), 7.68 to
+ * 8.x). */
 #include "ext/curl/fast.h"
 
 #include <ctype.h>
@@ -44,7 +45,8 @@ static bool has_field(const struct handle *handle, const char *name) {
     return field != NULL;
 }
 
-/* Whether the URL is as curl_url_get() would give it back: it needs no other reading. */
+/* Returns whether curl_url_get() would return the URL unchanged, so that no other parser is
+ * needed. */
 static bool is_plain_url(const char *url, const struct target *target) {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                 "-._~/?&=+,;:@!$'()*%";
@@ -58,7 +60,7 @@ static bool is_plain_url(const char *url, const struct target *target) {
             return false;
         }
     }
-    /* dots may be segments to leave out */
+    /* dots may be segments that libcurl removes */
     return (*rest == '\0' || *rest == '/') && rest[strspn(rest, plain)] == '\0' &&
            strstr(rest, "/.") == NULL && strcasestr(rest, "%2e") == NULL;
 }
@@ -83,7 +85,7 @@ static bool has_body(const struct handle *handle) {
     return handle->method == METHOD_POST && !handle->onward.get;
 }
 
-/* What it asks for is more than a line in the head. */
+/* These fields ask for more than a line in the head. */
 static bool is_special(const char *line) {
     static const char *const special[] = {
         "Content-Length", "Transfer-Encoding", "TE", "Upgrade", "HTTP2-Settings"};
@@ -96,7 +98,8 @@ static bool is_special(const char *line) {
            line[strlen("Expect:") + strspn(line + 7, " \t")] != '\0';
 }
 
-/* As Curl_add_custom_headers(): `Name:` only takes a field of libcurl's own away, `Name;` is one without value. False: not for us. */
+/* Like Curl_add_custom_headers(): `Name:` only removes libcurl's own field, `Name;` is a field
+ * without value. False: use libcurl. */
 static bool add_custom(
     struct text *head, const struct handle *handle, const char *host, size_t host_len) {
     const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
@@ -110,7 +113,7 @@ static bool add_custom(
             continue;
         }
         const char *colon = strchr(line, ':');
-        if (route_is_field(line, "Host")) { /* libcurl sends it in the place of its own */
+        if (route_is_field(line, "Host")) { /* libcurl sends it instead of its own */
             const char *named = line + 5 + strspn(line + 5, " \t");
             if (colon == NULL || strlen(named) != host_len || strncmp(named, host, host_len) != 0) {
                 return false;
@@ -181,8 +184,8 @@ static bool write_head(struct handle *handle, const struct target *target) {
     return true;
 }
 
-/* Whether what comes can be decoded as libcurl would: where the application has its own word on Accept-Encoding (Guzzle takes the field
- * away), nothing else than the usual is expected. */
+/* Returns whether the body can be decoded as libcurl would. If the application sets
+ * Accept-Encoding itself (Guzzle removes the field), only the usual codings are expected. */
 static bool can_decode(const struct handle *handle) {
     const char *codings = handle_text(handle, CURLOPT_ACCEPT_ENCODING);
     return codings == NULL ||
@@ -257,7 +260,7 @@ static unsigned long scheme_of(const char *value) {
     return 0;
 }
 
-/* What CURLINFO tells of a line of the head. */
+/* Collects CURLINFO values from a line of the head. */
 static void note_line(struct handle *handle, const char *line, size_t len) {
     struct fast *fast = &handle->fast;
     if (len > 12 && strncmp(line, "HTTP/", 5) == 0) {
@@ -333,7 +336,8 @@ static bool is_older_than(unsigned version) {
     return libcurl.version_info(CURLVERSION_NOW)->version_num < version;
 }
 
-/* In the words of the libcurl that is there; 8.x tells the numbers, and counts only what was taken. */
+/* Uses the wording of the loaded libcurl. Version 8.x reports the numbers, and counts only the
+ * bytes that were accepted. */
 static CURLcode fail_to_write(const struct handle *handle, const char *words) {
     char message[CURL_ERROR_SIZE];
     if (is_older_than(0x080000)) {
@@ -356,7 +360,7 @@ static CURLcode hand_over_decoded(struct handle *handle, const char *bytes, size
     return taken ? CURLE_OK : fail_to_write(handle, "Failure writing output to destination");
 }
 
-/* In the pieces that callbacks are used to. */
+/* Delivers the body in pieces of libcurl's usual size. */
 static CURLcode hand_over_body(struct handle *handle, const char *bytes, size_t len) {
     struct fast *fast = &handle->fast;
     if (fast->coding != NULL && fast->inflater == NULL && !handle->step.follows) {
@@ -413,7 +417,7 @@ static void note_refusal(struct verdict *verdict, const struct call_no_answer *w
     copy_text(verdict->address, sizeof verdict->address, why->address, why->address_len);
 }
 
-/* The end came before `Content-Length` said so. */
+/* The end came before the declared `Content-Length`. */
 static CURLcode cut_off(const struct handle *handle) {
     char message[CURL_ERROR_SIZE];
     snprintf(message, sizeof message,
@@ -425,7 +429,7 @@ static CURLcode cut_off(const struct handle *handle) {
 
 static CURLcode refused(struct handle *handle, const struct call_no_answer *why, bool failed) {
     struct verdict *verdict = &handle->step.verdict;
-    if (handle->step.head_done) { /* in the middle of the answer: what has come stays */
+    if (handle->step.head_done) { /* in the middle of the answer: the received part stays */
         char message[CURL_ERROR_SIZE];
         if (why->error == CURLE_PARTIAL_FILE && handle->fast.length >= 0) {
             return cut_off(handle);
@@ -463,7 +467,7 @@ static CURLcode late(const struct handle *handle) {
     return fail(handle, CURLE_OPERATION_TIMEDOUT, message);
 }
 
-/* From one event to the next. False: it was the last, with `result`. */
+/* Continues to the next event. False: it was the last one, with `result`. */
 static bool take_in(struct handle *handle, enum exchange_event event,
     const struct exchange_news *news, CURLcode *result) {
     bool taken = true;
@@ -546,7 +550,7 @@ CURLcode fast_perform(struct handle *handle) {
     fail(handle, CURLE_OK, "");
     CURLcode result = exchange_with_broker(handle);
     if (result == CURLE_COULDNT_CONNECT) {
-        /* It went away without having read the call: another may be there. */
+        /* The broker closed before it had read the call: another broker may listen by now. */
         result = exchange_with_broker(handle);
     }
     fast->total = now() - began;

@@ -1,4 +1,4 @@
-/* What CURLINFO says of a step that was made without libcurl: see fast.h. */
+/* CURLINFO of a step that was made without libcurl (fast.h). */
 #include "ext/curl/fast.h"
 
 static bool text_info(const struct handle *handle, CURLINFO info, const char **text) {
@@ -8,7 +8,7 @@ static bool text_info(const struct handle *handle, CURLINFO info, const char **t
     case CURLINFO_EFFECTIVE_URL:
         *text = fast->url;
         return handle->way ==
-               WAY_FAST; /* after the call info.c has it, unless another URL was set */
+               WAY_FAST; /* after the call info.c provides it, unless another URL was set */
     case CURLINFO_CONTENT_TYPE:
         *text = fast->content_type;
         return true;
@@ -56,7 +56,7 @@ static bool number_info(const struct fast *fast, CURLINFO info, long *number) {
     case CURLINFO_LASTSOCKET:
         *number = -1;
         return true;
-    case CURLINFO_HEADER_SIZE: /* info.c knows it */
+    case CURLINFO_HEADER_SIZE: /* info.c provides it */
     case CURLINFO_SSL_VERIFYRESULT:
     case CURLINFO_REDIRECT_COUNT:
     case CURLINFO_LOCAL_PORT:
@@ -120,7 +120,7 @@ static bool offset_info(const struct fast *fast, CURLINFO info, curl_off_t *offs
     }
 }
 
-/* The same in the older form. */
+/* Provides the values in their older form. */
 static CURLINFO exact(CURLINFO info) {
     switch ((int)info) {
     case CURLINFO_SIZE_UPLOAD:
@@ -160,6 +160,6 @@ CURLcode fast_info(const struct handle *handle, CURLINFO info, void *value) {
     default:
         break;
     }
-    /* what is left belongs to the handle, not to the transfer */
+    /* the remaining values belong to the handle, not to the transfer */
     return known ? CURLE_OK : libcurl.easy_getinfo(handle->curl, info, value);
 }

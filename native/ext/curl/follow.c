@@ -9,7 +9,7 @@
 #include "ext/curl/info.h"
 #include "ext/curl/route.h"
 
-/* In memory of ours: what libcurl gives is freed by curl_free(). */
+/* In our own memory: memory of libcurl's must be freed by curl_free(). */
 static char *part_of(CURLU *url, CURLUPart part) {
     char *text = NULL;
     char *copy = NULL;
@@ -36,7 +36,7 @@ char *follow_resolve(
     return result;
 }
 
-/* Without credentials and fragment. */
+/* Copies the URL without credentials and fragment. */
 static char *referer_of(const char *from) {
     CURLU *url = libcurl.url();
     char *result = NULL;
@@ -50,7 +50,7 @@ static char *referer_of(const char *from) {
     return result;
 }
 
-/* Whether the redirect makes the request a GET; a HEAD stays one. */
+/* Returns whether the redirect makes the request a GET; a HEAD stays one. */
 static bool becomes_get(const struct handle *handle, int status) {
     if (handle->onward.get || handle->step_method == METHOD_GET ||
         handle->step_method == METHOD_HEAD) {

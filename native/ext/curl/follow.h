@@ -1,11 +1,12 @@
-/* Where a redirect leads, and what of the request goes along: Curl_follow() of libcurl, lib/transfer.c (lib/http.c from 8.10 on), for
- * answers that came through the broker. */
+/* The target of a redirect, and the parts of the request that are sent again. Follows libcurl's
+ * Curl_follow(), lib/transfer.c (lib/http.c from 8.10 on), for answers through the broker. */
 #ifndef HEARTH_EXT_CURL_FOLLOW_H
 #define HEARTH_EXT_CURL_FOLLOW_H
 
 #include "ext/curl/handle.h"
 
-/* Fills `next`, whose strings the caller owns. Otherwise why not; `message` is static or NULL. */
+/* Fills `next`, whose strings the caller owns. On failure returns the reason; `message` is static
+ * or NULL. */
 CURLcode follow(struct handle *handle, struct onward *next, const char **message);
 
 /* `location` as seen from `base`, owned by the caller, or NULL. `lenient`: only to be shown. */

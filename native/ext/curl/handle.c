@@ -10,7 +10,7 @@
 
 enum { BUCKETS = 256, SHARES = 16 };
 static struct handle *buckets[BUCKETS];
-/* Not more than this many at once are told apart: the others count as sharing cookies. */
+/* At most this many share objects are told apart; the others count as sharing cookies. */
 static CURLSH *cookie_shares[SHARES];
 static bool shares_overflow;
 
@@ -103,7 +103,7 @@ static void drop_fields(struct handle *handle) {
     handle->fields = NULL;
 }
 
-/* The last CURLOPT_COPYPOSTFIELDS, as long as it is not too dear. */
+/* The last CURLOPT_COPYPOSTFIELDS, unless it is too large. */
 static void keep_fields(struct handle *handle, const char *bytes) {
     enum { MOST = 1 << 20 };
     drop_fields(handle);
@@ -207,7 +207,7 @@ static struct option *keep(struct handle *handle, CURLoption option) {
     return kept;
 }
 
-/* As lib/setopt.c of libcurl: the last word counts. */
+/* Like libcurl's lib/setopt.c: the last value counts. */
 static void keep_method(struct handle *handle, CURLoption option, long number, void *pointer) {
     switch (option) {
     case CURLOPT_HTTPGET:

@@ -1,4 +1,4 @@
-/* What is known of one CURL handle of ext-curl: the options that were set, and the call it is making.
+/* One CURL handle of ext-curl: its options, and its current call.
  *
  * Promises
  * - Options are kept as libcurl keeps them: strings copied, everything else borrowed from ext-curl, which must keep it for libcurl.
@@ -23,7 +23,7 @@ enum rule {
 };
 
 enum rule rule_of(CURLoption option);
-/* Whether fast.c does, or need not do, what the option with this value asks for. */
+/* Returns whether fast.c does, or may ignore, what this option with its value asks for. */
 bool fast_knows(CURLoption option, long number);
 
 struct option {
@@ -37,7 +37,7 @@ struct option {
 
 enum method { METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_MIME, METHOD_PUT };
 
-/* Where a call is. */
+/* The stage of a call. */
 enum way {
     WAY_NONE,   /* no call under way */
     WAY_BROKER, /* to the broker, by libcurl */
@@ -50,7 +50,7 @@ struct text {
     size_t len, room;
 };
 
-/* What the broker says about an answer (docs/internals/egress.md). */
+/* The broker's statement about an answer (docs/internals/egress.md). */
 struct verdict {
     enum { VERDICT_ANSWER, VERDICT_DECLINED, VERDICT_FAILED } kind;
     char reason[16];
@@ -67,8 +67,8 @@ struct verdict {
 /* One request of a call, and its answer: redirects make several. */
 struct step {
     struct text head; /* lines of the answer that the application has not seen yet */
-    size_t delivered; /* of them: what it has seen, when it paused among them */
-    bool head_done;   /* the final head is complete; what comes now are trailers */
+    size_t delivered; /* the part of them that it has seen, if it paused */
+    bool head_done;   /* the final head is complete; later fields are trailers */
     bool follows;     /* a redirect that will be followed: its body is discarded */
     int status;
     char *location;             /* owned; NULL: none */
@@ -86,7 +86,7 @@ struct onward {
     char *referer;   /* owned; NULL: as set */
 };
 
-/* What CURLINFO says of a step that was made without libcurl. */
+/* CURLINFO of a step that was made without libcurl. */
 struct fast {
     bool made; /* the last step of the last call */
     char *url; /* owned */
@@ -96,12 +96,12 @@ struct fast {
     struct inflater *inflater;
     long retry_after;
     unsigned long sign_in; /* CURLAUTH_* that the origin offers */
-    curl_off_t length;     /* of the body as announced, -1: not known */
+    curl_off_t length;     /* declared length of the body, -1: unknown */
     curl_off_t sent, received, request_size;
     curl_off_t prepared, first_byte, total; /* microseconds */
     int http_version;
     const char *method;
-    size_t offered, taken; /* the last that a callback was given, and what it said */
+    size_t offered, taken; /* the last bytes that a callback got, and its result */
 };
 
 /* Sums over the steps before this one, as libcurl's CURLINFO would have them. */
@@ -124,7 +124,7 @@ struct handle {
     bool cookie_engine; /* outlives curl_easy_reset() */
     bool cookie_files;  /* cookies are read from a file or a share, or written there */
 
-    /* The body that CURLOPT_COPYPOSTFIELDS has given, owned; NULL: it is somewhere else, or too large to hold twice. */
+    /* The body given by CURLOPT_COPYPOSTFIELDS, owned. NULL: it is stored in libcurl only, or too large to hold twice. */
     char *fields;
     size_t fields_len;
     long fields_size; /* CURLOPT_POSTFIELDSIZE; -1: up to the NUL */
@@ -137,7 +137,7 @@ struct handle {
     CURLM *multi;               /* the call is made by it */
     struct handle *next_added;  /* another one that waits for its first curl_multi_perform() */
     struct limits *limits;      /* of the multi handle that makes the call; NULL: none. Borrowed */
-    struct handle *next_direct; /* another one of the multi handle whose call goes directly */
+    struct handle *next_direct; /* the next handle of the same multi handle with a direct call */
     bool at_broker;             /* counted in `limits` as a call at the broker */
     char *origin;               /* of the step: `https://host:port`. Owned */
     bool https;
@@ -150,7 +150,7 @@ struct handle {
     enum method step_method;
     curl_off_t began; /* microseconds, monotonic */
 
-    /* What the application's read callback has given, in case it is needed again. */
+    /* The data that the application's read callback has given, in case they are needed again. */
     struct text given;
     size_t given_again;
     curl_off_t given_bytes;
@@ -170,7 +170,7 @@ struct handle *handle_new(CURL *curl);
 /* A copy of the options, for a handle that libcurl has duplicated. */
 struct handle *handle_copy(const struct handle *from, CURL *curl);
 void handle_free(struct handle *handle);
-/* As curl_easy_reset(). */
+/* The effect of curl_easy_reset(). */
 void handle_reset(struct handle *handle);
 
 /* An option as given to curl_easy_setopt(), once libcurl has taken it. */
@@ -179,12 +179,12 @@ void handle_keep(struct handle *handle, CURLoption option, long number, void *po
 long handle_number(const struct handle *handle, CURLoption option, long otherwise);
 const char *handle_text(const struct handle *handle, CURLoption option);
 void *handle_pointer(const struct handle *handle, CURLoption option);
-/* Whether an option is set that only the direct way knows. */
+/* Returns whether an option is set that only the direct way supports. */
 bool handle_forbids(const struct handle *handle);
 
-/* Whether an option is set that fast.c does not do. */
+/* Returns whether an option is set that fast.c does not support. */
 bool handle_is_slow(const struct handle *handle);
-/* Forgets what CURLINFO says of the last step that was made without libcurl. */
+/* Clears the CURLINFO values of the last step that was made without libcurl. */
 void handle_clear_fast(struct handle *handle);
 
 /* Shares of ext-curl that share cookies. */

@@ -93,7 +93,7 @@ static void set_method(const struct handle *handle, CURL *curl) {
     }
 }
 
-/* What a redirect changes, on either way. */
+/* Applies the changes of a redirect, on either way. */
 static void set_onward(const struct handle *handle) {
     const struct onward *onward = &handle->onward;
     if (onward->url == NULL) {
@@ -273,7 +273,7 @@ static CURLcode fail(const struct handle *handle, CURLcode code, const char *mes
     return code;
 }
 
-/* What is left of the time that the application allows for the whole call. */
+/* Returns the rest of the time that the application allows for the whole call. */
 static void set_time_left(const struct handle *handle) {
     long limit = handle_number(handle, CURLOPT_TIMEOUT_MS, 0);
     long spent = (long)((now() - handle->began) / 1000);
@@ -335,7 +335,8 @@ void hop_abandon(struct handle *handle) {
     }
 }
 
-/* The broker went away before it said anything: a call that may be made twice is made again, as by any HTTP client. */
+/* The broker closed before it sent anything. A call that may be repeated is made again, as any
+ * HTTP client does. */
 static bool may_repeat(const struct handle *handle, CURLcode result) {
     const char *request = handle_text(handle, CURLOPT_CUSTOMREQUEST);
     bool lost =
@@ -344,7 +345,7 @@ static bool may_repeat(const struct handle *handle, CURLcode result) {
            (handle->method == METHOD_GET || handle->method == METHOD_HEAD || handle->onward.get);
 }
 
-/* Its time is up: what the direct way would find out, only later. */
+/* The time is over: the direct way would find the same, only later. */
 static bool is_late(const struct handle *handle) {
     return handle->step.verdict.error == CURLE_OPERATION_TIMEDOUT &&
            strcmp(handle->step.verdict.reason, "queue") != 0;
@@ -357,14 +358,14 @@ static CURLcode late(const struct handle *handle) {
     return fail(handle, CURLE_OPERATION_TIMEDOUT, message);
 }
 
-/* Nothing has been sent to the broker: it is not there, or its backlog is full. */
+/* The broker got nothing: none listens, or its backlog is full. */
 static bool is_unreachable(const struct handle *handle, CURLcode result) {
     return result == CURLE_COULDNT_CONNECT ||
            (result == CURLE_SEND_ERROR && handle->step.status == 0 &&
                info_request_size(handle) == 0);
 }
 
-/* Whether the step has to be made directly. */
+/* Returns whether the step must be made directly. */
 static bool turns_back(struct handle *handle, CURLcode result) {
     const struct verdict *verdict = &handle->step.verdict;
     if (is_unreachable(handle, result)) {
@@ -392,7 +393,7 @@ static bool go_directly(struct handle *handle, CURLcode *result) {
     return true;
 }
 
-/* To where a redirect leads. False: it leads nowhere. */
+/* Prepares the step to a redirect's target. False: there is none. */
 static bool go_onward(struct handle *handle, CURLcode *result) {
     const char *message = NULL;
     struct onward next;

@@ -1,9 +1,9 @@
-/* One call on its way: to the broker, from there directly when it declines, and on to where a redirect leads.
+/* One call: to the broker, then directly if the broker declines, and then to the target of a redirect.
  *
  * Promises
- * - While a call is under way, libcurl holds options of ours; before and after, exactly those that the application set.
- * - The application's callbacks see one answer, as if there were no broker: never a declined one, never a field of the hop.
- * - A call is made directly only when nothing of it has gone to the origin.
+ * - During a call libcurl holds options of ours; before and after it, exactly the application's.
+ * - The application's callbacks see one answer, as without a broker: never a declined one, never a field of the hop.
+ * - A call is made directly only if the origin has received no byte of it.
  */
 #ifndef HEARTH_EXT_CURL_HOP_H
 #define HEARTH_EXT_CURL_HOP_H
@@ -18,9 +18,9 @@ CURLcode hop_perform(struct handle *handle);
 /* When libcurl is done with `result`. True: it has to run once more, the handle is prepared. False: the call is over, `result` is what
  * came of it. */
 bool hop_end(struct handle *handle, CURLcode *result);
-/* The call is given up: puts the options back. */
+/* Cancels the call and restores the options. */
 void hop_abandon(struct handle *handle);
-/* Whether an option is ours for the time being: what is set now counts from the next run on. */
+/* Returns whether Hearth currently overrides an option. A new value then applies from the next run on. */
 bool hop_holds(const struct handle *handle, CURLoption option);
 /* The handle has left its multi handle: CURLOPT_NOSIGNAL is the application's again. It is 1 from a call to the broker on, because libcurl
  * otherwise ignores SIGPIPE with three system calls each time it looks at a handle, finished ones included. A socket without TLS is

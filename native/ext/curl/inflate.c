@@ -7,7 +7,8 @@
 
 #include "ext/curl/libcurl.h"
 
-/* zlib.h: z_stream and its numbers. Its layout is fixed (zlib checks size and major version), and no header of it is needed to build. */
+/* From zlib.h: z_stream and its constants. The layout is fixed (zlib checks size and major
+ * version), so the header is not needed to build. */
 struct stream {
     const unsigned char *next_in;
     unsigned avail_in;
@@ -71,7 +72,7 @@ static bool is(const char *word, size_t len, const char *name) {
 
 bool inflater_knows(const char *codings) {
     if (*codings == '\0' || !has_zlib()) {
-        return false; /* empty: all that libcurl knows */
+        return false; /* empty: all codings that libcurl supports */
     }
     for (const char *at = codings; *at != '\0';) {
         at += strspn(at, " ,");
@@ -84,7 +85,8 @@ bool inflater_knows(const char *codings) {
     return true;
 }
 
-/* One more, in front of those that undo what was applied before. False: it is not known. */
+/* Adds a decoder in front of those for codings applied earlier. False: the coding is not
+ * supported. */
 static bool put_in_front(struct inflater **all, const char *coding, size_t len) {
     bool zipped = is(coding, len, "gzip") || is(coding, len, "x-gzip");
     if (is(coding, len, "identity") || is(coding, len, "none")) {
@@ -172,7 +174,7 @@ static bool run(
     }
 }
 
-/* Where what one has made goes. */
+/* Receives the output of one decoder. */
 struct onward {
     struct inflater *next;
     take_piece *take;

@@ -7,11 +7,11 @@
 
 struct inflater;
 
-/* Whether each of a list (`gzip, deflate`) is known here. */
+/* Returns whether each coding of a list (`gzip, deflate`) is supported here. */
 bool inflater_knows(const char *codings);
 
-/* For the values of Content-Encoding, in the order in which they were applied. NULL with `*known`: there is nothing to undo. NULL without:
- * they cannot be undone. */
+/* Creates decoders for the values of Content-Encoding, in the order in which they were applied.
+ * NULL with `*known`: nothing is to be decoded. NULL without: the codings are not supported. */
 struct inflater *inflater_begin(const char *codings, bool *known);
 /* Hands what comes of `bytes` to `take` in pieces that callbacks are used to. `*taken`: it took all. False: the bytes are broken. */
 bool inflater_run(struct inflater *inflater, const char *bytes, size_t len,

@@ -36,7 +36,8 @@ void info_forget(struct handle *handle) {
     handle->effective_url = handle->redirect_url = NULL;
 }
 
-/* `http://host/` as libcurl has it becomes `https://host/`, or `https://host:443/` where that was written. */
+/* `http://host/` in libcurl becomes `https://host/`, or `https://host:443/` if the application
+ * wrote the port. */
 static char *true_url(const struct handle *handle, const char *url) {
     char *result;
     if (!handle->https || strncasecmp(url, "http://", 7) != 0) {
@@ -78,7 +79,7 @@ static bool failed(const struct handle *handle) {
     return handle->step.verdict.kind != VERDICT_ANSWER;
 }
 
-/* The parts of a call's time that only the broker knows, never beyond what libcurl saw. */
+/* The parts of a call's time that only the broker knows, limited to libcurl's own measurements. */
 static curl_off_t part_of_time(const struct handle *handle, CURLINFO info) {
     const struct verdict *verdict = &handle->step.verdict;
     curl_off_t own = own_time(handle, info);
@@ -184,7 +185,7 @@ static CURLINFO exact(CURLINFO info) {
     }
 }
 
-/* Numbers and texts of the connection and of the answer. False: as libcurl has it. */
+/* Numbers and texts about the connection and the answer. False: libcurl's own value is right. */
 static bool broker_knows(struct handle *handle, CURLINFO info, void *value) {
     const struct verdict *verdict = &handle->step.verdict;
     long *number = value;

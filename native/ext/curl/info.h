@@ -1,4 +1,5 @@
-/* curl_easy_getinfo() for calls made by the broker: what libcurl knows of the hop becomes what is true of the origin. */
+/* curl_easy_getinfo() for calls made by the broker: libcurl's values about the hop are replaced by
+ * those of the origin. */
 #ifndef HEARTH_EXT_CURL_INFO_H
 #define HEARTH_EXT_CURL_INFO_H
 
@@ -6,10 +7,11 @@
 
 CURLcode info_get(struct handle *handle, CURLINFO info, void *value);
 
-/* Of the step that is under way or over. Borrowed: until the next call of these functions. */
+/* The effective URL of the current or last step. Borrowed: until the next call of these
+ * functions. */
 const char *info_effective_url(struct handle *handle);
 
-/* Bytes of the request that have been sent in this step, as far as they are the application's. */
+/* Number of the request's bytes sent in this step, without those that Hearth added. */
 long info_request_size(const struct handle *handle);
 
 /* The call is over: keeps what libcurl forgets when its options are put back. */

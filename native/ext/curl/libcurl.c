@@ -1,5 +1,5 @@
-/* See libcurl.h. How: ext-curl calls libcurl through slots that the dynamic loader has filled (the relocations of the object file
- * that holds ext-curl: curl.so, or the program itself where it is built in). Those slots, and no others, are filled again. */
+/* See libcurl.h. ext-curl calls libcurl through slots that the dynamic loader has filled. They are the relocations of
+ * curl.so, or of the program itself if ext-curl is built in. Those slots, and no others, are overwritten. */
 #include "ext/curl/libcurl.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ enum { SLOT_OF_CALL = -1, SLOT_OF_ADDRESS = -1 };
 
 struct libcurl libcurl;
 
-/* The oldest libcurl whose ways are known: it hands every header line to the callback whole, and has CURLINFO_*_T. */
+/* The oldest supported libcurl: it passes whole header lines to the callback, and has CURLINFO_*_T. */
 enum { OLDEST = 0x074400 };
 
 struct function {
@@ -103,7 +103,7 @@ static void note_slots(const struct object *object, struct relocations relocatio
     }
 }
 
-/* What the loader of glibc has made an address, and that of musl has left an offset. */
+/* glibc's loader has made it an address, musl's has left an offset. */
 static const void *address_in(const struct object *object, ElfW(Addr) value) {
     return (const void *)(value < object->base ? object->base + value : value);
 }

@@ -1,8 +1,9 @@
-/* libcurl as ext-curl has loaded it: its functions, found at run time. Nothing here links to libcurl, so the worker needs none.
+/* The functions of the libcurl that ext-curl has loaded, found at run time. Nothing here links to libcurl, so the worker does not
+ * need it.
  *
  * Promises
- * - ext-curl's own calls into libcurl come to libcurl_replacements, or, when anything is not as expected, nothing is changed at all.
- * - Calls of others into libcurl are left alone.
+ * - ext-curl's calls into libcurl go to libcurl_replacements. If anything is not as expected, nothing is changed.
+ * - Other libraries' calls into libcurl are not changed.
  */
 #ifndef HEARTH_EXT_CURL_LIBCURL_H
 #define HEARTH_EXT_CURL_LIBCURL_H
@@ -13,13 +14,13 @@
 #include <stdbool.h>
 
 /* clang-format off */
-/* Those that ext-curl calls and that are replaced for it. */
+/* Functions that ext-curl calls and that are replaced for it. */
 #define LIBCURL_REPLACED(each) \
     each(easy_init) each(easy_setopt) each(easy_perform) each(easy_getinfo) each(easy_reset) each(easy_duphandle) \
     each(easy_cleanup) each(multi_add_handle) each(multi_remove_handle) each(multi_perform) each(multi_info_read) \
     each(multi_cleanup) each(multi_setopt) each(share_setopt) each(share_cleanup)
 
-/* Those that are only called. */
+/* Functions that are only called. */
 #define LIBCURL_CALLED(each) \
     each(version_info) each(slist_append) each(slist_free_all) each(url) each(url_set) each(url_get) each(url_cleanup) each(getdate) \
     each(free)

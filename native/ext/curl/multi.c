@@ -1,5 +1,6 @@
-/* See multi.h. A handle that is done may have to run once more (hop.h), so what libcurl reports is read here first; what is really over
- * waits in a queue of ours. Its bound is the number of handles. */
+/* See multi.h. A finished handle may have to run again (hop.h), so libcurl's reports are read here
+ * first. Reports of calls that are really over wait in our own queue, bounded by the number of
+ * handles. */
 #include "ext/curl/multi.h"
 
 #include <stdarg.h>
@@ -93,7 +94,7 @@ static void leave(struct multi *multi, struct handle *handle) {
     handle->limits = NULL;
 }
 
-/* Its way is decided when it starts: until then the application may still set options. */
+/* A handle's way is decided when it starts: until then the application may still set options. */
 CURLMcode multi_add_handle(CURLM *curl_multi, CURL *curl) {
     struct handle *handle = handle_of(curl);
     struct multi *multi = multi_of(curl_multi);
@@ -129,7 +130,7 @@ static void start_added(struct multi *multi) {
             direct = handle;
         }
     }
-    /* after those of the broker: whether they may begin depends on whether there are any */
+    /* after the broker's calls: whether direct calls may begin depends on those */
     while (direct != NULL) {
         struct handle *handle = direct;
         direct = handle->next_added;
@@ -170,7 +171,7 @@ CURLMcode multi_remove_handle(CURLM *curl_multi, CURL *curl) {
     return code;
 }
 
-/* One that libcurl says is done. True: it runs once more. */
+/* Handles a call that libcurl reports as done. True: it runs once more. */
 static bool settle(struct multi *multi, CURL *curl, CURLcode result) {
     struct handle *handle = handle_of(curl);
     bool again = handle != NULL && handle->multi == multi->multi && hop_end(handle, &result);

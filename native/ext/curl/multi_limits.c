@@ -1,4 +1,5 @@
-/* See multi_limits.h. Lists are walked: they are as long as a multi handle's direct calls, and only where there is a limit. */
+/* See multi_limits.h. Lists are searched linearly. They have an entry for each direct call of a
+ * multi handle, and exist only if there is a limit. */
 #include "ext/curl/multi_limits.h"
 
 #include <stdio.h>
@@ -9,7 +10,8 @@
 
 /* More than this is no limit: Symfony sets PHP_INT_MAX. */
 enum { NO_LIMIT = 1000000 };
-/* Connections that libcurl may make while calls are at the broker: a process has only so many descriptors. */
+/* Connections that libcurl may open while calls are at the broker, because a process's descriptors
+ * are limited. */
 enum { HOPS = 128 };
 
 void limits_init(struct limits *limits, CURLM *multi) {
@@ -90,7 +92,7 @@ static void count(const struct limits *limits, const struct handle *handle, size
     }
 }
 
-/* Whether `more` direct calls have room beside those that are under way. */
+/* Returns whether `more` direct calls have room beside those that are under way. */
 static bool has_room(const struct limits *limits, const struct handle *handle, size_t more) {
     size_t counts[2];
     count(limits, handle, counts);

@@ -1,9 +1,10 @@
-/* The limits of a multi handle (CURLMOPT_MAX_HOST_CONNECTIONS, CURLMOPT_MAX_TOTAL_CONNECTIONS): of connections to origins, not to the broker.
+/* The limits of a multi handle (CURLMOPT_MAX_HOST_CONNECTIONS, CURLMOPT_MAX_TOTAL_CONNECTIONS) apply to connections to origins, not to the
+ * broker.
  *
  * Promises
- * - Calls at the broker are not held back here: the broker keeps their limits, and each call says which.
- * - Calls that go directly have no more connections than without the broker. While libcurl's own limits are lifted for calls at the broker,
- *   direct calls beyond the limits are held, not in libcurl's hands.
+ * - Calls at the broker are not held back here: the broker enforces their limits, which each call carries.
+ * - Calls that go directly have no more connections than without the broker. While libcurl's own limits are lifted for calls at the
+ *   broker, direct calls beyond the limits wait here, outside libcurl.
  */
 #ifndef HEARTH_EXT_CURL_MULTI_LIMITS_H
 #define HEARTH_EXT_CURL_MULTI_LIMITS_H
@@ -12,7 +13,7 @@
 
 struct limits {
     CURLM *multi;
-    unsigned long long id; /* no other multi handle of this process has it */
+    unsigned long long id; /* no other multi handle of this process owns it */
     long host, total;      /* 0: none */
     size_t hops;           /* calls at the broker */
     bool lifted;
@@ -22,20 +23,20 @@ struct limits {
 };
 
 void limits_init(struct limits *limits, CURLM *multi);
-/* As curl_multi_setopt(), once libcurl has taken it. */
+/* Stores a limit that libcurl's curl_multi_setopt() has accepted. */
 void limits_keep(struct limits *limits, CURLMoption option, long number);
 
-/* The keys of Hearth-Control that tell the broker. Adds nothing where there is no limit. */
+/* Appends the keys of Hearth-Control with these limits. Adds nothing if there is no limit. */
 void limits_write(const struct limits *limits, struct text *control);
 
-/* A call goes directly, and libcurl has it in its hands. It may be taken out, and held. */
+/* Called when a call goes directly and libcurl owns it. The call may be removed and held back. */
 void limits_direct(struct limits *limits, struct handle *handle);
-/* The call is over, or taken away: it is counted no more. */
+/* The call has ended or was removed: it does not count any more. */
 void limits_forget(struct limits *limits, struct handle *handle);
-/* Whether a call is held. */
+/* Returns whether a call is held. */
 bool limits_holds(const struct limits *limits, const struct handle *handle);
 
-/* Before libcurl goes on: held calls that may begin do, and libcurl's limits are what they have to be. True: some began. */
+/* Called before libcurl continues: starts held calls that may begin, and sets libcurl's limits. True: some began. */
 bool limits_apply(struct limits *limits);
 
 #endif

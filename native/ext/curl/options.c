@@ -1,4 +1,5 @@
-/* Which options of libcurl are known, and how each bears on the way of a call. An option that is not here goes directly. */
+/* The supported options of libcurl, and the effect of each on the way of a call. A call with any
+ * other option goes directly. */
 #include "ext/curl/handle.h"
 
 enum rule rule_of(CURLoption option) {

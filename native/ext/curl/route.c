@@ -79,7 +79,7 @@ long target_port(const struct target *target) {
     return strtol(target->port, NULL, 10);
 }
 
-/* As curl_getenv() of libcurl: an empty one is none. */
+/* Like libcurl's curl_getenv(): an empty value counts as none. */
 static bool is_set(const char *name) {
     const char *value = getenv(name);
     return value != NULL && *value != '\0';
@@ -154,7 +154,7 @@ static bool add_versions(struct text *control, long versions) {
     switch (versions & 0xffff) {
     case CURL_SSLVERSION_DEFAULT:
     case CURL_SSLVERSION_TLSv1:
-    case CURL_SSLVERSION_TLSv1_0: /* less than the broker speaks: it declines where that matters */
+    case CURL_SSLVERSION_TLSv1_0: /* the broker supports more: it declines if that matters */
     case CURL_SSLVERSION_TLSv1_1:
         break;
     case CURL_SSLVERSION_TLSv1_2:
@@ -259,7 +259,8 @@ bool route_control(const struct handle *handle, bool https, struct text *control
     return (!https || add_tls(control, handle)) && add_connection(control, handle, https);
 }
 
-/* Only what libcurl sends by itself: other schemes answer to a challenge, or belong to a connection. */
+/* Only the login that libcurl sends unasked: other schemes answer a challenge, or belong to a
+ * connection. */
 static bool may_authenticate(const struct handle *handle) {
     if (handle_text(handle, CURLOPT_USERPWD) == NULL &&
         handle_text(handle, CURLOPT_USERNAME) == NULL &&
@@ -275,7 +276,7 @@ bool route_is_field(const char *line, const char *name) {
     return strncasecmp(line, name, len) == 0 && (line[len] == ':' || line[len] == ';');
 }
 
-/* Whether a Host field of the caller's names the target itself. */
+/* Returns whether a Host field of the caller's names the target itself. */
 static bool names_target(const char *line, const struct target *target) {
     const char *value = line + strlen("Host:");
     value += strspn(value, " \t");
@@ -299,8 +300,8 @@ static bool add_header(struct handle *handle, const char *line) {
     return longer != NULL;
 }
 
-/* The caller's fields, as far as they go with the request: an application that passes on its clients' fields must not pass on a wish to
- * the broker. */
+/* The caller's fields, without those that do not go with the request. An application that forwards
+ * its clients' fields must not forward an option to the broker. */
 static bool copy_headers(struct handle *handle, const struct target *target) {
     const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
     for (; field != NULL; field = field->next) {
@@ -336,8 +337,8 @@ static bool has_field(const struct handle *handle, const char *name) {
     return field != NULL;
 }
 
-/* libcurl asks to be told to go on before it sends a large body (`Expect: 100-continue`), but not over HTTP/2, which an origin with TLS
- * most likely speaks. The hop does not need it: what was sent is kept (answer_read()). */
+/* libcurl waits for `100 Continue` before it sends a large body, but not over HTTP/2, which most
+ * origins with TLS speak. The hop does not need it, because sent data are kept (answer_read()). */
 static bool expects_nothing(const struct handle *handle, const struct target *target) {
     return target->https &&
            handle_number(handle, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_NONE) !=

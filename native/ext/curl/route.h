@@ -1,4 +1,5 @@
-/* May this call go through the broker, and what does the broker have to know? The options' side of docs/internals/egress.md. */
+/* Decides whether a call may go through the broker, and which options the broker must know.
+ * docs/internals/egress.md describes the options. */
 #ifndef HEARTH_EXT_CURL_ROUTE_H
 #define HEARTH_EXT_CURL_ROUTE_H
 
@@ -18,17 +19,17 @@ bool target_read(const char *url, struct target *target);
 /* The port that is connected to. */
 long target_port(const struct target *target);
 
-/* Whether `wanted` is in the list that CURLOPT_PROTOCOLS_STR takes. */
+/* Returns whether `wanted` is in a list as CURLOPT_PROTOCOLS_STR accepts it. */
 bool route_names_protocol(const char *names, const char *wanted);
 
-/* Whether the step to `url` may be made by the broker. Fills: https. */
+/* Returns whether the broker may make the step to `url`. Fills: https. */
 bool route_allows(struct handle *handle, const char *url, struct target *target);
-/* What the broker has to know of it, each wish with `, ` before it. False: it cannot be told. */
+/* Appends the broker's options, each after `, `. False: one of them cannot be expressed. */
 bool route_control(const struct handle *handle, bool https, struct text *control);
 /* Fills what the hop needs: origin, cut_port, headers, own_bytes. The URL for libcurl, owned by the caller, or NULL: directly. */
 char *route_to_broker(struct handle *handle, const char *url, const struct target *target);
 
-/* Whether a line of CURLOPT_HTTPHEADER is this field; `Name;` is one without value. */
+/* Returns whether a line of CURLOPT_HTTPHEADER is this field; `Name;` is a field without value. */
 bool route_is_field(const char *line, const char *name);
 /* A field that was meant for the origin of the first call, and not for the one that a redirect leads to. */
 bool route_withholds(const struct handle *handle, const char *line);

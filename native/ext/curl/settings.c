@@ -28,8 +28,9 @@ static struct {
     bool frames;
 } settings;
 
-/* HEARTH_EGRESS as it was when the process started, since php-fpm clears the environment of its children; or at the first request, when
- * php-fpm has set what `env[]` in the pool's file says. */
+/* HEARTH_EGRESS is read when the process starts, because php-fpm clears the environment of its
+ * children. Under php-fpm it is read at the first request, after `env[]` of the pool's file was
+ * applied. */
 static char *from_environment;
 static bool tried, hooked;
 static const char *why_direct = "off";
@@ -113,11 +114,11 @@ static void read_token(const char *path) {
                                                                                    : 0] = '\0';
 }
 
-const char settings_untrusted[] = "a user that is not trusted listens there: neither root, nor "
+const char settings_untrusted[] = "an untrusted user listens there: neither root, nor "
                                   "PHP's own, nor HEARTH_EGRESS_OWNER";
 
-/* A restarted broker writes a new one, so the file is checked before each call, which costs a microsecond. So is the socket's, for libcurl
- * connects to it by itself. */
+/* A restarted broker writes a new token, so the file is checked before each call, which takes a
+ * microsecond. The socket's file is checked too, because libcurl itself connects to it. */
 const char *settings_token(void) {
     char path[sizeof((struct sockaddr_un *)0)->sun_path + 16];
     struct stat file;

@@ -1,4 +1,4 @@
-/* Where the broker is, as the ini settings and the environment say. */
+/* The broker's address and mode, from the ini settings and the environment. */
 #ifndef HEARTH_EXT_CURL_SETTINGS_H
 #define HEARTH_EXT_CURL_SETTINGS_H
 
@@ -6,22 +6,23 @@
 
 /* The broker's socket, or NULL: every call goes directly. Borrowed: until the next call of PHP code. */
 const char *settings_broker(void);
-/* The same for ext-curl's calls. */
+/* The broker's socket for ext-curl's calls, or NULL. Borrowed: until the next call of PHP code. */
 const char *settings_socket(void);
 
-/* Whether calls may go over a connection that the process keeps (`hearth.egress_frames`). */
+/* Returns whether calls may go over a connection that the process keeps (`hearth.egress_frames`). */
 bool settings_frames(void);
 
-/* The token that lies beside the socket, 64 digits, or NULL. Static. */
+/* The token in the file beside the socket, 64 digits, or NULL. Static. */
 const char *settings_token(void);
-/* It was not the right one: the broker has restarted. */
+/* The token was wrong, because the broker has restarted. */
 void settings_forget_token(void);
 
-/* What a call is part of, for the broker alone: whole field lines with their ends, `Hearth-Traceparent` and perhaps `Hearth-Tracestate`, of
- * what the request's variables say. Empty where nothing is traced. Static: until the next call. */
+/* The trace context of a call, for the broker only: complete field lines `Hearth-Traceparent` and
+ * perhaps `Hearth-Tracestate`, from the request's variables. Empty if nothing is traced. Static:
+ * until the next call. */
 const char *settings_trace(void);
 
-/* Why calls are not sent to a socket that is there. Static. */
+/* The reason why calls are not sent to an existing socket. Static. */
 extern const char settings_untrusted[];
 
 /* Says once per process that there is no broker. */

@@ -1,4 +1,5 @@
-/* See call.h. What the wrapper does with its connection: ext/standard/http_fopen_wrapper.c of php-src, which writes its request in one piece. */
+/* See call.h. The wrapper is php-src's ext/standard/http_fopen_wrapper.c, which writes its request
+ * in one piece. */
 #include "ext/streams/call.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include "ext/broker/peer.h"
 #include "ext/curl/settings.h"
 
-/* An answer whose head is larger than this is none. The broker's limit is lower. */
+/* A head larger than this is invalid. The broker's limit is lower. */
 enum { HEAD_LIMIT = 256 << 10, PIECE = 16 << 10 };
 
 /* The notifications between the connection and the request: a connection, credentials. */
@@ -35,10 +36,10 @@ struct call {
     zend_string *options; /* owned */
     bool asked;           /* the request was written */
     smart_str head;       /* of the answer */
-    size_t read;          /* of it: what the wrapper has read */
+    size_t read;          /* the part of it that the wrapper has read */
     struct call_failure *failure;
 
-    /* Notifications are kept back until it is known that there is a connection. */
+    /* Notifications are held back until the connection is known to exist. */
     php_stream_context *context; /* borrowed: the stream holds it too. NULL: none are kept back */
     php_stream_notifier *notifier;
     php_stream_notifier recorder;
@@ -74,7 +75,8 @@ static void hold_notes(struct call *call, php_stream_context *context) {
     context->notifier = &call->recorder;
 }
 
-/* The application's notifier again; with `tell`, what was kept back is said. May run PHP code. */
+/* Restores the application's notifier. With `tell`, delivers the notifications that were held
+ * back. May run PHP code. */
 static void release_notes(struct call *call, bool tell) {
     php_stream_context *context = call->context;
     if (context == NULL) {
@@ -105,7 +107,7 @@ static void close_socket(struct call *call) {
     }
 }
 
-/* The stream as stock PHP would have it. */
+/* Opens the stream that stock PHP would have opened. */
 static void become_direct(php_stream *stream, const struct call *call) {
     stream->ops = call->direct_ops;
     stream->abstract = call->direct;
@@ -122,7 +124,7 @@ static void close_insides(php_stream *stream, struct call *call) {
     stream->abstract = call;
 }
 
-/* No connection on the direct way either: what the wrapper reads now is nothing. */
+/* The direct way has no connection either: the wrapper reads nothing. */
 static ssize_t fail_directly(php_stream *stream, struct call *call, zend_string *message) {
     close_insides(stream, call);
     call->failure->failed = true;
@@ -190,7 +192,7 @@ static bool compose(
 enum outcome {
     ANSWERED,
     DECLINED,
-    LATE,   /* no connection in time: what the direct way would find out, only later */
+    LATE,   /* no connection in time: the direct way would find the same, only later */
     FAILED, /* something had gone to the origin */
     RESET,  /* by the origin */
     LOST,   /* the broker went away without a word */
@@ -215,7 +217,8 @@ static void read_refusal(struct refusal *refusal, const char *line, const char *
     if (len >= sizeof refusal->reason) {
         len = sizeof refusal->reason - 1;
     }
-    /* the head does not end with a NUL, which PHP's snprintf() looks for even where it is told a length */
+    /* the head does not end with a NUL, which PHP's snprintf() looks for even if it gets a
+     * length */
     memcpy(refusal->reason, reason, len);
     refusal->reason[len] = '\0';
     static const char late[] = "errno=28;";
@@ -250,8 +253,8 @@ static void clean_head(smart_str *head, size_t begin, struct refusal *refusal) {
     ZSTR_LEN(head->s) = (size_t)(to - ZSTR_VAL(head->s));
 }
 
-/* Takes from the socket what belongs to the head, and not a byte of what follows, which is for the reader of the descriptor. -1: an
- * error or the end; 0: more is to come; 1: a head is complete. */
+/* Reads the bytes of the head from the socket, and not a byte behind it, which belongs to the
+ * descriptor's reader. -1: an error or the end; 0: the head is not complete; 1: it is. */
 static int read_head(struct call *call) {
     smart_str *head = &call->head;
     size_t had = head->s != NULL ? ZSTR_LEN(head->s) : 0;
@@ -279,7 +282,7 @@ static bool is_interim(const char *head, size_t len) {
     return len > 12 && head[9] == '1';
 }
 
-/* What is under way between us and the broker. */
+/* Bytes in transit between this process and the broker. */
 struct exchange {
     const smart_str *request;
     const char *body;
@@ -299,7 +302,7 @@ static void send_more(struct call *call, struct exchange *exchange) {
     if (sent > 0) {
         exchange->left -= (size_t)sent;
     } else if (errno != EAGAIN && errno != EINTR) {
-        exchange->left = 0; /* its answer says why it wants no more */
+        exchange->left = 0; /* its answer explains why it reads no more */
     }
 }
 

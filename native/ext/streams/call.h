@@ -2,9 +2,9 @@
  *
  * Promises
  * - The wrapper writes its request and reads an answer, as from the origin: never a declined one, never a field of the hop.
- * - A call that the broker does not make is made directly by the very stream that stock PHP would have used: from then on this one *is* that
- *   stream, with its insides.
- * - A call is made directly only when nothing of it has gone to the origin.
+ * - If the broker declines a call, it is made directly by the same stream that stock PHP would have used. From then on this stream *is*
+ *   that stream, with its state.
+ * - A call is made directly only if the origin has received no byte of it.
  */
 #ifndef HEARTH_EXT_STREAMS_CALL_H
 #define HEARTH_EXT_STREAMS_CALL_H

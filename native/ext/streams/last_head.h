@@ -1,5 +1,5 @@
-/* What PHP code can ask of the last answer's head: $http_response_header, http_get_last_response_headers(). Put back for a call that
- * stock PHP would have ended before it touches them. */
+/* The last answer's head for PHP code: $http_response_header, http_get_last_response_headers(). It
+ * is restored for a call that stock PHP would have ended before it changes them. */
 #ifndef HEARTH_EXT_STREAMS_LAST_HEAD_H
 #define HEARTH_EXT_STREAMS_LAST_HEAD_H
 

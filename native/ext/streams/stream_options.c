@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
-/* What an option says to the way of a call. */
+/* The effect of an option on the way of a call. */
 enum bearing {
     INDIFFERENT,
     FALSE_ONLY, /* anything else goes directly */
@@ -178,7 +178,8 @@ static bool is_set(const char *value) {
     return value != NULL && *value != '\0';
 }
 
-/* What PHP and OpenSSL take for authorities where the context names none. False: not to be said to the broker. */
+/* The authorities that PHP and OpenSSL trust if the context names none. False: the broker cannot
+ * be told. */
 static bool default_authorities(struct stream_options *options) {
     if (is_set(getenv("SSL_CERT_FILE")) || is_set(getenv("SSL_CERT_DIR")) ||
         is_set(zend_ini_string("openssl.capath", strlen("openssl.capath"), 0))) {
@@ -224,7 +225,7 @@ bool stream_options_encode(php_stream_context *context, bool https, const char *
                                (https && !take_all(&options, context, "ssl", ssl_rules)))) {
         return false;
     }
-    /* What PHP's streams speak: names of fields in their case, a status with its phrase. */
+    /* The protocol of PHP's streams: field names keep their case, and the status has its phrase. */
     smart_str_appends(out, ", http=1.1");
     if (timeout != NULL && timeout->tv_sec >= 0) {
         zend_long limit = (zend_long)timeout->tv_sec * 1000 + timeout->tv_usec / 1000;

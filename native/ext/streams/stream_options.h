@@ -1,7 +1,7 @@
-/* What a stream's context wants of the connection, as the broker is told it (`Hearth-Control`, docs/internals/egress.md).
+/* The connection options in a stream's context, encoded for the broker (`Hearth-Control`, docs/internals/egress.md).
  *
  * Promises
- * - An option that is not known, or that the broker cannot fulfil, lets the call go directly: none is left out in silence.
+ * - If an option is unknown, or the broker cannot fulfil it, the call goes directly. No option is silently ignored.
  */
 #ifndef HEARTH_EXT_STREAMS_STREAM_OPTIONS_H
 #define HEARTH_EXT_STREAMS_STREAM_OPTIONS_H

@@ -1,10 +1,11 @@
-/* The streams' half of the extension: `http://` and `https://` opened as files go through the broker. docs/internals/extension.md. */
+/* The streams part of the extension: `http://` and `https://` opened as files go through the
+ * broker (docs/internals/extension.md). */
 #ifndef HEARTH_EXT_STREAMS_STREAMS_H
 #define HEARTH_EXT_STREAMS_STREAMS_H
 
-/* At MINIT, after egress_startup() and the extensions that bring the wrappers. */
+/* Called at MINIT, after egress_startup() and the extensions with the wrappers. */
 void streams_startup(int module_number);
-/* At RINIT, after egress_activate(). */
+/* Called at RINIT, after egress_activate(). */
 void streams_activate(void);
 /* NULL: streams go through the broker; otherwise why not. Static: the result. */
 const char *streams_why_direct(void);

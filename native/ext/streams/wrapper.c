@@ -45,8 +45,8 @@ static php_stream_wrapper_ops wrapper_ops;
 static php_stream_transport_factory stock[BOTH];
 static bool hooked;
 
-/* What the wrapper is opening. Its code runs in the frame of the PHP function that was called; another frame is PHP code that it has called
- * back. */
+/* The call that the wrapper is opening. The wrapper's code runs in the frame of the PHP function that was called; another
+ * frame is PHP code that it has called back. */
 struct opening {
     bool under_way;
     const zend_execute_data *frame;
@@ -88,7 +88,8 @@ static void put_on_broker(php_stream *stream, bool https, const char *name, size
     call_begin(stream, name, name_len, timeout, context, origin, options.s, &failure);
 }
 
-/* In the place of the stock factories of `tcp` and `ssl`: what they make, and for the http wrapper put on the broker. */
+/* Replace the stock factories of `tcp` and `ssl`. They create the same streams, which go to the broker for the http
+ * wrapper. */
 static php_stream *make_transport(const char *proto, size_t proto_len, const char *name,
     size_t name_len, const char *persistent_id, int options, int flags, struct timeval *timeout,
     php_stream_context *context STREAMS_DC) {
@@ -104,7 +105,7 @@ static php_stream *make_transport(const char *proto, size_t proto_len, const cha
     return stream;
 }
 
-/* The wrapper has met the end of the stream, and says so; stock PHP would have had no connection to begin with. */
+/* The wrapper has reached the end of the stream and reports it; stock PHP would have had no connection at all. */
 static void mend_error(php_stream_wrapper *opened_by, int options) {
     if (FG(wrapper_errors) != NULL) {
         zend_hash_str_del(FG(wrapper_errors), (const char *)&opened_by, sizeof opened_by);
@@ -183,7 +184,7 @@ void streams_startup(int module_number) {
 
 void streams_activate(void) {
     opening = (struct opening){0};
-    failure = (struct call_failure){0}; /* what a request left is gone with its memory */
+    failure = (struct call_failure){0}; /* state left by a request is gone with its memory */
     if (!hooked && intercept_streams && settings_broker() != NULL) {
         take_over();
     }

@@ -160,7 +160,7 @@ void boot_descriptors_isolate(void) {
     each_descriptor(isolate);
 }
 
-/* Of a socket that is still connecting the peer is not known: it counts. */
+/* The peer of a socket that is still connecting is unknown, so the socket counts. */
 static bool is_to_somebody(int fd) {
     struct sockaddr_storage peer;
     socklen_t len = sizeof peer;

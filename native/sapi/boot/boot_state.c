@@ -99,7 +99,8 @@ static void set_setting(zend_string *name, zend_string *value) {
 }
 
 static void restore_ini(void) {
-    /* the table changes while it is walked: each round settles one entry, and a setting that refuses ends the loop */
+    /* the table changes during the walk: each round restores one entry, and a setting that refuses
+     * ends the loop */
     zend_ini_entry *entry;
     zend_ini_entry *stuck = NULL;
     while (EG(modified_ini_directives) != NULL && (entry = changed_setting()) != NULL &&
@@ -206,7 +207,8 @@ void boot_state_release(void) {
             FREE_HASHTABLE(of_request);
         }
     }
-    /* what follows is request memory that the engine's shutdown frees as a whole; objects must lose their last reference */
+    /* the rest is request memory that the engine's shutdown frees as a whole; objects must lose
+     * their last reference */
     zend_array_destroy(ini);
     ini = NULL;
     if (handlers_set) {

@@ -1,4 +1,5 @@
-/* What the engine keeps for a request and the worker script's boot has changed: remembered once, brought back after each request.
+/* State that the engine keeps for a request and that the worker script's boot has changed. It is recorded
+ * once and restored after each request.
  *
  * Promises
  * - Covers ini settings, the session module and shutdown functions; nothing that the application holds itself.
@@ -14,7 +15,8 @@ void boot_state_run_shutdown_functions(void);
 /* After a request's answer: closes its session, undoes its ini changes. May run PHP code (session handlers), and bail out. */
 void boot_state_end_session(void);
 void boot_state_restore(void);
-/* When a request's superglobals are there: readies the session module (session.auto_start). May run PHP code, and bail out. */
+/* Called when a request's superglobals exist: prepares the session module (session.auto_start). May run PHP
+ * code, and bail out. */
 void boot_state_begin_session(void);
 /* Before the engine's own request shutdown: gives the boot's shutdown functions back to it, in front of the request's. */
 void boot_state_release(void);

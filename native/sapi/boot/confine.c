@@ -1,5 +1,5 @@
-/* See confine.h. landlock(7): a process looks into (ptrace(2) access) and signals only what is in its own domain or below it. Each worker
- * takes one of its own below the zygote's. */
+/* See confine.h. landlock(7): a process can inspect (ptrace(2) access) and signal only processes
+ * in its own domain or below it. Each worker enters its own domain below the zygote's. */
 #include "sapi/boot/confine.h"
 
 #include <errno.h>

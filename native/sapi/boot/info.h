@@ -1,4 +1,4 @@
-/* What `hearth check` wants to know of this PHP. */
+/* Information about this PHP for `hearth check`. */
 #ifndef HEARTH_SAPI_BOOT_INFO_H
 #define HEARTH_SAPI_BOOT_INFO_H
 

@@ -37,7 +37,7 @@ static void set_default(HashTable *table, const char *name, const char *value) {
     zend_hash_str_update(table, name, strlen(name), &string);
 }
 
-/* As php.ini-production, where a missing php.ini would be unsafe or slow. */
+/* Values of php.ini-production, for settings that would be unsafe or slow without a php.ini. */
 static void defaults(HashTable *table) {
     set_default(table, "display_errors", "0");
     set_default(table, "display_startup_errors", "0");

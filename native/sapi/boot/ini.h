@@ -1,8 +1,8 @@
 /* Where PHP's settings come from, weakest first: the defaults here, php.ini, the scan directory, --ini.
  *
  * Promises
- * - PHPRC and PHP_INI_SCAN_DIR count as with every PHP; without them one directory holds both: HEARTH_INI_DIR, else
- *   /etc/php/8.x/hearth, else /etc/php/8.x/fpm, else what this PHP was built with.
+ * - PHPRC and PHP_INI_SCAN_DIR work as in every PHP. Without them both are in one directory: HEARTH_INI_DIR, else
+ *   /etc/php/8.x/hearth, else /etc/php/8.x/fpm, else this PHP's built-in one.
  * - The environment that PHP's own child processes inherit is not changed.
  */
 #ifndef HEARTH_SAPI_BOOT_INI_H

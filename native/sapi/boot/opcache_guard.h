@@ -1,5 +1,6 @@
-/* opcache_reset() where the application has booted ahead: the booted classes stay whatever the cache forgets, and the restart that it asks for
- * waits for a process that never lets go. So it does nothing, and says so.
+/* opcache_reset() does nothing if the application has booted ahead, and says so. The booted
+ * classes stay whatever the cache drops, and the restart that it requests would wait for a process
+ * that never releases the cache.
  */
 #ifndef HEARTH_SAPI_BOOT_OPCACHE_GUARD_H
 #define HEARTH_SAPI_BOOT_OPCACHE_GUARD_H

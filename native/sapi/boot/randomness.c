@@ -28,9 +28,9 @@ static bool fill(unsigned char *buffer, size_t len) {
     return true;
 }
 
-/* OpenSSL: a RAND_METHOD (openssl/rand.h). RAND_bytes_ex() and RAND_priv_bytes_ex(), crypto/rand/rand_lib.c, ask it before any DRBG,
- * whatever the library context, and everything in libcrypto, libssl and its default provider draws through these two: keys, nonces,
- * initialisation vectors, the randoms of TLS. Its own DRBGs notice a fork by the process id; a restore they cannot notice. */
+/* OpenSSL: a RAND_METHOD (openssl/rand.h). RAND_bytes_ex() and RAND_priv_bytes_ex(), crypto/rand/rand_lib.c, call it before any
+ * DRBG, in every library context. Everything in libcrypto, libssl and its default provider draws through these two: keys, nonces,
+ * initialisation vectors, the randoms of TLS. OpenSSL's own DRBGs detect a fork by the process id, but cannot detect a restore. */
 struct rand_method {
     int (*seed)(const void *buffer, int len);
     int (*bytes)(unsigned char *buffer, int len);
@@ -90,7 +90,7 @@ static void prepare_openssl(const struct link_map *library, void *handle) {
     if (set(&from_kernel) != 1 || get == NULL || get() != &from_kernel) {
         obstacle = "OpenSSL refused RAND_set_rand_method(): its random generator stays in memory";
     }
-    /* its module has generators of its own, which it does not export */
+    /* its module has its own generators, which it does not export */
     int (*available)(void *, const char *) = symbol_of(library, handle, "OSSL_PROVIDER_available");
     if (available != NULL && available(NULL, "fips") == 1) {
         obstacle = "OpenSSL's FIPS provider keeps its random generators in memory";
@@ -110,7 +110,7 @@ static void prepare_sodium(const struct link_map *library, void *handle) {
     }
 }
 
-/* Before its first use libgcrypt can be told to take the system's generator for every number; afterwards it refuses
+/* Before its first use, libgcrypt can be configured to read every number from the system's generator; afterwards it refuses
  * (_gcry_set_preferred_rng_type(), random/random.c). */
 static void prepare_gcrypt(const struct link_map *library, void *handle) {
     enum { GET_CURRENT_RNG_TYPE = 66, SET_PREFERRED_RNG_TYPE = 65, RNG_TYPE_SYSTEM = 3 };
@@ -129,7 +129,8 @@ static void prepare_gcrypt(const struct link_map *library, void *handle) {
 
 void randomness_prepare(void) {
     obstacle = NULL;
-    /* From glibc 2.41 on the first call maps memory for the vDSO's generator, which no restore puts back: it is there from now on. */
+    /* From glibc 2.41 on the first call maps memory for the vDSO's generator, which no restore resets. This call makes that
+     * mapping exist from now on. */
     unsigned char unused;
     fill(&unused, sizeof unused);
 
@@ -141,7 +142,7 @@ void randomness_prepare(void) {
         obstacle = "the loader does not tell which libraries are loaded";
         return;
     }
-    /* each one is asked: a library may bring an OpenSSL of its own beside the system's */
+    /* each one is changed: a library may bring its own OpenSSL beside the system's */
     for (; library != NULL; library = library->l_next) {
         void *handle =
             library->l_name[0] != '\0' ? dlopen(library->l_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;

@@ -1,5 +1,6 @@
-/* Warming up without a trace: a throwaway fork of the zygote serves the synthetic requests and reports which classes they have loaded; the
- * zygote then has them autoloaded, so that no request need do it again. opcache's shared memory keeps what the fork has compiled.
+/* Warm-up without side effects. A temporary fork of the zygote serves the synthetic requests and reports the classes that they
+ * have loaded. The zygote then autoloads these classes, so that requests find them loaded. Code compiled by the fork stays in
+ * opcache's shared memory.
  *
  * Promises
  * - No application code runs in the zygote but its autoloader; no state of a request stays in it.
@@ -10,8 +11,8 @@
 
 #include <stdbool.h>
 
-/* At the wait point: forks. True in the throwaway fork, which serves the requests and then calls rehearsal_end(). False in the zygote, once
- * the fork has ended and its classes are loaded. Loading may bail out. */
+/* Called at the wait point: forks. Returns true in the temporary fork, which serves the requests and then calls
+ * rehearsal_end(). Returns false in the zygote, once the fork has ended and its classes are loaded. Loading may bail out. */
 bool rehearsal_begin(void);
 _Noreturn void rehearsal_end(void);
 

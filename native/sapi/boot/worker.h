@@ -1,4 +1,4 @@
-/* What every fork of the zygote does first: it opens its own conversation with the server. */
+/* The first step of every fork of the zygote: it opens its own connection to the server. */
 #ifndef HEARTH_SAPI_BOOT_WORKER_H
 #define HEARTH_SAPI_BOOT_WORKER_H
 
@@ -10,7 +10,7 @@ enum { SERVER = 3 };
 /* Says HELLO; log lines go to the server from now on. */
 void worker_begin(void);
 
-/* Whether this process has no thread beside this one. */
+/* Returns whether this process has only one thread. */
 bool process_has_one_thread(void);
 
 #endif

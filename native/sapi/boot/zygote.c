@@ -37,7 +37,7 @@ static sigset_t first_mask;
 static int children_fd;
 static bool workers_are_confined;
 
-/* Living children. Grows, never shrinks: as many as the server ever had at once. */
+/* Living children. The array only grows, to the highest number of concurrent children. */
 static pid_t *children;
 static size_t children_len, children_cap;
 
@@ -81,7 +81,7 @@ static void remember(pid_t pid) {
     children[children_len++] = pid;
 }
 
-/* Whether it was one of ours; then it is forgotten. */
+/* Returns whether it was one of our children, and forgets it. */
 static bool forget(pid_t pid) {
     for (size_t i = 0; i < children_len; i++) {
         if (children[i] == pid) {

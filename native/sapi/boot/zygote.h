@@ -1,9 +1,11 @@
-/* The zygote: forks a worker for each SPAWN, tells of those that end, ends them all when the server is gone.
+/* The zygote forks a worker for each SPAWN, reports workers that end, and ends all of them when the server
+ * has gone.
  *
  * Promises
  * - Has one thread, so a fork is a whole copy.
  * - Signals only processes that are its living children.
- * - A worker gets descriptors 0 to 3, the signal mask and the dispositions that the zygote was started with.
+ * - A worker gets the descriptors 0 to 3, the signal mask and the dispositions with which the zygote was
+ *   started.
  */
 #ifndef HEARTH_SAPI_BOOT_ZYGOTE_H
 #define HEARTH_SAPI_BOOT_ZYGOTE_H
@@ -12,7 +14,8 @@
 
 /* The server's socket; log lines go through it from now on. */
 void zygote_begin(int fd);
-/* Says HELLO, then serves the conversation on `fd`; workers are kept from each other where it `confines`. Returns in a new worker only, whose conversation is on `fd` then; the zygote exits. */
+/* Sends HELLO, then serves the server's commands on `fd`. Workers are isolated from each other if it
+ * `confines`. Returns only in a new worker, with its own connection on `fd`; the zygote exits. */
 void zygote_run(int fd, bool confines);
 
 #endif

@@ -62,7 +62,8 @@ void connections_forget(struct connection *connection) {
     connections_give_place_back(connection);
 }
 
-/* Those that had no place and were closed since, so that who is counted next is counted beside them. Mostly the next one has their number. */
+/* Connections that had no place and were closed since, so that the next one is counted beside
+ * them. It usually gets the same descriptor. */
 static void forget_refused(void) {
     for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
@@ -110,7 +111,7 @@ bool connections_is_broker(const struct sockaddr *address, socklen_t len) {
            memcmp(local->sun_path, broker, strlen(broker)) == 0;
 }
 
-/* How many connections to it are open. */
+/* Returns how many connections to it are open. */
 static size_t count_of(int connector) {
     size_t count = 0;
     for (size_t i = 0; i < db->used; i++) {
@@ -134,7 +135,7 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
         connection = NULL;
     }
     if (connection != NULL && connection->kept) {
-        /* connections_is_same() will tell whether it is still that socket */
+        /* connections_is_same() will check that it is still the same socket */
         session_spoil(&connection->session, "the request connected it again");
         return true;
     }
@@ -177,8 +178,8 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     return true;
 }
 
-/* Whether a server answers in the protocol: a connection that a kernel or a balancer accepts may have no server behind it yet, and a
- * login that a proxy has answered neither. */
+/* Returns whether the server has answered in its protocol. A connection accepted by a kernel or a
+ * balancer may have no server behind it yet, and neither may a login that a proxy has answered. */
 static bool is_answered(const struct connection *connection) {
     switch (session_protocol(&connection->session)) {
     case SESSION_UNKNOWN:
@@ -246,7 +247,8 @@ static void passed(void) {
     }
 }
 
-/* In a child that PHP code has forked: the conversations are its parent's, and so are the places, which would be taken while it lives. */
+/* Called in a child that PHP code has forked: the connections and the places belong to its parent,
+ * and the places would stay taken while it lives. */
 static void leave_to_parent(void) {
     libc_shim_open(NULL);
     if (db == NULL) {

@@ -59,9 +59,9 @@ void databases_try_again(uint64_t at) {
     db->retry_at = databases_earlier(db->retry_at, at);
 }
 
-/* HEARTH_DATABASES is five numbers: whether to keep connections at all, and in milliseconds how long one may be idle before the server is asked
- * whether it is there, how long it may live (both 0: for ever), how long the answer to a reset may take, and how long a starting worker waits
- * for a server; and below them a line for each connector (places.h). */
+/* HEARTH_DATABASES has five numbers, and below them a line for each connector (places.h). The numbers are: whether to keep connections; the
+ * idle time in ms after which the server is asked first; the maximum age in ms (both 0: unlimited); the time limit of a reset; and how long
+ * a starting worker waits for a server. */
 static void read_settings(void) {
     const char *text = getenv("HEARTH_DATABASES");
     unsigned long keep = 1, idle = 30000, lifetime = 3600000, answer = 1000, connect = 5000;
@@ -88,7 +88,7 @@ void databases_open(bool keeps) {
     uintptr_t end = ((uintptr_t)(db->list + CONNECTIONS) + PAGE) & ~(uintptr_t)(PAGE - 1);
     madvise((void *)(start - PAGE), end - start + PAGE, MADV_DONTDUMP);
     if (keeps) {
-        /* pages that requests will use are there before the snapshot: no fault of theirs has to be explained */
+        /* pages that requests will use are touched before the snapshot, so that their faults need no explanation */
         memset(db->list, 0, 8 * sizeof *db->list);
     }
     read_settings();
@@ -152,7 +152,7 @@ bool databases_announce_later(void) {
     return db != NULL && db->announces;
 }
 
-/* Asks the servers that have not been heard of for long. */
+/* Asks the servers that have not answered for a long time. */
 static void ask_the_idle(uint64_t now) {
     for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
@@ -174,7 +174,7 @@ void databases_await_place(int connector) {
     db->wanted_at = databases_milliseconds() + databases_spread(PLACE_LOOK_MS);
 }
 
-/* Only a worker that starts can take one, so it ends for it; while all are taken that would be of no use. */
+/* Only a worker that starts can take a place, so this one ends. It stays while all are taken, because ending would not help. */
 static bool may_have_place(void) {
     for (int connector = 0; connector < 64; connector++) {
         if ((db->wanted >> connector & 1) != 0 && places_are_free(connector)) {

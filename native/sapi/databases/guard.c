@@ -27,7 +27,7 @@ static struct guard {
         _Atomic uint64_t server; /* 0: free */
         _Atomic uint64_t until;  /* 0: it answers */
         _Atomic uint32_t times;
-    } silences[SERVERS]; /* of more that are silent at once nothing is known */
+    } silences[SERVERS]; /* of further silent servers nothing is recorded */
 } * guard;
 
 void databases_guard_open(void) {
@@ -78,7 +78,8 @@ static struct silence *find_silence(uint64_t server) {
     return NULL;
 }
 
-/* A place of its own for this server: one that is free, or of a server that answers. NULL: all others are silent. */
+/* Returns this server's entry: a free one, or that of a server that answers. NULL: all entries are
+ * of silent servers. */
 static struct silence *place_for_silence(uint64_t server) {
     struct silence *silence = find_silence(server);
     for (size_t i = 0; silence == NULL && guard != NULL && i < SERVERS; i++) {

@@ -23,7 +23,7 @@ enum {
     KEEPALIVE_S = 60,
     SILENCE_MS =
         120 *
-        1000, /* what was sent and is not acknowledged: long, because a server that waits for a lock may take nothing meanwhile */
+        1000, /* time for unacknowledged data: long, because a server that waits for a lock may read nothing */
 };
 
 /* --- one connection ------------------------------------------------------------------------------------------------------------------ */
@@ -38,7 +38,7 @@ static size_t places_held(int connector) {
     return held;
 }
 
-/* Whether it has kept more than it might, had it known of those that came later. */
+/* Returns whether it has kept more than it would, had it known of the later connections. */
 static bool keeps_too_many(void) {
     for (size_t i = 0; i < db->used; i++) {
         const struct connection *connection = &db->list[i];
@@ -193,8 +193,7 @@ static bool end_start(void) {
     db->shim.waiting = NULL;
     uint64_t again_at = opening_end();
     if (again_at != 0 && !db->serves) {
-        databases_try_again(
-            again_at); /* others serve one request: what comes after them tries by itself */
+        databases_try_again(again_at); /* others serve one request: the next process tries itself */
     }
     return again_at != 0;
 }

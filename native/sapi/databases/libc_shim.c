@@ -178,7 +178,7 @@ int libc_shim_poll(struct pollfd *fds, nfds_t count, int timeout) {
 #ifdef SYS_poll
     return (int)syscall(SYS_poll, fds, count, timeout);
 #else
-    /* ARM64 has ppoll(2) only, which writes the time that is left to what it is given. */
+    /* ARM64 has only ppoll(2), which overwrites its time-out with the remaining time. */
     struct timespec left = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000L};
     return (int)syscall(SYS_ppoll, fds, count, timeout < 0 ? NULL : &left, NULL, 0);
 #endif
@@ -191,7 +191,8 @@ int poll(struct pollfd *fds, nfds_t count, int timeout) {
     return libc_shim_poll(fds, count, timeout);
 }
 
-/* What -D_FORTIFY_SOURCE makes of the above when it knows the buffer's size: glibc, debug/read_chk.c and its neighbours. */
+/* Replacements that -D_FORTIFY_SOURCE uses for the functions above if the buffer's size is known:
+ * glibc, debug/read_chk.c and similar files. */
 ssize_t __read_chk(int fd, void *bytes, size_t len, size_t room);
 ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t room, int flags);
 ssize_t __recvfrom_chk(int fd, void *bytes, size_t len, size_t room, int flags,

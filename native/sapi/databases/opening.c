@@ -36,8 +36,8 @@ static void try_again_at(uint64_t at) {
     }
 }
 
-/* When to try again; 0: now. A server that is only suspected is about to be asked by another worker: what comes of that is waited for, no
- * longer than for the server itself. */
+/* Returns when to try again; 0: now. If a server is only suspected, another worker is about to ask
+ * it. The result is awaited, but no longer than the server itself. */
 static uint64_t silent_until(uint64_t server) {
     static const struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
     uint64_t begin = databases_milliseconds();
@@ -115,7 +115,7 @@ static void give_up(uint64_t now) {
         databases_guard_is_news(line) ? LOG_WARNING : LOG_DEBUG, LOG_SOURCE_WORKER, "%s", line);
 }
 
-/* What the worker does meanwhile is not the server's silence: only the time in here counts. */
+/* The worker's own work is not the server's silence: only time spent here counts. */
 int opening_poll(struct pollfd *fds, nfds_t count, int timeout) {
     if (!is_awaited(fds, count)) {
         return libc_shim_poll(fds, count, timeout);

@@ -19,14 +19,14 @@ void places_open(const char *lines) {
 enum { SOCKET = 109 }; /* a path of a socket, and its end */
 _Static_assert(sizeof((struct sockaddr_un *)NULL)->sun_path < SOCKET, "all of it has room");
 
-/* Of a connector. */
+/* A connector. */
 struct line {
     char socket[SOCKET], file[4096];
     size_t sessions, workers;
     char name[SOCKET]; /* empty: the socket has its own */
 };
 
-/* What this worker has wanted of each connector. */
+/* The number of places that this worker has wanted of each connector. */
 static struct {
     size_t most;   /* connections at once, as if it had kept them all */
     size_t missed; /* that have ended for want of a place */
@@ -58,7 +58,7 @@ static bool path_of(const struct sockaddr *address, socklen_t len, char path[sta
     return true;
 }
 
-/* Whether both lead to the same socket, whatever way. */
+/* Returns whether both paths lead to the same socket. */
 static bool are_same(const char *one, const char *other) {
     struct stat first, second;
     return stat(one, &first) == 0 && stat(other, &second) == 0 && first.st_dev == second.st_dev &&
@@ -101,8 +101,9 @@ void places_lead_home(const struct sockaddr **address, socklen_t *len) {
     }
 }
 
-/* The file's first byte: the most connections that any worker has wanted. Who starts knows by it what is still to come, so it stays over
- * reloads: by a lower one the first of a new generation would take what the others of it need. */
+/* The file's first byte is the highest number of connections that any worker has wanted. A
+ * starting worker learns from it how many are still to come. The number stays over reloads: with a
+ * lower one, the first workers of a new generation would take places that the others need. */
 static size_t most_wanted(int fd, size_t most) {
     uint8_t known = 0, ours = most < UINT8_MAX ? (uint8_t)most : UINT8_MAX;
     if (pread(fd, &known, 1, 0) == 1 && known < ours && pwrite(fd, &ours, 1, 0) == 1) {
@@ -111,13 +112,15 @@ static size_t most_wanted(int fd, size_t most) {
     return known;
 }
 
-/* How many each worker may keep, when as many sessions are to be left as one worker without any needs. */
+/* Returns how many places each worker may keep, so that enough sessions are left for one worker
+ * without any. */
 static size_t each_keeps(const struct line *line, size_t needs) {
     return line->sessions > needs && line->workers > 0 ? (line->sessions - needs) / line->workers
                                                        : 0;
 }
 
-/* The file of a connector, or what places_take() says. `*places`: how many of them workers may hold; `*each`: one of them. */
+/* Returns the file of a connector, or a result of places_take(). `*places`: how many places
+ * workers may hold; `*each`: how many each of them. */
 static int open_file(int connector, off_t *places, size_t *each) {
     struct line line;
     const char *lines = connectors;
@@ -142,8 +145,8 @@ static int open_file(int connector, off_t *places, size_t *each) {
     return fd;
 }
 
-/* Asks for each place what fcntl(2) is asked by `command`. The file with that which `good` took, or what places_take() says. `held`: places
- * that this worker has. */
+/* Calls fcntl(2) with `command` for each place. Returns the file with the place that `good`
+ * accepted, or a result of places_take(). `held`: places that this worker has. */
 static int look(int connector, size_t held, int command, bool (*good)(const struct flock *lock)) {
     off_t places;
     size_t each;

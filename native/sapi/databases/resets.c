@@ -18,7 +18,7 @@ bool resets_write_bytes(int fd, const uint8_t *bytes, size_t len) {
     return syscall(SYS_sendto, fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) == (long)len;
 }
 
-/* Nothing to read, and the other end is there. */
+/* Returns whether nothing is to be read and the peer has not closed. */
 static bool is_quiet(int fd) {
     struct pollfd look = {.fd = fd, .events = POLLIN | POLLRDHUP};
     return poll(&look, 1, 0) == 0;
@@ -90,13 +90,15 @@ const char *resets_finish(struct connection *connection) {
     return why;
 }
 
-/* --- what others are told ------------------------------------------------------------------------------------------------------------------ */
+/* --- log lines
+ *
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 void resets_tell(struct connection *connection, enum connection_state state, const char *why) {
     struct connection_counters *places = shared_counters_connections();
     if (connection->place == NULL && places != NULL && db->places < COUNTED_CONNECTIONS) {
         connection->place = &places[db->places++];
-        /* all its pages are there before the snapshot */
+        /* all its pages are touched before the snapshot */
         memset(connection->place, 0, sizeof *connection->place);
     }
     if (connection->place == NULL) {

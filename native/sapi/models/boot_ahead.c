@@ -47,8 +47,9 @@ void boot_ahead_again(void) {
     warm_ups.left = 0;
 }
 
-/* In the zygote: one of the server's synthetic requests, served as any other; its answer goes nowhere. The script's loop comes back for the
- * next one, so what it does behind a handler is done as well. */
+/* Runs in the zygote: serves one of the server's synthetic requests like any other, and discards
+ * its answer. The script's loop continues to the next one, so its work after a handler is done as
+ * well. */
 static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
     warm_ups.left--;
     if (!request_receive()) {
@@ -60,7 +61,7 @@ static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
     return true;
 }
 
-/* In the zygote: forks workers from here. Returns in one of them. */
+/* Runs in the zygote: forks workers from here. Returns in a worker. */
 static void fork_workers(const struct worker_run *run) {
     databases_leave();
     boot_descriptors_report();
@@ -104,13 +105,14 @@ static bool become_worker(struct worker_run *run) {
     return true;
 }
 
-/* In the throwaway fork. */
+/* Runs in the temporary fork. */
 static _Noreturn void end_rehearsal(void) {
     databases_end_request();
     rehearsal_end();
 }
 
-/* What the request and the loop's code behind it have left outside the process's memory. Does not return. */
+/* Cleans up what the request, and the loop's code behind it, have left outside the process's
+ * memory. Does not return. */
 static void end_life(const struct worker_run *run) {
     request_cleanup_clear();
     request_release();
@@ -128,7 +130,7 @@ static void end_after_bailout(const struct worker_run *run) {
     end_life(run);
 }
 
-/* Of a worker: by an exit in its loop. */
+/* Ends a worker, by an exit in its script's loop. */
 void boot_ahead_script_ended(const struct worker_run *run) {
     if (run->is_worker) {
         if (!request_present()) {
@@ -144,7 +146,7 @@ void boot_ahead_script_ended(const struct worker_run *run) {
     }
 }
 
-/* The memory is as the boot left it, each time. */
+/* Each time, the memory is in the state after the boot. */
 static bool serve_from_boot(struct worker_run *run, struct worker_call call) {
     request_cleanup_mark();
     run->model->wait();
@@ -186,10 +188,11 @@ static void wait_for_no_silent_server(void) {
     }
 }
 
-/* In the zygote, after the boot: the next warm-up is to be served, in this process or in the throwaway fork that it becomes. */
+/* Called in the zygote after the boot: the next warm-up is served in this process, or in the
+ * temporary fork that it becomes. */
 static bool has_warm_up(const struct options *options) {
     if (options->rehearse && warm_ups.left > 0 && !rehearses) {
-        databases_guard_open(); /* what the rehearsal finds out, workers know */
+        databases_guard_open(); /* workers get the rehearsal's results */
         rehearses = rehearsal_begin();
         if (rehearses) {
             databases_open(false);

@@ -24,7 +24,8 @@ enum {
 #define FILE_OR_SHARED (1ULL << 61)
 #define EXCLUSIVE (1ULL << 56)
 
-/* Shared by the zygote and all its forks. Two that learn at the same time write the same kind of list; `lessons` is raised last. */
+/* Shared by the zygote and all its forks. Two processes that learn at the same time write similar
+ * lists; `lessons` is increased last. */
 static struct lesson {
     uint32_t lessons;
     uint32_t count;
@@ -101,7 +102,7 @@ void prefault_learn(void) {
     while (pagemap >= 0 && maps != NULL && fgets(line, sizeof line, maps) != NULL) {
         unsigned long start, end;
         char rights[5];
-        /* what this function itself writes to is found too: a few pages */
+        /* the pages that this function itself writes to are found, too: a few */
         if (sscanf(line, "%lx-%lx %4s", &start, &end, rights) == 3 && rights[1] == 'w' &&
             rights[3] == 'p') {
             look(&lesson, pagemap, start, end);

@@ -8,11 +8,11 @@
 #ifndef HEARTH_SAPI_MODELS_PREFAULT_H
 #define HEARTH_SAPI_MODELS_PREFAULT_H
 
-/* In the zygote, before the first fork. */
+/* Called in the zygote, before the first fork. */
 void prefault_prepare(void);
-/* In a fork, before it waits for its request. */
+/* Called in a fork, before it waits for its request. */
 void prefault_populate(void);
-/* In a fork, after its answer: one of the first few tells what it has written to. */
+/* Called in a fork after its answer: one of the first few forks records the pages that it has written. */
 void prefault_learn(void);
 
 #endif

@@ -28,7 +28,7 @@ static void run_script(void) {
     struct stat entry;
     if (path == NULL || stat(path, &entry) != 0 || !S_ISREG(entry.st_mode)) {
         log_line(LOG_ERR, LOG_SOURCE_WORKER, "no such script: %s", path != NULL ? path : "(none)");
-        /* as php-fpm says it: sapi/fpm/fpm/fpm_main.c, "Primary script unknown" */
+        /* like php-fpm's message: sapi/fpm/fpm/fpm_main.c, "Primary script unknown" */
         module_refuse(404, "File not found.\n");
         return;
     }
@@ -46,7 +46,8 @@ static void serve(void) {
     if (php_request_startup() != SUCCESS) {
         SG(sapi_headers).http_response_code = 500;
     } else if (request_is_cut()) {
-        /* behind a web server that collects bodies php-fpm would not have heard of it; the server has answered the client */
+        /* php-fpm would not see this request behind a web server that collects bodies; the server
+         * has answered the client */
         SG(sapi_headers).http_response_code = 400;
     } else if (module_body_is_lost()) {
         module_refuse_lost_body();
@@ -64,7 +65,7 @@ static void serve(void) {
 int request_model_run(bool one_shot) {
     hearth_host = &host;
     if (!one_shot) {
-        egress_connect(); /* not in a request: what is open would differ from one to the next */
+        egress_connect(); /* not in a request: open descriptors would differ between requests */
     }
     channel_send_ready();
     while (request_receive()) {

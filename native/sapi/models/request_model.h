@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* Serves until the server wants no more, or one request only. Returns the exit code. */
+/* Serves until the server sends no more requests, or one request only. Returns the exit code. */
 int request_model_run(bool one_shot);
 
 #endif

@@ -46,10 +46,10 @@ static bool ffi_may_run(void) {
     return *enable != 0 && strcmp(enable, "0") != 0;
 }
 
-/* Of one zygote's workers. */
+/* Shared by the workers of one zygote. */
 static struct snapshot_hot_set *hot_set;
 
-/* On the engine's stack, with memory in any state: nothing but a system call. */
+/* Runs on the engine's stack, with memory in any state: it may only make system calls. */
 static void say(const char *what) {
     channel_send_log(LOG_NOTICE, what, strlen(what));
 }
@@ -94,7 +94,8 @@ static void tell_sizes(void) {
     shared_counters_tell_snapshot(statistics.snapshot_pages * page, statistics.shared_pages * page);
 }
 
-/* With the engine between requests: takes the snapshot and returns true. Returns once more with false after each restore. */
+/* Called between requests: takes the snapshot and returns true. Returns again with false after
+ * each restore. */
 static bool take(void) {
     struct snapshot_options options = {
         .strict = ffi_may_run(),

@@ -1,5 +1,5 @@
-/* Model "snapshot" (S): the zygote boots the script, forks of it serve requests and are put back after each to what they were before the first.
- * What the engine of native/snapshot needs to know of PHP.
+/* Model "snapshot": the zygote boots the script; its forks serve requests, and each is restored to
+ * its first state after every request. This file tells the engine in native/snapshot about PHP.
  */
 #ifndef HEARTH_SAPI_MODELS_SNAPSHOT_MODEL_H
 #define HEARTH_SAPI_MODELS_SNAPSHOT_MODEL_H
@@ -8,7 +8,7 @@
 
 extern const struct worker_model snapshot_model;
 
-/* In the zygote, before the engine starts. */
+/* Called in the zygote, before the engine starts. */
 void snapshot_model_prepare(void);
 
 #endif

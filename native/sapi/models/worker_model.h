@@ -1,8 +1,9 @@
-/* Model "worker" (A): a process serves requests one after another, and its script runs on.
+/* Model "worker": a process serves requests one after another, and its script continues.
  *
  * Promises
- * - What PHP itself keeps for a request (superglobals, headers, output, session, uploads, ini changes, time limit, last error) begins each
- *   request as the boot left it; the rest is shared. After a fatal error or an uncaught exception the script boots again.
+ * - PHP's own state of a request is as after the boot when each request begins; the rest is shared. It includes superglobals, headers,
+ *   output, session, uploads, ini changes, time limit and last error. After a fatal error or an uncaught exception the script boots
+ *   again.
  */
 #ifndef HEARTH_SAPI_MODELS_WORKER_MODEL_H
 #define HEARTH_SAPI_MODELS_WORKER_MODEL_H

@@ -39,7 +39,7 @@ void worker_run_clean_up(void) {
     script_request_open_idle();
 }
 
-/* What a callback throws is logged, and does not end the worker. Returns whether that was needed. */
+/* Logs an exception of a callback, which does not end the worker. Returns whether there was one. */
 static bool forgive(void) {
     zend_object *thrown = EG(exception);
     if (thrown == NULL || zend_is_unwind_exit(thrown)) {
@@ -111,7 +111,8 @@ uint8_t worker_run_is_over(void) {
 }
 
 bool worker_run_await(struct worker_run *process) {
-    /* a script that ended by itself between two requests boots again silently: the server may have sent a request already */
+    /* a script that ended between two requests boots again silently: the server may have sent a
+     * request already */
     bool announce = !announced || response_was_busy();
     php_output_end_all();
     if (announce) {

@@ -1,8 +1,8 @@
-/* One process with a worker script, in the models "worker" (A), "prespawn" (C), "fork" (D) and "snapshot" (S). The script boots once and calls
- * hearth_handle_request() in a loop; the models differ in which process boots it and in what happens after a request: struct worker_model.
+/* One process with a worker script, in the models "worker", "prespawn", "fork" and "snapshot". The script boots once and calls
+ * hearth_handle_request() in a loop. The models differ in the process that boots it, and in the steps after a request: struct worker_model.
  *
  * Promises
- * - However a handler ends, its answer is complete. What the loop does behind a handler (terminate) still runs.
+ * - However a handler ends, its answer is complete. The loop's code after a handler (terminate) still runs.
  * - A script that ends before its first request ends the process with EXIT_BOOT and a log line that says why.
  */
 #ifndef HEARTH_SAPI_MODELS_WORKER_RUN_H
@@ -27,53 +27,55 @@ struct worker_run {
         BOOTING, /* the script runs up to its first hearth_handle_request() */
         IDLE,    /* between two requests: the script's own code */
         SERVING, /* a handler runs */
-        CLOSED,  /* the server wants no more; the script may end */
+        CLOSED,  /* the server sends no more requests; the script may end */
     } state;
     bool is_worker; /* not the zygote of D and S */
     bool served;    /* C, D, S: the request has been answered, and not yet cleaned up */
 };
 
-/* What a model does in its own way. Those marked "or NULL" are for some models only. */
+/* The steps in which models differ. Those marked "or NULL" exist for some models only. */
 struct worker_model {
-    bool keeps_state; /* what a request leaves in the script is there in the next one */
+    bool keeps_state; /* the next request sees the script's state */
     /* Before the script boots, or NULL. */
     void (*begin)(const struct worker_run *run);
     /* hearth_handle_request(), after the boot. False: the script's loop is to end, or an exception was thrown. */
     bool (*handle)(struct worker_run *run, struct worker_call call);
-    /* Of the frame END: whether the server may count on this process for the next request at once. */
+    /* Flags of the frame END: whether the server may use this process for the next request at once. */
     uint8_t (*end_flags)(void);
-    /* The script has come to its end, the engine's request has not. Or NULL. */
+    /* The script has ended, the engine's request has not. Or NULL. */
     void (*script_ended)(const struct worker_run *run);
     /* The script boots once more, in the zygote. Or NULL. */
     void (*boot_again)(void);
 
     /* The rest is for models whose zygote boots the script (boot_ahead.h); NULL in others. */
 
-    /* In the zygote at the wait point. Ends it with EXIT_UNFIT when the application cannot be forked in this model. */
+    /* Called in the zygote at the wait point. Ends it with EXIT_UNFIT if the application cannot be forked in this model. */
     void (*prepare_forks)(void);
-    /* In a worker whose memory is as the boot left it: says READY when it is due, and returns when the next request may be read. */
+    /* Called in a worker whose memory is in the state after the boot: sends READY when it is due, and returns when the next request may be
+     * read. */
     void (*wait)(void);
-    /* The server wants no more. Or NULL. */
+    /* The server sends no more requests. Or NULL. */
     void (*say_statistics)(void);
-    /* The request is over, its answer sent, what it left outside memory is cleaned up. */
+    /* The request has ended, its answer is sent, and its effects outside memory are cleaned up. */
     void (*end_life)(void);
     bool keeps_connections; /* to databases, over the end of a life */
 };
 
-/* Serves until the server wants no more. In the zygote of D and S it boots the script and forks; what returns then is a worker.
- * Returns the exit code. Static: options. */
+/* Serves until the server sends no more requests. In the zygote of `fork` and `snapshot` it boots the script and forks; it returns only in a
+ * worker. Returns the exit code. Static: options. */
 int worker_run_script(const struct options *options);
 
 /* Runs the callbacks of hearth_on_worker_start(). Returns whether none failed. May leave an exception of the script behind. */
 bool worker_run_start_callbacks(void);
-/* A and C: announces the process where the server does not know of it, and receives a request. False when the server wants no more. */
+/* In `worker` and `prespawn`: announces the process if the server does not know of it, and receives a request. False if the server sends no
+ * more requests. */
 bool worker_run_await(struct worker_run *run);
 /* Calls the handler for the request that was received and answers. False: the body broke off before PHP had read it, or PHP could not keep it,
- * and the handler was not called. The script is not to hear of it: what runners do behind their handler belongs to a request that it has had. */
+ * and the handler was not called. The script must not notice: runners' code after a handler belongs to a request that the handler has had. */
 bool worker_run_serve(struct worker_run *run, struct worker_call call);
-/* The engine's state between two requests of a script that runs on. */
+/* Resets the engine's state between two requests of a script that continues. */
 void worker_run_clean_up(void);
-/* For `end_flags`. */
+/* Values of `end_flags`. */
 uint8_t worker_run_is_ready(void);
 uint8_t worker_run_is_over(void);
 

@@ -39,7 +39,7 @@ static bool is_zends_own(void) {
     return is_zend_mm() && !zend_mm_is_custom_heap(zend_mm_get_heap());
 }
 
-/* What was freed last heads its bin's list. */
+/* The slot that was freed last is at the head of its bin's list. */
 static bool is_head(void *const *lists, size_t bin) {
     void *slot = emalloc(bin_sizes[bin]);
     bool was = lists[bin] != slot;
@@ -47,8 +47,8 @@ static bool is_head(void *const *lists, size_t bin) {
     return was && lists[bin] == slot;
 }
 
-/* The first bin in use: heap protection needs room for two pointers in a free slot, so that from PHP 8.4 on the smallest is served by the
- * one behind it. */
+/* The first bin in use. From PHP 8.4 on, heap protection needs room for two pointers in a free slot, so the next
+ * bin serves the smallest size. */
 static size_t first_bin(void) {
     void *smallest = emalloc(bin_sizes[0]);
     efree(smallest);
@@ -84,8 +84,9 @@ bool zend_memory_is_known(void) {
 
 /* --- slots for a request ---------------------------------------------------------------------------------------------------------------- */
 
-/* The engine links all slots of a run when the first of them is asked for: up to 28 KB for one. With empty lists that would be so in each request and for
- * each size. Here is a run of each size, and a request finds as many of its slots linked as requests have needed. */
+/* The engine links all slots of a run when the first of them is requested: up to 28 KB for one. With empty lists
+ * every request would do so for each size. This prepares one run of each size, with as many linked slots as
+ * requests have needed. */
 struct run {
     char *start;
     size_t len;
@@ -96,7 +97,8 @@ static void **lists_of_heap;
 static uint16_t linked[BINS]; /* for this request */
 static bool looks;            /* the slots of this request are looked at when it is over */
 
-/* Shared by the zygote and its workers: what one request shows is for the next, here and there. A word that is overwritten makes one request slower. */
+/* Shared by the zygote and its workers, so that one request's needs help the next in every worker. If two write at
+ * once, one request is slower. */
 static struct wanted {
     uint32_t requests;
     uint32_t slots[BINS];
@@ -104,11 +106,11 @@ static struct wanted {
 
 enum {
     FEW_SLOTS = 8,       /* to begin with */
-    SMALLEST_SLOTS = 32, /* of those whose use cannot be seen */
+    SMALLEST_SLOTS = 32, /* pages of runs whose use cannot be determined */
     SOME_REQUESTS = 32,  /* each of the first is looked at, then every ... */
     LOOK_EVERY = 16,
 };
-/* In the second word of a slot that was not handed out. */
+/* The second word of a slot that was not handed out. */
 static const uintptr_t UNUSED = (uintptr_t)0x9e3779b97f4a7c15;
 
 /* Since 8.4 a free slot has a second, encoded link at its end. */
@@ -230,7 +232,8 @@ static uint32_t count_free(const uint64_t *map) {
     return PAGES - used;
 }
 
-/* Where a chunk keeps the bits of its used pages; 0: not found. The map of pages follows it, and the first page is a run of one. */
+/* Returns the offset of a chunk's bits of used pages; 0: not found. The map of pages follows them, and the
+ * first page is a run of one. */
 static size_t free_map_offset(const struct chunk *chunk) {
     const uint32_t first_page = 0x40000001; /* ZEND_MM_LRUN(ZEND_MM_FIRST_PAGE) */
     for (size_t at = sizeof(struct chunk) + PAGES / 8; at < PAGE - sizeof first_page; at += 8) {

@@ -1,8 +1,8 @@
-/* The engine's own heap, prepared for a snapshot: which of its bytes will not be read before they are written.
+/* The engine's own heap, prepared for a snapshot: finds the bytes that will not be read before they are written.
  *
  * Promises
- * - Layouts that php-src keeps private are found by looking and checked against what the heap says of itself; when the check fails nothing
- *   is called dead, and all that is lost is speed.
+ * - php-src's private layouts are found by inspection and checked against the heap's own figures. If the check fails, no memory is
+ *   reported as dead, which only costs speed.
  */
 #ifndef HEARTH_SAPI_MODELS_ZEND_MEMORY_H
 #define HEARTH_SAPI_MODELS_ZEND_MEMORY_H
@@ -12,20 +12,20 @@
 
 #include "snapshot/snapshot.h"
 
-/* Whether the heap's free slots were found. Without them zend_memory_detach() does nothing. */
+/* Returns whether the heap's free slots were found. Without them zend_memory_detach() does nothing. */
 bool zend_memory_is_known(void);
 
-/* Gives up the free slots of pages that are partly in use: what a request allocates then lies in pages of its own, not between the
- * boot's objects, and need not be put back. Called before zend_memory_dead(); nothing may be freed in between. */
+/* Gives up the free slots of partly used pages. A request's allocations then lie in separate pages, not between the boot's objects, and
+ * need not be restored. Call it before zend_memory_dead(); nothing may be freed in between. */
 void zend_memory_detach(void);
 
 /* Free pages of the heap, the unused end of PHP's stack and of the compiler's arena. Writes at most `max` ranges, returns how many.
  * Allocates nothing. */
 size_t zend_memory_dead(struct snapshot_range *ranges, size_t max);
 
-/* In a process whose memory was detached and is put back: links slots for the next request. */
+/* Called in a restored process whose memory was detached: links slots for the next request. */
 void zend_memory_refill(void);
-/* At a request's end: notes how many slots it needed. */
+/* Called at a request's end: records how many slots it needed. */
 void zend_memory_learn(void);
 
 #endif

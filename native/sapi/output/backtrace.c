@@ -100,7 +100,7 @@ static bool put_name(struct reader *r, const zend_execute_data *frame,
     return true;
 }
 
-/* The line that is executed; the function's first where the engine executes an instruction of its own. */
+/* The current line; the function's first line if the engine executes an internal instruction. */
 static bool put_place(
     struct reader *r, const zend_execute_data *frame, const zend_op_array *function) {
     char file[LONGEST_FILE + 1];
@@ -144,13 +144,14 @@ static bool put_frame(struct reader *r, const zend_execute_data *frame, unsigned
            (!user || put_place(r, frame, &function));
 }
 
-/* Whether the engine called this one itself, so nothing need be behind it. The others are called by code: where nothing is behind one of
- * them, it was read before ZEND_DO_FCALL linked it to its caller (Zend/zend_vm_def.h). */
+/* Returns whether the engine itself called this function, so that it needs no caller. The others
+ * are called by PHP code. If one of them has no caller, it was read before ZEND_DO_FCALL linked it
+ * (Zend/zend_vm_def.h). */
 static bool may_be_outermost(const zend_execute_data *frame) {
     return frame->func == NULL || (ZEND_CALL_INFO(frame) & ZEND_CALL_TOP) != 0;
 }
 
-/* One walk. False: what was read is no stack. */
+/* Walks the stack once. False: the data are not a stack. */
 static bool walk(struct reader *r, bool *cut) {
     const zend_execute_data *at;
     bool whole = true;

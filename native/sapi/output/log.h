@@ -16,7 +16,7 @@ enum {
     LOG_SOURCE_WORKER = 2,
 };
 
-/* From now on lines go through `send`, which gets whole frames; NULL: to stderr. */
+/* Passes lines to `send` from now on, as whole frames; NULL: to stderr. */
 struct frame_buffer;
 void log_through(bool (*send)(struct frame_buffer *frame));
 

@@ -25,7 +25,7 @@ static bool has_head;
 static bool gone;    /* the client no longer takes the answer */
 static bool refused; /* the head was answered with 500: PHP's output goes nowhere */
 static bool ended;
-static bool busy; /* END said so: the server waits for READY */
+static bool busy; /* END announced it: the server waits for READY */
 
 void response_prepare(void) {
     if (body == NULL) {
@@ -58,7 +58,8 @@ static bool is_name(const sapi_header_struct *header, const char *name, size_t n
            strncasecmp(header->header, name, name_len) == 0;
 }
 
-/* The status line's reason phrase: what follows `HTTP/1.1 404 `. Borrowed: line, result. */
+/* Returns the status line's reason phrase: the text after `HTTP/1.1 404 `. Borrowed: line,
+ * result. */
 static const char *reason_of(const char *line, size_t *len) {
     const char *p = line == NULL ? NULL : strchr(line, ' ');
     while (p != NULL && *p == ' ') {
@@ -90,7 +91,8 @@ static void add_pairs(struct frame_head *frame, sapi_headers_struct *headers, un
     }
 }
 
-/* The status that php-fpm's web server would see: a `Status:` header counts when nothing else was said. */
+/* The status that php-fpm's web server would see: a `Status:` header counts if no other status was
+ * set. */
 static unsigned status_of(sapi_headers_struct *headers, const char **reason, size_t *reason_len) {
     int status = headers->http_response_code == 0 ? 200 : headers->http_response_code;
     *reason = reason_of(headers->http_status_line, reason_len);
@@ -210,7 +212,7 @@ void response_end(uint8_t flags, uint64_t peak) {
         return;
     }
     if (!has_head) {
-        /* PHP was kept from making one (a bailout in a header callback): this is all that is left to say */
+        /* PHP could not create one (a bailout in a header callback), so only this is sent */
         struct frame_head frame;
         frame_begin_head(&frame, &head, FRAME_HEAD, 500, "", 0);
         frame_end_head(&frame);

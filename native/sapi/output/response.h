@@ -29,7 +29,8 @@ void response_end(uint8_t flags, uint64_t peak);
 
 bool response_has_head(void);
 bool response_ended(void);
-/* Whether the last answer's END said that PHP code still ran: READY is due before the next request. */
+/* Returns whether the last answer's END announced that PHP code still ran: READY is due before the
+ * next request. */
 bool response_was_busy(void);
 
 #endif

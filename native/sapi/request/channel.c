@@ -13,7 +13,7 @@
 #include "sapi/output/log.h"
 #include "snapshot/snapshot.h"
 
-/* Kept memory: what has been read of the next request must outlive the restore after this one. */
+/* Kept memory: bytes read of the next request must outlive the restore after this one. */
 static struct channel {
     int fd;
     bool gone;   /* sending is pointless */
@@ -28,7 +28,8 @@ static bool muted;
 static const uint8_t *replay;
 static size_t replay_len;
 
-/* In a child that PHP code has forked (pcntl_fork): the conversation is its parent's, and its end is not to wait for the child's. */
+/* Called in a child that PHP code has forked (pcntl_fork): the connection belongs to its parent,
+ * and must end with that, not with the child. */
 static void leave_to_parent(void) {
     c->gone = c->closed = true;
     /* Muted it is the zygote's own descriptor, and the child may be a worker or rehearse: both go on logging through it. */

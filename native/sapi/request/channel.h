@@ -17,15 +17,16 @@
 #include "wire/frame.h"
 
 void channel_open(int fd);
-/* Reads `count` frames as they are, to be replayed. NULL when the server has gone. Owned by the caller: the result. */
+/* Reads `count` frames unchanged, to be replayed. NULL if the server has gone. Owned by the caller: the result. */
 uint8_t *channel_collect(unsigned count, size_t *len);
-/* From now on these frames are read, then the end of the conversation; what is sent goes nowhere. channel_open() ends that. Borrowed. */
+/* From now on these frames are read, then the end of the stream; output is discarded. channel_open() ends that.
+ * Borrowed. */
 void channel_replay(const uint8_t *frames, size_t len);
-/* Whether this process is a child that PHP code has forked: it has no conversation. */
+/* Returns whether this process is a child that PHP code has forked: it has no connection to the server. */
 bool channel_is_left(void);
 /* Waits: does nothing come for so long? */
 bool channel_is_quiet(int milliseconds);
-/* Whether bytes of the server have been read and not been used yet. */
+/* Returns whether bytes of the server were read and not used yet. */
 bool channel_has_input(void);
 int channel_descriptor(void);
 /* A LOG frame without malloc and locks. Borrowed: message. */
@@ -42,10 +43,10 @@ void channel_send_ready(void);
 bool channel_next(struct frame_header *header);
 /* Exactly `len` bytes of payload. False when the server went away in their midst. */
 bool channel_read(void *to, size_t len);
-/* Between 1 and `len` bytes of payload, what is there already first; 0 when the server went away. */
+/* Reads between 1 and `len` bytes of payload, buffered bytes first; 0 if the server has gone. */
 size_t channel_read_some(void *to, size_t len);
 
-/* Looks, without waiting, past `skip` bytes and all whole frames of a request body that have come: is there an ABORT? */
+/* Returns whether an ABORT has arrived behind `skip` bytes and all whole frames of a request body. Does not wait. */
 bool channel_sees_abort(size_t skip);
 
 /* Logs that the peer broke the protocol, and exits. Static: what. */

@@ -26,7 +26,7 @@ void request_prepare(void) {
     }
 }
 
-/* Receives a request's head. False when the server wants no more. */
+/* Receives a request's head. False if the server sends no more requests. */
 static bool receive_head(void) {
     struct frame_header header;
     do {
@@ -60,7 +60,7 @@ bool request_receive(void) {
             present = true;
             return true;
         }
-        request_release(); /* another worker has it: its body is skipped */
+        request_release(); /* another worker serves it: its body is skipped */
     }
 }
 

@@ -1,8 +1,8 @@
-/* The request of the exchange that is under way: its CGI variables and its body.
+/* The current exchange's request: its CGI variables and its body.
  *
  * Promises
  * - Between request_receive() and request_release() all strings stay where they are.
- * - The body is read as the script asks for it, never whole; what the script leaves is skipped by request_release().
+ * - The body is read in pieces as the script reads it. request_release() skips the unread rest.
  */
 #ifndef HEARTH_SAPI_REQUEST_REQUEST_H
 #define HEARTH_SAPI_REQUEST_REQUEST_H
@@ -15,11 +15,11 @@
 
 /* Once in a process, before anything else here. */
 void request_prepare(void);
-/* Waits for the next REQUEST. False when the server wants no more. */
+/* Waits for the next REQUEST. False if the server sends no more requests. */
 bool request_receive(void);
 /* Reads what is left of the body, up to its end, and forgets the request. */
 void request_release(void);
-/* Whether there is a request: from request_receive() to request_release(). */
+/* Returns whether there is a request: from request_receive() to request_release(). */
 bool request_present(void);
 
 /* The value of a variable, or NULL. Borrowed until request_release(): the result. */
@@ -30,9 +30,10 @@ const struct frame_request *request_head(void);
 
 /* Up to `len` bytes of the body; fewer only at its end. */
 size_t request_read_body(char *to, size_t len);
-/* Whether that end was found before the body was whole. Half a form, or half a file, must not pass for a whole one. */
+/* Returns whether the end was found before the body was complete. Half a form or file must not be
+ * taken for a whole one. */
 bool request_is_cut(void);
-/* Whether the client has gone. Looks at the socket without waiting. */
+/* Returns whether the client has gone. Checks the socket without waiting. */
 bool request_aborted(void);
 
 #endif

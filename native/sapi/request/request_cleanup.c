@@ -16,8 +16,8 @@ static zend_long boot_resources;
 static bool left_alone[MODULES]; /* by number: see LEFT_ALONE */
 static uint32_t first_held;      /* no object below this handle is one for free_objects() */
 
-/* Extensions whose objects are not freed at the end of a request: those that hold nothing but memory, which is put back or gone with
- * the process, among them all that requests have many of; and connections of databases, which databases.h puts back or cuts. */
+/* Extensions whose objects are not freed at the end of a request. Most hold nothing but memory, which is restored or gone with
+ * the process; requests have many of these. The others hold database connections, which databases.h resets or closes. */
 static const char *const LEFT_ALONE[] = {"core", "date", "dom", "hash", "intl", "mysqli", "pdo",
     "pdo_mysql", "pdo_pgsql", "pdo_sqlite", "pgsql", "random", "redis", "reflection", "simplexml",
     "spl", "standard", "tokenizer"};
@@ -61,7 +61,8 @@ void request_cleanup_mark(void) {
     }
 }
 
-/* Whether an object may hold what no restore gives back: a semaphore, a file that is written when it is let go. */
+/* Returns whether an object may hold something that no restore releases: a semaphore, or a file that is written when it is
+ * closed. */
 static bool holds_more(const zend_object *object) {
     if (object->handlers->free_obj == zend_object_std_dtor) {
         return false;

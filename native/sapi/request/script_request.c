@@ -92,8 +92,8 @@ void script_request_gather_superglobals(void) {
     ZEND_HASH_FOREACH_END();
 }
 
-/* Makes the superglobals those of the request. php_hash_environment(), main/php_variables.c, without its leak: the old arrays
- * are let go first. $_ENV stays as the boot made it. */
+/* Sets the superglobals from the request. Follows php_hash_environment(), main/php_variables.c, but frees the
+ * old arrays first. $_ENV stays as after the boot. */
 static void import_superglobals(void) {
     zval env;
     ZVAL_COPY_VALUE(&env, &PG(http_globals)[TRACK_VARS_ENV]);
@@ -114,7 +114,7 @@ static void import_superglobals(void) {
 }
 
 static void start_output(void) {
-    /* what the engine has to say of the body may have been sent already */
+    /* the engine may have reported errors about the body already */
     if (PG(expose_php) && !SG(headers_sent)) {
         sapi_add_header(SAPI_PHP_VERSION_HEADER, sizeof(SAPI_PHP_VERSION_HEADER) - 1, 1);
     }
@@ -147,8 +147,9 @@ void script_request_begin(void) {
     if (!limit_runs) {
         zend_set_timeout(EG(timeout_seconds), 0);
     }
-    /* What the engine finds wrong with a body or a variable is reported as at the start of any request: no handler of the script's hears it,
-     * or one that throws would end the script for what a client has sent. php_request_startup(), main/main.c */
+    /* The engine's warnings about a body or a variable are reported as at the start of any request. The
+     * script's handlers are not called, because one that throws would end the script for a client's mistake.
+     * php_request_startup(), main/main.c */
     zval handler;
     ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
     ZVAL_UNDEF(&EG(user_error_handler));
@@ -159,7 +160,8 @@ void script_request_begin(void) {
     PG(during_request_startup) = 0;
     ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
     boot_state_begin_session();
-    /* PHP_RSHUTDOWN_FUNCTION(basic), ext/standard/basic_functions.c: what the last file looked like is known for one request only */
+    /* PHP_RSHUTDOWN_FUNCTION(basic), ext/standard/basic_functions.c: the cached stat of the last file is valid
+     * for one request only */
     php_clear_stat_cache(false, NULL, 0);
     zend_memory_reset_peak_usage();
 }
@@ -177,8 +179,8 @@ void script_request_forget_last_error(void) {
     PG(last_error_lineno) = 0;
 }
 
-/* Deals with an exception that has left PHP code of the request. An uncaught one is reported as the engine does at the
- * end of a script (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
+/* Handles an exception that has left PHP code of the request. An uncaught one is reported as at the end of a
+ * script (zend_execute_scripts(), Zend/zend.c), but the script itself does not continue after it. */
 static void settle_exception(void) {
     if (EG(exception) == NULL) {
         return;
@@ -191,7 +193,8 @@ static void settle_exception(void) {
     }
     if (!exits) {
         if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
-            /* Without a frame, as at the end of a script: the engine reports what leaves the handler then, and drops it otherwise. */
+            /* Runs without a frame, as at the end of a script. Only then does the engine report an
+             * exception that leaves the handler. */
             zend_execute_data *frame = EG(current_execute_data);
             EG(current_execute_data) = NULL;
             zend_user_exception_handler();

@@ -16,8 +16,8 @@
 void script_request_open_idle(void);
 /* Ends output and headers, of a request or of the time between two. */
 void script_request_close(void);
-/* Before a worker's first request, for all of its requests: lets go of the superglobals of the boot, or of the last warm-up; $_ENV stays. They are
- * empty arrays then. */
+/* Called before a worker's first request: frees the superglobals of the boot, or of the last warm-up, except $_ENV. They
+ * are empty arrays afterwards. */
 void script_request_empty_superglobals(void);
 /* Puts what the engine notes about each superglobal in a request side by side, so that this is one page to put back. The engine's shutdown would free
  * them: for a process that never reaches it. */
@@ -29,7 +29,7 @@ void script_request_forget_last_error(void);
 /* Before the snapshot: starts the time limit for this request and all that the process is put back for. */
 void script_request_start_limit(void);
 
-/* Makes the request that has been received PHP's own. Nothing is open before. */
+/* Makes the received request PHP's current one. No request may be open. */
 void script_request_begin(void);
 /* Calls the handler. Borrowed: both. */
 void script_request_call(zend_fcall_info *fci, zend_fcall_info_cache *fcc);

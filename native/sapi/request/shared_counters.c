@@ -24,7 +24,7 @@ _Static_assert(sizeof(struct connection_counters) == 608, "the server knows this
 _Static_assert(offsetof(struct shared_counters, connections) == 64, "the server knows this layout");
 
 static struct shared_counters *counters;
-/* A driver that only wants the count has made a smaller file: nothing lies behind its end. */
+/* A driver that needs only the count has created a smaller file: do not map beyond its end. */
 static bool is_whole;
 
 bool shared_counters_open(int fd) {
@@ -71,7 +71,7 @@ struct connection_counters *shared_counters_connections(void) {
     return counters != NULL && is_whole ? counters->connections : NULL;
 }
 
-/* Of a time in nanoseconds: four for each power of two of microseconds. */
+/* Returns the bucket of a time in nanoseconds: four for each power of two of microseconds. */
 static size_t bucket_of(uint64_t nanoseconds) {
     uint64_t quarters = nanoseconds / 250; /* of a microsecond: the four of the first power */
     if (quarters < 4) {

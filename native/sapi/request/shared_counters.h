@@ -3,7 +3,7 @@
  * Promises
  * - The count is raised after a request has been read and before any of it is acted on.
  * - A request that the server wrote ahead is begun here or withdrawn by the server, never both.
- * - The page is shared, so it is no part of what a snapshot puts back.
+ * - The page is shared, so no restore resets it.
  */
 #ifndef HEARTH_SAPI_REQUEST_SHARED_COUNTERS_H
 #define HEARTH_SAPI_REQUEST_SHARED_COUNTERS_H
@@ -13,19 +13,20 @@
 
 /* Maps the memory that came with SPAWN; the descriptor may be closed then. False when the system refuses. */
 bool shared_counters_open(int fd);
-/* One more request taken. False: the server has withdrawn it, and it must not be acted on. */
+/* Counts one more request. False: the server has withdrawn it, and it must not be served. */
 bool shared_counters_begin(void);
-/* Whether the server marks here that the client of a request is gone. If not, ABORT frames say so. */
+/* Returns whether the server marks here that a request's client is gone. If not, it sends ABORT frames. */
 bool shared_counters_know_aborts(void);
-/* Whether the client of the request taken last is gone. */
+/* Returns whether the client of the request taken last is gone. */
 bool shared_counters_say_aborted(void);
 enum {
     COUNTED_CONNECTIONS = 16,
     TIME_BUCKETS = 80, /* of times: four in each power of two of microseconds */
 };
 
-/* One connection of a database: the first of them that the worker kept or refused to keep. Written by the worker alone; text is ended by a
- * NUL. In the layout of docs/internals/frames.md. */
+/* The counters of one database connection that the worker kept or refused to keep; only the first
+ * ones are counted. Written by the worker alone; text ends with a NUL. The layout is that of
+ * docs/internals/frames.md. */
 struct connection_counters {
     uint64_t state; /* 0: none; else enum connection_state */
     uint64_t resets, nanoseconds, longest;
@@ -38,7 +39,7 @@ enum connection_state { CONNECTION_KEPT = 1, CONNECTION_REFUSED, CONNECTION_FAIL
 
 /* The places, COUNTED_CONNECTIONS of them; NULL when the server looks at none. */
 struct connection_counters *shared_counters_connections(void);
-/* Its session was put back in so many nanoseconds. */
+/* Records that the session was reset in this many nanoseconds. */
 void shared_counters_add_reset(struct connection_counters *place, uint64_t nanoseconds);
 /* Bytes of the snapshot that this worker has taken, and how many of them lie in the file that all workers of the zygote map. */
 void shared_counters_tell_snapshot(uint64_t bytes, uint64_t shared_bytes);

@@ -11,8 +11,8 @@
 
 extern char **environ;
 
-/* The environment as it was at the start: entries by the addresses of their `NAME=value`, and the table they make. PHP's own
- * putenv() and setenv() never change such a string in place: an unchanged address is an unchanged variable. */
+/* The environment at the start: entries by the addresses of their `NAME=value`, and the resulting table. PHP's own putenv() and
+ * setenv() never change such a string in place, so an unchanged address means an unchanged variable. */
 static char **first_environ;
 static size_t first_count;
 static HashTable first_table;
@@ -42,7 +42,7 @@ static const char *own_script;
 
 static void (*engine_import)(zval *array);
 
-/* The engine's import of $_SERVER, and whether ext/filter still has to be told of the request's variables; see import_server(). */
+/* The engine's import of $_SERVER, and whether ext/filter must still get the request's variables; see import_server(). */
 static zend_auto_global_callback engine_import_server;
 static bool filter_waits;
 
@@ -54,7 +54,7 @@ static zend_string *permanent_string(const char *text, size_t len) {
     return string;
 }
 
-/* Whether php_register_variable_ex() would take the name as it is: no array syntax, nothing to mangle, no number. */
+/* Returns whether php_register_variable_ex() would use the name unchanged: no array syntax, nothing to mangle, no number. */
 static bool is_plain(const char *name, size_t len) {
     for (size_t i = 0; i < len; i++) {
         char c = name[i];
@@ -172,7 +172,7 @@ static void add_request(zval *array, bool filter, int kind) {
     }
 }
 
-/* For $_SERVER and $_ENV: cgi_php_import_environment_variables() of sapi/fpm/fpm/fpm_main.c. */
+/* $_SERVER and $_ENV: follows cgi_php_import_environment_variables(), sapi/fpm/fpm/fpm_main.c. */
 static void import_environment(zval *array) {
     import_process(array);
     if (request_present() && own_script == NULL) {
@@ -182,7 +182,7 @@ static void import_environment(zval *array) {
     }
 }
 
-/* For getenv() without a name. */
+/* getenv() without a name. */
 static void load_environment(zval *array) {
     engine_import(array);
     if (request_present()) {
@@ -223,16 +223,16 @@ static void add_request_and_self(zval *array, bool through_filter) {
     efree(self);
 }
 
-/* ext/filter's hook makes a copy of $_SERVER for filter_input() and gives values another form if `filter.default` says so. It registers
- * each variable twice with php_register_variable_ex(): two thirds of all instructions of a small request. filter_input() asks for the
- * auto-global first (php_filter_get_storage(), ext/filter/filter.c): that is early enough to make the copy. */
+/* ext/filter's hook copies $_SERVER for filter_input(), and changes values if `filter.default` says so. It registers each variable
+ * twice with php_register_variable_ex(): two thirds of all instructions of a small request. filter_input() requests the auto-global
+ * first (php_filter_get_storage(), ext/filter/filter.c), so the copy can be made then. */
 static bool filter_can_wait(void) {
     const char *filter = zend_ini_string("filter.default", sizeof "filter.default" - 1, 0);
     return PG(auto_globals_jit) &&
            (filter == NULL || filter[0] == '\0' || strcasecmp(filter, "unsafe_raw") == 0);
 }
 
-/* The hook adds to $_SERVER as well, where the script may have changed things by now: it gets another array meanwhile. */
+/* The hook adds to $_SERVER as well, which the script may have changed already, so it gets a temporary array. */
 static void tell_filter(void) {
     zval *server = &PG(http_globals)[TRACK_VARS_SERVER];
     zval shown;
@@ -243,7 +243,8 @@ static void tell_filter(void) {
     ZVAL_COPY_VALUE(server, &shown);
 }
 
-/* The engine's callback of the auto-global $_SERVER, and, the second time in a request, what the first has put off. */
+/* The engine's callback for the auto-global $_SERVER. If it is called a second time in a request, it does the work that the first
+ * call postponed. */
 static bool import_server(zend_string *name) {
     if (filter_waits) {
         filter_waits = false;

@@ -1,9 +1,10 @@
-/* $_SERVER, $_ENV and getenv(): what php-fpm makes of the environment and of a request's CGI variables.
+/* $_SERVER, $_ENV and getenv(), set from the environment and a request's CGI variables as php-fpm does.
  *
  * Promises
- * - The environment that the process began with is turned into PHP strings once.
- * - ext/filter learns of a request's variables when a script asks it, unless it is set to change their values.
- * - HTTP_PROXY of a request is dropped: a client must not name a proxy (httpoxy, CVE-2016-5385).
+ * - The initial environment is converted to PHP strings once.
+ * - ext/filter gets a request's variables when a script uses it, unless it is configured to change their
+ *   values.
+ * - HTTP_PROXY of a request is dropped: a client must not set a proxy (httpoxy, CVE-2016-5385).
  */
 #ifndef HEARTH_SAPI_REQUEST_VARIABLES_H
 #define HEARTH_SAPI_REQUEST_VARIABLES_H
@@ -19,7 +20,7 @@ void variables_begin(void);
 /* Between requests of the worker model the script sees its own $_SERVER; NULL: none. Static: script. */
 void variables_set_script(const char *script);
 
-/* For sapi_module_struct. */
+/* Members of sapi_module_struct. */
 void variables_register(zval *array);
 char *variables_getenv(const char *name, size_t name_len);
 

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * What PHP code does with ext-curl, and what it sees of it. Each case returns what it saw; run.php runs all of them twice, without the
- * extension and with it, and compares.
+ * Uses of ext-curl in PHP code. Each case returns what it observed; run.php runs all of them with and without the extension, and
+ * compares.
  */
 
 declare(strict_types=1);
@@ -31,7 +31,7 @@ function seen(CurlHandle $curl, mixed $result): array
         }
     }
     if (in_array(curl_errno($curl), [CURLE_OPERATION_TIMEDOUT, CURLE_ABORTED_BY_CALLBACK], true)) {
-        unset($info['primary_ip'], $info['primary_port']); // there is no answer to say it
+        unset($info['primary_ip'], $info['primary_port']); // no answer shows it
     }
     if (curl_errno($curl) !== 0) {
         unset(
@@ -47,7 +47,7 @@ function seen(CurlHandle $curl, mixed $result): array
         'errno' => curl_errno($curl),
         'error' => preg_replace(
             ['/after \d+ m/', '/stream \d+/', '/reset by server \(error 0x(\d) (\w+)\)/'],
-            ['after N m', 'stream N', 'was not closed cleanly: $2 (err $1)'], // of which libcurl's versions speak differently
+            ['after N m', 'stream N', 'was not closed cleanly: $2 (err $1)'], // whose messages differ between libcurl's versions
             curl_error($curl)
         ),
         'info' => array_diff_key($info, is_string($result) && $result !== '' && $result[0] === '{'
@@ -55,7 +55,7 @@ function seen(CurlHandle $curl, mixed $result): array
     ];
 }
 
-/** The address of an origin whose TLS is at fault: crates/testkit/src/bin/scripted_origin.rs. */
+/** The address of an origin with faulty TLS: crates/testkit/src/bin/scripted_origin.rs. */
 function faulty(string $name): string
 {
     return file_get_contents(getenv('EGRESS_FOLDER') . "/$name.url") . '/headers';

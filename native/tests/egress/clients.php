@@ -1,8 +1,7 @@
 <?php
 
 /**
- * Guzzle and Symfony's HttpClient as they are installed, and requests as the clients of well-known services make them. They know nothing of
- * Hearth.
+ * The installed Guzzle and Symfony HttpClient, and requests like those of well-known services' clients. They do not know Hearth.
  */
 
 declare(strict_types=1);
@@ -15,7 +14,7 @@ use GuzzleHttp\Psr7\Utils;
 use Symfony\Component\HttpClient\CurlHttpClient;
 use Symfony\Contracts\HttpClient\Exception\ExceptionInterface;
 
-/** Class, code and text of what a client throws, without numbers that differ from run to run. */
+/** Class, code and text of a client's exception, without numbers that differ between runs. */
 function thrown(Throwable $error): array
 {
     return [get_class($error), $error->getCode(), preg_replace('/\d+ m(s|illiseconds)|:\d{4,5}|stream \d+/', 'N', $error->getMessage())];
@@ -136,7 +135,7 @@ function symfony_cases(string $base): array
     ];
 }
 
-/** As the clients of Stripe and AWS and WordPress's set their handles. */
+/** Sets options like the clients of Stripe, AWS and WordPress. */
 function service_cases(string $base): array
 {
     $ca = getenv('EGRESS_FOLDER') . '/authority.pem';

@@ -1,10 +1,11 @@
 <?php
 
-/** What the cases of curl and of streams share: the origin's facts, and a place without an origin. */
+/** Shared by the cases of curl and of streams: the origin's facts, and an address without an
+ * origin. */
 
 declare(strict_types=1);
 
-/** What the origin says it got; the number of its connection is not the caller's business. */
+/** The request as the origin received it, without the number of its connection. */
 function facts(mixed $result): mixed
 {
     $facts = is_string($result) ? json_decode($result, true) : null;
@@ -14,7 +15,7 @@ function facts(mixed $result): mixed
     unset($facts['connection']);
     // stock PHP's streams ask the origin to close, the broker keeps its connection
     $facts['fields'] = array_filter($facts['fields'], fn ($field) => $field !== ['Connection', 'close']);
-    // the broker frames the body by itself
+    // the broker chooses the body's framing
     $frames = fn (array $field) => strtolower($field[0]) === 'transfer-encoding';
     $facts['fields'] = array_merge(
         array_values(array_filter($facts['fields'], fn ($field) => !$frames($field))),

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Calls of one curl_multi with limits of connections. Prints what was seen, as JSON; run.php runs it without the extension, with it, and where no broker listens.
- * Origins are those of run.php: `/headers` tells the number of the connection.
+ * Calls of one curl_multi with limits of connections. Prints the observations as JSON; run.php runs it without the extension, with it, and without a
+ * broker. The origins are run.php's: `/headers` shows the number of the connection.
  */
 
 declare(strict_types=1);
@@ -53,7 +53,7 @@ function connections(array $handles): int
     return count(array_unique(array_map(fn (CurlHandle $curl) => json_decode((string) curl_multi_getcontent($curl), true)['connection'] ?? -1, $handles)));
 }
 
-/** Connections that this process made by itself. */
+/** Connections that this process opened directly. */
 function own(array $handles): int
 {
     return count(array_filter(array_unique(array_map(fn (CurlHandle $curl) => curl_getinfo($curl, CURLINFO_LOCAL_PORT), $handles))));
@@ -127,7 +127,7 @@ $seen['used again'] = finish($multi, $direct);
 unset($multi);
 $seen['used alone'] = (bool) curl_exec($direct[0]);
 
-// Nothing is there for the calls: each has its error.
+// No origin answers the calls: each gets its error.
 $handles = array_map(fn () => one('http://127.0.0.1:' . getenv('EGRESS_CLOSED_PORT')), range(1, 10));
 $multi = limited(2);
 finish($multi, $handles);

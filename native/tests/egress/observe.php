@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Runs the cases of EGRESS_CASES (curl, streams) whose name holds the word in EGRESS_ONLY, and prints as JSON what they saw,
- * and how many of their calls went without libcurl.
+ * Runs the cases of EGRESS_CASES (curl, streams) whose names contain EGRESS_ONLY. Prints their observations as JSON, and
+ * how many of their calls were made without libcurl.
  */
 
 declare(strict_types=1);
@@ -18,7 +18,7 @@ $cases = getenv('EGRESS_CASES') === 'streams'
     ? (require __DIR__ . '/streams.php')(...$bases)
     : (require __DIR__ . '/cases.php')(...$bases) + (require __DIR__ . '/clients.php')(...$bases);
 
-/** Calls of this process that went without libcurl, as phpinfo() tells them. */
+/** Returns the number of this process's calls without libcurl, from phpinfo(). */
 function fast_calls(): int
 {
     if (!extension_loaded('hearth')) {

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Runs what cases.php and clients.php do with ext-curl, and streams.php with streams, twice, with stock PHP and with hearth.so and a broker, and compares what PHP code
- * sees. Then what has no stock counterpart: connections outlive handles and processes, no broker, forks.
+ * Runs cases.php and clients.php (ext-curl) and streams.php twice: with stock PHP, and with hearth.so and a broker. Compares what PHP code observes.
+ * Then tests what stock PHP does not have: connections that outlive handles and processes, a missing broker, forks.
  *
  *     php native/tests/egress/run.php [WORD]      only the cases with WORD in their names
  *
@@ -106,7 +106,7 @@ final class Egress
         unset($this->processes['broker']);
     }
 
-    /** What an extension built with sanitizers needs in its process (scripts/test-sanitized). */
+    /** Environment for an extension built with sanitizers (scripts/test-sanitized). */
     private static function sanitizers(): array
     {
         return array_intersect_key(getenv(), array_flip(['LD_PRELOAD', 'ASAN_OPTIONS', 'UBSAN_OPTIONS', 'USE_ZEND_ALLOC']));
@@ -157,7 +157,7 @@ final class Egress
         $observe = [__DIR__ . '/observe.php'];
         $environment = ['EGRESS_CASES' => $cases, 'EGRESS_ONLY' => $only];
         $stock = json_decode($out = $this->php($observe, null, $environment), true) ?? exit("stock: $out\n0 passed, 1 failed\n");
-        // Only curl's calls have two ways.
+        // Only calls of curl can go two ways.
         $ways = $cases === 'curl' ? [' by libcurl' => '0', ' by frames' => '1'] : ['' => '1'];
         foreach ($ways as $way => $frames) {
             $hearth = json_decode($out = $this->php($observe, $this->socket, $environment, [...$settings, '-d', "hearth.egress_frames=$frames"]), true);
@@ -277,20 +277,20 @@ final class Egress
         return stream_socket_server($address);
     }
 
-    /** What comes next over a connection; `` at its end. */
+    /** Returns the next bytes of a connection; `` at its end. */
     private function next_of(mixed $connection): string
     {
         stream_set_timeout($connection, 30);
         return (string) fread($connection, 65536);
     }
 
-    /** Whether no client connects for a while. */
+    /** Returns whether no client connects for a while. */
     private function stays_alone(mixed $listener): bool
     {
         return @stream_socket_accept($listener, 0.5) === false;
     }
 
-    /** A script under the extension whose output is read later. */
+    /** Starts a script under the extension; its output is read later. */
     private function begin(string $code, string $socket): array
     {
         $command = [PHP_BINARY, '-d', "error_log={$this->folder}/php.log", '-d', "extension={$this->extension}", '-r', $code];
@@ -309,7 +309,7 @@ final class Egress
         return $out;
     }
 
-    /** Calls a listener's address once and tells the error. */
+    /** Calls a listener's address once and returns the error. */
     private static function one_call(mixed $listener, string $options): string
     {
         return '$curl = curl_init("http://' . stream_socket_get_name($listener, false) . '/");
@@ -352,7 +352,7 @@ final class Egress
         $this->check('PHP killed in a call: the broker lets go', '', $this->next_of($connection));
         $this->end($php);
 
-        // Brokers that are none. What they have read decides.
+        // Programs that are not brokers. The outcome depends on how much they have read.
         $path = "{$this->folder}/false.sock";
         $broker = $this->listen("unix://$path");
         foreach ([
@@ -463,7 +463,7 @@ final class Egress
         unset($this->processes['broker']);
     }
 
-    /** What has no stock counterpart, for streams. The origin tells who called: only stock PHP asks it to close the connection. */
+    /** Tests of streams without a counterpart in stock PHP. The origin can tell the callers apart: only stock PHP asks it to close the connection. */
     public function beyond_streams(): void
     {
         $on = ['-d', 'hearth.intercept_streams=1'];
@@ -521,7 +521,7 @@ final class Egress
         ], $on));
     }
 
-    /** A script that waits, while the file `step` is there, for what is done between its calls. */
+    /** A script that waits between its calls while the file `step` exists. */
     private function with_steps(array $arguments, array $steps, array $settings = []): string
     {
         $script = "{$this->folder}/steps.php";
@@ -543,7 +543,7 @@ final class Egress
         return $out;
     }
 
-    /** php-fpm with the extension: it clears the environment of its children, but for what the pool's file says. */
+    /** Starts php-fpm with the extension. It clears its children's environment, except for the variables in the pool's file. */
     public function fpm(string $program, bool $by_pool): void
     {
         $script = "{$this->folder}/fpm.php";
@@ -572,7 +572,7 @@ final class Egress
         $this->check('php-fpm', 1, preg_match('#^\d+/\d+/false$#', $answers[0]));
     }
 
-    /** The body of what a script answers (FastCGI 1.0). */
+    /** Returns the body of a script's answer (FastCGI 1.0). */
     private function fast_cgi(string $script): string
     {
         $record = fn (int $type, string $content) => pack('CCnnCC', 1, $type, 1, strlen($content), 0, 0) . $content;

@@ -1,15 +1,15 @@
 <?php
 
 /**
- * What PHP code does with `http://` and `https://` opened as files, and what it sees of it: run.php runs all twice, without the extension and
- * with it (`hearth.intercept_streams`), and compares.
+ * Uses of `http://` and `https://` opened as files in PHP code. run.php runs all cases with and without the extension
+ * (`hearth.intercept_streams`), and compares.
  */
 
 declare(strict_types=1);
 
 require_once __DIR__ . '/facts.php';
 
-/** A context as most code makes it; `$notes` gets what its notification callback is told. */
+/** A typical context; `$notes` collects the calls of its notification callback. */
 function context(array $http = [], array $ssl = [], ?array &$notes = null)
 {
     $notes = [];
@@ -48,13 +48,13 @@ function noted(callable $call): array
     return ['result' => $result, 'warnings' => $warnings];
 }
 
-/** Without what the notification callback was told: whether stock PHP 8.4 says "completed" depends on when the origin closes. */
+/** Removes the notifications: in stock PHP 8.4, "completed" depends on when the origin closes. */
 function without_notes(array $seen): array
 {
     return array_diff_key($seen, ['notes' => true]);
 }
 
-/** One call with file_get_contents(), and all that can be seen of it. */
+/** Makes one call with file_get_contents(), and returns everything that can be observed. */
 function fetched(string $url, array $http = [], array $ssl = []): array
 {
     $context = context($http, $ssl, $notes);
@@ -66,7 +66,7 @@ function fetched(string $url, array $http = [], array $ssl = []): array
     return $seen + ['notes' => $notes];
 }
 
-/** The same with fopen(), piece by piece, and what the stream says of itself. */
+/** Does the same with fopen(), piece by piece, and adds the stream's metadata. */
 function opened(string $url, array $http = [], array $ssl = []): array
 {
     return noted(function () use ($url, $http, $ssl) {
@@ -85,7 +85,7 @@ function opened(string $url, array $http = [], array $ssl = []): array
     });
 }
 
-/** Clients as they are installed, told to use PHP's streams. */
+/** The installed clients, configured to use PHP's streams. */
 function client_cases(string $base): array
 {
     $cases = [];
@@ -243,9 +243,9 @@ return function (string $http, string $https): array {
                 fread($file, 8192);
                 return [stream_get_meta_data($file)['timed_out'], fclose($file)];
             }),
-            // OpenSSL hears of the reset only now and then, and PHP warns of it then
+            // OpenSSL notices the reset only sometimes, and PHP then warns of it
             "$scheme: reset in the place of an answer" => fn () => array_slice(fetched("$base/reset")['warnings'], -1),
-            // whether PHP 8.5 notifies of the end as well is a matter of luck with OpenSSL
+            // PHP 8.5 does not always notify of the end, depending on OpenSSL
             "$scheme: no answer" => fn () => array_diff_key(fetched("$base/empty"), ['notes' => 0]),
             "$scheme: posted, and no answer" => fn () => array_diff_key(fetched("$base/empty", [
                 'method' => 'POST',

@@ -43,7 +43,7 @@ final class ClientTest extends ContractTestCase
         return new Reply($response->getStatusCode(), $response->getHeaders(), (string) $response->getBody());
     }
 
-    /** There is no other to stand beside: the same without a broker, which is curl itself. */
+    /** The client without a broker, which uses curl itself, is the only one to compare with. */
     protected function stock(string $url, Wish $wish): Reply
     {
         return $this->call($url, $wish, new Broker(null));

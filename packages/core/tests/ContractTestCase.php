@@ -1,7 +1,8 @@
 <?php
 
 /**
- * What every client of these packages holds to, through the broker as without it. A client's own tests say how it is asked.
+ * The promises of every client in these packages, with and without the broker. A client's own tests define how it makes a
+ * call.
  */
 
 declare(strict_types=1);
@@ -14,19 +15,19 @@ use PHPUnit\Framework\TestCase;
 
 abstract class ContractTestCase extends TestCase
 {
-    /** One call by the client, with this broker. */
+    /** Makes one call with the client and this broker. */
     abstract protected function call(string $url, Wish $wish, Broker $broker): Reply;
 
-    /** The same call by the client as it is without us. */
+    /** Makes the same call with the original client. */
     abstract protected function stock(string $url, Wish $wish): Reply;
 
     /** Status, and the pieces of the body as they came. @return array{int, list<string>} */
     abstract protected function stream(string $url, Wish $wish, Broker $broker): array;
 
-    /** Does the client decode what is compressed? */
+    /** Returns whether the client decodes compressed bodies. */
     protected bool $decodes = true;
 
-    /** Does the client follow redirects by itself? */
+    /** Returns whether the client follows redirects. */
     protected bool $follows = true;
 
     protected function get(string $url, ?Wish $wish = null): Reply
@@ -40,7 +41,7 @@ abstract class ContractTestCase extends TestCase
         Servers::calls();
     }
 
-    /** Nothing that we ask of the broker is more than it understands. */
+    /** The broker supports every option that the packages send. */
     protected function tearDown(): void
     {
         $this->assertDoesNotMatchRegularExpression('/"reason":"(control|host|target|unsupported|token|user|request)"/', Servers::log('broker'));
@@ -219,7 +220,7 @@ abstract class ContractTestCase extends TestCase
         $this->assertSame(413, $reply->status, $reply->message);
     }
 
-    /** Two clients that know nothing of each other. */
+    /** Two independent clients. */
     public function testTheConnectionOutlivesTheClient(): void
     {
         if (Servers::listener() !== 'broker') {
@@ -329,13 +330,13 @@ abstract class ContractTestCase extends TestCase
         $this->assertStringNotContainsString('//hearth', $ours->message);
     }
 
-    /** What is known to differ from this error of stock's. */
+    /** Known differences from the original client's error. */
     protected function expected(string $error): string
     {
         return $error;
     }
 
-    /** Whatever the broker's reason: what comes is what the direct call comes to. */
+    /** Whatever the broker's reason, the result is that of the direct call. */
     public function testADeclinedCallIsMadeDirectly(): void
     {
         $port = parse_url(Servers::plain(), PHP_URL_PORT);
@@ -362,7 +363,7 @@ abstract class ContractTestCase extends TestCase
         $this->assertCount(4, Servers::calls());
     }
 
-    /** What the client throws for an error of curl's. */
+    /** Returns the client's exception for an error of curl. */
     abstract protected function errorFor(int $errno): string;
 
     public function testABrokerThatDiesUnderACallHasFailedIt(): void
@@ -374,7 +375,7 @@ abstract class ContractTestCase extends TestCase
         $this->assertCount(1, Servers::calls());
     }
 
-    /** The stand-in has seen calls. */
+    /** Checks that the stand-in has received calls. */
     protected function assertThrough(): void
     {
         if (Servers::listener() === 'stand-in') {

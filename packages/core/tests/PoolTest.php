@@ -73,7 +73,7 @@ final class PoolTest extends TestCase
             $ended++;
         }
         $this->assertSame(10, $ended);
-        // One more has been asked for, and waits.
+        // One more call was read, and waits.
         $this->assertLessThanOrEqual(4, $most);
     }
 

@@ -1,6 +1,6 @@
 <?php
 
-/** What an application signs is what Pusher's documentation says it is, and events reach a real `hearth channels`. */
+/** Signatures equal those in Pusher's documentation, and events reach a real `hearth channels`. */
 
 declare(strict_types=1);
 

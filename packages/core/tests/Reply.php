@@ -1,6 +1,6 @@
 <?php
 
-/** What a call of the contract came to, in words that every client's result can be put into. */
+/** The result of a contract call, in a form common to all clients. */
 
 declare(strict_types=1);
 
@@ -9,7 +9,7 @@ namespace Hearth\Tests;
 final class Reply
 {
     /**
-     * @param array<string, list<string>> $fields by name as the client has it
+     * @param array<string, list<string>> $fields by the client's names
      * @param ?string $error class and code of the exception, when there is no answer
      */
     public function __construct(
@@ -32,14 +32,14 @@ final class Reply
         return [];
     }
 
-    /** What the origin saw, as its `/headers` tells. */
+    /** The request that the origin received, from its `/headers`. */
     public function seen(): array
     {
         return json_decode($this->body, true, 512, JSON_THROW_ON_ERROR);
     }
 
     /**
-     * Values of a field that the origin saw.
+     * Values of a field that the origin received.
      *
      * @return list<string>
      */

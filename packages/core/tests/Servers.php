@@ -24,7 +24,7 @@ final class Servers
 
     private static ?string $folder = null;
 
-    /** Of this run, and gone with it. */
+    /** A folder that exists only during this run. */
     public static function folder(): string
     {
         if (self::$folder === null) {
@@ -77,13 +77,13 @@ final class Servers
     {
         if (self::$origin === null) {
             [$plain, $secure] = self::start('origin', [self::program('scripted-origin'), '--folder', self::folder()], 2);
-            // A name asks for a file of hosts, which small Debians lack.
+            // A name would need /etc/hosts, which small Debians lack.
             self::$origin = [rtrim($plain, '/'), str_replace('localhost', '127.0.0.1', rtrim($secure, '/'))];
         }
         return self::$origin;
     }
 
-    /** A port where neither TLS nor HTTP is spoken. */
+    /** A port with neither TLS nor HTTP. */
     public static function babbler(): string
     {
         static $name = null;
@@ -157,7 +157,7 @@ final class Servers
         return new Broker("{$folder}/egress.sock");
     }
 
-    /** A stand-in of its own for a test that ends it; started again it has another token. */
+    /** A separate stand-in for a test that stops it; after a restart it has another token. */
     public static function mortal(): Broker
     {
         $folder = self::folder() . '/mortal';
@@ -214,7 +214,7 @@ final class Servers
     }
 
     /**
-     * The calls that the stand-in took since this was last asked.
+     * Returns the stand-in's calls since the last query.
      *
      * @return list<array{method: string, target: string, control: string, fields: array<string, list<string>>}>
      */
@@ -226,7 +226,7 @@ final class Servers
         return array_values(array_map(static fn (string $line): array => json_decode($line, true, 512, JSON_THROW_ON_ERROR), $lines));
     }
 
-    /** What a server has said to people. */
+    /** Returns a server's log output. */
     public static function log(string $name): string
     {
         return (string) @file_get_contents(self::folder() . "/{$name}.log");
@@ -241,12 +241,12 @@ final class Servers
 
     /**
      * @param list<string> $command
-     * @return list<string> the first lines that it says
+     * @return list<string> the first lines of its output
      */
     private static function start(string $name, array $command, int $lines): array
     {
         $log = self::folder() . "/{$name}.log";
-        // hearth wants to know what a variable of its own is for.
+        // hearth refuses unknown variables with its prefix.
         $environment = array_filter(getenv(), static fn (string $key): bool => !str_starts_with($key, 'HEARTH_'), ARRAY_FILTER_USE_KEY);
         $process = proc_open($command, [['file', '/dev/null', 'r'], ['pipe', 'w'], ['file', $log, 'a']], $pipes, null, $environment);
         $process !== false || throw new \RuntimeException("cannot start {$command[0]}");

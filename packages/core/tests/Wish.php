@@ -1,6 +1,6 @@
 <?php
 
-/** What a call of the contract wants, for each client to put into its own options. */
+/** The options of a contract call, which each client translates into its own. */
 
 declare(strict_types=1);
 

@@ -1,6 +1,7 @@
 <?php
 
-/** What is said to the broker, what it says, and what is understood of a call: without any socket. */
+/** The fields sent to the broker, the fields it returns, and the parsing of calls, without any
+ * socket. */
 
 declare(strict_types=1);
 
@@ -244,7 +245,7 @@ final class WordsTest extends TestCase
     public function testASocketOfAUserWhoIsNotTrustedIsNoBroker(): void
     {
         if (!function_exists('posix_geteuid') || posix_geteuid() !== 0) {
-            // Only root can make a file another user's.
+            // Only root can give a file to another user.
             $this->expectNotToPerformAssertions();
             return;
         }
@@ -294,7 +295,7 @@ final class WordsTest extends TestCase
         } finally {
             putenv('HEARTH_EGRESS');
         }
-        // The extension reads the environment only: it has not heard of this one.
+        // The extension reads the environment only, so it does not know this setting.
         $_SERVER['HEARTH_EGRESS'] = '/run/hearth/egress.sock';
         try {
             $this->assertTrue($configured('auto', '1'));

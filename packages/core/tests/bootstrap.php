@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 // Debian's frameworks are older than its PHP.
 error_reporting(E_ALL & ~E_DEPRECATED);
-// A call of a test goes where the test says.
+// A test itself decides which way its calls go.
 foreach (['HEARTH_EGRESS', 'http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY', 'all_proxy', 'ALL_PROXY', 'no_proxy', 'NO_PROXY'] as $variable) {
     putenv($variable);
     unset($_SERVER[$variable], $_ENV[$variable]);

@@ -1,11 +1,11 @@
 <?php
 
 /*
- * A stand-in for the egress broker, for tests of what the packages do with its words: `php stand-in.php FOLDER`.
+ * A stand-in for the egress broker, for tests of how the packages handle its answers: `php stand-in.php FOLDER`.
  *
- * Listens on FOLDER/egress.sock, takes the token of FOLDER/egress.token, and writes the control of each call it takes to FOLDER/calls as a line
- * of JSON. Calls of `REASON-ERRNO.declined.test` and `REASON-ERRNO.failed.test` get that verdict; `killed.test`: the connection ends without a word; `mute.test`: nothing comes.
- * All other calls are made, on a new connection each.
+ * Listens on FOLDER/egress.sock, accepts the token of FOLDER/egress.token, and writes the control field of each accepted call to FOLDER/calls as a
+ * line of JSON. Calls of `REASON-ERRNO.declined.test` and `REASON-ERRNO.failed.test` get that verdict; `killed.test`: the connection ends without an
+ * answer; `mute.test`: no answer comes. All other calls are made, on a new connection each.
  */
 
 declare(strict_types=1);
@@ -71,7 +71,7 @@ function serve($client, string $folder, string $token): void
         fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-{$name}: {$found[1]}; errno={$found[2]}; message=\"the \\\"words\\\" of the broker\"\r\nContent-Length: 11\r\nConnection: close\r\n\r\nfor people\n");
         return;
     }
-    // PHP's streams do not tell a reset from an end.
+    // PHP's streams do not distinguish a reset from an end.
     if (($url['path'] ?? '') === '/reset') {
         fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-Failed: reset; errno=56; message=\"Connection reset\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         return;
@@ -105,8 +105,8 @@ function serve($client, string $folder, string $token): void
 }
 
 /**
- * Both ways until the origin has ended; the final head gets a line more. Nothing is written that would block: the other end may be waiting
- * for what it has sent to be read.
+ * Copies bytes in both directions until the origin has ended, and adds a line to the final head. It never blocks on a write, because the peer may be
+ * waiting until its own bytes are read.
  *
  * @param resource $client
  * @param resource $origin
@@ -141,7 +141,7 @@ function relay($client, $origin, string $timing): void
                 if ($written === false && $to === $client) {
                     return;
                 }
-                // An origin that has heard enough still answers.
+                // An origin that stops reading still answers.
                 $waiting = $written === false ? '' : substr($waiting, $written);
             }
         }

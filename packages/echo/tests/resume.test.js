@@ -94,7 +94,7 @@ for (const [name, client] of [
         assert.deepEqual(heard, [1, 2, 3, 4, 5, 6, 7, 8]);
         assert.deepEqual(gaps, []);
 
-        // More than is kept: that is told, and nothing is made up.
+        // More events than the history keeps: the gap is reported.
         pusher.disconnect();
         for (let n = 9; n <= 9 + HISTORY; n++) {
             await publish(channel, n);

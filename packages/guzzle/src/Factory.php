@@ -28,7 +28,7 @@ final class Factory implements CurlFactoryInterface
         $route = $options[Route::OPTION] ?? null;
         if (!$route instanceof Route) {
             $easy = $this->inner->create($request, $options);
-            // Behind a proxy Guzzle 8 takes care itself who may use whose connection.
+            // Behind a proxy, Guzzle 8 itself decides which calls may share a connection.
             $proxied = !empty($options['proxy']) || (property_exists($easy, 'effectiveProxy') && $easy->effectiveProxy !== null);
             if ($this->share !== null && !$proxied && !isset($options['curl'][CURLOPT_SHARE])) {
                 curl_setopt($easy->handle, CURLOPT_SHARE, $this->share);

@@ -36,7 +36,7 @@ final class Handler
 
     /**
      * @param int $maxHandles how many idle curl handles are kept, each with its connections
-     * @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all below one
+     * @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all names below it
      */
     public function __construct(?Broker $broker = null, int $maxHandles = 50, array $directHosts = [])
     {
@@ -45,7 +45,7 @@ final class Handler
         $this->curl = new CurlHandlers($maxHandles);
     }
 
-    /** With Guzzle's usual middleware around it, for `new Client(['handler' => …])`. */
+    /** …])`. => Creates a handler with Guzzle's usual middleware, for `new Client(['handler' => …])`. => …])`. */
     public static function stack(?self $handler = null): HandlerStack
     {
         return HandlerStack::create($handler ?? new self());

@@ -1,6 +1,7 @@
 <?php
 
-/** The exceptions that Guzzle's own handlers would have thrown, made of what the broker says: CurlFactory::createRejection() of Guzzle 7 and 8. */
+/** The exceptions that Guzzle's own handlers would have thrown, created from the broker's report:
+ * see CurlFactory::createRejection() of Guzzle 7 and 8. */
 
 declare(strict_types=1);
 

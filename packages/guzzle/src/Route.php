@@ -59,13 +59,14 @@ final class Route
         $this->easy = null;
     }
 
-    /** Whether the socket refused the connection: Guzzle 7 reports statistics before it releases the handle. */
+    /** Returns whether the socket refused the connection: Guzzle 7 reports statistics before it
+     * releases the handle. */
     public function refused(TransferStats $stats): bool
     {
         return $stats->getHandlerErrorData() === self::NOT_CONNECTED && !$stats->hasResponse();
     }
 
-    /** Whether the attempt has no result: then the caller's callbacks are not called. */
+    /** Returns whether the attempt has no result: then the caller's callbacks are not called. */
     public function void(): bool
     {
         return $this->verdict !== null || $this->unreachable;

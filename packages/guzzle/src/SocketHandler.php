@@ -1,8 +1,9 @@
 <?php
 
 /**
- * Calls with `stream => true`, whose body is read while it arrives. Guzzle makes them without curl, so they go over the broker's socket.
- * Promises: options mean what they mean to Guzzle's StreamHandler; if the broker declines, the StreamHandler makes the call.
+ * Calls with `stream => true`, whose body is read while it arrives. Guzzle makes them without curl, so they go over the broker's
+ * socket. Promises: options have the same meaning as for Guzzle's StreamHandler; if the broker declines, the StreamHandler makes the
+ * call.
  */
 
 declare(strict_types=1);

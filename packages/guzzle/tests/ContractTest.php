@@ -81,7 +81,8 @@ class ContractTest extends ContractTestCase
         return $e::class . ' ' . ($context['errno'] ?? '-') . ' ' . ($found[1] ?? '-') . (method_exists($e, 'getResponse') && $e->getResponse() !== null ? ' with a response' : '');
     }
 
-    /** Guzzle 8 tells whether time was up while there was no connection. Here that is the broker's to know, and curl's clock ends sooner. */
+    /** Guzzle 8 reports whether the time-out came before the connection. Here only the broker knows
+     * that, and curl's own time-out is earlier. */
     protected function expected(string $error): string
     {
         return str_replace('ConnectTimeoutException', 'NetworkTimeoutException', $error);

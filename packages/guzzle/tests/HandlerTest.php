@@ -49,7 +49,7 @@ final class HandlerTest extends TestCase
         $this->assertThrough(1);
     }
 
-    /** Of a declined call only the second attempt is told; of a failed one the failure. */
+    /** For a declined call only the second attempt is reported; for a failed one the failure. */
     public function testCallbacksHearOfEachCallOnce(): void
     {
         $client = new Client(['handler' => Handler::stack(new Handler(Servers::standIn()))]);
@@ -300,7 +300,7 @@ final class HandlerTest extends TestCase
     {
         $handler = new Handler(new Broker(null));
         $connection = static function (array $options = []) use ($handler): array {
-            // A client of its own each time, as frameworks make them.
+            // A new client each time, as in frameworks.
             return json_decode((string) (new Client(['handler' => Handler::stack($handler)]))->get(Servers::plain('/headers'), $options)->getBody(), true);
         };
         (new Client(['handler' => Handler::stack($handler)]))->get(Servers::plain('/cookies'), ClientInterface::MAJOR_VERSION >= 8 ? [] : ['curl' => [CURLOPT_COOKIEFILE => '']]);

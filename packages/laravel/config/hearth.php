@@ -6,10 +6,10 @@ declare(strict_types=1);
 
 return [
     'egress' => [
-        // Path of the broker's socket. Without one, or with "off", calls are made directly; a process keeps its connections all the same.
+        // Path of the broker's socket. Without one, or with "off", calls are made directly; a process still keeps its connections.
         'socket' => env('HEARTH_EGRESS'),
 
-        // false: the Http client stays as Laravel has it.
+        // false: Laravel's Http client is not changed.
         'enabled' => env('HEARTH_EGRESS_ENABLED', true),
 
         // How many idle curl handles a process keeps, each with the connections it has made.
@@ -25,12 +25,12 @@ return [
         'port' => env('REVERB_SERVER_PORT', 8080),
     ],
 
-    // Where Hearth asks for applications of realtime that its settings do not name (`realtime.lookup = "php:/hearth/apps"`). The route is there
-    // where the container has a Hearth\Realtime\Applications.
+    // The path at which Hearth looks up applications that are not in its settings (`realtime.lookup = "php:/hearth/apps"`). The route exists if
+    // the container has a Hearth\Realtime\Applications.
     'lookup' => [
         'path' => '/hearth/apps',
 
-        // `realtime.lookup_token`, if another server runs PHP: Hearth gives its own processes one.
+        // `realtime.lookup_token`, needed if another server runs PHP: Hearth sets it for its own processes.
         'token' => env('HEARTH_REALTIME_LOOKUP_TOKEN'),
     ],
 

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Broadcasting over Hearth: events go through the server that runs the request, else over the HTTP API; the answers to clients that ask to
- * subscribe are those of Laravel's PusherBroadcaster. It needs no library of Pusher's.
+ * Broadcasting over Hearth: events go through the server that runs the request, otherwise over the HTTP API. Answers to subscribing
+ * clients equal those of Laravel's PusherBroadcaster. It needs no library of Pusher's.
  */
 
 declare(strict_types=1);
@@ -26,7 +26,7 @@ class Broadcaster extends LaravelsBroadcaster
     {
     }
 
-    /** @param array<string, mixed> $connection of config/broadcasting.php, as those of the drivers `pusher` and `reverb` */
+    /** @param array<string, mixed> $connection from config/broadcasting.php, like those of the drivers `pusher` and `reverb` */
     public static function of(array $connection): self
     {
         foreach (['app_id', 'key', 'secret'] as $name) {

@@ -1,7 +1,7 @@
 <?php
 
-/** Gives the Http client its handler, and the container the handler and a plain client for everybody else; broadcasting
- * its driver `hearth`; and Hearth its route, where there are Applications to ask for. Wires, and decides nothing. */
+/** Registers the Http client's handler, the handler and a plain client in the container, the broadcasting driver
+ * `hearth`, and Hearth's route if there are Applications. It contains no logic of its own. */
 
 declare(strict_types=1);
 
@@ -42,10 +42,10 @@ final class HearthServiceProvider extends ServiceProvider
         if (!$this->app['config']['hearth.egress.enabled']) {
             return;
         }
-        // Laravel 8 makes a new factory for everybody who asks: what is faked for one is then not faked for another.
+        // Laravel 8 creates a new factory each time, so fakes set on one would not apply to another.
         $this->app->singletonIf(Factory::class);
         $this->app->extend(Factory::class, static function (Factory $factory, Application $app): Factory {
-            // An application's own factory is its own.
+            // An application's own factory is not changed.
             return $factory::class === Factory::class ? HttpFactory::inPlaceOf($factory, $app[Handler::class]) : $factory;
         });
         Facade::clearResolvedInstance(Factory::class);

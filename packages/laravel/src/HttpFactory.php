@@ -1,6 +1,6 @@
 <?php
 
-/** Laravel's HTTP factory, whose requests go out by our handler. */
+/** Laravel's HTTP factory, whose requests use Hearth's handler. */
 
 declare(strict_types=1);
 
@@ -14,7 +14,7 @@ class HttpFactory extends Factory
 {
     private Handler $hearth;
 
-    /** With all that has been set on the other: fakes, middleware, options. */
+    /** Creates a factory with the other's fakes, middleware and options. */
     public static function inPlaceOf(Factory $other, Handler $handler): self
     {
         $factory = new self($other->getDispatcher());
@@ -27,7 +27,7 @@ class HttpFactory extends Factory
 
     protected function newPendingRequest(): LaravelsPendingRequest
     {
-        // What this version of Laravel gives a request of its own: global middleware and options came later than Laravel 8.
+        // Creates a request as this version of Laravel does: global middleware and options are newer than Laravel 8.
         $theirs = parent::newPendingRequest();
         return PendingRequest::inPlaceOf($theirs, $this->hearth);
     }

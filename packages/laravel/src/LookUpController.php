@@ -1,6 +1,7 @@
 <?php
 
-/** The route that Hearth asks for applications (`realtime.lookup = "php:/hearth/apps"`), where the container has Applications. */
+/** The route at which Hearth looks up applications (`realtime.lookup = "php:/hearth/apps"`), if the
+ * container has Applications. */
 
 declare(strict_types=1);
 

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Laravel's request, which goes out by our handler: innermost, under fakes, recorded requests, middleware and events. A handler or client
- * that the application has set is left alone.
+ * Laravel's request with Hearth's handler: innermost, below fakes, recorded requests, middleware and events. A handler or client that
+ * the application has set is not changed.
  */
 
 declare(strict_types=1);

@@ -1,6 +1,6 @@
 <?php
 
-/** A Laravel application of nothing but our provider, and what its Http client needs. */
+/** A minimal Laravel application: Hearth's provider, and the parts that its Http client needs. */
 
 declare(strict_types=1);
 

@@ -1,6 +1,7 @@
 <?php
 
-/** Laravel's broadcasting over the driver `hearth`: authorisation as the driver `pusher` has it, events into a real `hearth channels`. */
+/** Laravel's broadcasting over the driver `hearth`: the same authorisation as the driver `pusher`,
+ * and events to a real `hearth channels`. */
 
 declare(strict_types=1);
 

@@ -1,6 +1,6 @@
 <?php
 
-/** The route that Hearth asks for applications exists if the application can answer. */
+/** The look-up route exists if the application can answer. */
 
 declare(strict_types=1);
 

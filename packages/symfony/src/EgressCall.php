@@ -1,6 +1,6 @@
 <?php
 
-/** One call and the redirects it follows: its current URL, how it is made, and what the broker reported. */
+/** One call and the redirects it follows: its current URL, its way, and the broker's report. */
 
 declare(strict_types=1);
 

@@ -40,8 +40,9 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
 
     /**
      * @param array<string, mixed> $defaultOptions default options of the inner client, which are applied here instead
-     * @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all below one
-     * @param int $maxHostConnections highest number of connections to one origin, as the inner client was given it; 0: no limit
+     * @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all names below it
+     * @param int $maxHostConnections maximum number of connections to one origin, as configured for the inner client; 0: no
+     * limit
      */
     public function __construct(
         private readonly HttpClientInterface $client,

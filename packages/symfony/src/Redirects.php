@@ -14,7 +14,7 @@ final class Redirects
 {
     use HttpClientTrait;
 
-    /** Header fields that the next request never has; those of a body go with it. */
+    /** Header fields that the next request never has; fields about a body are removed with it. */
     private const DROPPED = ['host'];
     private const DROPPED_WITH_BODY = ['host', 'content-length', 'content-type', 'transfer-encoding'];
 

@@ -1,6 +1,6 @@
 <?php
 
-/** What Symfony's HttpClient does beyond single calls, and what the bundle makes of an application. */
+/** Symfony's HttpClient beyond single calls, and the bundle's effect on an application. */
 
 declare(strict_types=1);
 
@@ -181,7 +181,8 @@ final class HttpClientTest extends TestCase
         $this->assertThrough(1);
     }
 
-    /** A POST that may have arrived is not sent again by who repeats calls: stock does the same. */
+    /** A retrying client does not send a POST again that may have arrived; the original client does
+     * the same. */
     public function testAPostThatFailedIsNotRepeatedByRetries(): void
     {
         $port = parse_url(Servers::plain(), PHP_URL_PORT);

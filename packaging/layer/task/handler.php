@@ -1,6 +1,6 @@
 <?php
 
-/** What a function finds in the layer, for scripts/test-layer. */
+/** Reports what a function finds in the layer, for scripts/test-layer. */
 
 declare(strict_types=1);
 

@@ -1,6 +1,6 @@
 <?php
 
-/** The same HTTP application booted ahead, for the models that do so. */
+/** The HTTP application as a worker script, for the models that boot ahead. */
 
 declare(strict_types=1);
 

@@ -1,7 +1,6 @@
-/* A library that a PHP application would never want: through FFI it does to its own process what no request may leave behind.
- * adversary_boot() sets up state at the boot, adversary_start() in each worker, adversary_do() damages it, adversary_look() describes
- * it as text that must never change.
- * Built by the test: gcc -shared -fPIC -o adversary.so adversary.c */
+/* A harmful library: through FFI it damages its own process in ways that no request may leave behind. adversary_boot() sets up state
+ * at the boot, adversary_start() in each worker, adversary_do() damages it, adversary_look() describes it as text that must never
+ * change. Built by the test: gcc -shared -fPIC -o adversary.so adversary.c */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -32,11 +31,11 @@ enum { PAGES = 32 };
 #if defined(__x86_64__)
 enum { PAGE = 4096, PAGE_LARGEST = PAGE };
 #else
-enum { PAGE_LARGEST = 65536 }; /* on ARM64 the kernel tells: 4, 16 or 64 KB */
+enum { PAGE_LARGEST = 65536 }; /* on ARM64 it depends on the kernel: 4, 16 or 64 KB */
 #define PAGE getpagesize()
 #endif
 #define BLOCK ((size_t)(73 * PAGE + 992))
-/* Of each array as much as so many of the kernel's pages. */
+/* Each array has this many of the kernel's pages. */
 #define LEN ((size_t)(PAGES * PAGE))
 
 static unsigned char data[PAGES * PAGE_LARGEST] __attribute__((aligned(PAGE_LARGEST))) = {1, 2, 3};
@@ -119,14 +118,14 @@ static void look_at_descriptors(void) {
         if (flags < 0 || fstat(fd, &status) != 0) {
             continue;
         }
-        /* what is no file of ours may move: the log, the engine's own */
+        /* offsets of other files may move: the log, the engine's own */
         off_t position = fd == regular ? lseek(fd, 0, SEEK_CUR) : 0;
         say("descriptor %d %o %d %x %ld\n", fd, status.st_mode & S_IFMT, flags, fcntl(fd, F_GETFL),
             (long)position);
     }
 }
 
-/* How floating point is done, without the flags of what was done: mxcsr, or FPCR. */
+/* The floating-point mode, without the status flags: mxcsr, or FPCR. */
 static unsigned floating_point(void) {
 #if defined(__x86_64__)
     return __builtin_ia32_stmxcsr() & 0xffc0;

@@ -1,6 +1,6 @@
 <?php
-// The databases' clients, as applications use them. look() is all that the server says of a session; what is the session's own name or
-// clock is left out. Methods named do_* leave something behind, in whatever way requests do.
+// The databases' clients, as applications use them. look() returns all that the server reports about a session, without the session's
+// own name and clock. Methods named do_* leave something behind, in every way that requests do.
 
 declare(strict_types=1);
 
@@ -14,14 +14,14 @@ abstract class Session
     {
     }
 
-    /** What a secret's file says, where there is one: it may change while the server runs. */
+    /** The contents of a secret's file, if there is one: it may change while the server runs. */
     protected function password(): string
     {
         $file = getenv('PASSWORD_FILE');
         return $file ? trim((string) file_get_contents($file)) : 'a password';
     }
 
-    /** Another password for the user whose session this is, from now on. */
+    /** Changes the password of this session's user. */
     public function rotate(string $password): void
     {
         throw new LogicException('not here');
@@ -79,7 +79,7 @@ abstract class MariaDb extends Session
 
     public function look(): array
     {
-        // What the last statement left comes first: looking changes it.
+        // State of the last statement comes first, because look() changes it.
         $own = $this->rows('select last_insert_id() inserted, @mine mine, database() name, current_user() user, current_role() role, is_used_lock(\'mine\') is null free')[0];
         // MariaDB's alone; on MySQL what it has written would be seen in `rows`.
         $own['transaction'] = str_contains($this->rows('select version() v')[0]['v'], 'MariaDB') ? $this->rows('select @@in_transaction t')[0]['t'] : '0';
@@ -567,7 +567,7 @@ final class PgsqlClient extends Postgres
     }
 }
 
-/** What RESP says, without a client library: as Predis does over a stream. */
+/** Parses RESP without a client library, as Predis does over a stream. */
 final class RedisStream extends Session
 {
     public function open(): void

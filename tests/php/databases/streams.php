@@ -1,5 +1,6 @@
 <?php
-// Clients that say the bytes of MySQL's and PostgreSQL's protocols themselves, so that they can stop in the midst of a packet.
+// Clients that write the bytes of MySQL's and PostgreSQL's protocols themselves, so that they can stop in the middle of a
+// packet.
 
 declare(strict_types=1);
 
@@ -32,7 +33,7 @@ abstract class Spoken extends Session
     protected function connect(string $address): void
     {
         $this->client = stream_socket_client("unix://$address");
-        // What is not asked for stays in the socket.
+        // Unread data stay in the socket.
         stream_set_read_buffer($this->client, 0);
         stream_set_timeout($this->client, 5);
     }

@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// What a request does outside its own memory: files, connections, processes, and what is due at its end. ?do=… names it.
+// Effects of a request outside its own memory: files, connections, processes, and shutdown work. ?do=… selects one.
 
 /** Writes a line when it is destructed. */
 final class Witness
@@ -32,7 +32,7 @@ function note(string $line): void
     file_put_contents(__DIR__ . '/notes', "$line\n", FILE_APPEND | LOCK_EX);
 }
 
-/** @return mixed what the request tells, as JSON */
+/** @return mixed the request's answer, as JSON */
 function act(string $what): mixed
 {
     switch ($what) {
@@ -138,7 +138,7 @@ function act(string $what): mixed
     }
 }
 
-/** What the boot has opened. */
+/** Descriptors that the boot has opened. */
 function boot(): void
 {
     Kept::$file = fopen(__DIR__ . '/read.txt', 'r');

@@ -1,5 +1,5 @@
 <?php
-// What a script can learn about its request, as JSON; bytes that are no UTF-8 as \xNN.
+// All that a script can find out about its request, as JSON; bytes that are not UTF-8 as \xNN.
 return static function (): void {
     $headers = getallheaders();
     ksort($headers);

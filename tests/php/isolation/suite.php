@@ -67,7 +67,7 @@ function place(string $file): string
     return __DIR__ . '/' . $file;
 }
 
-/** Whether something is so, where a process that has just ended may not be gone yet: in a moment. */
+/** Waits briefly until a condition is true, because a process that has just ended may still exist. */
 function eventually(Closure $is): bool
 {
     for ($i = 0; $i < 200 && isset($_GET['patient']); $i++) {
@@ -79,7 +79,7 @@ function eventually(Closure $is): bool
     return $is();
 }
 
-/** Whatever a request wants to keep beyond its end, so that PHP's own counting of references does not clean up. */
+/** Keeps values beyond a request's end, so that PHP's reference counting does not free them. */
 final class Kept
 {
     /** @var array<mixed> */
@@ -104,7 +104,7 @@ return static function (): void {
             ($row->damage)();
             $rows = $row->silent ? [] : [$_GET['do'] => $row];
         } elseif (($_GET['look'] ?? null) !== '') {
-            // nothing at all for who asks for nothing, as a rehearsal does
+            // an empty answer for an empty request, as in a rehearsal
             $rows = array_intersect_key($rows, [$_GET['look'] ?? '' => true]);
         }
         foreach ($rows as $name => $row) {

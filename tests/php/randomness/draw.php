@@ -15,7 +15,7 @@ return (static function (): Closure {
     };
     $able = class_exists(FFI::class) && ini_get('ffi.enable') === '1';
     $gnutls = $able ? $library('int gnutls_rnd(int level, void *data, size_t len);', 'libgnutls.so.30') : null;
-    // Loaded before anybody could use it, as it is where the extension xsl is; one that FFI brings cannot be made safe for a snapshot.
+    // Loaded before any use, as with the extension xsl; a library loaded by FFI cannot be made safe for a snapshot.
     $gcrypt = $able && extension_loaded('xsl')
         ? $library('const char *gcry_check_version(const char *); void gcry_randomize(void *data, size_t len, int level);', 'libgcrypt.so.20')
         : null;

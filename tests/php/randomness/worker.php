@@ -5,7 +5,7 @@ if (getenv('SEED')) {
 }
 $draw = require __DIR__ . '/draw.php';
 $draw();
-// A worker that is forked draws as well before its first request: libraries that look at the process id have seeded again by then.
+// A forked worker also draws before its first request: libraries that check the process id have seeded again by then.
 hearth_on_worker_start(static function () use ($draw): void {
     $draw();
 });

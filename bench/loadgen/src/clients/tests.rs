@@ -8,7 +8,7 @@ const ESTABLISHED: &str = r#"{"event":"pusher:connection_established","data":"{\
 const SUCCEEDED: &str =
     r#"{"event":"pusher_internal:subscription_succeeded","channel":"private-a","data":"{}"}"#;
 
-/// One connection that a test answers by hand.
+/// A connection that a test answers by hand.
 struct Peer(TcpStream);
 
 impl Peer {

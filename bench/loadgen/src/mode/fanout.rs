@@ -1,8 +1,8 @@
-//! Some send and all others receive, in an open loop (a rate) or a closed one (a window).
+//! Some clients send and all others receive, in an open loop (a rate) or a closed one (a window).
 //!
 //! Invariants
-//! - A message is expected by each reader that its channel had when sending began, except the client that sent it. What has not
-//!   come when nothing more comes is lost, whatever the reason.
+//! - A message is expected by each reader that its channel had when sending began, except the client that sent it. A
+//!   delivery that has not arrived when no more arrive is lost, whatever the reason.
 //! - Senders are on the first thread.
 
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::publisher::Publisher;
 use crate::stamp::{COUNTS, Stamp};
 use crate::tally::{Tally, count, float};
 
-/// Nothing has come for so long: what is missing is lost, a closed loop stands still.
+/// Time without a delivery after which missing deliveries are lost, and a closed loop counts as stopped.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long deliveries may go on when sending has ended.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments, mode: &Fanout) -> Result<Value, String>
     Ok(report(mode, &run, &board, &tally, &measured, before, own_cpu_since(own)))
 }
 
-/// What the main thread has seen of the server and of the clock.
+/// The main thread's measurements of the server and of time.
 struct Measured {
     opened: process::Usage,
     begun: process::Usage,
@@ -264,7 +264,7 @@ fn open_loop(
     let mut message = 0;
     while message < total && message / u64::from(mode.senders) < u64::from(COUNTS) {
         let now = clock::now();
-        // Not ended by the clock alone: what is due is sent, and how late that was is told.
+        // The clock alone does not end it: due messages are sent, and their delay is reported.
         if now > end + clock::span(SILENCE) {
             break;
         }

@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments, mode: &Idle) -> Result<Value, String> {
         } else {
             Value::Null
         },
-        // Both ends of each connection, and whatever else the machine did meanwhile.
+        // Both ends of each connection, and all other activity of the machine in that time.
         "kernel_bytes_each": round((float(slab_after) - float(slab)) / float(subscribed.max(1)), 0),
         "broadcasts": broadcasts,
         "latency_ms": tally.latency.milliseconds(),
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments, mode: &Idle) -> Result<Value, String> {
     }))
 }
 
-/// Publishes one event and waits until it has reached everybody, or nobody more.
+/// Publishes one event and waits until all clients have it, or no more receive it.
 fn broadcast(
     run: &Run,
     board: &Board,
@@ -116,7 +116,7 @@ fn broadcast(
     board.wait_until(REACH, |board| board.delivered.load(Ordering::Acquire) >= all);
     let reached = board.delivered.load(Ordering::Acquire) - delivered;
     let last = board.last_delivery.load(Ordering::Acquire);
-    // Let the server come to rest before its time is read.
+    // Wait until the server is idle before its time is read.
     thread::sleep(Duration::from_millis(50));
     let after = run.server.look()?;
     let ms = |from: u64, to: u64| round(float(to.saturating_sub(from)) / 1e6, 2);

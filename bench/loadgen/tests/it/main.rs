@@ -43,7 +43,7 @@ fn every_delivery_of_an_open_loop_is_counted_and_timed() {
 
 #[test]
 fn what_a_server_loses_is_in_the_report() {
-    // Each tenth message reaches nobody.
+    // Each tenth message reaches no client.
     let server = Server::start(10);
 
     let report = report(&server, &["fanout", "--n", "5", "--rate", "50", "--secs", "1"]);

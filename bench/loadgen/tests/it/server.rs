@@ -1,4 +1,5 @@
-//! As much of a Pusher server as the generator talks to, a thread for each connection. Every n-th client event is lost on purpose.
+//! The part of a Pusher server that the generator needs, with a thread for each connection. It deliberately loses every
+//! n-th client event.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,7 +23,7 @@ struct State {
 }
 
 impl Server {
-    /// `lose`: each so-manieth client event reaches nobody; 0: none of them.
+    /// `lose`: every n-th client event reaches no client; 0: all arrive.
     pub(crate) fn start(lose: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");

@@ -1,7 +1,8 @@
-// A request as http.hpp declares it: built, told on the way, judged in the end. Included by that header alone.
+// Implementation of http.hpp: building a request, callbacks during the transfer, its result. Included by that
+// header only.
 //
 // - The owner of the object (detail/life.hpp) owns extras_ and interceptors_, too.
-// - What a callback throws on the way is kept for the completion.
+// - An exception of a callback during the transfer is kept for the completion.
 #pragma once
 
 #include "../http.hpp"

@@ -1,7 +1,7 @@
-// The life of an object that is started and completes, again and again: what http and smtp have in common.
+// The life of an object that is started and completes repeatedly: shared by http and smtp.
 //
 // - State changes under the lock of the object's place; callbacks of the program run without it.
-// - The thread that sets `starting` or `delivering` owns the object until it sets another state: callback_ and the rest are its own.
+// - The thread that sets `starting` or `delivering` owns the object, with callback_ and the other members, until it sets another state.
 // - self_ is set from a start to its completion, and nowhere else.
 #pragma once
 
@@ -76,7 +76,7 @@ public:
 
     // ---- how ----
 
-    // `key=value,key="a value"`; wrong: code::options_format and so on, and get_error() names what.
+    // Format: `key=value,key="a value"`. If it is invalid: code::options_format or similar, and get_error() names the fault.
     Derived &options(std::string_view text) {
         return edit([&] {
             judge(Library::set_options(handle_, text.data(), text.size()), code::options_format);
@@ -94,7 +94,7 @@ public:
                 code::certificates_format);
         });
     }
-    // Any option that the C header knows.
+    // Sets any option of the C header.
     Derived &set_number(hearth_option option, std::int64_t value) {
         return edit([&] { judge(Library::set_number(handle_, option, value), code::options_set); });
     }
@@ -104,7 +104,7 @@ public:
                 option == HEARTH_SAFE_PROTOCOLS ? code::safe_protocols_set : code::options_set);
         });
     }
-    // True, as it is by itself: callbacks on the engine's thread for them. False: on its I/O thread, where they must be short.
+    // True (the default): callbacks run on the engine's thread for them. False: on its I/O thread, where they must be short.
     Derived &threaded_callback(bool on) {
         return edit([&] { threaded_ = on; });
     }
@@ -118,7 +118,7 @@ public:
 
     // ---- off ----
 
-    // Under way at once; `done` is told when it has ended, and then join() is released.
+    // Starts it; `done` is called when it has ended, and then join() returns.
     Derived &start(callback done = nullptr) {
         begin(std::move(done), false);
         return derived();
@@ -154,7 +154,7 @@ public:
     // start() and join()
     Derived &exec() { return start().join(); }
 
-    // start(), with what comes of it as a future. Under way already: the future has code::restart_failed.
+    // Like start(), with a future for the result. If it is running already, the future has code::restart_failed.
     std::future<response> launch() {
         auto own = std::make_unique<pledge>();
         auto future = own->get_future();
@@ -164,7 +164,7 @@ public:
         return future;
     }
 
-    // exec(), with what came of it. Throws request_error where there is no answer, whatever the status of one.
+    // Like exec(), but returns the response. Throws request_error if there is no answer; an answer may have any status.
     response fetch() {
         std::error_code why;
         auto result = fetch(why);
@@ -180,7 +180,7 @@ public:
         return result;
     }
 
-    // Ends it as soon as may be, with code::aborted. Not under way: nothing happens. Of a mail whose whole message has gone out the kind is
+    // Ends it as soon as possible, with code::aborted. Does nothing if it is not running. For a mail whose whole message was sent, the kind is
     // error_kind::outcome_unknown.
     Derived &abort() {
         look_for_fork();
@@ -190,8 +190,9 @@ public:
     }
 
 #ifdef HEARTH_HAS_COROUTINES
-    // co_await http::create(engine)->GET(url): a response. Goes on where a callback would be called. Destroyed while it waits, as the frame of a
-    // task that is given up is, it aborts its request and is not resumed; not from another thread while it is being resumed.
+    // co_await http::create(engine)->GET(url): a response. Continues on the thread on which a callback would be called. If it is destroyed while
+    // it waits, for example with the frame of an abandoned task, it aborts its request and is not resumed. It must not be destroyed by another
+    // thread while it is being resumed.
     class awaitable {
     public:
         explicit awaitable(std::shared_ptr<Derived> object) : object_(std::move(object)) {}
@@ -229,7 +230,7 @@ public:
     private:
         enum class stage : std::uint8_t { begun, waits, ended, left };
 
-        // What the completion finds, whatever has become of the coroutine. It has a bare pointer, for which a callback needs no memory.
+        // State that the completion finds, even if the coroutine is gone. It has a bare pointer, for which a callback needs no memory.
         struct wait {
             explicit wait(std::coroutine_handle<> coroutine) : waiting(coroutine) {}
 
@@ -258,8 +259,8 @@ public:
 
     // ---- what came of it ----
 
-    // The HTTP status, or 250 of a mail that was taken, or why there is none (namespace code); code::running while it is under way. In its
-    // callback it is not. Alone of what follows it may be asked while another thread begins the next request.
+    // The HTTP status, or 250 for an accepted mail, or the reason of the failure (namespace code). code::running while it is running, but not in
+    // its callback. Unlike the following functions, it may be called while another thread starts the next request.
     long get_code() const noexcept {
         look_for_fork();
         const std::lock_guard lock(places::of(this).mutex);
@@ -303,7 +304,7 @@ protected:
         return static_cast<const Derived &>(*this);
     }
 
-    // ---- whose turn it is ----
+    // ---- states ----
 
     bool mine() const noexcept {
         return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
@@ -349,7 +350,7 @@ protected:
         }
     }
 
-    // Waits until that start, whose callback is at its end, is over: nothing of the program's runs in between, so any thread may.
+    // Waits until that start, whose callback is at its end, is over. None of the program's code runs in between, so any thread may wait.
     void let_return(unsigned start) {
         auto &place = places::of(this);
         std::unique_lock lock(place.mutex);
@@ -380,7 +381,7 @@ protected:
         return handle_ != nullptr;
     }
 
-    // The first thing that is wrong is what the start will say.
+    // The start reports the first fault.
     void fail(error_kind kind, long number, std::string message) {
         if (!broken_) {
             broken_ = true;
@@ -395,14 +396,14 @@ protected:
                             number == code::authentication_format ||
                             number == code::certificates_format;
         if (status == HEARTH_UNSUPPORTED) {
-            // A word that is known and cannot be done: not the text's format is wrong, but its value.
+            // A known option that cannot be applied: the text's format is valid, but its value is not.
             fail(error_kind::unsupported, format ? number - 1 : number, hearth_last_error());
         } else {
             fail(error_kind::bad_request, number, hearth_last_error());
         }
     }
 
-    // The defaults of this moment again. False: there is no handle, and fail() has said why.
+    // Resets it to the current defaults. False: there is no handle, and fail() has the reason.
     bool renew() {
         broken_ = false;
         threaded_ = engine_->threaded();
@@ -414,8 +415,8 @@ protected:
         return true;
     }
 
-    // Hands a URL to `target`, without the `user:password@` in it, which become Basic authentication. What others would read in another
-    // way is handed on as it is, and refused: the host would not be the one that they see.
+    // Hands a URL to `target`, without the `user:password@` in it, which become Basic authentication. A URL that other parsers would read
+    // differently is passed on unchanged and refused, because they would see another host.
     template <typename Target>
     void aim(std::string_view url, Target target) {
         const auto slash = url.find_first_of("/?#");
@@ -447,8 +448,8 @@ protected:
 
     // ---- starting ----
 
-    // False: it is under way already, and `done` is not told of anything. `quick`: it is none of the program's, and may run anywhere.
-    // `future` is taken over and answered. `awaited`: a coroutine waits for `done`, and has the number of this start there.
+    // False: it is running already, and `done` is not called. `quick`: the callback is not the program's, and may run on any thread. `future` is
+    // taken over and answered. `awaited`: a coroutine waits for `done`, and has the number of this start there.
     bool begin(callback done, bool quick, std::unique_ptr<pledge> *future = nullptr,
         unsigned *awaited = nullptr) {
         look_for_fork();
@@ -486,7 +487,7 @@ protected:
         return true;
     }
 
-    // One try. False: it was not started, and answer_ says why.
+    // Makes one try. False: it was not started, and answer_ has the reason.
     bool attempt() {
         if (auto why = derived().prepare()) {
             refuse(std::move(*why));
@@ -515,7 +516,7 @@ protected:
             refuse({kind, invalid ? Library::invalid : code::start_failed, hearth_last_error()});
             return false;
         }
-        // An abort that came before the library knew of it.
+        // An abort that came before the library had the request.
         const std::lock_guard lock(places::of(this).mutex);
         if (epoch_ == epoch && aborted_ && state_ == state::running) {
             Library::abort(handle_);
@@ -551,7 +552,7 @@ protected:
         }
     }
 
-    // Tells who is to be told, then lets go. State is `delivering`, by this thread.
+    // Calls the completion, then releases the object. The state is `delivering`, set by this thread.
     void deliver(bool tells = true) noexcept {
         callback done;
         std::shared_ptr<Derived> self;
@@ -612,7 +613,7 @@ protected:
             resumes = std::exchange(resumes_, false);
             ++epoch_;
             answer_ = response(error_of_fork());
-            // Its handle is the parent's start as well; the next start has one of its own.
+            // Its handle also belongs to the parent's start; the next start gets a new one.
             Library::free(std::exchange(handle_, nullptr));
             owner_ = std::thread::id();
             state_ = state::idle;
@@ -637,7 +638,7 @@ protected:
     std::unique_ptr<pledge> pledge_; // of launch()
     std::atomic<state> state_ = state::idle;
     std::atomic<bool> aborted_ = false;
-    bool broken_ = false; // something is wrong with what was built; answer_ says what
+    bool broken_ = false; // the request is invalid; answer_ has the reason
     bool threaded_ = true;
     bool runs_threaded_ = false;
     bool resumes_ = false; // callback_ is a coroutine's

@@ -83,7 +83,7 @@ struct place {
     std::mutex mutex;
     std::condition_variable changed;
     unsigned waiting = 0;
-    pledge *pledges = nullptr; // of what is under way
+    pledge *pledges = nullptr; // of the current start
 };
 
 class places {
@@ -117,7 +117,7 @@ private:
             [] {
                 all().generation_.fetch_add(1, std::memory_order_relaxed);
                 for (auto &one : all().places_) {
-                    // Those who waited stayed in the parent: a condition that still counts them would wait for them.
+                    // Waiting threads stayed in the parent: a condition that still counts them would wait for them.
                     new (&one.changed) std::condition_variable();
                     one.waiting = 0;
                     while (one.pledges != nullptr) {
@@ -138,7 +138,7 @@ private:
     std::atomic<unsigned> generation_ = 0;
 };
 
-// What may be the program's and is let go of while a place is locked.
+// Objects of the program that are released while a place is locked.
 struct leaving {
     leaving() = default;
     leaving(const leaving &) = delete;
@@ -154,7 +154,8 @@ struct left final : leaving {
     Kept kept;
 };
 
-// Locks an object's place. What is left meanwhile is destroyed once the lock is gone: destructors of the program's may ask the object.
+// Locks an object's place. Objects released in the meantime are destroyed after the lock, because the program's destructors may call the
+// object.
 class locked {
 public:
     explicit locked(const void *object) : lock_(places::of(object).mutex) {}
@@ -217,8 +218,8 @@ private:
     whereabouts before_;
 };
 
-// A refused start calls its callback on the stack of the caller of start(). Callbacks that start again in there without end, because the engine
-// is stopping, would have no stack left: such a chain is told of so many starts and no more.
+// A refused start calls its callback on the stack of the caller of start(). Callbacks that start again in it, because the engine is stopping,
+// would run out of stack. So such a chain is limited to this many calls.
 class inside_refusal {
 public:
     inside_refusal() noexcept { ++whereabouts::here().refusals; }

@@ -233,7 +233,7 @@ pub unsafe extern "C" fn hearth_engine_statistics(
     })
 }
 
-/// Fills as much of a structure as the caller's header knows: its first field says how much.
+/// Fills the part of a structure that the caller's header has; its first field is that size.
 ///
 /// # Safety
 /// `output`: NULL, or valid for as many bytes as its first field, a `usize`, says.
@@ -243,7 +243,7 @@ pub(super) unsafe fn put_sized<T: Copy>(
     set_size: impl FnOnce(&mut T, usize),
 ) -> Result<(), Refused> {
     if output.is_null() {
-        return Err(Refused::invalid("there is no place for the result: it is NULL"));
+        return Err(Refused::invalid("the pointer for the result is NULL"));
     }
     // SAFETY: `output` begins with its size (hearth.h).
     let size = unsafe { output.cast::<usize>().read() };

@@ -25,14 +25,14 @@ impl From<Flaw> for Refused {
     }
 }
 
-/// Functions of a mail that are those of a request: what they ask of their arguments is said there.
+/// Functions of a mail that equal those of a request, with the same requirements for arguments.
 macro_rules! as_of_a_request {
     ($(pub unsafe extern "C" fn $mail:ident($($name:ident: $of:ty),*) $(-> $result:ty)? { $request:ident })*) => {
         $(
             #[doc = concat!("# Safety\nAs [`", stringify!($request), "`](super::request::", stringify!($request), ").")]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $mail($($name: $of),*) $(-> $result)? {
-                // SAFETY: the arguments are passed on, and that function asks for the same.
+                // SAFETY: the arguments are passed on to a function with the same requirements.
                 unsafe { super::request::$request($($name),*) }
             }
         )*
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn hearth_mail_set_target(
             spec.target = Some(target);
             Ok(())
         })?;
-        // From here on it is one, whatever else is said.
+        // From here on the mail has a target, even if the rest is invalid.
         mail.write(|_draft| Ok(()))
     })
 }

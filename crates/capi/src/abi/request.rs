@@ -112,7 +112,7 @@ pub unsafe extern "C" fn hearth_request_add_query(
     })
 }
 
-/// Framing and what belongs to a connection is decided by the library.
+/// The library decides framing and connection fields.
 fn is_framing(name: &HeaderName) -> bool {
     const OTHERS: [&str; 4] =
         ["keep-alive", "proxy-connection", "http2-settings", "proxy-authorization"];
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn hearth_request_set_number(
         // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
         match (option, value) {
-            // What the C++ headers say for each request: its settings stay the engine's.
+            // The C++ headers call this for each request, whose settings stay the engine's.
             (THREADED_CALLBACK, 0 | 1) => request.set_threaded(value == 1),
             _ => request.set(|settings| settings.set_number(option, value, false)),
         }
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn hearth_request_give_body(
         let size = unsafe { bytes(data, size) }?.len();
         // SAFETY: `request` is NULL or a live handle (hearth.h).
         let request = unsafe { handle(request) }?;
-        // Made where nothing refuses any more: what was refused stays the caller's.
+        // Created after the last check: if the call is refused, the body stays the caller's.
         request.set_body(|| {
             // SAFETY: `data` has `size` bytes until `release` is called (hearth.h).
             let body = unsafe { Given::new(data, size, release, User(user)) };
@@ -580,7 +580,7 @@ pub unsafe extern "C" fn hearth_request_url(request: *const Request) -> Bytes {
     let Some(request) = (unsafe { request.as_ref() }) else { return Bytes::NONE };
     value(Bytes::NONE, || {
         let spec = request.spec();
-        // The handle has it as well, until it is changed.
+        // The handle also has it, until it is changed.
         spec.target.as_ref().map_or(Bytes::NONE, |target| Bytes::of(target.as_str().as_bytes()))
     })
 }

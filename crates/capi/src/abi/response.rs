@@ -11,7 +11,7 @@ use super::{Bytes, bytes, free, handle, shared, status, value};
 use crate::error::Refused;
 use crate::response::Response;
 
-/// Of a response that may be NULL.
+/// Reads from a response that may be NULL.
 ///
 /// # Safety
 /// NULL or a handle.

@@ -1,4 +1,4 @@
-//! The options by number and by key, and what each takes.
+//! The options by number and by key, and the values of each.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::{AuthMode, Cookies, Follow, Resolve, Settings, StartTls, TlsFiles};
 use crate::error::Refused;
 use crate::unlock::Password;
 
-/// Which text of keys an option belongs to.
+/// The text of keys that an option belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Group {
     /// `hearth_…_set_options`
@@ -380,7 +380,7 @@ pub(super) fn hint(group: Group, key: &str) -> String {
     }
 }
 
-/// Whether a request may have this option, or only an engine.
+/// Returns whether a request may have this option, or only an engine.
 pub(super) fn may_have(item: &Item, engine: bool) -> Result<(), Refused> {
     if item.engine && !engine {
         return Err(Refused::invalid(format!(

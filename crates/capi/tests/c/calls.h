@@ -1,4 +1,5 @@
-/* What tests of HTTP have in common: the server's ports, requests in one line. For a program's one file. */
+/* Helpers of the HTTP tests: the server's ports, and requests in one line. For a program with one
+ * file. */
 #ifndef CALLS_H
 #define CALLS_H
 
@@ -7,7 +8,7 @@
 
 #include "program.h"
 
-/* A URL at one of the server's ports; in one of eight buffers. */
+/* Returns a URL at one of the server's ports, in one of eight buffers. */
 static inline const char *at(const char *port, const char *path) {
     static char urls[8][600];
     static int next;
@@ -38,7 +39,7 @@ static inline hearth_response *get(const char *path, const char *options) {
     return perform(request("GET", at("http", path), options));
 }
 
-/* A path whose tries are counted, for this run alone. */
+/* Returns a path whose requests the server counts, for this run only. */
 static inline const char *once(const char *path, const char *query) {
     static char paths[4][200];
     static int next;

@@ -1,4 +1,5 @@
-/* A test is a function; what it finds wrong is told with its line, and counts it as failed. */
+/* A test is a function. Each failed check is printed with its line, and makes the test count as
+ * failed. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -40,7 +41,7 @@ static int failed_here;
         }                                                                                          \
     } while (0)
 
-/* In a file that has `only`, `passed` and `failed`. */
+/* For a file that has `only`, `passed` and `failed`. */
 #define RUN(test)                                                                                  \
     do {                                                                                           \
         if (!only || strstr(#test, only)) {                                                        \

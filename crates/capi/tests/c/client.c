@@ -1,6 +1,7 @@
-/* libhearth as a C program sees it: what it can do, what goes wrong, and that each start has one completion.
+/* libhearth from a C program: its features, failures, and that each start has exactly one completion.
  *
- * Usage: client name=port ... folder=PATH [only=TEST] (scripts/test-client starts server.py and says its ports) */
+ * Usage: client name=port ... folder=PATH [only=TEST] (scripts/test-client starts server.py and passes its
+ * ports) */
 #include <hearth.h>
 
 #include <dirent.h>
@@ -312,7 +313,7 @@ static void cookies_are_kept_by_object_and_by_jar(void) {
     CHECK_EQ(hearth_jar_new(&copy), HEARTH_OK);
     CHECK_EQ(hearth_jar_load(copy, text, HEARTH_TEXT), HEARTH_OK);
     hearth_text_free(text);
-    /* No cookie is accepted for a whole suffix, if the machine has the list of them. */
+    /* No cookie is accepted for a whole public suffix, if the machine has a list of them. */
     CHECK_EQ(
         hearth_jar_add(jar, "http://shop.co.uk/", HEARTH_TEXT, "a=1; Domain=co.uk", HEARTH_TEXT),
         HEARTH_INVALID);
@@ -492,7 +493,7 @@ struct stream {
     atomic_int done, heads, interims, pieces, progress, rewinds, error, status;
     atomic_size_t bytes, given;
     size_t total;
-    int flow_at, flow; /* what the piece with this number says */
+    int flow_at, flow; /* the callback's result for the piece with this number */
     int pause_source;
     int abort_in_head;
 };
@@ -593,7 +594,7 @@ static void bodies_are_handed_on_piece_by_piece(void) {
         CHECK_EQ(interim.status, 200);
         hearth_request_free(made);
 
-        /* A callback that blocks holds the body back, and one that says pause. */
+        /* A callback that blocks holds back the body, and so does one that returns pause. */
         struct stream paused = {.flow_at = 3, .flow = HEARTH_PAUSE};
         made = streaming("/size/3000000", options, &paused);
         CHECK_EQ(hearth_request_start(made, finished, &paused), HEARTH_OK);
@@ -623,7 +624,7 @@ static void bodies_are_handed_on_piece_by_piece(void) {
 
 static void bodies_come_from_memory_files_and_sources(void) {
     char path[300];
-    /* The programs run side by side. */
+    /* Several programs run at the same time. */
     snprintf(path, sizeof path, "%s/body-%d", argument("folder"), (int)getpid());
     FILE *file = fopen(path, "w");
     for (int i = 0; i < 100000; i++) {
@@ -655,7 +656,7 @@ static void bodies_come_from_memory_files_and_sources(void) {
             hearth_request_free(made);
         }
     }
-    /* A redirect and Digest need it again from its beginning. */
+    /* A redirect and Digest send the body again from its beginning. */
     struct stream again = {.total = 1000};
     made = request("POST", at("http", "/to/307?to=/length"), "follow_location=1");
     CHECK_EQ(
@@ -671,14 +672,14 @@ static void bodies_come_from_memory_files_and_sources(void) {
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_SOURCE);
     CHECK_EQ(hearth_response_error_code(response), 65);
     hearth_response_free(response);
-    /* Less than was said. */
+    /* The source gives fewer bytes than declared. */
     struct stream less = {.total = 1000};
     made = request("POST", at("http", "/length"), NULL);
     CHECK_EQ(hearth_request_set_body_source(made, 2000, give_piece, NULL, &less), HEARTH_OK);
     response = perform(made);
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_SOURCE);
     hearth_response_free(response);
-    /* 100-continue, and an origin that does not want it. */
+    /* Expect: 100-continue, and an origin that does not support it. */
     made = request("POST", at("http", "/echo"), "expect_continue=1");
     CHECK_EQ(hearth_request_set_body(made, "the body", HEARTH_TEXT), HEARTH_OK);
     response = perform(made);
@@ -768,7 +769,7 @@ static void what_is_given_is_released_once(void) {
     CHECK_EQ(hearth_request_give_body(made, data, 5, release, NULL), HEARTH_OK);
     hearth_response *response = perform(made);
     CHECK(contains(hearth_response_body(response), "given"));
-    /* The answer keeps nothing of the request but its URL. */
+    /* The response keeps nothing of the request except its URL. */
     for (int i = 0; i < 200 && !released; i++) {
         rest(10);
     }
@@ -840,7 +841,8 @@ static void a_silent_server_is_left_in_time(void) {
         double took = now() - began;
         CHECK_EQ(hearth_response_error(response), cases[i].error);
         CHECK_EQ(hearth_response_error_code(response), 28);
-        /* Never early; how late depends on the machine: scripts/bench client says how much on a quiet one. */
+        /* A time-out is never early. How late it is depends on the machine: `scripts/bench client` measures that
+         * on a quiet one. */
         CHECK(took > 149 && took < 20000);
         hearth_response_free(response);
     }
@@ -851,7 +853,7 @@ static void a_silent_server_is_left_in_time(void) {
     CHECK(now() - began > 149 && now() - began < 20000);
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_CONNECT_TIMEOUT);
     hearth_response_free(response);
-    /* In the middle of an unread body. */
+    /* In the middle of a body that is not read. */
     struct stream stream = {.total = 100000000};
     hearth_request *made = request("POST", at("http", "/silent-body"), "timeout=200");
     CHECK_EQ(
@@ -859,7 +861,7 @@ static void a_silent_server_is_left_in_time(void) {
     response = perform(made);
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_TIMEOUT);
     hearth_response_free(response);
-    /* A drip that keeps dripping is not idle. */
+    /* A response that arrives in drops is not idle. */
     response = get("/drip/10/20", "idle_timeout=20000");
     CHECK_TEXT(hearth_response_body(response), "dddddddddd");
     hearth_response_free(response);
@@ -888,7 +890,7 @@ static void what_the_program_holds_back_is_not_idle(void) {
                      sources[i], HEARTH_UNKNOWN, give_piece, rewind_source, &paused[i]),
             HEARTH_OK);
         CHECK_EQ(hearth_request_start(sources[i], finished, &paused[i]), HEARTH_OK);
-        /* One that blocks the I/O thread has an engine for itself. */
+        /* A request whose callback blocks the I/O thread has its own engine. */
         engine = i ? shared : own;
         sinks[i] = request("GET", at("http", "/size/300000"), options);
         engine = shared;
@@ -1009,7 +1011,7 @@ static void abort_ends_every_stage_once(void) {
             CHECK_EQ(hearth_request_wait(made, 20000), HEARTH_OK);
             CHECK_EQ(stream.done, 1);
             CHECK_EQ(stream.error, HEARTH_ERROR_ABORTED);
-            /* The object is as good as new. */
+            /* The object can be used again. */
             CHECK_EQ(
                 hearth_request_set_target(made, "GET", HEARTH_TEXT, at("http", "/ok"), HEARTH_TEXT),
                 HEARTH_OK);
@@ -1018,7 +1020,7 @@ static void abort_ends_every_stage_once(void) {
             hearth_response_free(response);
         }
     }
-    /* Between two tries, and while a source is asked. */
+    /* Between two tries, and while a source is called. */
     struct stream stream = {0};
     hearth_request *made = request("GET", at("closed", "/"), "max_retries=5,retry_delay=20000");
     CHECK_EQ(hearth_request_start(made, finished, &stream), HEARTH_OK);
@@ -1073,7 +1075,7 @@ static void stop_ends_thousands_at_once(void) {
         CHECK_EQ(stopped_ones, 5000);
         CHECK_EQ(
             hearth_engine_get(own, at("http", "/ok"), HEARTH_TEXT, counted, NULL), HEARTH_STATE);
-        /* It can start again, and a stop with nothing to wait for is quick. */
+        /* The engine can start again, and a stop without requests is quick. */
         CHECK_EQ(hearth_engine_start(own), HEARTH_OK);
         answered_ones = 0;
         for (int i = 0; i < 300; i++) {
@@ -1130,7 +1132,7 @@ static void what_waits_for_a_connection_is_not_idle(void) {
         HEARTH_OK);
     engine = own;
     struct stream first = {0}, second = {0};
-    /* Over TLS it is not known how many an origin takes at a time: they wait for its connections. */
+    /* Over TLS the number of concurrent requests is not known yet, so they wait for the origin's connections. */
     hearth_request *holding = request("GET", at("https", "/drip/400/20"), NULL),
                    *waiting = request("GET", at("https", "/ok"), "idle_timeout=3000");
     hearth_request_on_head(holding, saw_head, &first);
@@ -1186,7 +1188,7 @@ static void callbacks_may_call_back_and_free(void) {
         CHECK_EQ(chain.over, 1);
         CHECK_EQ(chain.waited, 60);
     }
-    /* A handle that is given up at once: its request goes on. */
+    /* The handle is freed at once; its request continues. */
     completions = answered_ones = 0;
     for (int i = 0; i < 100; i++) {
         hearth_request *made = request("GET", at("http", "/ok"), NULL);
@@ -1376,7 +1378,8 @@ static void *keeps_a_jar_busy(void *unused) {
 
 static void a_child_takes_no_lock_of_the_parents(void) {
 #ifdef __SANITIZE_ADDRESS__
-    /* The sanitizer's own allocator does not look after its locks at a fork, as glibc's does: the child would wait for those. */
+    /* The sanitizer's allocator does not release its locks at a fork, as glibc's does, so the child would wait
+     * forever. */
     return;
 #endif
     char text[100];
@@ -1395,7 +1398,7 @@ static void a_child_takes_no_lock_of_the_parents(void) {
         if (child == 0) {
             alarm(20);
             failed_here = 0;
-            /* The parent's, or idle at that moment, and then it can be made here. */
+            /* The handle belongs to the parent, or was idle at the fork and can be used here. */
             hearth_request_running(busy_request);
             hearth_request_url(busy_request);
             CHECK_EQ(hearth_request_abort(busy_request), HEARTH_OK);
@@ -1407,7 +1410,7 @@ static void a_child_takes_no_lock_of_the_parents(void) {
                 CHECK_EQ(hearth_request_running(busy_request), 1);
                 CHECK_EQ(hearth_request_start(busy_request, NULL, NULL), HEARTH_STATE);
             }
-            /* With all cookies or none, and usable. */
+            /* The jar has all cookies or none, and can be used. */
             char *cookies = NULL;
             CHECK_EQ(
                 hearth_jar_cookies(busy_jar, at("http", "/"), HEARTH_TEXT, &cookies), HEARTH_OK);
@@ -1465,7 +1468,7 @@ static void a_stopped_engine_leaves_no_thread(void) {
     CHECK_EQ(hearth_engine_get(own, url, HEARTH_TEXT, counted, NULL), HEARTH_OK);
     CHECK_EQ(hearth_engine_stop(own, 10000, NULL), HEARTH_OK);
     CHECK_EQ(completions, 1);
-    /* The kernel may be a moment behind pthread_join. */
+    /* The kernel may be a moment later than pthread_join. */
     for (int i = 0; i < 100 && threads_of_this_process() > before; i++) {
         rest(10);
     }
@@ -1492,7 +1495,7 @@ static void numbers_add_up(void) {
     CHECK_EQ(numbers.connects, 3);
     CHECK_EQ(numbers.panics, 0);
     CHECK(numbers.reused >= 5);
-    /* A caller with an older header gets what that knows. */
+    /* A caller with an older header gets the fields of that header. */
     struct {
         size_t size;
         uint64_t started, untouched;
@@ -1500,7 +1503,7 @@ static void numbers_add_up(void) {
     CHECK_EQ(hearth_engine_statistics(own, (hearth_statistics *)(void *)&old), HEARTH_OK);
     CHECK_EQ(old.started, 7);
     CHECK_EQ(old.untouched, 99);
-    /* They only grow: what a stop ended stays counted. */
+    /* Counters only grow: those of a stopped engine stay counted. */
     hearth_response_free(perform(request("GET", at("https", "/ok"), "insecure=1")));
     uint64_t reused = numbers.reused;
     for (int life = 0; life < 2; life++) {

@@ -1,5 +1,5 @@
-/* libhearth as a C program sees it, further: what can be watched on the wire, who the other end is, how fast a body may go, where
- * callbacks run; and aborts and time-outs in each stage before an answer.
+/* libhearth from a C program, part two: data on the wire, certificates of the peer, transfer
+ * rates, the thread of callbacks; and aborts and time-outs in each stage before a response.
  *
  * Usage: further name=port ... folder=PATH [only=TEST] */
 #include <dlfcn.h>
@@ -13,7 +13,7 @@ static void set_certificates(hearth_request *made, const char *text) {
     CHECK_EQ(hearth_request_set_certificates(made, text, HEARTH_TEXT), HEARTH_OK);
 }
 
-/* Believes the test server. */
+/* A request that trusts the test server. */
 static hearth_request *secure(const char *port, const char *path, const char *options) {
     char text[1000];
     hearth_request *made = request("GET", at(port, path), options);
@@ -77,11 +77,11 @@ static void a_debug_callback_sees_the_wire(void) {
         CHECK(strstr(out, secrets ? "c=secret\r\n" : "Cookie: ***\r\n"));
         CHECK(strcmp(wire.seen[HEARTH_DEBUG_DATA_OUT], "what is sent") == 0);
         CHECK(strncmp(wire.seen[HEARTH_DEBUG_HEADER_IN], "HTTP/1.1 200 OK\r\n", 17) == 0);
-        /* The body is shown as it is: the origin tells there what it was sent. */
+        /* The body is shown unchanged: the origin echoes the request there. */
         CHECK(strstr(wire.seen[HEARTH_DEBUG_DATA_IN], "\n\nwhat is sent\n"));
         CHECK(strstr(wire.seen[HEARTH_DEBUG_TEXT], " to 127.0.0.1:"));
     }
-    /* Redirects and interim answers, too; bodies as they come. */
+    /* Redirects and interim responses are shown, too; bodies in the pieces in which they arrive. */
     watch(request("GET", at("http", "/to/302?to=/interim"), "follow_location=1"), &wire, 0);
     const char *in = wire.seen[HEARTH_DEBUG_HEADER_IN];
     CHECK(
@@ -91,7 +91,7 @@ static void a_debug_callback_sees_the_wire(void) {
     CHECK(strstr(in, "Set-Cookie: ***\r\nSet-Cookie: ***\r\n") && !strstr(in, "a=1"));
     watch(request("GET", at("http", "/gzip"), NULL), &wire, 0);
     CHECK(wire.seen[HEARTH_DEBUG_DATA_IN][0] == '\x1f' && wire.size[HEARTH_DEBUG_DATA_IN] > 20);
-    /* What went wrong. */
+    /* The reason of a failure. */
     watch(request("GET", at("closed", "/"), NULL), &wire, 0);
     CHECK(strstr(wire.seen[HEARTH_DEBUG_TEXT], "connect"));
     CHECK_EQ(wire.size[HEARTH_DEBUG_HEADER_OUT], 0);
@@ -134,7 +134,7 @@ static void certificates_are_shown_after_the_call(void) {
     CHECK(shown.serial.size >= 2);
     CHECK_EQ(shown.not_after - shown.not_before, 2 * 24 * 3600);
     CHECK(shown.not_before <= (int64_t)time(NULL) && shown.not_after > (int64_t)time(NULL));
-    /* The very text that the server has. */
+    /* The same text as the server's file. */
     char path[600], pem[4000];
     snprintf(path, sizeof path, "%s/server.pem", argument("folder"));
     FILE *file = fopen(path, "rb");
@@ -165,7 +165,7 @@ static void cipher_suites_can_be_chosen(void) {
         {"ciphers=tls_aes_128_gcm_sha256", "TLS_AES_128_GCM_SHA256"},
         {"tls_max=12,ciphers=ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384",
             "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"},
-        /* Without one of its version there is nothing to begin with. */
+        /* Without a cipher for this version, no connection is possible. */
         {"tls_max=12,ciphers=TLS_AES_128_GCM_SHA256", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -185,10 +185,11 @@ static void cipher_suites_can_be_chosen(void) {
     hearth_request_free(made);
 }
 
-/* ---- how much, how fast ---- */
+/* ---- transfer rates ---- */
 
 static void bodies_keep_to_their_rate(void) {
-    /* Never sooner: 40,000 bytes at 100,000 a second, less one piece (5,000) and the credit for late clocks (50 ms). */
+    /* Never earlier: 40,000 bytes at 100,000 a second, less one piece (5,000) and the allowance
+     * for late clocks (50 ms). */
     double began = now();
     hearth_response *response = get("/size/40000", "max_receive_rate=100000,idle_timeout=5000");
     CHECK(now() - began > 299);
@@ -206,11 +207,12 @@ static void bodies_keep_to_their_rate(void) {
     CHECK(contains(hearth_response_body(response), "40000 "));
     hearth_response_free(response);
 
-    /* A body that is undone counts as it comes; 40,000 of it are one piece. */
+    /* A compressed body counts by its bytes on the wire; 40,000 decompressed bytes are one
+     * piece. */
     response = get("/gzip", "max_receive_rate=1000");
     CHECK_TEXT(hearth_response_body(response), "the text that was compressed\n");
     hearth_response_free(response);
-    /* The whole still has its time. */
+    /* The time-out of the whole request still applies. */
     response = get("/size/1000000", "max_receive_rate=1000,timeout=150");
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_TIMEOUT);
     hearth_response_free(response);
@@ -229,7 +231,7 @@ static void encodings_are_asked_for_by_name(void) {
     response = get("/echo", "accept_encoding=gzip,accept_compression=0");
     CHECK(!contains(hearth_response_body(response), "accept-encoding"));
     hearth_response_free(response);
-    /* Another encoding than was asked for is decoded. */
+    /* An encoding other than the requested one is decoded. */
     response = get("/zstd", "accept_encoding=gzip");
     CHECK_TEXT(hearth_response_body(response), "the text that was compressed\n");
     hearth_response_free(response);
@@ -239,9 +241,9 @@ static void encodings_are_asked_for_by_name(void) {
     hearth_request_free(made);
 }
 
-/* ---- where callbacks run ---- */
+/* ---- the thread of callbacks ---- */
 
-/* A loop of the program's: jobs in a ring, done by one thread. */
+/* An event loop of the program: jobs in a ring, run by one thread. */
 struct loop {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -311,7 +313,7 @@ static void done_in_loop(void *user, hearth_request *made, const hearth_response
     enter(loop);
     CHECK_EQ(hearth_response_status(response), 200);
     if (made) {
-        /* It would wait for itself. */
+        /* The thread would wait for itself. */
         CHECK_EQ(hearth_request_wait(made, 10), HEARTH_STATE);
     }
     loop->running--;
@@ -342,7 +344,7 @@ static void callbacks_run_where_the_program_wants(void) {
     CHECK_EQ(loop.at_once, 0);
     CHECK(loop.asked > 0 && loop.refused == 0);
 
-    /* The loop ends: who refuses is not asked again, and nothing is lost. */
+    /* The loop ends: once it refuses a job it is not called again, and no completion is lost. */
     pthread_mutex_lock(&loop.mutex);
     loop.closed = loop.ends = 1;
     pthread_cond_signal(&loop.changed);
@@ -401,9 +403,10 @@ static void an_executor_may_run_at_once(void) {
     hearth_engine_free(own);
 }
 
-/* ---- every stage before an answer ---- */
+/* ---- every stage before a response ---- */
 
-/* A name whose look-up takes as long as the test wants; all others go where they always do. */
+/* Replaces getaddrinfo: the look-up of one name takes as long as the test wants; all others use
+ * the C library's. */
 static atomic_int looking_up, look_up_may_end;
 
 int getaddrinfo(
@@ -444,7 +447,7 @@ static hearth_flow endless(
     return HEARTH_CONTINUE;
 }
 
-/* A request that stays in one stage, as the number says; NULL: there is none with that number. */
+/* Returns a request that stays in the stage with this number; NULL if there is no such stage. */
 static hearth_request *staying(int stage, const char *options, struct ending *ending) {
     char text[300], proxy[200];
     static const char *const proxies[] = {"http", "https", "socks4", "socks5"};
@@ -473,7 +476,7 @@ static hearth_request *staying(int stage, const char *options, struct ending *en
         return made;
     }
     if (stage == 8) {
-        /* HTTP/2 with an origin that takes the preface and says nothing. */
+        /* HTTP/2 with an origin that accepts the preface and sends nothing. */
         made = request("GET", at("mute", "/"), options);
         CHECK_EQ(hearth_request_set_number(made, HEARTH_HTTP_VERSION, 20), HEARTH_OK);
     }
@@ -493,7 +496,8 @@ static void abort_ends_every_stage_before_an_answer(void) {
                 break;
             }
             CHECK_EQ(hearth_request_start(made, ended, &ending), HEARTH_OK);
-            /* It is there when this is so; how a silent peer looks from outside says nothing of how far we are. */
+            /* Waits until the request is in this stage. The silent peers cannot tell, so a pause
+             * must do there. */
             for (int turn = 0; turn < 5000 && stage == 0 && !looking_up; turn++) {
                 rest(2);
             }
@@ -504,7 +508,7 @@ static void abort_ends_every_stage_before_an_answer(void) {
             CHECK_EQ(ending.done, 1);
             CHECK_EQ(ending.error, HEARTH_ERROR_ABORTED);
             CHECK_EQ(ending.status, 0);
-            /* Nothing is asked for any more. */
+            /* The source is not called any more. */
             size_t given = ending.given;
             rest(5);
             CHECK_EQ(ending.given, given);
@@ -527,7 +531,7 @@ static void every_stage_before_an_answer_has_its_time(void) {
     for (int stage = 0;; stage++) {
         for (int whole = 0; whole < 2; whole++) {
             struct ending ending = {0};
-            /* A limit of either kind, and the other far away. */
+            /* One limit of either kind is near, the other far away. */
             hearth_request *made = staying(stage,
                 whole ? "timeout=120,connect_timeout=100000" : "timeout=100000,connect_timeout=120",
                 &ending);
@@ -540,7 +544,7 @@ static void every_stage_before_an_answer_has_its_time(void) {
             }
             double began = now();
             hearth_response *response = perform(made);
-            /* Never sooner, and by the limit that was near: the other is a hundred seconds away. */
+            /* Never earlier, and by the near limit: the other is a hundred seconds away. */
             double took = now() - began;
             CHECK(took > 119 && took < 50000);
             int wanted = whole       ? HEARTH_ERROR_TIMEOUT
@@ -557,7 +561,7 @@ over:
     engine = shared;
 }
 
-/* ---- what is said of bodies that break, and of large ones on the way ---- */
+/* ---- bodies that break, and large bodies ---- */
 
 static void a_body_that_breaks_is_final(void) {
     char count_path[100];
@@ -567,7 +571,7 @@ static void a_body_that_breaks_is_final(void) {
             "max_retries=3,retry_delay=5,retry_any_method=1");
         hearth_response *response = perform(made);
         CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_RESET);
-        /* The head had come, and what came of the body is not handed out as if it were one. */
+        /* The head had arrived. The part of the body is not passed on as a complete body. */
         CHECK_EQ(hearth_response_status(response), 200);
         CHECK_EQ(hearth_response_body(response).size, 0);
         hearth_timings timings = {.size = sizeof timings};
@@ -586,7 +590,7 @@ static void a_redirect_with_a_large_body_is_followed(void) {
     CHECK_EQ(hearth_response_error(response), 0);
     CHECK_TEXT(hearth_response_body(response), "ok");
     hearth_response_free(response);
-    /* Not followed it is an answer like any other, with its limit. */
+    /* If it is not followed, it is an ordinary response with the same size limit. */
     response = get("/to-large/3000000", NULL);
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_TOO_LARGE);
     CHECK_EQ(hearth_response_status(response), 302);
@@ -608,7 +612,7 @@ static void an_engine_keeps_to_its_limits(void) {
     hearth_engine *own = NULL;
     struct ending endings[12] = {0};
     CHECK_EQ(hearth_engine_new(&own), HEARTH_OK);
-    /* Of all hosts no more than 3, whatever each of the two may have. */
+    /* At most 3 connections for all hosts together, whatever the limit of each host. */
     CHECK_EQ(hearth_engine_set_options(own, "connections=3,connections_per_host=10", HEARTH_TEXT),
         HEARTH_OK);
     for (int i = 0; i < 12; i++) {
@@ -627,7 +631,8 @@ static void an_engine_keeps_to_its_limits(void) {
     CHECK_EQ(numbers.answered, 12);
     CHECK_EQ(hearth_engine_stop(own, 20000, NULL), HEARTH_OK);
 
-    /* Requests under way at one host: more wait, though there could be connections. */
+    /* The limit of requests at one host: more requests wait, even though connections are
+     * available. */
     CHECK_EQ(hearth_engine_set_options(
                  own, "connections=100,connections_per_host=10,requests_per_host=2", HEARTH_TEXT),
         HEARTH_OK);
@@ -646,7 +651,7 @@ static void an_engine_keeps_to_its_limits(void) {
     CHECK(numbers.connects - connects <= 2);
     CHECK(queued >= 1 && queued <= 10);
 
-    /* One that is not used goes when its time is over. */
+    /* An idle connection closes after its time. */
     CHECK_EQ(hearth_engine_stop(own, 20000, NULL), HEARTH_OK);
     CHECK_EQ(hearth_engine_set_number(own, HEARTH_IDLE_CONNECTION_TIME, 1), HEARTH_OK);
     CHECK_EQ(hearth_engine_start(own), HEARTH_OK);
@@ -665,7 +670,8 @@ static void an_engine_keeps_to_its_limits(void) {
 static void a_proxy_over_tls_has_certificates_of_its_own(void) {
     const char *folder = argument("folder");
     char text[1200], proxy[200];
-    /* One that is shown nothing refuses; the origin behind it is believed by the file for origins. */
+    /* The proxy refuses a client without a certificate; the origin behind it is trusted through
+     * the file for origins. */
     for (int kind = 0; kind < 6; kind++) {
         hearth_request *made = secure("https", "/ok", NULL);
         snprintf(proxy, sizeof proxy, "proxy=https://me:secret@127.0.0.1:%s",
@@ -679,7 +685,7 @@ static void a_proxy_over_tls_has_certificates_of_its_own(void) {
             snprintf(text, sizeof text, "proxy_cainfo=%s/server.pem", folder);
             set_certificates(made, text);
             break;
-        case 2: /* it wants to see ours */
+        case 2: /* it requires a client certificate */
             snprintf(text, sizeof text, "proxy_capath=%s/authorities", folder);
             set_certificates(made, text);
             break;
@@ -710,7 +716,7 @@ static void a_proxy_over_tls_has_certificates_of_its_own(void) {
     }
 }
 
-/* ---- what the program's own functions may do ---- */
+/* ---- calls that callbacks may make ---- */
 
 static atomic_int let_go_of;
 static void asks_when_released(void *user, const char *data, size_t size) {
@@ -759,7 +765,7 @@ static void a_request_has_so_many_fields(void) {
     CHECK(strstr(hearth_last_error(), "too many fields") != NULL);
     CHECK_EQ(fields, 20001);
     CHECK_EQ(trailers, 20001);
-    /* It completes, whatever the origin says to so many. */
+    /* The request completes, whatever the origin answers to so many fields. */
     hearth_response *response = perform(made);
     CHECK(hearth_response_error(response) != HEARTH_ERROR_INTERNAL);
     hearth_response_free(response);
@@ -787,7 +793,7 @@ static void one_whose_files_were_read_waits_no_longer_than_its_time(void) {
     CHECK_EQ(hearth_request_set_body_source(first, HEARTH_UNKNOWN, one_byte_and_rest, NULL, &asked),
         HEARTH_OK);
     CHECK_EQ(hearth_request_start(first, NULL, NULL), HEARTH_OK);
-    /* It has the host's only place, and nothing happens there any more. */
+    /* It has the host's only connection, and does not progress any more. */
     for (int turn = 0; turn < 5000 && asked < 2; turn++) {
         rest(2);
     }
@@ -811,7 +817,8 @@ static void a_host_that_made_room_is_no_place_to_wait(void) {
     CHECK_EQ(hearth_engine_new(&own), HEARTH_OK);
     CHECK_EQ(hearth_engine_set_options(own, "requests_per_host=1", HEARTH_TEXT), HEARTH_OK);
     engine = own;
-    /* As many hosts as are remembered, the origin the last of them; then a mail server, which is one more. */
+    /* The engine remembers this many hosts, of which the origin is the last. A mail server is one
+     * more. */
     for (int i = 0; i < 1023; i++) {
         snprintf(
             url, sizeof url, "http://127.1.%d.%d:%s/", i / 200, 1 + i % 200, argument("closed"));

@@ -1,6 +1,7 @@
-/* Mail as a C program sends it: to scripted servers with faults on demand, and to Debian's exim4.
+/* Mail from a C program: to scripted servers with faults on demand, and to Debian's exim4.
  *
- * Usage: mail mail_NAME=port ... folder=PATH script=PATH pin=PIN [only=TEST] (scripts/test-client starts mail.py and says its ports) */
+ * Usage: mail mail_NAME=port ... folder=PATH script=PATH pin=PIN [only=TEST] (scripts/test-client starts mail.py and passes its
+ * ports) */
 #include <hearth.h>
 
 #include <stdatomic.h>
@@ -9,7 +10,7 @@
 
 #include "program.h"
 
-/* Text in one of eight buffers. */
+/* Formats a text into one of eight buffers. */
 static char *text(const char *format, const char *one, const char *two) {
     static char texts[8][4096];
     static int next;
@@ -50,7 +51,7 @@ static void part(hearth_mail *made, int place, const char *type, const char *nam
     CHECK_EQ(hearth_mail_add_part(made, &given), HEARTH_OK);
 }
 
-/* A mail without recipients, whose certificates are believed. */
+/* Returns a mail without recipients that trusts the test servers' certificates. */
 static hearth_mail *bare(const char *url, const char *from) {
     hearth_mail *made = NULL;
     CHECK_EQ(hearth_mail_new(engine, &made), HEARTH_OK);
@@ -76,7 +77,7 @@ static hearth_response *perform(hearth_mail *made) {
     return response;
 }
 
-/* What the scripted server was told, as its reply says; the caller frees it. */
+/* Returns the commands that the scripted server got, from its reply; the caller frees it. */
 static char *told(const hearth_response *response) {
     hearth_bytes reply = hearth_response_reply(response);
     char number[16] = "";
@@ -109,7 +110,7 @@ static void expect(hearth_mail *made, int error, int code, int status) {
     hearth_response_free(response);
 }
 
-/* ---- what is sent ---- */
+/* ---- messages ---- */
 
 static void a_mail_goes_out_as_it_was_meant(void) {
     hearth_mail *made = mail(at("smtp"), "Ann \"A\" <ann@x.test>");
@@ -274,7 +275,7 @@ static void a_thousand_recipients_are_told_in_one_go(void) {
 static void tls_is_begun_and_verified(void) {
     struct {
         const char *port, *options;
-        int strange; /* the authority is not believed */
+        int strange; /* the authority is not trusted */
         int error, code;
     } cases[] = {
         {"smtps", "", 0, 0, 0},
@@ -394,7 +395,7 @@ static void proxies_are_asked_for_a_tunnel(void) {
     }
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 static void keep(void *user, hearth_mail *made, const hearth_response *response) {
     (void)made;
@@ -420,12 +421,12 @@ static void each_fault_at_each_stage_is_told(void) {
     enum { CASES = sizeof cases / sizeof *cases };
     hearth_mail *mails[4][CASES];
     hearth_response *responses[4][CASES] = {{NULL}};
-    /* All at once, so that the time after which a server counts as silent may be long. */
+    /* All mails at once, so that the time-out for silent servers may be long. */
     for (size_t stage = 0; stage < 4; stage++) {
         for (size_t i = 0; i < CASES; i++) {
             char from[64], name[64];
             snprintf(from, sizeof from, "at-%s-%s@x.test", stages[stage], cases[i].what);
-            /* A name of its own is a connection of its own. */
+            /* Each name of a server has its own connection. */
             snprintf(name, sizeof name, ".%s-%s", stages[stage], cases[i].what);
             mails[stage][i] = mail(text("%s%s", at("smtp"), name), from);
             options(mails[stage][i], cases[i].code == 28 ? "idle_timeout=5000" : "timeout=60000");
@@ -438,7 +439,7 @@ static void each_fault_at_each_stage_is_told(void) {
             const hearth_response *response = responses[stage][i];
             int error = hearth_response_error(response);
             int wanted = stage == 3 ? cases[i].at_end : cases[i].error;
-            /* Closed with something unread is a reset. */
+            /* If a peer closes with unread bytes, the result is a reset. */
             if (error != wanted && !(wanted == HEARTH_ERROR_EMPTY && error == HEARTH_ERROR_RESET)) {
                 hearth_bytes why = hearth_response_error_message(response);
                 fprintf(stderr, "%s at %s: %d, not %d: %.*s\n", cases[i].what, stages[stage], error,
@@ -569,7 +570,7 @@ static void connections_are_kept_and_those_that_ended_cost_nothing(void) {
         hearth_response_free(response);
     }
     CHECK_EQ(reused, 4);
-    /* Others' credentials are another connection. */
+    /* Other credentials use another connection. */
     hearth_mail *made = mail(text("%s%s", at("smtp"), "kept"), "a@x.test");
     CHECK_EQ(hearth_mail_set_authentication(made, "mode=basic,user=joe,secret=secret", HEARTH_TEXT),
         HEARTH_OK);
@@ -579,7 +580,7 @@ static void connections_are_kept_and_those_that_ended_cost_nothing(void) {
     hearth_response_timings(response, &timings);
     CHECK_EQ(timings.reused, 0);
     hearth_response_free(response);
-    /* A server that does not know RSET gets each mail over a new connection. */
+    /* A server without RSET gets each mail over a new connection. */
     for (int i = 0; i < 3; i++) {
         response = perform(mail(at("stubborn"), "a@x.test"));
         CHECK_EQ(hearth_response_error(response), 0);
@@ -588,7 +589,7 @@ static void connections_are_kept_and_those_that_ended_cost_nothing(void) {
         CHECK_EQ(timings.reused, 0);
         hearth_response_free(response);
     }
-    /* A server that says 421 to each second mail of a connection, or has closed. */
+    /* A server that answers each second mail of a connection with 421, or has closed. */
     for (int i = 0; i < 4; i++) {
         response = perform(mail(at("fickle"), "a@x.test"));
         CHECK_EQ(hearth_response_error(response), 0);
@@ -597,7 +598,7 @@ static void connections_are_kept_and_those_that_ended_cost_nothing(void) {
     }
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 static atomic_int completions;
 
@@ -624,7 +625,7 @@ static void an_abort_ends_every_stage_once(void) {
         CHECK_EQ(hearth_mail_abort(made), HEARTH_OK);
         CHECK_EQ(hearth_mail_wait(made, (uint64_t)-1), HEARTH_OK);
         CHECK_EQ(completions, 1);
-        /* Behind the final dot it may be the server's; on a loaded machine it is perhaps not yet there. */
+        /* After the final dot the server may have the mail; on a busy machine the dot may not have arrived yet. */
         int maybe = i == 3 || i == 4;
         CHECK(error == HEARTH_ERROR_ABORTED || (maybe && error == HEARTH_ERROR_UNKNOWN));
         hearth_mail_free(made);
@@ -684,7 +685,7 @@ static void a_child_sends_over_connections_of_its_own(void) {
 
 /* ---- a real server ---- */
 
-/* What Python's parser reads of the mail that exim has delivered: a file with the lines of this system. */
+/* Returns Python's parse of the mail that exim has delivered, as a file with this system's line breaks. */
 static char *delivered(const hearth_response *response) {
     hearth_bytes id = hearth_response_message_id(response);
     char command[4096];
@@ -803,7 +804,7 @@ static void a_real_server_delivers_what_was_sent(void) {
     made = mail(at("exim"), "ann@x.test");
     to(made, HEARTH_MAIL_TO, "unknown@x.test");
     expect(made, HEARTH_ERROR_REFUSED, 55, 550);
-    /* Two over one connection. */
+    /* Two mails use one connection. */
     for (int i = 0; i < 2; i++) {
         hearth_response *response = perform(mail(text("%s%s", at("exim"), ".again"), "ann@x.test"));
         hearth_timings timings = {0};

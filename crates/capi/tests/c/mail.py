@@ -38,7 +38,7 @@ WRONGS = {
     "half": b"250-only the first half\r\n",
     "long": b"250 " + b"x" * 100_000 + b"\r\n",
 }
-# What a port does otherwise than the others: its greeting, and what stands in its reply to EHLO.
+# The special behaviour of each port: its greeting, and the lines in its reply to EHLO.
 PORTS = {
     "smtp": {},
     "smtps": {"tls": True},
@@ -108,7 +108,7 @@ class Talk:
             self.stay()
         if words[2] == "drop":
             raise Gone
-        if words[2] == "once":  # 450 for the first who comes with this address
+        if words[2] == "once":  # 450 for the first mail to this address
             with count:
                 first = self.sender + self.name not in seen
                 seen.add(self.sender + self.name)
@@ -360,7 +360,7 @@ def exim(folder):
         (home / part).mkdir(parents=True)
     for part in ("server.pem", "server.key"):
         shutil.copy(folder / part, home / part)
-    # As root it runs as an unprivileged user: it would change its user itself, to one of the machine's.
+    # Started by root, exim would change to a user of the machine. So it runs as an unprivileged user.
     user, group = (65534, 65534) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
     (home / "conf").write_text(EXIM.format(home=home, user=user, group=group))
     drop = {}
@@ -371,7 +371,8 @@ def exim(folder):
         drop = {"user": user, "group": group, "extra_groups": []}
 
     def serve(client):
-        # -odi: delivered before the process goes on. 65534 may read nothing of the tests' folder but its own.
+        # -odi: the process delivers before it continues. User 65534 can read only its own files in the tests'
+        # folder.
         command = [program, "-C", str(home / "conf"), "-bs", "-odi"]
         subprocess.run(command, stdin=client, stdout=client, stderr=subprocess.DEVNULL, cwd="/", check=False, **drop)
         client.close()

@@ -1,4 +1,5 @@
-/* A program of tests: NAME=value for each thing it is told, one engine, and `only=TEST`. For a program's one file. */
+/* A test program: its arguments (NAME=value), one engine, and `only=TEST`. For a program with one
+ * file. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
@@ -21,14 +22,14 @@ static inline const char *argument(const char *name) {
     return NULL;
 }
 
-/* Before the first test. False: there is no engine. */
+/* Called before the first test. False: the engine could not be created. */
 static inline int begin(char **values) {
     arguments = values;
     only = argument("only");
     return hearth_engine_new(&engine) == HEARTH_OK;
 }
 
-/* After the last one: main's value. */
+/* Called after the last test. Returns main's exit status. */
 static inline int end(void) {
     hearth_engine_free(engine);
     printf("%d passed, %d failed\n", passed, failed);

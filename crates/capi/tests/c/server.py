@@ -145,10 +145,10 @@ def serve_one(connection, ports):
         connection.answer(b"no", "413 Too Large", [("Connection", "close")])
         time.sleep(0.05)
         raise Gone
-    if word == "early-on":  # goes on taking the body that it has not waited for
+    if word == "early-on":  # continues to read the body after its answer
         connection.answer(b"", "307 Go", [("Location", query["to"][0])])
         return connection.body()
-    if word == "silent-body":  # takes the head and nothing of the body
+    if word == "silent-body":  # reads the head and nothing of the body
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         time.sleep(30)
         raise Gone
@@ -187,7 +187,7 @@ def serve_one(connection, ports):
     elif word == "reset-body":
         connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
         connection.reset()
-    elif word == "breaks":  # in its body, each time, and counts
+    elif word == "breaks":  # breaks off in its body each time, and counts
         count(url.path)
         connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
         connection.reset()
@@ -251,13 +251,13 @@ def serve_one(connection, ports):
         connection.answer(gzip.compress(zlib.compress(TEXT)), fields=[("Content-Encoding", "deflate, gzip")])
     elif word == "bomb":
         connection.answer(gzip.compress(b"\0" * 50_000_000, 1), fields=[("Content-Encoding", "gzip")])
-    elif word == "late-end":  # what is encoded knows its end before the body has come to its own
+    elif word == "late-end":  # the encoded data end before the body does
         body = {"gzip": gzip.compress(TEXT), "deflate": zlib.compress(TEXT), "br": BROTLI, "zstd": ZSTD}[rest[0]]
         head = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Encoding: {rest[0]}\r\n\r\n"
         connection.send(head.encode() + b"%x\r\n%s\r\n" % (len(body), body))
         time.sleep(0.02)
         connection.send(b"0\r\nX-Sum: 42\r\n\r\n")
-    elif word == "nothing":  # encoded
+    elif word == "nothing":  # an encoded body without content
         connection.chunks([], [("Content-Encoding", rest[0])], [("X-Sum", "42")])
     elif word == "nothing-until-close":
         connection.send(f"HTTP/1.1 200 OK\r\nContent-Encoding: {rest[0]}\r\n\r\n".encode())
@@ -275,7 +275,7 @@ def serve_one(connection, ports):
         connection.chunks([b"c" * 1000] * int(rest[0]))
     elif word == "digest":
         digest(connection, query, body)
-    elif word == "times":  # fails so many times with this status, then is fine
+    elif word == "times":  # fails this many times with this status, then succeeds
         number = count(url.path)
         if number <= int(rest[1]):
             fields = [("Retry-After", query["after"][0])] if "after" in query else []
@@ -410,12 +410,12 @@ def main():
     ports["proxy"] = listen(proxy, ports)
     ports["proxys"] = listen(proxy, ports, context)
     ports["proxystrict"] = listen(proxy, ports, strict)
-    # Takes connections and says nothing.
+    # Accepts connections and sends nothing.
     mute = socket.socket()
     mute.bind(("127.0.0.1", 0))
     mute.listen(1024)
     ports["mute"] = mute.getsockname()[1]
-    # Takes none: its queue is full.
+    # Accepts no connection: its queue is full.
     full = socket.socket()
     full.bind(("127.0.0.1", 0))
     full.listen(0)

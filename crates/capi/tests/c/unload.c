@@ -1,8 +1,9 @@
-/* The library comes and goes: dlopen, a request, stop, dlclose, several times. As it is: the C library keeps it mapped until the thread that
- * started the engine has ended, for Rust's thread::spawn leaves a thread-local destructor there; the next dlclose then unloads it. The day
- * this is mended, `left` says so.
+/* Loads and unloads the library several times: dlopen, a request, stop, dlclose. This asserts the current behaviour: the C library keeps
+ * it mapped until the thread that started the engine has ended, because Rust's thread::spawn leaves a thread-local destructor in that
+ * thread. The next dlclose unloads it. When that is fixed, `left` will show it.
  *
- * With `main` it is the main thread: the library stays until the process ends, goes on working, and nothing of it runs any more.
+ * With `main` the main thread starts the engine. Then the library stays until the process ends, still works, and none of its threads run
+ * any more.
  *
  * Usage: unload LIBRARY URL [main] */
 #include <dirent.h>
@@ -31,7 +32,7 @@ static void done(void *user, hearth_request *request, const hearth_response *res
     status = get_status(response);
 }
 
-/* Of this process, once those that were told to end are gone. */
+/* Returns the number of threads of this process, once the ending ones are gone. */
 static int threads(void) {
     int found = 0;
     for (int turn = 0; turn < 1000; turn++) {

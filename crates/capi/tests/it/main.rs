@@ -1,4 +1,5 @@
-//! include/hearth.h says what the library exports, and nothing else. What C programs see of it is tested by scripts/test-client.
+//! include/hearth.h declares exactly the functions that the library exports. scripts/test-client tests them from C
+//! programs.
 
 mod types;
 
@@ -10,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A text without comments and directives, each run of white space as one blank.
+/// Returns a text without comments and directives, with each run of white space as one blank.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
@@ -23,7 +24,7 @@ fn plain(text: &str) -> String {
     lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
 }
 
-/// How many arguments stand between these parentheses.
+/// Counts the arguments between parentheses.
 fn arguments(list: &str) -> usize {
     match list.trim().trim_end_matches(',') {
         "" | "void" => 0,
@@ -31,7 +32,7 @@ fn arguments(list: &str) -> usize {
     }
 }
 
-/// Functions of the header and how many arguments each takes.
+/// Returns the functions in the header, with their number of arguments.
 fn declared() -> BTreeMap<String, usize> {
     let header = fs::read_to_string(root().join("include/hearth.h")).expect("the header");
     plain(&header)
@@ -46,7 +47,7 @@ fn declared() -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// The same of the sources.
+/// Returns the functions in the sources, with their number of arguments.
 fn exported() -> BTreeMap<String, usize> {
     let mut exported = BTreeMap::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -1,5 +1,5 @@
-//! The types of include/hearth.h are those of the Rust side: a C compiler compares each function's whole signature, and each structure's
-//! fields and their places, with what stands in the sources.
+//! The types in include/hearth.h equal those of the Rust side. A C compiler compares each function's signature, and the
+//! fields of each structure and their offsets, with the sources.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// All sources that declare something of the ABI, without comments.
+/// Returns all sources with declarations of the ABI, without comments.
 fn sources() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let modules = fs::read_dir(folder.join("abi")).expect("the modules");
@@ -21,7 +21,7 @@ fn sources() -> String {
     files.map(lines).collect::<Vec<_>>().join(" ")
 }
 
-/// The C type of one that stands in Rust; `calls`: names of function pointers.
+/// Returns the C type of a Rust type; `calls` has the names of function pointers.
 fn c_type(rust: &str, calls: &BTreeMap<String, String>) -> String {
     let rust = rust.trim();
     if let Some(to) = rust.strip_prefix("*mut ") {
@@ -59,7 +59,7 @@ fn c_type(rust: &str, calls: &BTreeMap<String, String>) -> String {
     .to_owned()
 }
 
-/// A list at its commas, those within parentheses and angles left alone.
+/// Splits a list at its commas, except those within parentheses or angle brackets.
 fn parts(list: &str) -> Vec<&str> {
     let (mut depth, mut begin, mut parts) = (0, 0, Vec::new());
     for (at, byte) in list.bytes().enumerate() {
@@ -77,7 +77,7 @@ fn parts(list: &str) -> Vec<&str> {
     parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// What stands between these parentheses, and what comes behind.
+/// Returns the text between these parentheses, and the text after them.
 fn parenthesis(text: &str) -> (&str, &str) {
     let mut depth = 1;
     for (at, byte) in text.bytes().enumerate() {
@@ -94,7 +94,7 @@ fn parenthesis(text: &str) -> (&str, &str) {
     panic!("a parenthesis does not end")
 }
 
-/// `int (*)(char *, size_t)`
+/// Returns a function pointer's type, such as `int (*)(char *, size_t)`.
 fn pointer(arguments: &[String], result: &str) -> String {
     let list = if arguments.is_empty() { "void".to_owned() } else { arguments.join(", ") };
     format!("{result} (*)({list})")
@@ -120,7 +120,7 @@ fn calls(sources: &str) -> BTreeMap<String, String> {
     calls
 }
 
-/// Assertions about each exported function, and how many there are.
+/// Appends assertions about each exported function, and returns how many.
 fn functions(sources: &str, calls: &BTreeMap<String, String>, out: &mut String) -> usize {
     let mut count = 0;
     for function in sources.split("extern \"C\" fn hearth_").skip(1) {
@@ -138,7 +138,7 @@ fn functions(sources: &str, calls: &BTreeMap<String, String>, out: &mut String) 
     count
 }
 
-/// Assertions about each structure, and how many there are.
+/// Appends assertions about each structure, and returns how many.
 fn structures(sources: &str, calls: &BTreeMap<String, String>, out: &mut String) -> usize {
     let mut count = 0;
     for structure in sources.split("#[repr(C)]").skip(1) {
@@ -193,7 +193,7 @@ fn header_types_match_the_library_in_c() {
     let (fine, said) = compile(&text);
     assert!(fine, "{said}");
 
-    // And it would have found a difference.
+    // The same check does find differences.
     for (right, wrong) in [
         (
             "hearth_response_keep, hearth_response *",

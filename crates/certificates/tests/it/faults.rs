@@ -199,7 +199,7 @@ fn an_unsaved_certificate_is_served_and_not_ordered_again() {
 
 #[test]
 fn certificates_due_at_once_are_not_ordered_in_a_loop() {
-    // A day of their validity is left, according to a clock that is a month ahead.
+    // By a clock that is a month ahead, one day of their validity is left.
     const DAY: Duration = Duration::from_hours(24);
     let setup = AcmeSetup { holds: (89 * DAY, DAY), ..AcmeSetup::default() };
     let place = Place::new(setup, |options| {

@@ -245,7 +245,7 @@ impl Apps for Stuck {
     fn find(&self, app: AppRef<'_>) -> Found {
         if app == AppRef::Key("stuck") {
             self.reached.store(true, Ordering::Relaxed);
-            eventually("it goes on", PATIENCE, || !self.held.load(Ordering::Relaxed));
+            eventually("it continues", PATIENCE, || !self.held.load(Ordering::Relaxed));
         }
         let (one, other) = (super::kit::app(), AppRef::Key("other"));
         let app = if app == other { App { id: "2".into(), ..one } } else { one };

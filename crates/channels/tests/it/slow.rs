@@ -1,4 +1,4 @@
-//! Tests clients that do not read, or read too slowly: they use at most their limit and delay no one else.
+//! Tests clients that do not read, or read too slowly: they use at most their limit and delay no other client.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -35,13 +35,13 @@ pub enum SocketError {
         folder: PathBuf,
     },
     /// The path belongs to a file that is no broker's socket.
-    #[error("{} is there, and no socket that a broker has left", path.display())]
+    #[error("{} exists and is not a broker's socket", path.display())]
     NotOurs {
         /// The path.
         path: PathBuf,
     },
     /// A system call failed.
-    #[error("cannot make {}", path.display())]
+    #[error("cannot create {}", path.display())]
     System {
         /// What was to be created.
         path: PathBuf,

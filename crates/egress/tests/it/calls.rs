@@ -1,4 +1,4 @@
-//! What a call and its answer are like, over HTTP/1.1 and HTTP/2.
+//! Calls and their answers over HTTP/1.1 and HTTP/2.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use testkit::{Body, Origin, Reply, Step, Turn, certificates, routes};
 
 use crate::support::*;
 
-/// The same origin once in plain HTTP/1.1, once in HTTP/1.1 over TLS, once in HTTP/2.
+/// Starts the same origin in plain HTTP/1.1, in HTTP/1.1 over TLS, and in HTTP/2.
 fn everywhere(
     script: impl Fn(&testkit::Seen) -> Turn + Clone + Send + Sync + 'static,
 ) -> [Origin; 3] {
@@ -48,7 +48,7 @@ async fn bodies_pass_both_ways_whole() {
         let sized = call(&key, Request::post(url(&key, "/echo")), full(body.clone()));
         assert_eq!(made(&engine, sized).await.expect("an answer").body, body);
 
-        // Of unknown length, and with a method whose body hyper would drop.
+        // The body has an unknown length; hyper would drop the body of one of these methods.
         for method in [Method::PUT, Method::GET] {
             let (mut sender, streamed) = channel();
             let request = Request::builder().method(method).uri(url(&key, "/echo"));
@@ -227,7 +227,7 @@ async fn an_early_refusal_is_received_while_the_body_is_sent() {
     for origin in everywhere(routes) {
         let engine = engine();
         let key = key(&origin);
-        // It never ends: only the refusal can end the call (hyper#4176).
+        // This body never ends: only the refusal can end the call (hyper#4176).
         let (mut sender, body) = channel();
         let sending = async move {
             let piece = Bytes::from(vec![0; 65_536]);
@@ -309,7 +309,7 @@ async fn a_body_is_sent_however_slowly_its_answer_is_read() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nearly";
     let turn = Turn::Steps(vec![Step::send(head), Step::ReadBody, Step::send("late")]);
     let http1 = Origin::plain(move |_| turn.clone());
-    // Its window holds the whole echo.
+    // The HTTP/2 window holds the whole echo.
     let http2 = Origin::tls(|_| Reply::text("").body(Body::Echo).into());
     for origin in [http1, http2] {
         let engine = engine();
@@ -324,7 +324,7 @@ async fn a_body_is_sent_however_slowly_its_answer_is_read() {
         eventually("all was sent", || origin.requests()[0].complete).await;
         let answer = whole(answer).await.expect("a body");
         assert!(matches!(answer.body.len(), 9 | 819_200), "{}", answer.body.len());
-        // And who breaks off the answer stops it.
+        // Dropping the answer stops the body.
         let engine = crate::support::engine();
         let (mut sender, body) = channel();
         let request = call(&key, Request::post(url(&key, "/")), body);

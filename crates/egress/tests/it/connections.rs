@@ -1,4 +1,4 @@
-//! Which connection a call goes over, and what becomes of connections.
+//! The choice of a connection for a call, and when connections close.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn http1_over_tls(script: impl Fn(&Seen) -> Turn + Send + Sync + 'static) -> Ori
     Origin::setup().tls(&certificates().origin).alpn(&["http/1.1"]).script(script).start()
 }
 
-/// `/slow` is answered when the test says so: never.
+/// A script whose `/slow` never gets an answer.
 fn slow(seen: &Seen) -> Turn {
     match seen.path() {
         "/slow" => Turn::Never,
@@ -32,7 +32,8 @@ async fn a_kept_connection_that_was_closed_is_noticed_before_anything_is_written
             made(&engine, get(&key, "/")).await.expect("an answer");
             origin.close_idle();
             eventually("the origin has closed", || origin.open() == 0).await;
-            // At once after an answer the kernel is not asked for a call that may be made again.
+            // Directly after an answer, the engine does not ask the kernel about a connection if the call may be
+            // repeated.
             tokio::time::sleep(Duration::from_millis(1)).await;
 
             let request = Request::builder().method(method.clone()).uri(url(&key, "/"));
@@ -50,7 +51,7 @@ async fn a_post_on_a_connection_that_dies_under_it_is_never_sent_twice() {
         let engine = engine();
         let key = key(&origin);
         made(&engine, get(&key, "/stale")).await.expect("an answer");
-        // A connection that has been idle for so long is trusted.
+        // A connection that has been idle for this long is still used.
         tokio::time::sleep(Duration::from_millis(150)).await;
         let error = made(&engine, post(&key, "/order", "one book")).await.expect_err("it died");
         assert_eq!((error.fate, error.reason, error.curl), (Fate::Failed, Reason::Empty, 52));
@@ -73,7 +74,7 @@ async fn an_idempotent_call_is_retried_once() {
         assert_eq!(stats(&engine).repeated, 1);
     }
 
-    // And no more than once.
+    // It is not repeated twice.
     let origin = Origin::plain(|seen| match seen.number {
         0 | 1 => Reply::text("").after(After::CloseAtNext).into(),
         _ => Turn::Steps(vec![]),
@@ -190,7 +191,7 @@ async fn a_call_that_waits_too_long_is_declined() {
     let error = made(&engine, second).await.expect_err("there is one connection only");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Queue, 28));
 
-    // Two may wait, a third may not.
+    // The limit allows two waiting calls, not three.
     for _ in 0..2 {
         let (engine, call) = (engine.clone(), get(&key, "/"));
         tasks.spawn(async move { made(&engine, call).await });
@@ -223,7 +224,7 @@ async fn an_aborted_call_closes_its_http1_connection() {
     let key = key(&origin);
     let given_up = made(&engine, get(&key, "/slow"));
     assert!(tokio::time::timeout(Duration::from_millis(50), given_up).await.is_err());
-    // The place is free again.
+    // The place of a connection is free again.
     assert!(!made(&engine, get(&key, "/")).await.expect("an answer").timing.reused);
     eventually("the other one is closed", || origin.open() == 1).await;
 }
@@ -257,7 +258,7 @@ async fn an_unread_response_is_not_buffered() {
             }
             at += data.len() as u64;
         }
-        // A call beside it is answered.
+        // Another call at the same time is answered.
         assert_eq!(made(&engine, get(&key, "/bytes/10")).await.expect("an answer").body.len(), 10);
     }
 }
@@ -292,10 +293,10 @@ async fn an_old_connection_serves_until_it_is_replaced() {
         let key = key(&origin);
         made(&engine, get(&key, "/")).await.expect("an answer");
         tokio::time::sleep(age).await;
-        // The sweep may have been quicker; then there is nothing to be replaced.
+        // The sweep may have closed it already; then there is no connection to replace.
         let answer = made(&engine, get(&key, "/")).await.expect("an answer");
         if answer.timing.reused {
-            eventually("the successor is there", || origin.connections().len() == 2).await;
+            eventually("the successor has started", || origin.connections().len() == 2).await;
             let number = async || {
                 made(&engine, get(&key, "/")).await.expect("an answer");
                 origin.requests().last().expect("requests").connection
@@ -321,7 +322,7 @@ async fn at_the_limit_an_idle_connection_is_closed() {
     assert_eq!((one.connections().len(), two.connections().len()), (2, 2));
     eventually("one is left", || one.open() + two.open() == 1).await;
 
-    // One that is busy makes room as soon as it is free.
+    // A busy connection makes room as soon as it is idle.
     let delayed = |_: &Seen| Reply::text("").delayed(Duration::from_millis(50)).into();
     for slow in [Origin::plain(delayed), Origin::tls(delayed)] {
         made(&engine, get(&key(&slow), "/")).await.expect("an answer");
@@ -419,7 +420,7 @@ async fn an_echo_is_as_slow_as_its_reader() {
         let (mut sender, body) = channel();
         let request = call(&key, Request::post(url(&key, "/echo")), body);
         let answer = within(engine.call(request, |_| {})).await.expect("a head");
-        // Nothing reads: in the end no more is accepted.
+        // The origin reads nothing, so in the end no more is accepted.
         let piece = bytes::Bytes::from(vec![7; 65_536]);
         let mut sent = 0;
         while let Ok(result) =

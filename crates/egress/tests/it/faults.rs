@@ -1,4 +1,4 @@
-//! What becomes of calls when something is wrong: with names, addresses, connections and answers.
+//! The outcome of calls when names, addresses, connections or answers are faulty.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn fails(origin: &Origin, path: &str) -> CallError {
     made(&engine(), get(&key(origin), path)).await.expect_err("it cannot be answered")
 }
 
-/// An origin of HTTP/1.1 that answers with these bytes.
+/// Starts an origin of HTTP/1.1 that answers with these bytes.
 fn says(bytes: impl Into<Vec<u8>>) -> Origin {
     let bytes = bytes.into();
     Origin::plain(move |_| {
@@ -54,7 +54,7 @@ async fn a_name_without_an_address() {
 #[tokio::test]
 async fn a_tls_handshake_that_never_completes() {
     let origin = Origin::setup().tls(&certificates().origin).greet(|_| Greeting::Silence).start();
-    // No name: to look it up takes time, too.
+    // An address instead of a name, because a look-up takes time, too.
     let key = Key { host: "127.0.0.1".into(), ..key(&origin) };
     let mut request = get(&key, "/");
     request.limits = Limits { connect: Duration::from_millis(50), queue: LONG };
@@ -71,7 +71,7 @@ async fn a_connection_that_ends_before_an_answer() {
     let error = fails(&origin, "/reset").await;
     let message = "Recv failure: Connection reset by peer";
     assert_eq!(facts(&error), (Fate::Failed, Reason::Reset, 56, message));
-    // A new connection that breaks is the origin's fault: the call is not made again.
+    // If a new connection breaks, the call is not made again, because the origin is at fault.
     assert_eq!(origin.requests().len(), 2);
 }
 
@@ -136,7 +136,7 @@ async fn a_response_that_is_not_http() {
 
 #[tokio::test]
 async fn a_bare_lf_ends_a_line_and_nothing_else() {
-    // RFC 9112, 2.2 allows it, libcurl takes it. The response is written again when it is passed on.
+    // RFC 9112, 2.2 allows it, and libcurl accepts it. The broker writes the head again when it passes it on.
     let origin = says("HTTP/1.1 200 OK\nA: b\nContent-Length: 2\n\nok");
     let answer = made(&engine(), get(&key(&origin), "/")).await.expect("an answer");
     assert_eq!((answer.headers["a"].as_bytes(), answer.text()), (&b"b"[..], "ok"));
@@ -184,7 +184,7 @@ async fn denied_networks_are_never_called() {
     let error = made(&options(), call(&mapped, request, empty())).await.expect_err("it is denied");
     assert_eq!(error.reason, Reason::Denied);
 
-    // A name is judged by its addresses.
+    // A name is denied if its addresses are.
     let loopback =
         vec!["127.0.0.0/8".parse().expect("a network"), "::1".parse().expect("a network")];
     let engine = Engine::new(Options { deny: loopback, ..Options::default() });
@@ -250,7 +250,7 @@ async fn interim_responses_are_bounded() {
         ),
         ("\r\n", 1, "Received HTTP/0.9 when not allowed"),
     ] {
-        // However much is read at a time.
+        // The limit does not depend on how much is read at a time.
         let bytes = nothing.repeat((2 << 20) / nothing.len());
         let answered = format!("{bytes}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         let error = fails(&says(answered), "/").await;

@@ -64,12 +64,12 @@ impl Listener {
 
 struct Caller {
     socket: UnixStream,
-    /// To be written with the next call.
+    /// Bytes to be written with the next call.
     out: Vec<u8>,
     input: Vec<u8>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Default)]
 struct Came {
     interims: Vec<String>,
@@ -93,7 +93,7 @@ impl Came {
     }
 }
 
-/// One frame that came, as it is.
+/// One received frame.
 #[derive(Debug)]
 struct Raw(wire::Header, Vec<u8>);
 
@@ -118,7 +118,7 @@ impl Caller {
         self.socket.write_all(&out).await.expect("the broker reads");
     }
 
-    /// `None`: the connection has ended.
+    /// Returns the next frame; `None` if the connection has ended.
     async fn frame(&mut self) -> Option<Raw> {
         loop {
             if let Some(header) = wire::peek(&self.input, Sender::Broker).expect("a good frame")
@@ -134,12 +134,12 @@ impl Caller {
         }
     }
 
-    /// The rest of the exchange.
+    /// Reads the rest of the exchange.
     async fn came(&mut self) -> Came {
         let mut came = Came::default();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
         loop {
-            let frame = self.frame().await.expect("the exchange has an end");
+            let frame = self.frame().await.expect("the exchange ends");
             match frame.decoded() {
                 FromBroker::Want => panic!("nothing is to be wanted here"),
                 FromBroker::Interim(head) => came.interims.push(text(head)),
@@ -185,7 +185,7 @@ fn ca() -> (TempDir, String) {
 
 #[tokio::test]
 async fn a_thousand_calls_go_over_one_connection_and_one_to_the_origin() {
-    // It says that it keeps connections, so POSTs share one from the second on.
+    // The origin announces keep-alive, so POSTs share a connection from the second on.
     let echo = |_: &Seen| Reply::text("").body(Body::Echo).field("Connection", "keep-alive").into();
     let (listener, origin) = (Listener::open(), Origin::plain(echo));
     let mut caller = listener.caller().await;
@@ -283,7 +283,7 @@ async fn a_large_body_is_asked_for_when_there_is_a_connection() {
             write.forget();
         });
         let mut input = vec![];
-        // The echo comes while the body goes: a caller that only writes would wait for ever.
+        // The echo arrives while the body is sent: a caller that only writes would wait forever.
         let end = [0, 0, 0, 0, 0x55, 0, 0, 0];
         while !input.ends_with(&end) {
             assert!(within(read.read_buf(&mut input)).await.expect("more") > 0);
@@ -292,7 +292,7 @@ async fn a_large_body_is_asked_for_when_there_is_a_connection() {
         drop(read);
         caller = listener.caller().await;
     }
-    // No body is requested that cannot be sent.
+    // The broker does not request a body that it cannot send.
     let head = Caller::head("PUT", "http://127.0.0.1:1/", "Content-Length: 5\r\n");
     caller.ask("", &head, CallBody::Asked, b"").await;
     assert_eq!(caller.came().await.refusal(), (false, "connect", 7));
@@ -321,7 +321,7 @@ async fn declined_and_failed_calls_keep_the_connection() {
     assert_eq!(cut.refusal(), (true, "reset", 18));
     assert!(cut.head.starts_with("HTTP/1.1 200"), "{cut:?}");
     assert_eq!(caller.get(&origin.url("/bytes/3")).await.body.len(), 3);
-    // A head that is none, two meanings, a body that is not what was announced, a wish that is not known.
+    // An invalid head, ambiguous framing, a body that differs from the announced one, an unknown option.
     for (control, head, coming) in [
         ("", "GET http://a.test/ HTTP/1.1\r\nX: 1\n\r\n", CallBody::None),
         ("", "GET http://a.test/ HTTP/1.1\r\nContent-Length: 3\r\n\r\n", CallBody::None),
@@ -367,7 +367,7 @@ async fn abort_ends_the_call_and_keeps_the_connection() {
     caller.socket.write_all(&out).await.expect("the broker reads");
     assert_eq!(caller.came().await.refusal(), (true, "body", 0));
     eventually("the origin is free", || origin.open() == 0).await;
-    // In the middle of a large unread response; frames stay whole.
+    // The call is aborted in the middle of a large response; frames stay complete.
     let head = Caller::head("GET", &origin.url("/bytes/50000000"), "");
     caller.ask("", &head, CallBody::None, b"").await;
     assert!(matches!(caller.frame().await.expect("an answer").decoded(), FromBroker::Answer(_)));
@@ -376,7 +376,7 @@ async fn abort_ends_the_call_and_keeps_the_connection() {
     let out = std::mem::take(&mut caller.out);
     caller.socket.write_all(&out).await.expect("the broker reads");
     assert_eq!(caller.came().await.refusal(), (true, "body", 0));
-    // One that comes too late is skipped, and so is what is left of a body.
+    // An ABORT that comes too late is skipped, and so is the rest of a body.
     wire::send::abort(&mut caller.out);
     wire::send::body(&mut caller.out, b"old", true);
     assert_eq!(caller.get(&origin.url("/bytes/3")).await.body.len(), 3);
@@ -402,7 +402,7 @@ async fn a_disconnect_in_an_unread_upload_cancels_the_call() {
     caller.ask("verify=?0", &head, CallBody::Asked, b"").await;
     let wanted = caller.frame().await.expect("an answer");
     assert_eq!(wanted.decoded(), FromBroker::Want);
-    // Until neither the origin nor, therefore, the broker accepts more.
+    // Writes until the origin, and therefore the broker, accepts no more.
     let mut piece = vec![];
     wire::send::body(&mut piece, &[b'x'; 10_000], false);
     let pause = Duration::from_millis(300);
@@ -437,7 +437,7 @@ async fn garbage_closes_the_connection_and_sends_nothing() {
         with(&opened, &[4, 0, 0, 0, 0x42, 1, 0, 0, 9, 0, 0, 0]),
         with(&opened, &opened[8..]),
         with(&call, &call[opened.len()..]),
-        // WHOLE, and then no body.
+        // WHOLE is set, but no body follows.
         with(&opened, &[5, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 0, 0, b'x', 0, 0, 0, 0, 3, 0, 0, 0]),
     ] {
         let mut socket = listener.socket().await;
@@ -447,7 +447,7 @@ async fn garbage_closes_the_connection_and_sends_nothing() {
         assert!(rest.is_empty(), "{bytes:?}: {rest:?}");
         drop(ended);
     }
-    // Half a frame is waited for, and nothing comes of it.
+    // The broker waits for the rest of a frame, which never comes.
     for length in 1..call.len() {
         let mut socket = listener.socket().await;
         socket.write_all(&call[..length]).await.expect("the broker reads");

@@ -1,4 +1,4 @@
-//! What only HTTP/2 has: streams side by side, refusals, GOAWAY, more connections for a burst.
+//! Features of HTTP/2: concurrent streams, refused streams, GOAWAY, and more connections for a burst.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ async fn an_aborted_stream_keeps_its_connection_open() {
     let key = key(&origin);
     let given_up = made(&engine, get(&key, "/never"));
     assert!(tokio::time::timeout(Duration::from_millis(100), given_up).await.is_err());
-    // And a response whose rest is not read: its window returns to the connection.
+    // If the rest of a response is not read, its window returns to the connection.
     for _ in 0..20 {
         let answer = within(engine.call(get(&key, "/bytes/3000000"), |_| {})).await;
         drop(answer.expect("a head"));
@@ -69,7 +69,7 @@ async fn a_refused_stream_is_sent_again_whatever_the_method() {
 async fn a_burst_respects_the_origins_stream_limit() {
     const CALLS: usize = 120;
     let origin = Origin::setup().tls(&certificates().origin).streams(10).script(routes).start();
-    // Its limit is known a round trip after the connection.
+    // The stream limit is known one round trip after the connection.
     let distance = Distance { round_trip: Duration::from_millis(20), slow_start: false };
     let proxy = DelayProxy::start(origin.address(), distance);
     let engine = engine();
@@ -89,7 +89,7 @@ async fn a_burst_respects_the_origins_stream_limit() {
 async fn an_origin_that_always_refuses_streams_is_not_retried() {
     let origin = Origin::tls(|_| Turn::ResetStream(7));
     let error = made(&engine(), get(&key(&origin), "/")).await.expect_err("it is refused");
-    // The origin has done nothing: the caller may make the call itself.
+    // The origin has processed nothing, so the caller may make the call itself.
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Stream, 92));
     assert_eq!(error.message, "HTTP/2 stream 5 was not closed cleanly: REFUSED_STREAM (err 7)");
     assert_eq!(origin.requests().len(), 3);
@@ -192,7 +192,7 @@ async fn a_burst_on_a_connection_gone_cold_brings_more_connections() {
     assert!(connections.iter().all(|connection| connection.requests > 0), "{connections:?}");
 }
 
-/// Passes on both ways, until it is told to go silent.
+/// Copies bytes in both directions until it is ordered to go silent.
 async fn relay(to: u16, silent: Arc<AtomicBool>, mut from: TcpStream) -> std::io::Result<()> {
     let mut origin = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).await?;
     let copy = copy_bidirectional(&mut from, &mut origin);
@@ -226,13 +226,13 @@ async fn a_connection_that_has_gone_silent_takes_no_new_calls() {
         }
     });
 
-    // Not because the connection is over by then.
+    // The connection's own time-out must not be the reason.
     let engine = Engine::new(Options { pong: 10 * LONG, ..Options::default() });
     let plain = Key::plain(0, Scheme::Http, "127.0.0.1", port);
     let key = Key { http: HttpVersions::Http2, ..plain };
     made(&engine, get(&key, "/")).await.expect("an answer");
     first.store(true, Relaxed);
-    // It notices within a few milliseconds; until then calls are answered.
+    // The engine notices it within a few milliseconds; until then calls are answered.
     let lost = async {
         while let Ok(answer) =
             tokio::time::timeout(Duration::from_secs(1), engine.call(get(&key, "/"), |_| {})).await
@@ -257,7 +257,7 @@ async fn a_connection_to_a_slow_origin_stays_in_use() {
     made(&engine, get(&key, "/")).await.expect("an answer");
     let never = engine.call(get(&key, "/never"), |_| {});
     assert!(tokio::time::timeout(Duration::from_secs(1), never).await.is_err());
-    // In the moment until its PING is answered others may open one more: two at a time go over both.
+    // Until its PING is answered, another call may open one more connection. Pairs of calls use both.
     for _ in 0..1000 {
         let (one, two) = tokio::join!(made(&engine, get(&key, "/")), made(&engine, get(&key, "/")));
         assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
@@ -266,12 +266,12 @@ async fn a_connection_to_a_slow_origin_stays_in_use() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the first connection is used no more");
+    panic!("the first connection is not used any more");
 }
 
 #[tokio::test]
 async fn a_connection_without_ping_replies_is_closed() {
-    // A proxy between us that stops passing on would look like this: the origin is there and says nothing.
+    // A proxy that stops forwarding looks the same: the origin accepts and sends nothing.
     let origin = Origin::setup().script(routes).greet(|_| Greeting::Silence).start();
     let options = Options {
         ping: Duration::from_millis(20),

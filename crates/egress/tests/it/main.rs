@@ -1,4 +1,4 @@
-//! The engine through its public face, towards origins that do what a script says.
+//! The engine through its public API, with origins that follow a script.
 
 mod calls;
 mod connections;

@@ -1,4 +1,4 @@
-//! Opening of connections that goes wrong, or takes long: what becomes of those who wait.
+//! Connections that fail or are slow to open, and the calls that wait for them.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::support::*;
 const SECOND: Duration = Duration::from_secs(1);
 const NEVER: Duration = Duration::from_hours(24);
 
-/// A SOCKS proxy that is the origin, too. It lives in the test's own runtime, so that a paused clock is its clock as well.
+/// A SOCKS proxy that is also the origin. It runs in the test's own runtime, so that both have the same paused clock.
 struct Slow {
     key: Key,
     begun: Arc<AtomicUsize>,
-    /// Before the proxy has answered.
+    /// Number of connections that closed before the proxy answered.
     closed: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
 impl Slow {
-    /// The proxy answers each of its connections after so long.
+    /// Starts it; `after` is the proxy's delay on each of its connections.
     async fn start(after: fn(usize) -> Duration) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -55,7 +55,7 @@ impl Slow {
         self.begun.load(SeqCst)
     }
 
-    /// A call, and how long it took.
+    /// Makes a call, and returns its result and duration.
     async fn call(&self, engine: &Engine, limits: Limits) -> (Result<(), CallError>, Duration) {
         let begin = Instant::now();
         let mut call = get(&self.key, "/");
@@ -84,7 +84,7 @@ async fn serve(
         }
     }
     stream.write_all(&[5, 0]).await?;
-    // Version, command, reserved, a name's type and length, the name, the port.
+    // Version, command, reserved byte, type and length of the name, the name, the port.
     stream.read_exact(&mut [0; 5 + "origin.test".len() + 2]).await?;
     stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
     loop {
@@ -105,7 +105,7 @@ async fn a_hanging_connect_blocks_no_other_call() {
     let slow = Slow::start(|number| if number == 0 { NEVER } else { Duration::ZERO }).await;
     let engine = engine();
     let limits = Limits { connect: 3 * SECOND, queue: SECOND };
-    // The first caller's own attempt hangs: another is begun beside it.
+    // The first caller's own attempt hangs, and another is started in parallel.
     let (answer, took) = slow.call(&engine, limits).await;
     answer.expect("an answer");
     assert!(took < limits.connect, "{took:?}");
@@ -118,7 +118,7 @@ async fn a_hanging_connect_blocks_no_other_call() {
 #[tokio::test(start_paused = true)]
 async fn a_call_waiting_for_anothers_connect_is_declined_at_its_timeout() {
     let mut slow = Slow::start(|_| NEVER).await;
-    // One connection for all.
+    // One connection serves all calls.
     slow.key.http = HttpVersions::Http2;
     let engine = engine();
     let limits = Limits { connect: SECOND / 2, queue: SECOND };
@@ -132,7 +132,8 @@ async fn a_call_waiting_for_anothers_connect_is_declined_at_its_timeout() {
     assert_eq!(facts(&first.0.expect_err("it hangs")), late);
     assert_eq!(facts(&second.0.expect_err("it hangs")), queued);
 
-    // Callers for a minute, each for 30 s: a handful of connections, and only callers with an attempt of their own wait longer than in a queue.
+    // For a minute callers arrive, each with a connect time-out of 30 s. A handful of connections are opened. Only
+    // callers with their own attempt wait longer than the queue's time-out.
     let limits = Limits { connect: 30 * SECOND, queue: SECOND };
     let begin = Instant::now();
     let mut patient = 0;
@@ -160,7 +161,7 @@ async fn a_connect_may_take_as_long_as_its_caller_waits() {
     assert!(took >= 34 * SECOND && took < 36 * SECOND, "{took:?}");
     assert!(slow.begun() <= 4, "{} connections", slow.begun());
 
-    // No caller waits: the connection is closed, and so are attempts beside it.
+    // When no caller waits any more, the connection and its parallel attempts are closed.
     let slow = Slow::start(|_| NEVER).await;
     let limits = Limits { connect: 3 * SECOND, queue: SECOND };
     slow.call(&engine, limits).await.0.expect_err("it hangs");

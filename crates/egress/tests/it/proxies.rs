@@ -1,4 +1,4 @@
-//! Calls through proxies: real ones, that do what RFC 9110, 9.3.6 and RFC 1928 say.
+//! Calls through real proxies that follow RFC 9110, 9.3.6 and RFC 1928.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-/// A proxy that remembers what it was asked. Ends when it is dropped.
+/// A proxy that records its requests. It ends when it is dropped.
 struct Tunnels {
     port: u16,
     asked: Arc<Mutex<Vec<String>>>,
@@ -118,7 +118,7 @@ async fn https_goes_through_a_tunnel_that_is_kept() {
 
 #[tokio::test]
 async fn http_goes_to_the_proxy_in_absolute_form() {
-    // The origin plays the proxy.
+    // The origin acts as the proxy.
     let proxy = Origin::plain(routes);
     let mut key = Key::plain(0, egress::Scheme::Http, "origin.test", 80);
     key.proxy = Some(Proxy {

@@ -1,4 +1,4 @@
-//! When a kept HTTP/1.1 connection carries another call, with origins that close, or speak, out of turn.
+//! The rules for reusing a kept HTTP/1.1 connection, with origins that close or send at the wrong time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const KEPT: &str = "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok";
 const SMUGGLED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled";
 
-/// Answers one request on each connection, reads nothing more and closes it 2 to 50 ms later without a word.
+/// Answers one request on each connection, then reads nothing and closes it after 2 to 50 ms without notice.
 fn closes_soon(answer: &'static str) -> impl Fn(&Seen) -> Turn {
     move |seen| {
         let wait = Duration::from_millis(2 + 12 * (seen.number as u64 % 5));
@@ -25,7 +25,7 @@ fn over_tls(script: impl Fn(&Seen) -> Turn + Send + Sync + 'static) -> Origin {
     Origin::setup().tls(&certificates().origin).alpn(&["http/1.1"]).script(script).start()
 }
 
-/// How many of 40 calls fail, some at once after the one before and some later.
+/// Counts the failures among 40 calls, some of which follow the previous one at once and some later.
 async fn failures(engine: &Engine, call: impl Fn() -> egress::Call) -> usize {
     let mut failed = 0;
     for number in 0..40 {
@@ -43,7 +43,7 @@ async fn posts_succeed_on_an_origin_that_closes_silently() {
     for origin in [Origin::plain(closes_soon(ANSWER)), over_tls(closes_soon(ANSWER))] {
         let (engine, key) = (engine(), key(&origin));
         let failed = failures(&engine, || post(&key, "/order", "one book")).await;
-        // A machine that stands still for 100 ms makes a connection look as if it lasted.
+        // A pause of 100 ms in this test's process makes a connection look stable.
         assert!(failed <= 1, "{failed} of 40");
         assert_eq!(origin.requests().len(), 40 - failed, "none was sent twice");
         assert!(stats(&engine).passed_over > 0);
@@ -76,9 +76,9 @@ async fn repeatable_calls_succeed_on_an_origin_that_closes_silently() {
 
 #[tokio::test]
 async fn posts_share_a_kept_connection() {
-    // It says so.
+    // The origin announces keep-alive.
     let announcing = |_: &Seen| Reply::text("ok").field("Connection", "keep-alive").into();
-    // It has done so.
+    // The origin has kept connections open.
     for (origin, before) in
         [(Origin::plain(announcing), 0), (Origin::plain(routes), 2), (over_tls(routes), 2)]
     {
@@ -172,7 +172,7 @@ async fn after_an_unasked_answer_no_connection_of_its_origin_is_kept() {
     for origin in [Origin::plain(behind), over_tls(behind), Origin::plain(late), over_tls(late)] {
         let (engine, key) = (engine(), key(&origin));
         made(&engine, get(&key, "/")).await.expect("an answer");
-        // There are no calls: idle connections are checked once a second.
+        // Without calls, idle connections are checked once a second.
         eventually("it is noticed", || stats(&engine).unasked == 1).await;
         for _ in 0..3 {
             for call in [get(&key, "/"), post(&key, "/", "x")] {

@@ -1,4 +1,4 @@
-//! Calls whose connections are limited together: what the origin sees of the limit.
+//! Calls whose connections share a limit, and the number of connections that the origin sees.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -19,7 +19,7 @@ fn http1_over_tls(script: impl Fn(&Seen) -> Turn + Send + Sync + 'static) -> Ori
     Origin::setup().tls(&certificates().origin).alpn(&["http/1.1"]).script(script).start()
 }
 
-/// Calls at once within a scope, all answered.
+/// Makes concurrent calls within a scope; all must be answered.
 async fn calls(engine: &Engine, key: &Key, path: &str, scope: &Scope, count: usize) {
     let mut calls = JoinSet::new();
     for _ in 0..count {
@@ -61,7 +61,7 @@ async fn over_http2_calls_share_what_the_limit_allows() {
 
 #[tokio::test]
 async fn over_http2_a_limit_of_one_holds_no_call_back() {
-    // None is answered before all are there.
+    // The origin answers none before all have arrived.
     let arrived = Arc::new(Mutex::new(HashSet::new()));
     let seen = Arc::clone(&arrived);
     let origin = Origin::tls(move |call| {
@@ -95,11 +95,11 @@ async fn scopes_are_limited_each_for_itself() {
         }
     }
     eventually("one of each", || origin.requests().len() == 2).await;
-    // Calls without a scope, or of another one, wait for nothing.
+    // Calls without a scope, or in another one, do not wait.
     made(&engine, get(&key(&origin), "/")).await.expect("an answer");
     calls(&engine, &key(&origin), "/", &scope("c", 1, 0), 5).await;
     assert_eq!(origin.requests().iter().filter(|seen| seen.path() == "/slow").count(), 2);
-    // A caller that gives up makes room for the next.
+    // A cancelled call makes room for the next.
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     calls(&engine, &key(&origin), "/", &scope("a", 1, 0), 3).await;

@@ -1,4 +1,4 @@
-//! Calls in one line, and what they came to.
+//! Shorthands for calls and their results.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use http_body_util::channel::{Channel, Sender};
 use http_body_util::{BodyExt, Empty, Full};
 use testkit::{Origin, certificates};
 
-/// Long enough for a busy machine; nothing waits for it unless it is broken.
+/// A limit for steps that normally take much less, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// An engine with the defaults of docs/internals/egress.md.
@@ -21,7 +21,7 @@ pub(crate) fn engine() -> Engine {
     Engine::new(Options::default())
 }
 
-/// The key of an origin. With TLS the tests' authority is believed.
+/// Returns the key of an origin. With TLS it trusts the tests' authority.
 pub(crate) fn key(origin: &Origin) -> Key {
     let url: http::Uri = origin.url("/").parse().expect("a URL");
     let scheme = if url.scheme_str() == Some("https") { Scheme::Https } else { Scheme::Http };
@@ -61,7 +61,7 @@ pub(crate) fn full(body: impl Into<Bytes>) -> CallBody {
     Full::new(body.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body of unknown length that comes as it is sent.
+/// A body of unknown length, sent in pieces.
 pub(crate) fn channel() -> (Sender<Bytes, io::Error>, CallBody) {
     let (sender, body) = Channel::new(1);
     (sender, body.boxed_unsync())
@@ -101,12 +101,12 @@ pub(crate) async fn whole(answer: Answer) -> Result<Whole, CallError> {
     })
 }
 
-/// Fails the test where it would hang.
+/// Fails the test instead of letting it hang.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("it takes far too long")
 }
 
-/// Waits until something is so.
+/// Waits until `happened` returns true.
 pub(crate) async fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     let happened = async {
         while !happened() {
@@ -116,7 +116,7 @@ pub(crate) async fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     assert!(tokio::time::timeout(LONG, happened).await.is_ok(), "not in time: {what}");
 }
 
-/// The numbers of an engine with one origin.
+/// Returns the statistics of an engine with one origin.
 pub(crate) fn stats(engine: &Engine) -> OriginStats {
     let mut report = engine.report();
     assert_eq!(report.len(), 1, "{report:?}");

@@ -16,7 +16,7 @@ fn pem(text: &str) -> std::sync::Arc<[u8]> {
     text.as_bytes().into()
 }
 
-/// As `curl --pinnedpubkey sha256//…`, decoded.
+/// Returns the pin of `curl --pinnedpubkey sha256//…`, decoded.
 fn pin(certificate: &testkit::Certificate) -> [u8; 32] {
     let sha256 = TLS13_AES_128_GCM_SHA256.tls13().expect("its name says so").common.hash_provider;
     sha256.hash(&certificate.public_key).as_ref().try_into().expect("32 bytes")
@@ -57,7 +57,7 @@ async fn changed_authority_files_are_reloaded() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ca.pem");
         let hold = |certificate: &testkit::Certificate| {
-            // As it is done: another in its place.
+            // Renames a new file into place, as operators do.
             let new = folder.path().join("new.pem");
             std::fs::write(&new, &certificate.chain).expect("a file");
             std::fs::rename(&new, &file).expect("its place");
@@ -65,12 +65,12 @@ async fn changed_authority_files_are_reloaded() {
         hold(&all.authority);
         let engine = Engine::new(Options { ca: Some(file.clone()), ..Options::default() });
         let key = Key { trust: Trust::System, ..key(&origin) };
-        // In use while the authorities change: it goes with its call.
+        // This connection is in use while the authorities change; it closes after its call.
         let answer = within(engine.call(get(&key, "/"), |_| {})).await.expect("a head");
         let in_use = usize::from(!answer.timing.http2);
         made(&engine, get(&key, "/")).await.expect("an answer");
         hold(&all.stranger);
-        eventually("what is free goes", || stats(&engine).connections == in_use).await;
+        eventually("idle connections close", || stats(&engine).connections == in_use).await;
         whole(answer).await.expect("an answer");
         assert_eq!(error(&engine, &key).await.curl, 60);
         hold(&all.authority);
@@ -119,7 +119,7 @@ async fn a_client_certificate() {
     assert_eq!(made(&engine, get(&known, "/")).await.expect("an answer").status, 200);
     assert!(origin.connections()[0].tls.as_ref().expect("a handshake").client_certificate);
 
-    // Over TLS 1.3 the refusal comes after our Finished: something may have gone out.
+    // In TLS 1.3 the refusal arrives after the client's Finished message, so data may already have been sent.
     let refused =
         made(&engine, get(&key, "/")).await.expect_err("the origin requires a client certificate");
     assert!(matches!(refused.curl, 35 | 52 | 55 | 56), "{refused:?}");

@@ -104,7 +104,7 @@ fn failed(error: &FunctionError) -> Refused {
 }
 
 fn misunderstood(reason: &BadReply) -> Refused {
-    tracing::warn!(%reason, "what the function returned is no HTTP answer");
+    tracing::warn!(%reason, "the function's result is not an HTTP answer");
     Refused::Failed
 }
 

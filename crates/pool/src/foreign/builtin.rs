@@ -42,7 +42,7 @@ const ROUTER: &str = include_str!("router.php");
 const MAX_HEAD: usize = 76 * 1024;
 /// Number of bytes read at once.
 const READ_AHEAD: usize = 16 * 1024;
-/// Methods that `php -S` knows (`sapi/cli/php_http_parser.c`). Others are sent as PUT, and the router sets the real
+/// Methods that `php -S` supports (`sapi/cli/php_http_parser.c`). Others are sent as PUT, and the router sets the real
 /// one.
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
 /// Hop-by-hop fields, and fields that are written separately.

@@ -102,7 +102,7 @@ impl Fpm {
         Ok(fpm)
     }
 
-    /// Returns a token whose cancellation ends php-fpm and its children.
+    /// Returns a token that ends php-fpm and its children when it is cancelled.
     pub(super) fn end_token(&self) -> CancellationToken {
         self.end.clone()
     }
@@ -557,10 +557,11 @@ fn is_stopped(pid: u32) -> bool {
     process_stat::from_state_on(pid).is_some_and(|fields| fields.starts_with(['T', 't']))
 }
 
-/// Waits until the peer has read everything that was written to `stream`. Fails when the peer has closed it.
+/// Waits until the peer has read all bytes written to `stream`. Fails when the peer has closed it.
 ///
-/// No timer is involved: the kernel reports a Unix socket as writable each time its peer has taken a message (`sock_wfree()`, net/core/sock.c), and tokio
-/// waits for that edge. The kernel calls while it still counts one byte of the message, so one byte is read, too: a message that waits counts several hundred.
+/// No timer is involved: the kernel reports a Unix socket as writable each time its peer has taken a message
+/// (`sock_wfree()`, net/core/sock.c), and tokio waits for that edge. The kernel calls while it still counts one byte of
+/// the message, so a count of one means that the message is read. A waiting message counts several hundred.
 async fn until_read(stream: &UnixStream) -> Result<(), BoxError> {
     const BEING_READ: i32 = 1;
     let read = || {

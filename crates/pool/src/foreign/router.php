@@ -8,7 +8,7 @@ declare(strict_types=1);
         http_response_code(403);
         exit;
     }
-    if (strlen($given) === 32) { // Hearth asks whether we are free
+    if (strlen($given) === 32) { // Hearth checks whether this process is free
         http_response_code(204);
         exit;
     }

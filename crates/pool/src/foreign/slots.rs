@@ -1,9 +1,9 @@
-//! A set of as many slots as there are workers: a lease of a slot gives a worker, other requests wait in the backlog.
+//! A set of slots, one for each worker: a request leases a slot, or waits in the backlog.
 //!
 //! Invariants
 //! - A free slot goes to the request that has waited longest; while one waits, no slot is free.
-//! - The backlog is bounded, and more tightly while more requests arrive than are answered. When it is full, a
-//!   request is rejected at once; one that has waited too long is rejected then.
+//! - The backlog is bounded, and more tightly while more requests arrive than are answered. When it is full, a request
+//!   is rejected at once. A request that has waited too long is rejected too.
 //! - A [`Leased`] slot is returned on drop.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::{DispatchError, Options};
 pub(crate) struct Slots<T> {
     free: Arc<Semaphore>,
     count: u32,
-    /// One for each free permit; the back is the one used last, whose caches are warmest.
+    /// A place for each free permit. The back is the one used last, whose caches are warmest.
     idle: Mutex<VecDeque<T>>,
     waiting: AtomicUsize,
     limits: Limits,

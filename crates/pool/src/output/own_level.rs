@@ -66,7 +66,7 @@ fn of_json(line: &str) -> Option<u8> {
     Some(WARNING)
 }
 
-/// Returns the text before the closing quote, and what follows it.
+/// Returns the text before the closing quote, and the text after it.
 fn in_quotes(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     let end = text.bytes().position(|byte| {

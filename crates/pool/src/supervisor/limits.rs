@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Everything here uses the pool's clock and /proc, and never waits for a worker or for the zygote.
-//! - Every worker that is given up is killed, even if the zygote does not accept the command, and its slot is freed
-//!   even if its end is not reported.
+//! - Every worker that is given up is killed, even if the zygote does not accept the command. Its slot is freed even if
+//!   its end is not reported.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,8 +25,8 @@ impl Supervisor {
     /// How long the end of a killed worker may take before the server checks the process itself.
     const DYING: Duration = Duration::from_secs(1);
 
-    /// Kills workers whose connection has ended, and those that were ordered to end and do not; then those that were
-    /// killed through the zygote and still run.
+    /// Kills workers whose connection has ended, and workers that do not end when ordered to. Then kills the workers
+    /// that still run after a kill through the zygote.
     pub(super) fn kill_unresponsive(&mut self) {
         let clock = Arc::clone(&self.shared.clock);
         let is_over = |since: u64, limit| since != 0 && clock.since(since) >= limit;

@@ -30,7 +30,7 @@ pub(super) struct Silent {
     pub(super) zygote: Zygote,
     /// Workers that were forked from it.
     slots: HashSet<u32>,
-    /// Another zygote has started: its workers replace these.
+    /// Another zygote has started, and its workers replace these.
     succeeded: bool,
 }
 

@@ -70,7 +70,7 @@ impl Kind {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DetectError {
     /// The path is not there, or may not be looked at.
-    #[error("cannot look at {}", path.display())]
+    #[error("cannot read {}", path.display())]
     Unreadable {
         /// The path.
         path: PathBuf,
@@ -109,7 +109,7 @@ impl DetectError {
                 if cause.kind() == std::io::ErrorKind::PermissionDenied =>
             {
                 let path = path.display();
-                format!("let Hearth's user look at it: `namei -l {path}` shows where its way ends")
+                format!("let Hearth's user look at it: `namei -l {path}` shows where access ends")
             }
             Self::Unreadable { .. } => "name the application's folder: `hearth serve PATH`".into(),
             Self::NotAScript { .. } => {

@@ -136,7 +136,7 @@ fn a_script_is_served_from_its_own_folder_and_belongs_to_the_project_above_publi
 fn nothing_to_serve_is_an_error_with_the_searched_files() {
     let empty = folder(&["hearth.toml", ".env", "lib.php"]);
     insta::assert_snapshot!(found(empty.path(), ""));
-    assert!(found(empty.path(), "missing").starts_with("cannot look at"));
+    assert!(found(empty.path(), "missing").starts_with("cannot read"));
 }
 
 #[test]

@@ -52,8 +52,8 @@ pub(crate) fn of_server(settings: &Settings) -> Result<Option<Identity>, Failure
 /// The warning about PHP as root: a hole in the application gives away the machine.
 pub(crate) const PHP_IS_ROOT: &str = "PHP runs as root";
 /// The hint for PHP as root.
-pub(crate) const NOT_AS_ROOT: &str = "`--user NAME` (`server.user`) has the server be another user once it listens, PHP included; \
-                                      `--php-user NAME` (`php.user`) has PHP be one";
+pub(crate) const NOT_AS_ROOT: &str = "`--user NAME` (`server.user`) runs the server as another user once it listens, PHP included; \
+                                      `--php-user NAME` (`php.user`) runs only PHP as another user";
 
 /// Warns in the log when PHP runs as root.
 pub(crate) fn warn_of_root(runs_php: bool) {

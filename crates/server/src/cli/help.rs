@@ -1,4 +1,4 @@
-//! The commands, their flags and the help that teaches them.
+//! The commands, their flags and their help texts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,29 +8,29 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 use super::offered::{of_application, of_channels, of_control, of_egress, of_lambda};
 use crate::commands::top::Sort;
-use crate::config::{KEYS, Key};
+use crate::config::{KEYS, Key, paragraphs};
 
 /// The whole command line, for parsing and for the reference page.
 pub(crate) fn command() -> Command {
     Command::new("hearth")
         .bin_name("hearth")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("One server that keeps PHP warm")
+        .about("An application server for PHP")
         .long_about(
-            "One server that keeps PHP warm: HTTP, TLS and static files in front, PHP in separate worker processes behind. \
-             Run it in an application's folder: it finds Laravel, Symfony, a worker script or an index.php.",
+            "An application server for PHP. It serves HTTP, TLS and static files, and runs PHP in separate worker processes. \
+             Run it in an application's folder: it detects Laravel, Symfony, a worker script or an index.php.",
         )
-        .after_help("Try `hearth serve` in your application's folder, or `hearth help serve` for every flag.")
+        .after_help("Try `hearth serve` in your application's folder, or `hearth help serve` for all flags.")
         .after_long_help(
             "Examples:\n  \
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
-             hearth check                 what `hearth serve` would run, and what is wrong with it\n  \
-             hearth status                what the server of this folder's application does\n  \
+             hearth check                 what `hearth serve` would run, and its problems\n  \
+             hearth status                the state of this application's server\n  \
              hearth reload                reload the application without dropping requests\n  \
              hearth php artisan migrate   the same PHP on the command line\n  \
-             hearth channels              only the channels of realtime, for clients of Pusher and Laravel Echo\n  \
+             hearth channels              only channels, for clients of Pusher and Laravel Echo\n  \
              hearth egress                warm outgoing connections for every PHP on this machine\n\n\
-             `hearth help serve` explains every flag. Exit status: 0 done, 1 failed, 2 misused.",
+             `hearth help serve` explains every flag. Exit status: 0 success, 1 failure, 2 wrong usage.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -55,14 +55,14 @@ fn serve() -> Command {
              hearth serve /srv/shop --listen 127.0.0.1:8080 --workers 4\n  \
              hearth serve --model worker --max-requests 1000 --admin 127.0.0.1:9180\n  \
              hearth serve public/worker.php --php 8.2\n  \
-             hearth serve --watch                 in development: every change is served at once\n  \
+             hearth serve --watch                 in development: every change takes effect at once\n  \
              hearth serve --listen :443 --tls-cert fullchain.pem --tls-key key.pem\n  \
              hearth serve --listen https://:443 --listen http://:80 --acme shop.example.com --acme-accept-terms\n  \
              hearth serve --tls-local             in development: https://localhost:8080\n  \
              hearth serve --ini memory_limit=256M --ini opcache.validate_timestamps=0\n\n\
-             Every setting, flags or not, is also a key of hearth.toml: docs/reference/config.md.\n\
-             Signals: TERM and INT finish what runs and end, a second one ends at once; HUP is `hearth reload`,\n\
-             USR1 opens the access log's file again.",
+             Every setting is also a key of hearth.toml, with or without a flag: docs/reference/config.md.\n\
+             Signals: TERM and INT finish running requests and exit; a second one exits at once. HUP reloads,\n\
+             like `hearth reload`. USR1 opens the access log's file again.",
     )
 }
 
@@ -70,26 +70,26 @@ fn reload() -> Command {
     with_target(Command::new("reload"), of_control)
         .about("Reload the application without dropping requests")
         .long_about(
-            "Boots a new generation of workers beside those that run: settings, application and links are read again, with an OPcache of its own. \
-             When it answers, it takes all new requests, and the old one finishes what it has. When it fails, the old one stays, and this command \
-             says why.",
+            "Boots a new generation of workers beside the running one. It reads settings, code and symbolic links again, and has a new OPcache. \
+             When it answers, it gets all new requests, and the old generation finishes its requests. If it fails, the old generation stays, \
+             and this command prints the reason.",
         )
         .after_long_help(
             "Examples:\n  \
-             hearth reload                          what this folder's application runs in\n  \
+             hearth reload                          the server of this folder's application\n  \
              hearth reload /srv/shop/current\n  \
              hearth reload --run-dir /run/hearth\n\n\
-             The signal HUP does the same. PATH is what `hearth serve` was given. Exit status: 0 the new generation serves, 1 the old one goes on, \
-             2 misused.",
+             The signal HUP does the same. PATH is the path given to `hearth serve`. Exit status: 0 the new generation serves, \
+             1 the old one continues, 2 wrong usage.",
         )
 }
 
 fn status() -> Command {
     with_target(Command::new("status"), of_control)
-        .about("Show what a running server does")
+        .about("Show the state of a running server")
         .long_about(
-            "Asks a running server over its control socket: what is wrong, what it serves and where, rates and times, and every worker with \
-             the request that it has.",
+            "Asks a running server over its control socket. Shows its problems, applications and addresses, rates and times, and every worker \
+             with its current request.",
         )
         .arg(
             Arg::new("json")
@@ -99,10 +99,11 @@ fn status() -> Command {
         )
         .after_long_help(
             "Examples:\n  \
-             hearth status                          of this folder's application\n  \
+             hearth status                          the server of this folder's application\n  \
              hearth status /srv/shop/current --json\n  \
              hearth status --run-dir /run/hearth\n\n\
-             PATH is what `hearth serve` was given. Exit status: 0 it takes requests, 1 it does not yet, or not any more, or none runs, 2 misused.",
+             PATH is the path given to `hearth serve`. Exit status: 0 the server accepts requests, 1 it does not, or no server runs, \
+             2 wrong usage.",
         )
 }
 
@@ -110,50 +111,51 @@ fn upgrade() -> Command {
     with_target(Command::new("upgrade"), of_control)
         .about("Replace a running server with the installed program")
         .long_about(
-            "Makes a running server start its program again, as it was started itself: another version, when one was installed meanwhile, with all \
-             settings read again. It gets the sockets that listen, boots the application, and takes over when it is ready; the old process finishes \
-             what it has and ends. No connection is refused. When the new one fails the old one goes on, and this command says why.",
+            "Makes a running server start its program again with the same arguments: a newer version if one was installed, with all settings read \
+             again. The new process gets the listening sockets, boots the application, and takes over when it is ready. The old process \
+             finishes its requests and exits. No connection is refused. If the new process fails, the old one continues, and this command \
+             prints the reason.",
         )
         .after_long_help(
             "Examples:\n  \
-             hearth upgrade                         of the server of this folder's application\n  \
+             hearth upgrade                         the server of this folder's application\n  \
              hearth upgrade --run-dir /run/hearth\n\n\
-             The signal USR2 does the same. The new process has another process id: systemd is told (MAINPID), other supervisors have to follow.\n\
-             Exit status: 0 the new process serves, 1 the old one goes on, 2 misused.",
+             The signal USR2 does the same. The new process has another process id: systemd is notified (MAINPID), other supervisors must\n\
+             detect it. Exit status: 0 the new process serves, 1 the old one continues, 2 wrong usage.",
         )
 }
 
 fn stop() -> Command {
     with_target(Command::new("stop"), of_control)
-        .about("Stop a running server after the requests it has")
+        .about("Stop a running server after its current requests")
         .long_about(
-            "Makes a running server take nothing new, answer what it has taken, close its connections and end; waits for that, and prints on stderr \
-             what it waits for. The server cuts what takes longer than `server.shutdown_patience`.",
+            "Makes a running server accept no new requests, answer the accepted ones, close its connections and exit. Waits for that, and prints \
+             on stderr what it waits for. The server ends requests that take longer than `server.shutdown_patience`.",
         )
         .arg(
             Arg::new("now")
                 .long("now")
                 .action(ArgAction::SetTrue)
-                .help("End it at once: what runs is cut"),
+                .help("Stop at once and end running requests"),
         )
         .after_long_help(
             "Examples:\n  \
              hearth stop\n  \
              hearth stop /srv/shop/current --now\n  \
              hearth stop --run-dir /run/hearth\n\n\
-             The signal TERM does the same, a second one ends at once. PATH is what `hearth serve` was given.\n\
-             Exit status: 0 its process has ended, 1 it has not, or none runs, 2 misused.",
+             The signal TERM does the same; a second one stops at once. PATH is the path given to `hearth serve`.\n\
+             Exit status: 0 the server has stopped, 1 it has not, or no server runs, 2 wrong usage.",
         )
 }
 
 fn check() -> Command {
     with_target(Command::new("check"), of_application)
-        .about("Say what would run, and everything that is wrong with it")
+        .about("Show what would run, and all problems with it")
         .arg(
             Arg::new("lambda")
                 .long("lambda")
                 .action(ArgAction::SetTrue)
-                .help("Also look at what a cold start on AWS Lambda would spend time on"),
+                .help("Also show what a cold start on AWS Lambda would spend time on"),
         )
         .arg(
             Arg::new("boot")
@@ -171,13 +173,13 @@ fn check() -> Command {
             "Examples:\n  \
              hearth check\n  \
              hearth check /srv/shop --model worker --json\n\n\
-             Exit status: 0 nothing is wrong, 1 something is, 2 misused.",
+             Exit status: 0 no problem, 1 at least one, 2 wrong usage.",
         )
 }
 
 fn top() -> Command {
     Command::new("top")
-        .about("Show what a running server does, in the terminal")
+        .about("Show the state of a running server in the terminal, live")
         .long_about(
             "Asks a running server once a second, by its control socket or at an admin address: what is wrong, rates and times, and every worker with the request that \
              it has. Without a terminal it prints one screen and ends.",
@@ -191,7 +193,7 @@ fn top() -> Command {
             Arg::new("once")
                 .long("once")
                 .action(ArgAction::SetTrue)
-                .help("Print one screen and end"),
+                .help("Print one screen and exit"),
         )
         .arg(
             Arg::new("sort")
@@ -203,13 +205,13 @@ fn top() -> Command {
         )
         .arg(config_file("hearth.toml in the current folder"))
         .after_long_help(
-            "Keys: t, r, m, p sort by time, requests, memory, process id; q or Ctrl-C ends.\n\n\
+            "Keys: t, r, m, p sort by time, requests, memory, process id; q or Ctrl-C quits.\n\n\
              Examples:\n  \
              hearth top                   the server of this folder's application\n  \
              hearth top /srv/shop\n  \
              hearth top 127.0.0.1:9180 --sort memory\n  \
              HEARTH_ADMIN_TOKEN=… hearth top --once 10.0.0.7:9180\n\n\
-             Exit status: 0 done, 1 no server answers, 2 misused.",
+             Exit status: 0 success, 1 no server answers, 2 wrong usage.",
         )
 }
 
@@ -217,8 +219,8 @@ fn egress() -> Command {
     Command::new("egress")
         .about("Keep outgoing connections warm for every PHP on this machine")
         .long_about(
-            "Runs the egress broker alone: it makes outgoing HTTP calls for other processes (php-fpm, cron, the command line), over \
-             connections that are already open. `hearth serve` has one inside and needs no other.",
+            "Runs only the egress broker. It makes outgoing HTTP calls for other processes (php-fpm, cron, the command line), over \
+             connections that are already open. `hearth serve` includes a broker and needs no other.",
         )
         .arg(config_file("hearth.toml in the current folder"))
         .args(settings(of_egress))
@@ -228,10 +230,10 @@ fn egress() -> Command {
              hearth egress --socket /tmp/egress/egress.sock --admin 127.0.0.1:9181\n\n\
              Try it:\n  \
              curl --unix-socket /tmp/egress/egress.sock -H 'Hearth-Origin: https://www.php.net' http://hearth/\n\n\
-             PHP finds it by the environment variable HEARTH_EGRESS, the path of the socket. An answer with Hearth-Declined means that \
-             nothing has gone out, and why: the caller makes the call directly then, as without a broker.\n\n\
+             PHP finds it through the environment variable HEARTH_EGRESS, the path of the socket. An answer with Hearth-Declined means that \
+             nothing was sent, and gives the reason: the caller then makes the call directly, as without a broker.\n\n\
              Every setting is also a key of hearth.toml, section `egress`: docs/reference/config.md.\n\
-             Signals: TERM and INT finish the calls that run and end; a second one ends at once.",
+             Signals: TERM and INT finish running calls and exit; a second one exits at once.",
         )
 }
 
@@ -244,8 +246,8 @@ fn tls() -> Command {
             Command::new("trust")
                 .about("Print how to trust this machine's own authority")
                 .long_about(
-                    "Makes the authority of `hearth serve --tls-local` if it is not there, and prints the commands by which systems and browsers \
-                     trust it. It changes nothing itself.",
+                    "Creates the authority of `hearth serve --tls-local` if it does not exist, and prints the commands that make systems and browsers \
+                     trust it. It changes no settings itself.",
                 )
                 .arg(config_file("hearth.toml in the current folder")),
         )
@@ -260,8 +262,8 @@ fn channels() -> Command {
     Command::new("channels")
         .about("Serve only channels for browsers, in the Pusher protocol")
         .long_about(
-            "Runs realtime alone: clients of Pusher and Laravel Echo connect here, and any server library of Pusher publishes here. \
-             `hearth serve` has it on the application's own port and needs no other.",
+            "Runs only channels: clients of Pusher and Laravel Echo connect here, and any Pusher server library publishes here. \
+             `hearth serve` includes channels, on the application's own port, and needs no other server for them.",
         )
         .arg(config_file("hearth.toml in the current folder"))
         .args(settings(of_channels))
@@ -271,7 +273,7 @@ fn channels() -> Command {
              hearth channels --listen :6001 --app ID:KEY:SECRET\n  \
              hearth channels --listen :443 --tls-cert fullchain.pem --tls-key key.pem --app ID:KEY:SECRET\n\n\
              Every setting is also a key of hearth.toml, section `realtime`: docs/reference/config.md.\n\
-             Signals: TERM and INT close all sockets bit by bit and end; a second one ends at once.",
+             Signals: TERM and INT close all sockets gradually and exit; a second one exits at once.",
         )
 }
 
@@ -280,13 +282,13 @@ fn php() -> Command {
         .about("Run the same PHP on the command line")
         .long_about(
             "Runs the PHP command line program of the version that `hearth serve` would use (`php.version`), with all \
-             arguments as they are. `php.cli` names another program.",
+             arguments unchanged. `php.cli` selects another program.",
         )
         .disable_help_flag(true)
         .arg(
             Arg::new("arguments")
                 .value_name("ARGS")
-                .help("Arguments for PHP, passed on untouched")
+                .help("Arguments for PHP, passed on unchanged")
                 .num_args(0..)
                 .trailing_var_arg(true)
                 .allow_hyphen_values(true)
@@ -299,17 +301,17 @@ fn lambda() -> Command {
     Command::new("lambda")
         .about("Serve the events of an AWS Lambda function: its custom runtime's bootstrap")
         .long_about(
-            "Boots the application in Lambda's init phase, asks the Runtime API for events, and answers each as `hearth serve` answers a \
-             request: HTTP events of API Gateway, Function URLs and load balancers; other events for a function handler.",
+            "Boots the application in Lambda's init phase, and gets events from the Runtime API. HTTP events of API Gateway, Function URLs and \
+             load balancers are answered as `hearth serve` answers a request. Other events go to a function handler.",
         )
         .arg(
             Arg::new("path")
                 .value_name("PATH|HANDLER")
                 .value_parser(value_parser!(PathBuf))
-                .help("The application's folder, or one script [default: what the function is configured to run]")
+                .help("The application's folder, or one script [default: the function's configured handler]")
                 .long_help(
                     "The application's folder, or one script: a front controller, a worker script, or a function handler. \
-                     A relative path starts at the current folder, else at LAMBDA_TASK_ROOT.\n\
+                     A relative path starts at the current folder, or at LAMBDA_TASK_ROOT.\n\
                      [default: _HANDLER in LAMBDA_TASK_ROOT, else LAMBDA_TASK_ROOT, else this folder]",
                 ),
         )
@@ -318,7 +320,7 @@ fn lambda() -> Command {
                 .long("emulate")
                 .value_name("ADDR")
                 .value_parser(value_parser!(SocketAddr))
-                .help("Play the Runtime API on this address, and take events and HTTP requests there"),
+                .help("Emulate the Runtime API on this address, and accept events and HTTP requests there"),
         )
         .arg(config_file("hearth.toml in the application's folder"))
         .args(settings(of_lambda))
@@ -330,7 +332,7 @@ fn lambda() -> Command {
              hearth lambda public/index.php --model request\n  \
              hearth lambda handler.php --emulate 127.0.0.1:9000\n  \
              hearth lambda --emulate 127.0.0.1:9000 --as apigw-v2\n  \
-             hearth lambda invoke event.json              an event for the one above\n\n\
+             hearth lambda invoke event.json              sends an event to the one above\n\n\
              Reads AWS_LAMBDA_RUNTIME_API, _HANDLER, LAMBDA_TASK_ROOT, AWS_LAMBDA_MAX_CONCURRENCY, AWS_LAMBDA_INITIALIZATION_TYPE,\n\
              AWS_LAMBDA_LOG_FORMAT and AWS_LAMBDA_LOG_LEVEL. Every setting is also a key of hearth.toml: docs/reference/config.md.",
         )
@@ -338,9 +340,9 @@ fn lambda() -> Command {
 
 fn invoke() -> Command {
     Command::new("invoke")
-        .about("Send an event to a function that is emulated, and print its result")
+        .about("Send an event to an emulated function, and print its result")
         .long_about(
-            "Sends an event to `hearth lambda --emulate`, or to AWS's own Runtime Interface Emulator, and prints the result on stdout, the end of \
+            "Sends an event to `hearth lambda --emulate`, or to AWS's own Runtime Interface Emulator. Prints the result on stdout, and the end of \
              the function's log on stderr.",
         )
         .arg(
@@ -353,14 +355,14 @@ fn invoke() -> Command {
                 .long("to")
                 .value_name("ADDR")
                 .default_value("127.0.0.1:9000")
-                .help("Where the function is emulated"),
+                .help("Address of the emulator"),
         )
         .arg(
             Arg::new("sample")
                 .long("sample")
                 .value_name("NAME")
                 .conflicts_with("event")
-                .help("Print a sample event instead, to be changed and sent"),
+                .help("Print a sample event instead, to edit and send"),
         )
         .arg(
             Arg::new("samples")
@@ -375,7 +377,7 @@ fn invoke() -> Command {
              hearth lambda invoke sqs                    the sample of that name\n  \
              hearth lambda invoke --sample sqs > event.json\n  \
              echo '{}' | hearth lambda invoke --to 127.0.0.1:8080\n\n\
-             Exit status: 0 the function returned, 1 it failed or cannot be reached, 2 misused.",
+             Exit status: 0 the function returned, 1 it failed or cannot be reached, 2 wrong usage.",
         )
 }
 
@@ -405,15 +407,15 @@ fn config_file(default: &str) -> Arg {
         ))
 }
 
-/// The flags of settings.
+/// Returns the flags of the settings that `offered` selects.
 fn settings(offered: fn(&Key) -> bool) -> impl Iterator<Item = Arg> {
     let keys = KEYS.iter().filter(move |key| offered(key));
     keys.filter_map(|key| key.flag.map(|flag| setting(key, flag)))
 }
 
-/// A flag, made from its row of the table.
+/// Creates a flag from its row of the table.
 fn setting(key: &'static Key, flag: &'static str) -> Arg {
-    let doc = key.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join("\n");
+    let doc = paragraphs(key.doc);
     let first = doc.lines().next().unwrap_or_default();
     let default =
         if key.default.is_empty() { String::new() } else { format!(" [default: {}]", key.default) };

@@ -78,7 +78,7 @@ pub(crate) fn check(
     let nobody_there = matches!(at_path, Ok(None));
     let plan = match &at_path {
         Ok(None) => {
-            let what = "no application at PATH: what none of the others claims gets 421, or 404 on a host of theirs";
+            let what = "no application at PATH: requests that no other application claims get 421, or 404 on one of their hosts";
             report.fine(Topic::Application, what);
             Err(None)
         }

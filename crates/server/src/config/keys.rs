@@ -659,3 +659,20 @@ impl Settings {
         listen.tls.unwrap_or_else(|| self.has_tls() && listen.is_tcp())
     }
 }
+
+/// Joins the doc comment's lines of each paragraph.
+pub(crate) fn paragraphs(doc: &[&str]) -> String {
+    let mut text = String::new();
+    for line in doc {
+        match line.trim() {
+            "" => text.push_str("\n\n"),
+            line => {
+                if !text.is_empty() && !text.ends_with('\n') {
+                    text.push(' ');
+                }
+                text.push_str(line);
+            }
+        }
+    }
+    text
+}

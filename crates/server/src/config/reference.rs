@@ -10,6 +10,7 @@ use super::applications::{
 use super::apps::{APP_KEYS, AppKey};
 use super::connectors::{CONNECTOR_KEYS, ConnectorKey};
 use super::environment::NOT_SETTINGS;
+use super::keys::paragraphs;
 use super::{KEYS, Key, SECTIONS};
 
 const GENERATED: &str = "<!-- Generated from crates/server/src by `UPDATE=1 cargo test -p server`. Do not edit. -->\n\n";
@@ -123,21 +124,4 @@ fn below(page: &mut String, command: &mut clap::Command, above: &str) {
             .expect("a String takes all");
         below(page, sub, &name);
     }
-}
-
-/// Doc comment lines as Markdown: lines of a paragraph joined.
-fn paragraphs(doc: &[&str]) -> String {
-    let mut text = String::new();
-    for line in doc {
-        match line.trim() {
-            "" => text.push_str("\n\n"),
-            line => {
-                if !text.is_empty() && !text.ends_with('\n') {
-                    text.push(' ');
-                }
-                text.push_str(line);
-            }
-        }
-    }
-    text
 }

@@ -300,7 +300,7 @@ fn hint(error: &hub::StartError, settings: &Settings) -> String {
         }
         hub::StartError::Listen { address, cause } if cause.kind() == std::io::ErrorKind::AddrInUse => {
             settings.named_twice(address).unwrap_or_else(|| {
-                "end what listens there (perhaps Hearth itself), or choose another with `--listen`; port 0 takes any free one".into()
+                "stop the program that listens there (perhaps Hearth itself), or choose another with `--listen`; port 0 takes any free one".into()
             })
         }
         hub::StartError::Listen { .. } => "choose another with `--listen`".into(),

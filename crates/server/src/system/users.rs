@@ -78,7 +78,7 @@ impl PhpUser {
                     format!("PHP as user {name} (`php.user`) cannot {verb} {path}"),
                     &io::Error::from(error),
                     format!(
-                        "let it (`namei -l {path}` shows where its way ends), or name another user"
+                        "grant access (`namei -l {path}` shows where access ends), or name another user"
                     ),
                 ))
             }

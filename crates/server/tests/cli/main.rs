@@ -1,4 +1,4 @@
-//! The program `hearth` as a shell sees it: output, exit status, help. Nothing here needs PHP.
+//! Tests of the program `hearth` from a shell: output, exit status, help. They need no PHP.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use server::{Server, get};
 
-/// `hearth` in an environment of its own: no settings from outside, no PHP but what a test brings.
+/// Returns the command `hearth` in a clean environment: no settings, and no PHP but the test's.
 fn hearth(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hearth"));
     command
@@ -115,7 +115,7 @@ fn each_misuse_exits_with_2_and_says_what_to_do_last() {
     insta::assert_snapshot!(seen);
 }
 
-/// Temporary folders have another name each time.
+/// Replaces the name of the temporary folder, which differs each time.
 fn folderless(text: &str) -> String {
     let temporary = std::env::temp_dir().display().to_string();
     let words = text.split(' ').map(|word| match word.strip_prefix(&temporary) {
@@ -246,7 +246,7 @@ fn an_address_in_use_is_an_error_with_its_cause() {
 
 #[test]
 fn an_address_set_twice_is_reported_as_a_duplicate() {
-    // An address of this test alone: a port that was free stays free.
+    // An address that only this test uses, so that its free port stays free.
     let free = std::net::TcpListener::bind("127.0.0.79:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);

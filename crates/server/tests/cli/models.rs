@@ -1,4 +1,4 @@
-//! Models as who starts the server meets them: what runs by default, what takes a model's place and how that is said. The fake
+//! Tests of the model that `hearth serve` chooses: the default, its replacement, and the warning about that. The fake
 //! worker stands in for PHP.
 
 use std::fs;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::server::{Server, get};
 use super::{hearth, outcome};
 
-/// An application of these files.
+/// Creates an application of these files.
 fn application(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -45,7 +45,7 @@ fn serve(folder: &TempDir) -> Command {
     command
 }
 
-/// A server that is ready: its address, `/status`, and what it has said until then.
+/// A server that is ready: its address, its `/status`, and its output until then.
 struct Ready {
     server: Server,
     front: String,
@@ -73,7 +73,7 @@ impl Ready {
         get(&self.front, path).split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
-    /// The warnings until now, one JSON object each, but for the one that who runs these tests as root gets.
+    /// The warnings until now, one JSON object each, without the warning that PHP runs as root.
     fn warnings(&self) -> Vec<Value> {
         let lines = self.server.said.iter().filter_map(|line| serde_json::from_str(line).ok());
         let wanted =
@@ -128,7 +128,8 @@ fn snapshot_is_the_default_for_applications_that_boot_ahead() {
 
 #[test]
 fn without_a_page_tracker_fork_runs_with_one_warning() {
-    // What has a front controller, too, and no model named is measured first (tests/it/fallback.rs).
+    // Without `--model`, an application that also has a front controller is measured first
+    // (tests/it/models/fallback.rs).
     for (flags, folder) in [(&[][..], worker_script()), (&["--model", "snapshot"], laravel())] {
         let mut command = serve(&folder);
         let ready = Ready::start(command.env("HEARTH_SNAPSHOT_TRACKER", "none").args(flags));

@@ -1,4 +1,4 @@
-//! A running `hearth`, for tests: started, asked, ended.
+//! A running `hearth` for tests: starts it, sends requests and signals, and waits for its end.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) struct Server {
     process: std::process::Child,
     lines: std::io::Lines<std::io::BufReader<std::process::ChildStderr>>,
-    /// All that was read of them.
+    /// All lines that were read.
     pub(crate) said: Vec<String>,
 }
 
@@ -19,7 +19,7 @@ impl Server {
         Self { process, lines, said: Vec::new() }
     }
 
-    /// Reads lines until one has this mark, and returns what follows it.
+    /// Reads lines until one contains `mark`, and returns the text after it.
     pub(crate) fn address(&mut self, mark: &str) -> String {
         for line in self.lines.by_ref().map(Result::unwrap) {
             let address = line.split_once(mark).map(|(_, address)| address.to_owned());
@@ -36,7 +36,7 @@ impl Server {
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
-    /// Reads what is left and waits for the end.
+    /// Reads the rest of the output and waits for the end of the process.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.said.extend(self.lines.by_ref().map(Result::unwrap));
         self.process.wait().unwrap().code()
@@ -53,7 +53,7 @@ impl Drop for Server {
     }
 }
 
-/// The whole answer to a GET, head included.
+/// Sends a GET request and returns the whole response, head included.
 pub(crate) fn get(address: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let mut socket = std::net::TcpStream::connect(address).unwrap();

@@ -1,9 +1,11 @@
-//! Connections of databases that stay open while a snapshot worker is put back: nothing that a request leaves in the server's session is there
-//! in the next request, whatever it was, and clients survive a server that restarts.
+//! Database connections that stay open while a snapshot worker is restored. The next request finds nothing of what a
+//! request left in the database session, and clients survive a restart of the database.
 //!
-//! Frameworks: databases/frameworks.rs. Poolers: databases/pgbouncer.rs. What goes wrong: databases/faults.rs. Servers that say nothing: databases/silence.rs.
+//! Frameworks: databases/frameworks.rs. Poolers: databases/pgbouncer.rs. Failures: databases/faults.rs. Servers that
+//! send no answer: databases/silence.rs.
 //!
-//! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `DATABASES_ROUNDS=20000` makes the random runs longer.
+//! The tests use real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases).
+//! `DATABASES_ROUNDS=20000` makes the random runs longer.
 
 mod connectors;
 mod faults;
@@ -22,7 +24,8 @@ use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, Origin, eventually, rou
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
-/// A client of PHP's, its server, and the `do_*` calls that end the worker because their effect on the server is unknown.
+/// A database client of PHP, its server, and the `do_*` calls that end the worker because their effect on the server is
+/// unknown.
 pub(crate) struct Client {
     pub(crate) class: &'static str,
     pub(crate) kind: DatabaseKind,
@@ -91,7 +94,7 @@ const CLIENTS: &[Client] = &[
     Client {
         class: "PredisClient",
         kind: DatabaseKind::Redis,
-        // Its loop hangs up when nothing holds it any more.
+        // Its loop closes the connection when no variable refers to it any more.
         retiring: &["killed", "close", "reconnect", "subscribe"],
     },
     Client {
@@ -151,7 +154,7 @@ impl Shop {
         Self::at(client, database, site, &address, configure)
     }
 
-    /// With an application that connects to `address`.
+    /// Starts an application that connects to `address`.
     pub(crate) fn at(
         client: &Client,
         database: Database,
@@ -167,7 +170,7 @@ impl Shop {
     pub(crate) fn get(&self, query: &str) -> Value {
         let answer = self.hearth.get(&format!("/?{query}"));
         let text = answer.text();
-        // A fatal error of a `do` ends behind its JSON.
+        // After a fatal error of a `do_*` call, PHP's error page follows the JSON.
         let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
         match values.next() {
             Some(Ok(value)) => value,
@@ -175,8 +178,8 @@ impl Shop {
         }
     }
 
-    /// So often that a connection counts as one that lasts.
-    pub(crate) fn use_well(&self) {
+    /// Sends enough requests for the connections to count as stable.
+    pub(crate) fn use_until_stable(&self) {
         let mut connection = self.hearth.connect();
         for _ in 0..20 {
             connection.get("/?look").unwrap();
@@ -194,7 +197,7 @@ fn serve(site: &Site) -> Serve {
     with_extensions(Serve::new(site.path().join("worker.php"))).args(&["--model", "snapshot"])
 }
 
-/// The databases' extensions may lie in a folder of the user that runs the tests; and servers may be slow, since both processors may be busy.
+/// Sets the folder of the database extensions, if there is one, and long time-outs: both processors may be busy.
 pub(crate) fn with_extensions(serve: Serve) -> Serve {
     let serve = serve
         .set("HEARTH_DATABASES_RESET_TIMEOUT", "20s")
@@ -205,7 +208,7 @@ pub(crate) fn with_extensions(serve: Serve) -> Serve {
     }
 }
 
-/// Everything of the table "left by the request", for one client.
+/// Runs every row of the table "left by the request" for one client.
 fn nothing_is_left_behind(class: &str) {
     let client = client(class);
     nothing_is_left_in(client, &Shop::open(client, |serve| serve));
@@ -229,21 +232,21 @@ pub(crate) fn nothing_is_left_in(client: &Client, shop: &Shop) {
         let retires = client.retiring.contains(&name.as_str());
         assert_eq!(same, !retires, "{class}: {name}: {}", shop.hearth.log().text());
         if retires {
-            shop.use_well();
+            shop.use_until_stable();
         }
     }
     let counted = shop.hearth.status()["pool"]["databases"].clone();
     assert_eq!(counted["kept"], 1, "{counted}");
     assert!(counted["resets"].as_u64().unwrap() > names.len() as u64, "{counted}");
     assert_eq!(counted["retired"], client.retiring.len(), "{counted}");
-    it_is_told(shop, &counted["servers"]);
-    // A session that was put back differs in nothing from one that was never used.
+    reports_show(shop, &counted["servers"]);
+    // A session that was reset equals one that was never used.
     assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
     no_secrets(shop);
 }
 
-/// `/status`, the dashboard and the metrics have the server, what resets took and why workers ended.
-fn it_is_told(shop: &Shop, servers: &Value) {
+/// Checks that `/status`, the dashboard and the metrics show the server, the time of resets, and why workers ended.
+fn reports_show(shop: &Shop, servers: &Value) {
     let all = servers.as_array().unwrap();
     assert_eq!(all.len(), 1, "{servers}");
     let server = &all[0];
@@ -265,7 +268,7 @@ fn it_is_told(shop: &Shop, servers: &Value) {
     assert!(quantile.unwrap().starts_with("hearth_database_server_reset_quantile_seconds{"));
 }
 
-/// What two sessions say of themselves; names what differs.
+/// Compares the state of two sessions and names the differences.
 pub(crate) fn assert_same(left: &Value, right: &Value, what: &str) {
     let (left, right) = (left["answer"].as_object(), right["answer"].as_object());
     let (left, right) = (left.expect(what), right.expect(what));
@@ -331,13 +334,13 @@ fn half_packets_and_sudden_encryption_leave_nothing_in_postgresql() {
     nothing_is_left_behind("PgsqlStream");
 }
 
-/// Requests in random order that leave several things at once; after each the session is looked at.
+/// Sends requests in random order that leave several things at once, and compares the session after each.
 fn random_requests(class: &str) {
     let client = client(class);
     random_requests_of(client, &Shop::open(client, |serve| serve), 600);
 }
 
-/// So many, unless `DATABASES_ROUNDS` says otherwise.
+/// Runs `rounds` rounds, or as many as `DATABASES_ROUNDS` says.
 #[expect(clippy::print_stdout, reason = "shown when the test fails")]
 pub(crate) fn random_requests_of(client: &Client, shop: &Shop, rounds: u32) {
     let rounds: u32 = std::env::var_os("DATABASES_ROUNDS")
@@ -361,7 +364,7 @@ pub(crate) fn random_requests_of(client: &Client, shop: &Shop, rounds: u32) {
         connection.get(&format!("/?do={chosen}")).unwrap();
         let mut look = connection.get("/?look").unwrap().json();
         for committed in ["rows", "things"] {
-            // Several at once may well commit what one of them has written.
+            // Several actions together may commit a row that one of them has written.
             if fresh["answer"].get(committed).is_some() {
                 look["answer"][committed] = fresh["answer"][committed].clone();
             }
@@ -369,7 +372,7 @@ pub(crate) fn random_requests_of(client: &Client, shop: &Shop, rounds: u32) {
         assert_same(&look, &fresh, &format!("round {round}: {chosen} has left something"));
         ids.insert(look["id"].to_string());
     }
-    // What several leave together may be a doubt, but seldom is.
+    // Several actions together may leave a session in doubt, but rarely.
     assert!(ids.len() * 4 < rounds as usize, "{} connections for {rounds} requests", ids.len());
 }
 
@@ -405,7 +408,8 @@ fn a_database_restart_between_requests_fails_no_request() {
     }
 }
 
-/// A request is in a transaction when its server restarts: the next one finds neither its rows nor a dead connection.
+/// A database restarts while a request is in a transaction. The next request finds neither its rows nor a dead
+/// connection.
 pub(crate) fn a_restart_within_a_transaction(class: &str, shop: &mut Shop) {
     let before = shop.get("look");
     assert_eq!(before["kept"], true, "{class}: {}", shop.hearth.log().text());
@@ -441,10 +445,10 @@ fn a_database_outage_stops_no_worker_and_keeping_resumes() {
     let mut shop = Shop::with(client, database, |serve| serve.set("HEARTH_PHP_WORKERS", "2"));
     shop.hearth.wait_idle(2);
     assert_eq!(shop.hearth.get("/?nothing").text(), "nothing");
-    // Both have met it; one says it.
+    // Both workers failed; one of them logs it.
     let failed = "a callback of hearth_on_worker_start() failed";
     shop.hearth.log_line(failed);
-    // Tried again, and again in vain.
+    // Workers try again, and fail again.
     eventually("workers are replaced", LIMIT, || {
         shop.hearth.status()["pool"]["recycled"].as_u64() >= Some(2)
     });
@@ -455,7 +459,7 @@ fn a_database_outage_stops_no_worker_and_keeping_resumes() {
     shop.hearth.log_line("the callbacks of hearth_on_worker_start() work again");
     let log = shop.hearth.log().text();
     assert_eq!(log.matches(failed).count(), 1, "{log}");
-    assert!(!log.contains("workers retire before they answer anything"), "{log}");
+    assert!(!log.contains("workers retire before their first answer"), "{log}");
     assert_eq!(shop.hearth.status()["pool"]["retired"], 0, "{log}");
     assert_eq!(shop.get("look")["kept"], true);
 }
@@ -484,8 +488,8 @@ fn idle_connections_are_checked_and_old_ones_replaced() {
     eventually("its worker is replaced", LIMIT, || {
         shop.hearth.worker_pids() != [u32::try_from(first["pid"].as_u64().unwrap()).unwrap()]
     });
-    // Up to a tenth earlier, so that not all are replaced at once.
-    assert!(began.elapsed() >= Duration::from_millis(2700), "not before its time");
+    // Workers are replaced up to a tenth earlier, so that not all are replaced at once.
+    assert!(began.elapsed() >= Duration::from_millis(2700), "not too early");
     shop.hearth.log_line("have lived long enough");
     assert_same(&shop.get("look"), &first, "after the replacement");
 }
@@ -506,23 +510,24 @@ fn connections_of_a_request_are_closed_politely() {
             shop.get("fresh");
         }
         shop.get("look");
-        // Those that are kept end with the server.
+        // Kept connections are closed when the server stops.
         let Shop { hearth, database, site: _site } = shop;
         assert!(hearth.stop().success());
-        nobody_was_cut_off(&database);
+        clients_closed_politely(&database);
     }
 }
 
-/// No client has gone without a goodbye.
-fn nobody_was_cut_off(database: &Database) {
-    // The database may still be about to notice.
+/// Checks that every client closed its connection in the way of its protocol.
+fn clients_closed_politely(database: &Database) {
+    // The database may notice a closed connection a little later.
     std::thread::sleep(Duration::from_millis(100));
     let log = database.log();
     assert!(!log.contains("Aborted connection"), "{log}");
     assert!(!log.contains("unexpected EOF"), "{log}");
 }
 
-/// Its requests would leave state in the session that cannot be reset: a connection without any bytes, and one of another protocol.
+/// A connection without any bytes, and one of an unknown protocol: requests would leave state in them that cannot be
+/// reset.
 #[test]
 fn a_connection_of_an_unknown_protocol_is_closed_before_the_snapshot() {
     let database = Database::start(DatabaseKind::Redis);
@@ -555,7 +560,7 @@ fn a_connection_of_an_unknown_protocol_is_closed_before_the_snapshot() {
     }
 }
 
-/// 64 are followed, those with numbers below 1024: the bytes of others are unknown.
+/// The worker observes 64 connections, and only descriptors below 1024. It does not know the bytes of others.
 #[test]
 fn unobserved_connections_are_closed_before_the_snapshot() {
     let database = Database::start(DatabaseKind::Redis);

@@ -71,7 +71,7 @@ fn the_origin_sees_exactly_the_callers_request() {
     };
     assert_eq!(sorted(seen.fields.clone()), sorted(expected));
     assert_eq!(seen.authority, format!("127.0.0.1:{}", origin.port()));
-    // The answer in its order and case; only the origin dates it.
+    // The answer keeps the origin's order and case of fields; only the origin adds a date.
     let names: Vec<&str> =
         answer.heads.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
     let expected = [
@@ -149,7 +149,7 @@ fn a_stale_connection_never_repeats_a_post() {
     let broker = Broker::start(&[]);
     let origin = stale();
     assert_eq!(broker.curl(&[], &origin.url("/stale")).text(), "fresh");
-    // A connection that has been idle for so long is trusted with a POST.
+    // A connection that has been idle for this long is still used for a POST.
     std::thread::sleep(Duration::from_millis(150));
     let answer = broker.curl(&["--data", "order=1"], &origin.url("/headers"));
     assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{answer:?}");
@@ -160,7 +160,7 @@ fn a_stale_connection_never_repeats_a_post() {
     );
     assert_eq!(posts(&origin), 1, "{:?}", origin.requests());
 
-    // Calls that may be repeated are: no caller gets an error.
+    // Calls that may be repeated are repeated: no caller gets an error.
     let origin = stale();
     assert_eq!(broker.curl(&[], &origin.url("/stale")).text(), "fresh");
     assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
@@ -180,7 +180,7 @@ fn every_origin_fault_has_curls_error_number() {
         let told = answer.field("hearth-failed").unwrap_or_default();
         assert!(told.starts_with(failed), "{path}: {answer:?}");
     }
-    // What came of the body comes, and then it ends too early: curl's error 18, as without a broker.
+    // The caller gets the part of the body that arrived, and then an early end: curl's error 18, as without a broker.
     let cut = broker.curl(&[], &origin.url("/cut"));
     assert_eq!((cut.status, cut.text().as_str()), (18, "half"), "{cut:?}");
 
@@ -203,7 +203,7 @@ fn every_origin_fault_has_curls_error_number() {
         assert!(told.starts_with("certificate; errno=60"), "{answer:?}");
         assert!(origin.requests().is_empty());
     }
-    // One line for each origin and reason.
+    // The log has one line for each origin and reason.
     let line = broker.process.log().wait_for("no-such-name.invalid");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["message"], "outgoing call declined");
@@ -229,15 +229,15 @@ fn verification_cannot_be_disabled_without_the_token() {
         let answer = broker.curl(&["--header", &control], &url);
         assert!(answer.heads.starts_with("HTTP/1.1 403 "), "{control}: {answer:?}");
         assert!(answer.field("hearth-declined").unwrap().starts_with("token;"), "{answer:?}");
-        // As an application that forwards its client's fields would, beside its own.
+        // An application may forward its client's fields beside its own.
         let both = broker.curl(&["--header", &control, "--header", &right], &url);
         assert!(both.heads.starts_with("HTTP/1.1 403 "), "{control}: {both:?}");
     }
-    assert!(origin.connections().is_empty(), "nothing has gone out");
+    assert!(origin.connections().is_empty(), "nothing was sent");
     let answer = broker.curl(&["--header", &right], &url);
     assert_eq!(answer.status, 0, "{answer:?}");
     assert!(!answer.text().to_lowercase().contains("hearth-control"), "{}", answer.text());
-    // And those who verify do not get the connection of those who do not.
+    // Calls that verify certificates do not share connections with calls that do not.
     let verifying = broker.curl(&[], &url);
     assert!(
         verifying.field("hearth-declined").unwrap().starts_with("certificate;"),
@@ -270,7 +270,7 @@ fn ambiguous_requests_are_rejected_and_not_sent() {
             ),
             "request",
         ),
-        // hyper would answer these by itself, and who is to know that the answer is not the origin's?
+        // hyper would answer these itself, and the caller could not see that the answer is not the origin's.
         (
             format!("POST {url} HTTP/1.1\r\n{host}Content-Length: 99999999999999999999\r\n\r\n"),
             "request",
@@ -303,7 +303,7 @@ fn ambiguous_requests_are_rejected_and_not_sent() {
     ] {
         let mut stream = UnixStream::connect(broker.socket()).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        // Refused before all of it was read, perhaps.
+        // The broker may refuse the call before it has read the whole request.
         let _sent = stream.write_all(request.as_bytes()).is_ok();
         let mut answer = String::new();
         let _read = stream.read_to_string(&mut answer).is_ok();
@@ -389,7 +389,7 @@ fn a_thousand_callers_at_once_are_all_answered() {
         if answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("done") {
             answered += 1;
         } else {
-            // Declined is answered too: the caller makes the call itself.
+            // A declined call is answered too: the caller makes the call itself.
             assert!(answer.contains("hearth-declined: queue;"), "{answer}");
         }
     }
@@ -412,7 +412,7 @@ fn a_full_broker_declines_and_recovers() {
             stream
         })
         .collect();
-    eventually("both calls are out", LIMIT, || origin.requests().len() == 2);
+    eventually("both calls have reached the origin", LIMIT, || origin.requests().len() == 2);
     let answer = broker.curl(&[], &origin.url("/bytes/1"));
     assert!(answer.field("hearth-declined").unwrap().starts_with("full;"), "{answer:?}");
     held.pop();
@@ -432,11 +432,11 @@ fn a_killed_caller_ends_only_its_own_call() {
             .arg("http://hearth/")
             .spawn()
             .unwrap();
-        eventually("the call is out", LIMIT, || origin.requests().len() == 2);
+        eventually("the call has reached the origin", LIMIT, || origin.requests().len() == 2);
         caller.kill().unwrap();
         caller.wait().unwrap();
         if origin.url("").starts_with("http:") {
-            // HTTP/1.1 can end a call only with its connection.
+            // HTTP/1.1 can end a call only by closing its connection.
             eventually("its connection is closed", LIMIT, || origin.open() == 0);
         }
         assert_eq!(broker.curl(&[], &origin.url("/bytes/2")).body.len(), 2);
@@ -454,7 +454,7 @@ fn a_killed_broker_restarts_at_the_same_socket() {
     broker.process.signal(Signal::KILL);
     broker.process.wait(LIMIT);
     assert!(broker.socket().exists(), "the socket is still there");
-    // curl's number for a refused connection: the caller goes directly.
+    // curl's error for a refused connection: the caller calls the origin directly.
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).status, 7);
     let broker = Broker::start_in(broker.folder, &[]);
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
@@ -476,7 +476,7 @@ fn term_finishes_running_calls_and_removes_the_socket() {
     let mut caller = UnixStream::connect(broker.socket()).unwrap();
     let request = format!("GET {} HTTP/1.1\r\nHost: hearth\r\n\r\n", origin.url("/delay/500"));
     caller.write_all(request.as_bytes()).unwrap();
-    eventually("the call is out", LIMIT, || origin.requests().len() == 1);
+    eventually("the call has reached the origin", LIMIT, || origin.requests().len() == 1);
     broker.process.signal(Signal::TERM);
     eventually("no new connection is accepted", LIMIT, || {
         UnixStream::connect(broker.socket()).is_err()
@@ -503,14 +503,15 @@ fn early_responses_reach_callers_that_are_still_sending() {
             assert!(answer.heads.contains("HTTP/1.1 413 "), "{expect}: {answer:?}");
             assert_eq!(answer.text(), "too large", "{expect}");
         }
-        // Answered at once, and still read: `100 Continue` goes first, or the caller would wait for it in vain.
+        // The answer is known at once, but `100 Continue` is sent first and the body is read, or the caller would wait
+        // for it.
         for _ in 0..5 {
             let arguments = ["--header", "Expect: 100-continue", "--data-binary", &upload];
             let answer = broker.curl(&arguments, &origin.url("/echo"));
             assert!(answer.heads.starts_with("HTTP/1.1 100 Continue"), "{}", answer.heads);
             assert!(answer.heads.contains("HTTP/1.1 200 "), "{}", answer.heads);
         }
-        // Declined before the body was asked for: the caller still has all of it.
+        // The call is declined before the body is requested, so the caller still has the whole body.
         let closed = "http://127.0.0.1:1/";
         let arguments = ["--header", "Expect: 100-continue", "--data-binary", &upload];
         let answer = broker.curl(&arguments, closed);
@@ -527,7 +528,7 @@ fn origins_of_the_last_run_are_connected_at_the_start() {
     broker.process.signal(Signal::TERM);
     assert_eq!(broker.process.wait(LIMIT).code(), Some(0));
     let broker = Broker::start_in(broker.folder, &[]);
-    eventually("a connection is opened unasked", LIMIT, || origin.connections().len() == 2);
+    eventually("a connection is opened without a call", LIMIT, || origin.connections().len() == 2);
     let control = format!("Hearth-Control: token=\"{}\", timing", broker.token());
     eventually("it is used", LIMIT, || {
         let answer = broker.curl(&["--header", &control], &origin.url("/bytes/1"));
@@ -536,7 +537,7 @@ fn origins_of_the_last_run_are_connected_at_the_start() {
     assert_eq!(origin.connections().len(), 2);
 }
 
-/// A script that makes calls with ext-curl through the broker that the environment names: what each said, as JSON.
+/// A script that makes calls with ext-curl through the broker in the environment, and prints each result as JSON.
 const CALLS: &str = r"<?php
 $call = function (string $url, array $options = []): array {
     $fields = [];
@@ -578,7 +579,8 @@ fn php_in_every_model_calls_through_the_servers_broker() {
     }
 }
 
-/// Each model with one script, `call.php`, and a broker that believes the tests' authority; streams go through it as curl's calls do.
+/// Starts each model with one script, `call.php`, and a broker that trusts the tests' authority. Streams use the broker
+/// as curl's calls do.
 pub(crate) fn in_each_model_with_authority(
     script: &str,
 ) -> impl Iterator<Item = (&'static str, Site, Hearth)> {
@@ -606,10 +608,10 @@ fn a_killed_php_process_ends_its_call_and_its_successor_can_call() {
     let mut client = hearth.connect();
     let never = format!("/call.php?url={}", origin.url("/never"));
     client.send(testkit::head("GET", &never, &[], 0)).unwrap();
-    eventually("the call is out", LIMIT, || origin.requests().len() == 1);
+    eventually("the call has reached the origin", LIMIT, || origin.requests().len() == 1);
     signal(hearth.worker_pid(), Signal::KILL);
     assert_eq!(client.answer_to("GET").unwrap().status, 502);
-    eventually("the broker has let go", LIMIT, || origin.open() == 0);
+    eventually("the broker has closed its connection", LIMIT, || origin.open() == 0);
     let answer = hearth.get(&format!("/call.php?url={}", origin.url("/bytes/5"))).json();
     assert_eq!(answer["body"].as_str().unwrap().len(), 5, "{answer}");
     let declined = hearth.get("/call.php?url=http://no-such-name.invalid/").json();
@@ -638,7 +640,7 @@ fn another_user_needs_permission_and_shares_no_connection() {
     /// An unprivileged account of the system, and its group.
     const UNPRIVILEGED: &str = "65534";
     if !rustix::process::geteuid().is_root() {
-        // Only root can become another user.
+        // Only root can run processes as another user.
         return;
     }
     let origin = Origin::plain(routes);
@@ -683,7 +685,7 @@ fn another_user_needs_permission_and_shares_no_connection() {
     assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
     assert!(call(&broker, "X: 1").starts_with("Some(0) HTTP/1.1 200 "));
     assert_eq!(origin.connections().len(), 2, "no connection is shared between users");
-    // The broker reads no file for it, whether or not it could read it itself.
+    // The broker does not read the file, whether or not it could.
     let ca = broker.folder.path().join("authority.pem");
     let control = format!("Hearth-Control: token=\"{}\", ca=\"{}\"", broker.token(), ca.display());
     let refused = call(&broker, &control);
@@ -720,7 +722,7 @@ fn every_method_and_framing_passes() {
             assert!(answer.heads.starts_with(&format!("HTTP/1.1 {status} ")), "{answer:?}");
             assert_eq!((answer.status, answer.body.len()), (0, 0), "{answer:?}");
         }
-        // Without a length, with one of 0, and where few would expect a body.
+        // POST without a length, POST with length 0, and methods that rarely have a body.
         let chunked = ["--header", "Transfer-Encoding: chunked", "--data-binary", "piece"];
         assert_eq!(broker.curl(&chunked, &origin.url("/echo")).text(), "piece");
         assert_eq!(broker.curl(&["--data-binary", ""], &origin.url("/echo")).text(), "");
@@ -760,7 +762,7 @@ fn the_servers_own_admin_address_is_denied() {
     let token = [("HEARTH_ADMIN_TOKEN", "0123456789abcdef")];
     for (listens, tried) in [
         ("127.0.0.1:0", &["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"][..]),
-        // All of this machine's.
+        // All addresses of this machine.
         ("0.0.0.0:0", &["127.0.0.1", "127.1.2.3", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]"]),
     ] {
         let broker = Broker::start_with(&token, &["--admin", listens]);
@@ -769,11 +771,12 @@ fn the_servers_own_admin_address_is_denied() {
         for host in tried {
             let answer = broker.curl(&[], &format!("http://{host}:{port}/up"));
             let told = answer.field("hearth-declined").unwrap_or_default().to_owned();
-            // A name may have further addresses, where nothing listens: then the reason is the last one that was tried.
+            // A name may have further addresses on which nothing listens. Then the reason belongs to the last address
+            // that was tried.
             let other = *host == "localhost" && told.starts_with("connect;");
             assert!(told.starts_with("denied;") || other, "{host} for {listens}: {answer:?}");
         }
-        // Other ports of this machine are called as ever.
+        // Other ports of this machine can still be called.
         let origin = Origin::plain(routes);
         assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
     }

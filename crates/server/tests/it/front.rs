@@ -1,4 +1,4 @@
-//! The HTTP front: connections, requests, answers and files.
+//! The HTTP front: connections, requests, responses and files.
 
 mod answers;
 mod clients;

@@ -1,4 +1,4 @@
-//! Starts `hearth serve` with real PHP for one test: its own folder, its own ports, ended with the test.
+//! Starts `hearth serve` with real PHP for one test, with its own folder and ports, and stops it with the test.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -14,24 +14,24 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually};
 
-/// How long anything may take that is not a matter of time; generous, since both processors may be busy.
+/// The longest wait for an event whose time is not under test. It is generous, since both processors may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// The models that applications get without asking, and `fpm` for those that run PHP's own programs.
+/// The default models of applications, and `fpm` for the models that run PHP's own programs.
 const QUICK_MODELS: &[&str] = &["request", "snapshot", "fpm"];
 
-/// The models of `hearth-worker` that this run tests. Clients get the same answers in all of them.
+/// Returns the models of `hearth-worker` that this run tests. Clients get the same answers in all of them.
 pub(crate) fn models() -> Vec<&'static str> {
     of_tier(Model::ALL.iter().filter(|model| !model.is_foreign()).map(|model| model.name()))
 }
 
-/// The models of this run, with those that run PHP's own programs.
+/// Returns the models that this run tests, including those that run PHP's own programs.
 pub(crate) fn every_model() -> Vec<&'static str> {
     of_tier(Model::ALL.iter().map(|model| model.name()))
 }
 
-/// Those of `models` that this run tests: all of them, except where scripts/test-rust runs one tier. `TEST_TIER=quick` takes
-/// [`QUICK_MODELS`], at least one, and `TEST_TIER=rest` takes the others.
+/// Returns those of `models` that this run tests: all of them, unless scripts/test-rust runs one tier.
+/// `TEST_TIER=quick` selects [`QUICK_MODELS`], at least one, and `TEST_TIER=rest` selects the others.
 #[expect(clippy::disallowed_methods, reason = "the tier of all tests of a run")]
 pub(crate) fn of_tier(models: impl IntoIterator<Item = &'static str>) -> Vec<&'static str> {
     let models: Vec<_> = models.into_iter().collect();
@@ -51,7 +51,7 @@ pub(crate) fn of_tier(models: impl IntoIterator<Item = &'static str>) -> Vec<&'s
     }
 }
 
-/// Adds the running test to the list of those that have models left for `TEST_TIER=rest`.
+/// Adds the running test to the list of tests that have models left for `TEST_TIER=rest`.
 fn note_several_models() {
     let Some(list) = std::env::var_os("TEST_TIER_LIST") else { return };
     let thread = std::thread::current();
@@ -60,17 +60,18 @@ fn note_several_models() {
     list.write_all(format!("{test}\n").as_bytes()).unwrap();
 }
 
-/// Its processes serve one request after the other.
+/// Returns whether a process of this model serves one request after the other.
 pub(crate) fn is_resident(model: &str) -> bool {
     matches!(model, "request" | "worker" | "snapshot")
 }
 
-/// A worker script answers, not the script that the URL names.
+/// Returns whether a worker script answers in this model, not the script that the URL names.
 pub(crate) fn runs_worker_script(model: &str) -> bool {
     matches!(model, "worker" | "prespawn" | "fork" | "snapshot")
 }
 
-/// Every model in turn with the scripts of `tests/php` and one worker. A test that fails has printed which it was.
+/// Starts each model in turn with the scripts of `tests/php` and one worker. It prints the model's name, for tests that
+/// fail.
 #[expect(clippy::print_stdout, reason = "shown when the test fails")]
 pub(crate) fn in_each_model() -> impl Iterator<Item = (&'static str, Site, Hearth)> {
     models().into_iter().map(|model| {
@@ -81,14 +82,14 @@ pub(crate) fn in_each_model() -> impl Iterator<Item = (&'static str, Site, Heart
     })
 }
 
-/// An application's folder.
+/// The folder of an application.
 #[derive(Debug)]
 pub(crate) struct Site {
     folder: TempDir,
 }
 
 impl Site {
-    /// The scripts of `tests/php` in `public/`, and an `index.php` that says so.
+    /// Creates a site with the scripts of `tests/php` in `public/`, and an `index.php` that answers "front controller".
     pub(crate) fn of_scripts() -> Self {
         let site = Self::empty().with_file("public/index.php", "<?php echo 'front controller';");
         for entry in fs::read_dir(scripts()).unwrap() {
@@ -100,7 +101,8 @@ impl Site {
         site
     }
 
-    /// The scripts of `tests/php`, and a worker script that includes whichever a request names; with what to serve in `model`.
+    /// Creates a site with the scripts of `tests/php`, and a worker script that includes the script of a request. Also
+    /// returns the path to serve in `model`.
     pub(crate) fn of_scripts_in(model: &str) -> (Self, PathBuf) {
         let site = Self::of_scripts().with_file(
             "worker.php",
@@ -112,26 +114,27 @@ impl Site {
         (site, served)
     }
 
-    /// What to serve in `model`: the application's folder, or `script` of it where a worker script answers.
+    /// Returns the path to serve in `model`: the application's folder, or `script` in it if the model runs a worker
+    /// script.
     pub(crate) fn served_in(&self, model: &str, script: &str) -> PathBuf {
         let folder = self.path().to_owned();
         if runs_worker_script(model) { folder.join(script) } else { folder }
     }
 
-    /// `public/` and nothing in it.
+    /// Creates a site with an empty `public/`.
     pub(crate) fn empty() -> Self {
         let site = Self { folder: tempfile::tempdir().unwrap() };
         fs::create_dir(site.public()).unwrap();
         site
     }
 
-    /// One script of `tests/php` as a file of `public/`.
+    /// Adds one script of `tests/php` as a file in `public/`.
     pub(crate) fn with_script(self, script: &str, name: &str) -> Self {
         fs::copy(scripts().join(script), self.public().join(name)).unwrap();
         self
     }
 
-    /// A folder of `tests/php`, as the application's own.
+    /// Copies a folder of `tests/php` into the site.
     pub(crate) fn with_folder(self, name: &str) -> Self {
         let from = scripts().join(name).join(".");
         let copied = Command::new("cp").arg("-a").args([from.as_path(), self.path()]).status();
@@ -139,7 +142,7 @@ impl Site {
         self
     }
 
-    /// A file, its path relative to the application's folder.
+    /// Writes a file; its path is relative to the application's folder.
     pub(crate) fn with_file(self, path: &str, text: &str) -> Self {
         self.write(path, text);
         self
@@ -148,7 +151,7 @@ impl Site {
     pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // A reader or watcher sees all of it, or the previous file.
+        // Renamed into place, so that a reader or watcher sees the whole text, or the previous file.
         let mut whole = tempfile::NamedTempFile::new().unwrap();
         whole.write_all(text.as_bytes()).unwrap();
         fs::set_permissions(whole.path(), Permissions::from_mode(0o644)).unwrap();
@@ -164,7 +167,7 @@ impl Site {
     }
 }
 
-/// The text of a file that PHP writes, once it ends with a line's end.
+/// Returns the text of a file that PHP writes, once it ends with a line break.
 pub(crate) fn whole_line(file: &Path) -> String {
     let mut text = String::new();
     eventually("PHP has written it", LIMIT, || {
@@ -174,17 +177,17 @@ pub(crate) fn whole_line(file: &Path) -> String {
     text
 }
 
-/// The scripts that tests serve.
+/// The folder of the scripts that tests serve.
 pub(crate) fn scripts() -> PathBuf {
     root().join("tests/php")
 }
 
-/// The repository.
+/// The repository's folder.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The folder of the worker programs. Only `make` builds them, so their absence is said in words.
+/// The folder of the worker programs. Only `make` builds them, so a panic explains their absence.
 pub(crate) fn worker_folder() -> PathBuf {
     let folder = std::env::var_os("HEARTH_WORKER_DIR").map_or_else(
         || Path::new(env!("CARGO_BIN_EXE_hearth")).parent().unwrap().to_owned(),
@@ -198,7 +201,7 @@ pub(crate) fn worker_folder() -> PathBuf {
     folder
 }
 
-/// The models of our own that promise isolation and that this machine can run.
+/// Returns Hearth's own models that promise isolation and that this machine can run.
 pub(crate) fn isolating() -> Vec<Model> {
     let program = worker_folder().join(format!("hearth-worker-{}", php_version()));
     let probe = Command::new(program).arg("--probe-snapshot").output().unwrap();
@@ -208,7 +211,7 @@ pub(crate) fn isolating() -> Vec<Model> {
     ours.into_iter().filter(|model| tracks || *model != Model::Snapshot).collect()
 }
 
-/// Those of [`isolating`] that this run tests.
+/// Returns the models of [`isolating`] that this run tests.
 pub(crate) fn each_isolating() -> Vec<Model> {
     let tested = models();
     isolating().into_iter().filter(|model| tested.contains(&model.name())).collect()
@@ -222,24 +225,26 @@ fn newest_php(folder: &Path) -> Option<String> {
     Some(format!("8.{}", minors.max()?))
 }
 
-/// The PHP that answers in the tests, e.g. `8.2`: the newest that a worker was built for, as `hearth` chooses it.
+/// The version of PHP that answers in the tests, e.g. `8.2`: the newest that a worker was built for, which `hearth`
+/// chooses.
 pub(crate) fn php_version() -> String {
     newest_php(&worker_folder()).unwrap()
 }
 
-/// php-fpm of the same version, for a document root.
+/// Starts a php-fpm of the same version, for a document root.
 pub(crate) fn php_fpm(document_root: &Path, ini: &[(&str, &str)]) -> PhpFpm {
     PhpFpm::start(&php_version(), document_root, ini, ENVIRONMENT)
 }
 
-/// All of the environment that programs of the tests have. The oracle compares every page after each restore (native/snapshot/oracle.c).
+/// The whole environment of the tests' programs. The oracle compares every page after each restore
+/// (native/snapshot/oracle.c).
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("APP_COLOUR", "red"),
     ("HEARTH_SNAPSHOT_ORACLE", "1"),
 ];
 
-/// `hearth` in the environment of the tests.
+/// Returns the command `hearth` with the environment of the tests.
 pub(crate) fn command() -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_hearth"));
     let mut command = Command::new(program);
@@ -251,21 +256,22 @@ pub(crate) fn command() -> Command {
     command
 }
 
-/// The words that start a program to which the kernel refuses system calls: `CALL=ERRNO,...` of `tests/php/refused_calls.php`.
+/// Returns a command prefix that starts a program to which the kernel refuses system calls. `calls` is `CALL=ERRNO,...`
+/// as in `tests/php/refused_calls.php`.
 pub(crate) fn refusing(calls: &str) -> Vec<String> {
     let launcher = root().join("tests/php/refused_calls.php").display().to_string();
     let php = format!("/usr/bin/php{}", php_version());
     [&php, "-d", "ffi.enable=1", &launcher, calls].map(str::to_owned).into()
 }
 
-/// What to start.
+/// The command of a server to start.
 #[derive(Debug)]
 pub(crate) struct Serve {
     command: Command,
 }
 
 impl Serve {
-    /// An application, or one script of it.
+    /// Serves an application, or one script of it.
     pub(crate) fn new(path: impl AsRef<Path>) -> Self {
         let mut command = command();
         command.arg("serve").arg(path.as_ref()).args([
@@ -296,13 +302,13 @@ impl Serve {
         self.args(&["--ini", &format!("{name}={value}")])
     }
 
-    /// A setting, by its environment variable.
+    /// Sets an environment variable.
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Has another program start it: `launcher`, `arguments` of it, then what it is to start.
+    /// Starts the server through another program: `launcher`, its `arguments`, then the server's command.
     pub(crate) fn through(mut self, launcher: &[&str], arguments: &[&str]) -> Self {
         let mut command = Command::new(launcher[0]);
         command.env_clear().args(&launcher[1..]).args(arguments);
@@ -313,7 +319,7 @@ impl Serve {
         self
     }
 
-    /// Starts it and waits for the ready line.
+    /// Starts the server and waits for the ready line.
     pub(crate) fn start(self) -> Hearth {
         let process = self.launch();
         let find = |prefix: &'static str| {
@@ -327,7 +333,7 @@ impl Serve {
         Hearth { address, url, admin: admin.parse().unwrap(), process }
     }
 
-    /// Starts it and waits for nothing.
+    /// Starts the server without waiting.
     pub(crate) fn launch(mut self) -> Running {
         Running::start(&mut self.command)
     }
@@ -343,12 +349,12 @@ pub(crate) struct Hearth {
 }
 
 impl Hearth {
-    /// Model `request` (G) with one worker.
+    /// Starts the model `request` with one worker.
     pub(crate) fn request(site: &Site) -> Self {
         Serve::new(site.path()).args(&["--model", "request"]).workers(1).start()
     }
 
-    /// Model `worker` (A) with one worker, of a script of `public/`.
+    /// Starts the model `worker` with one worker, and a script in `public/`.
     pub(crate) fn worker(site: &Site, script: &str) -> Self {
         Serve::new(site.public().join(script)).args(&["--model", "worker"]).workers(1).start()
     }
@@ -361,7 +367,7 @@ impl Hearth {
         Client::connect(self.address).unwrap()
     }
 
-    /// GET on a connection of its own.
+    /// Sends a GET on a new connection.
     pub(crate) fn get(&self, target: &str) -> Answer {
         self.connect().get(target).unwrap()
     }
@@ -370,7 +376,7 @@ impl Hearth {
         self.connect().request("POST", target, fields, body).unwrap()
     }
 
-    /// GET on the admin address.
+    /// Sends a GET to the admin address.
     pub(crate) fn admin(&self, target: &str) -> Answer {
         admin_of(self.admin, target)
     }
@@ -379,30 +385,30 @@ impl Hearth {
         self.admin("/status").json()
     }
 
-    /// Process ids of the workers.
+    /// Returns the process ids of the workers.
     pub(crate) fn worker_pids(&self) -> Vec<u32> {
         let status = self.status();
         let workers = status["pool"]["workers"].as_array().unwrap();
         let pids = workers.iter().map(|worker| worker["pid"].as_u64().unwrap().try_into().unwrap());
-        // One that has no process yet has no number.
+        // A worker without a process yet has the id 0.
         pids.filter(|pid| *pid != 0).collect()
     }
 
-    /// The process id of the only worker.
+    /// Returns the process id of the only worker.
     pub(crate) fn worker_pid(&self) -> u32 {
         let pids = self.worker_pids();
         assert_eq!(pids.len(), 1, "one worker: {pids:?}");
         pids[0]
     }
 
-    /// The process that the workers are forked from.
+    /// Returns the id of the process that the workers are forked from.
     pub(crate) fn zygote_pid(&self) -> u32 {
         let children = ProcessFacts::children(self.process.pid());
         assert_eq!(children.len(), 1, "the zygote is the server's only child: {children:?}");
         children[0]
     }
 
-    /// Waits until this many workers wait for requests and none does anything else.
+    /// Waits until this many workers wait for requests and no other worker exists.
     pub(crate) fn wait_idle(&self, count: usize) {
         eventually("every worker is idle", LIMIT, || {
             let status = self.status();
@@ -411,7 +417,7 @@ impl Hearth {
         });
     }
 
-    /// The log line (JSON) that holds `part`.
+    /// Returns the log line (JSON) that contains `part`.
     pub(crate) fn log_line(&self, part: &str) -> Value {
         let line = self.log().find(LIMIT, |line| {
             let parsed: Value = serde_json::from_str(line).ok()?;
@@ -420,19 +426,19 @@ impl Hearth {
         line.unwrap_or_else(|| panic!("no log line has {part:?}:\n{}", self.log().text()))
     }
 
-    /// TERM, and how it ended.
+    /// Stops the server with TERM, and returns its exit status.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.process.signal(Signal::TERM);
         self.process.wait(LIMIT)
     }
 }
 
-/// GET on an admin address, by its own name: to others it does not answer.
+/// Sends a GET to an admin address with the address as host: the server refuses other hosts.
 pub(crate) fn admin_of(address: SocketAddr, target: &str) -> Answer {
     ask_admin(address, target).unwrap()
 }
 
-/// The same of a process that may be ending.
+/// Sends a GET to the admin address of a process that may be ending.
 pub(crate) fn ask_admin(address: SocketAddr, target: &str) -> std::io::Result<Answer> {
     Client::connect(address)?.request("GET", target, &[("Host", &address.to_string())], b"")
 }
@@ -440,11 +446,11 @@ pub(crate) fn ask_admin(address: SocketAddr, target: &str) -> std::io::Result<An
 /// Sends a signal to a process of a test's own server.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    // It may have ended by itself.
+    // The process may have ended already.
     let _gone = kill_process(pid, signal).is_err();
 }
 
-/// Tells other threads that it is over, also when the test fails.
+/// Sets the flag for other threads when dropped, also when the test fails.
 #[derive(Debug)]
 pub(crate) struct OverOnDrop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
 

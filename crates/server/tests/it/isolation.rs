@@ -1,4 +1,4 @@
-//! What one request leaves behind for the next: nothing in the model `request`, exactly the application's own state in `worker`.
+//! State that reaches the next request: none in the model `request`, exactly the application's own state in `worker`.
 
 mod adversary;
 mod isolation_effects;
@@ -17,13 +17,13 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, models};
 
 const SESSION: &str = "PHPSESSID";
 
-/// The session id that an answer sets.
+/// Returns the session cookie that an answer sets.
 fn cookie(answer: &testkit::Answer) -> Option<String> {
     let set = answer.all("set-cookie").into_iter().find(|value| value.starts_with(SESSION))?;
     Some(set.split(';').next().unwrap().to_owned())
 }
 
-/// Sessions in a folder of the test's own.
+/// Starts a server whose sessions are in the site's folder.
 fn with_sessions(serve: Serve, site: &Site) -> Hearth {
     let folder = site.path().join("sessions");
     std::fs::create_dir_all(&folder).unwrap();
@@ -47,7 +47,7 @@ fn a_request_leaves_nothing_behind_in_the_model_request() {
         assert_ne!(changed["ini"], clean["ini"], "the change took place: {changed}");
         assert_eq!(look(), clean, "after a change");
     }
-    // also when the script that changed it all ended badly
+    // also when the script that changed the state ended with an error
     assert!(hearth.get("/state.php?change&fail").text().contains("undefined function"));
     assert_eq!(look(), clean, "after a fatal error");
     assert_eq!(hearth.worker_pid(), pid);
@@ -77,7 +77,8 @@ fn a_worker_script_gets_per_request_engine_state_restored() {
     }
 }
 
-/// What the requests of one worker script share: the application's memory, and the process's own state (docs/guide/models.md).
+/// The state that requests of one worker script share: the application's memory, and the process's own
+/// (docs/guide/models.md).
 const SHARED: &[&str] = &[
     "static",
     "global",
@@ -153,13 +154,13 @@ fn a_session_belongs_to_its_client_alone() {
         let (visit, look) = ("/session.php", "/session_look.php");
 
         let first = hearth.get(visit);
-        let ada = cookie(&first).expect("a new session is told to the client");
+        let ada = cookie(&first).expect("the client is notified of a new session");
         assert_eq!(first.json()["visits"], 1);
         let again = hearth.connect().request("GET", visit, &[("Cookie", &ada)], b"").unwrap();
         assert_eq!(again.json()["visits"], 2, "{model}: the session was written at the end");
         assert_eq!(cookie(&again), None, "{model}: and not begun again");
 
-        // The next visitor without a cookie sees nothing of it (GHSA-r3xh-3r3w-47gp, GHSA-v3ph-cgqh-r8p5).
+        // The next visitor without a cookie sees none of it (GHSA-r3xh-3r3w-47gp, GHSA-v3ph-cgqh-r8p5).
         let stranger = hearth.get(look).json();
         assert_eq!(stranger["id"], "", "{model}: {stranger}");
         assert_eq!(stranger["session"], Value::Null, "{model}: {stranger}");
@@ -230,7 +231,7 @@ fn random_numbers_of_two_workers_differ() {
     let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
     let mut seen = std::collections::BTreeMap::<u64, Vec<Value>>::new();
     let deadline = std::time::Instant::now() + LIMIT;
-    // Two requests at once need two workers.
+    // Two concurrent requests need two workers.
     while seen.len() < 2 {
         assert!(std::time::Instant::now() < deadline, "only one worker ever answered");
         std::thread::scope(|scope| {

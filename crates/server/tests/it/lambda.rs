@@ -1,4 +1,5 @@
-//! `hearth lambda` with real PHP behind a Runtime API that behaves on cue: events of every shape, every model, streams, lanes.
+//! `hearth lambda` with real PHP and a Runtime API that the test controls: events of every shape, every model, streams,
+//! lanes.
 
 mod lambda_emulator;
 mod lambda_faults;
@@ -17,8 +18,7 @@ use testkit::{LambdaEvent, Origin, Posted, ProcessFacts, Running, RuntimeApi, ev
 
 use crate::hearth::{LIMIT, Site, command, every_model, isolating, of_tier, refusing};
 
-/// All nine.
-/// `hearth lambda` with a Runtime API of its own.
+/// `hearth lambda` with its own Runtime API.
 #[derive(Debug)]
 pub(crate) struct Lambda {
     pub(crate) api: RuntimeApi,
@@ -26,12 +26,12 @@ pub(crate) struct Lambda {
 }
 
 impl Lambda {
-    /// With settings and Lambda's own variables by name.
+    /// Starts it with settings and Lambda's own variables.
     pub(crate) fn start(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         Self::launch(command(), root, arguments, variables)
     }
 
-    /// The same with `hearth` started in another way.
+    /// Starts it with another command.
     pub(crate) fn launch(
         mut command: Command,
         root: &Path,
@@ -49,14 +49,14 @@ impl Lambda {
         Self { api, process }
     }
 
-    /// `index.php` of a site in the model `request`.
+    /// Starts it with a script as `index.php`, in the model `request`.
     pub(crate) fn of_script(script: &str) -> (Site, Self) {
         let site = Site::empty().with_file("index.php", script);
         let lambda = Self::start(site.path(), &["--model", "request"], &[]);
         (site, lambda)
     }
 
-    /// Hands out an event and waits for what is posted.
+    /// Sends an event and waits for the answer.
     pub(crate) fn invoke(&self, event: &Value) -> Posted {
         self.invoke_as(LambdaEvent::new(event.to_string()))
     }
@@ -72,7 +72,7 @@ impl Lambda {
         self.api.answer(&id, LIMIT)
     }
 
-    /// TERM, and how it ended.
+    /// Stops it with TERM, and returns its exit status.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.process.signal(Signal::TERM);
         self.process.wait(LIMIT)
@@ -95,7 +95,7 @@ pub(crate) fn get(path: &str) -> Value {
     })
 }
 
-/// What the script of an HTTP answer has printed.
+/// Returns the body of an HTTP answer.
 pub(crate) fn body(posted: &Posted) -> String {
     assert_eq!(posted.call, "response", "{}", String::from_utf8_lossy(&posted.body));
     posted.json()["body"].as_str().unwrap().to_owned()
@@ -161,7 +161,7 @@ fn each_event_shape_is_answered_in_the_same_shape() {
     assert_eq!(told["get"], json!({"q": "a b"}));
     assert_eq!(told["server"]["REMOTE_ADDR"], "203.0.113.9");
     assert_eq!(told["server"].get("HTTPS"), None);
-    // One connection for all of it, and one of the extension.
+    // One connection for all events, and one for the extension.
     assert_eq!(lambda.api.connections(), 2);
     assert!(lambda.stop().success());
 }
@@ -225,7 +225,7 @@ fn binary_responses_are_posted_as_base64() {
 
 #[test]
 fn invocations_run_concurrently_if_the_environment_allows_it() {
-    // Each waits for the other.
+    // Each of the two requests waits for the other.
     let script = "<?php $me = $_SERVER['REQUEST_URI']; touch(__DIR__ . $me); \
                   for ($i = 0; $i < 3000 && !(file_exists(__DIR__ . '/one') && file_exists(__DIR__ . '/two')); $i++) { clearstatcache(); usleep(10000); } \
                   echo $i < 3000 ? 'met ' : 'alone ', getmypid();";
@@ -235,7 +235,7 @@ fn invocations_run_concurrently_if_the_environment_allows_it() {
         ("AWS_LAMBDA_INITIALIZATION_TYPE", "lambda-managed-instances"),
     ];
     let lambda = Lambda::start(site.path(), &["--model", "request"], &variables);
-    eventually("two ask for events", LIMIT, || lambda.api.waiting() == 2);
+    eventually("two lanes wait for events", LIMIT, || lambda.api.waiting() == 2);
     assert!(lambda.api.extensions().is_empty());
     let one = lambda.api.push(LambdaEvent::new(get("/one").to_string()));
     let two = lambda.api.push(LambdaEvent::new(get("/two").to_string()));
@@ -281,11 +281,11 @@ fn work_after_the_response_ends_before_the_next_event() {
                   while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); }";
     let (site, lambda) = Lambda::of_script(script);
     assert_eq!(body(&lambda.invoke(&get("/"))), "answer");
-    // From `next` on the environment may stand still. Too short a wait fails nothing.
+    // Between `next` and the next event Lambda may freeze the environment. A wait that is too short makes no test fail.
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(lambda.api.waiting(), 0);
     site.write("go", "");
-    eventually("the next event is asked for", LIMIT, || lambda.api.waiting() == 1);
+    eventually("the next event is requested", LIMIT, || lambda.api.waiting() == 1);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn an_extension_without_events_is_registered_and_shutdown_drains() {
     assert!(process.wait(LIMIT).success());
 }
 
-/// Processes below one, those below them included.
+/// Returns all processes below one.
 fn descendants(pid: u32) -> BTreeSet<u32> {
     let children = ProcessFacts::children(pid);
     children.iter().flat_map(|child| descendants(*child)).chain(children.iter().copied()).collect()
@@ -348,7 +348,7 @@ fn descendants(pid: u32) -> BTreeSet<u32> {
 #[test]
 fn a_restored_environment_has_new_workers_and_a_new_broker() {
     let origin = Origin::plain(routes);
-    // One call when it boots, one in each invocation.
+    // One call during the boot, one in each invocation.
     let call = format!(
         "(static function () {{ $curl = curl_init('{}'); curl_setopt($curl, CURLOPT_RETURNTRANSFER, true); curl_exec($curl); }})();",
         origin.url("/headers")
@@ -371,7 +371,7 @@ fn a_restored_environment_has_new_workers_and_a_new_broker() {
     let serves = body(&lambda.invoke(&get("/")));
     assert!(!before.lines().any(|pid| pid == serves), "{before} serves after the restore");
     assert_eq!(booted().lines().last(), Some(&*serves));
-    // The connection of before the restore is saved in every other environment, too.
+    // Every other environment has a copy of the connection from before the restore, so it is not used.
     assert_eq!((origin.connections().len(), origin.requests().len()), (2, 3));
     assert!(lambda.stop().success());
 }
@@ -420,7 +420,7 @@ fn a_failed_restore_is_reported_and_ends_the_program() {
     assert_eq!(process.wait(LIMIT).code(), Some(1));
 }
 
-/// The program `hearth` where system calls are refused to it and all that it starts.
+/// Returns the command `hearth`, with system calls that the kernel refuses to it and its children.
 fn refused(calls: &str) -> Command {
     let hearth = command();
     let launcher = refusing(calls);
@@ -436,7 +436,7 @@ fn refused(calls: &str) -> Command {
 fn without_memfd_create_fork_answers_with_one_warning() {
     let script = "<?php $count = 0; while (hearth_handle_request(function () use (&$count) { echo ++$count, ' ', getmypid(); })) { }";
     let site = Site::empty().with_file("worker.php", script);
-    // A sandbox that refuses the call (EPERM), and a kernel without it (ENOSYS).
+    // EPERM is the error of a sandbox, ENOSYS that of a kernel without the call.
     for calls in ["memfd_create=1", "memfd_create=38"] {
         for arguments in [&["worker.php"][..], &["worker.php", "--model", "snapshot"]] {
             let lambda = Lambda::launch(refused(calls), site.path(), arguments, &[]);

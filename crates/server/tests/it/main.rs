@@ -1,4 +1,4 @@
-//! The product through its own face: the program `hearth`, the worker program and real PHP.
+//! Tests of the whole product: the program `hearth`, the worker program and real PHP.
 #![expect(
     clippy::disallowed_types,
     reason = "real processes run in real time; std's Instant needs no runtime"

@@ -1,4 +1,5 @@
-//! What tells one model from another: which process answers, what is booted when, what takes a model's place.
+//! Differences between models: which process answers, what boots and when, and the model that replaces one that cannot
+//! run.
 
 mod endurance;
 mod fallback;
@@ -22,7 +23,7 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, isolating, of_tie
 
 const PID: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
 
-/// PHP that leaves a thread running in its process.
+/// PHP code that leaves a thread running in its process.
 const THREAD: &str = "$c = FFI::cdef('int pthread_create(unsigned long *, void *, void *, void *);\n\
     void *dlsym(void *, const char *);', 'libc.so.6');\n\
     $id = $c->new('unsigned long'); $c->pthread_create(FFI::addr($id), null, $c->dlsym(null, 'pause'), null);\n";
@@ -31,7 +32,7 @@ fn serve(site: &Site, script: &str, model: &str) -> Serve {
     Serve::new(site.path().join(script)).args(&["--model", model]).workers(1)
 }
 
-/// The warnings that a server has logged until now, but for the one that who runs these tests as root gets.
+/// Returns the warnings logged until now, without the warning that PHP runs as root.
 fn warnings(hearth: &Hearth) -> Vec<Value> {
     let lines = hearth.log().lines();
     let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -133,7 +134,7 @@ fn an_application_that_boots_with_threads_runs_as_request() {
     let [warning] = &warnings(&hearth)[..] else { panic!("{:?}", warnings(&hearth)) };
     assert!(warning["why"].as_str().unwrap().contains("threads"), "{warning}");
 
-    // It can be booted in each process instead: nothing forks that one.
+    // The application can boot in each process instead, because that process is not forked afterwards.
     let hearth = serve(&site, "worker.php", "prespawn").ini("ffi.enable", "1").start();
     assert_eq!(hearth.get("/").text(), "loop");
 }

@@ -1,4 +1,4 @@
-//! What operators see: log lines, the admin address, the ready line, exit codes, and what a failing boot says.
+//! What operators see: log lines, the admin address, the ready line, exit codes, and messages about a boot that fails.
 
 mod applications;
 mod control;
@@ -169,7 +169,7 @@ fn events_are_logged_with_reasons_and_without_query_strings() {
     hearth.wait_idle(2);
     assert_eq!(hearth.status()["problems"], serde_json::json!([]));
     hearth.get("/crash.php");
-    eventually("the crash is told", LIMIT, || {
+    eventually("the crash is reported", LIMIT, || {
         let status = hearth.status();
         let end = &status["pool"]["ended"][0];
         let reason = end["reason"].as_str().unwrap_or_default();
@@ -180,7 +180,7 @@ fn events_are_logged_with_reasons_and_without_query_strings() {
     });
     let mut held = hearth.connect();
     held.send(head("GET", "/sleep.php?ms=600000&token=hunter2", &[], 0)).unwrap();
-    eventually("the running request is told", LIMIT, || {
+    eventually("the running request is shown", LIMIT, || {
         let text = hearth.admin("/status").text();
         assert!(!text.contains("hunter2"), "{text}");
         let status: Value = serde_json::from_str(&text).unwrap();
@@ -335,7 +335,7 @@ fn an_interrupt_stops_like_term() {
 #[test]
 fn opcache_is_on_and_its_memory_shared_by_the_workers() {
     let site = Site::of_scripts();
-    // The scripts are younger than the two seconds that opcache waits for a file to be whole.
+    // The scripts are newer than two seconds; opcache does not cache such files by default.
     let hearth = Serve::new(site.path())
         .args(&["--model", "request"])
         .workers(2)
@@ -344,8 +344,8 @@ fn opcache_is_on_and_its_memory_shared_by_the_workers() {
     hearth.wait_idle(2);
     assert_eq!(hearth.get("/hello.php").status, 200);
     let mut seen = std::collections::BTreeMap::new();
-    eventually("both workers have told", LIMIT, || {
-        // While one is held, the other answers.
+    eventually("both workers have reported", LIMIT, || {
+        // While one worker is busy, the other answers.
         let mut held = hearth.connect();
         held.send(head("GET", "/sleep.php?ms=50", &[], 0)).unwrap();
         let status = hearth.get("/opcache.php").json();
@@ -358,7 +358,7 @@ fn opcache_is_on_and_its_memory_shared_by_the_workers() {
         assert_eq!(status["enabled"], true, "{status}");
         assert_eq!(status["start"], all[0]["start"], "one memory, begun by the zygote");
     }
-    // What one worker compiled, all know.
+    // A script that one worker compiled is in the cache of all.
     let status = hearth.get("/opcache.php").json();
     let scripts = status["scripts"].to_string();
     assert!(scripts.contains("hello.php"), "{scripts}");
@@ -376,6 +376,7 @@ fn memory_of_an_idle_server_stays_small() {
     std::thread::sleep(Duration::from_millis(50));
     let facts = testkit::ProcessFacts::of(hearth.process.pid()).unwrap();
     println!("{facts:?}");
-    // The promise is 15 MB in all, for the release build. This one is not optimised: how many pages of the program are there says nothing.
+    // The promise is 15 MB in total, for the release build. This build is not optimised, so its program pages are not
+    // counted.
     assert!(facts.resident < 6 << 20, "{facts:?}");
 }

@@ -1,4 +1,4 @@
-//! Channels in `hearth serve`: on the application's own port, with PHP publishing into them.
+//! Channels in `hearth serve`: on the application's own port, and PHP publishes to them.
 
 mod lookup;
 mod losses;
@@ -16,7 +16,7 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, models, of_tier, whole_line};
 
 const APP: &[&str] = &["--app", "1:key:secret"];
 
-/// Publishes what the query says, and tells what came of it.
+/// Publishes the events in the query, and prints the result.
 const PUBLISH: &str = "<?php
 $channels = $_GET['channels'] ?? 'news';
 try {
@@ -35,7 +35,7 @@ impl Client {
         Self::open_through(hearth.address, key, &[])
     }
 
-    /// The same, with what a proxy adds.
+    /// Opens a WebSocket with the fields that a proxy adds.
     fn open_through(address: SocketAddr, key: &str, fields: &[(&'static str, &str)]) -> Self {
         let request = format!("ws://{address}/app/{key}?protocol=7");
         let stream = TcpStream::connect(address).unwrap();
@@ -53,7 +53,7 @@ impl Client {
         self.0.send(Message::text(message.to_string())).unwrap();
     }
 
-    /// The next message; its data as JSON.
+    /// Returns the next message, with its data as JSON.
     pub(crate) fn next(&mut self) -> (String, Value) {
         let Message::Text(text) = self.0.read().unwrap() else { panic!("no text") };
         let message: Value = serde_json::from_str(&text).unwrap();
@@ -64,7 +64,7 @@ impl Client {
         (message["event"].as_str().unwrap().to_owned(), data)
     }
 
-    /// A client that hears a public channel, with its socket's id.
+    /// Returns a client that has subscribed to a public channel, and its socket id.
     fn hearing(hearth: &Hearth, channel: &str) -> (Self, String) {
         let mut client = Self::open(hearth, "key");
         let (event, data) = client.next();
@@ -74,7 +74,7 @@ impl Client {
         (client, data["socket_id"].as_str().unwrap().to_owned())
     }
 
-    /// The code it is closed with.
+    /// Returns the code with which the server closes the connection.
     pub(crate) fn closed(&mut self) -> u16 {
         loop {
             match self.0.read().unwrap() {
@@ -104,7 +104,7 @@ fn events_published_by_php_are_received_in_every_model() {
             assert_eq!(one.next(), said(n), "{model}");
             assert_eq!(two.next(), said(n), "{model}");
         }
-        // Its author does not hear it; a text goes as it is.
+        // The event is not sent back to its sender; a text is delivered unchanged.
         hearth.get(&format!("/publish.php?n=4&except={socket}"));
         hearth.get("/publish.php?text=plain");
         assert_eq!(one.next(), ("said".to_owned(), json!("plain")), "{model}");
@@ -128,7 +128,7 @@ fn exceeding_a_publish_limit_throws_in_php() {
     assert!(hearth.get(&format!("/?text={long}")).text().contains("at most 10240 bytes"));
 }
 
-/// Publishes to as many channels, with as long names and as much data, as the query says.
+/// Publishes to the number of channels in the query, with names and data of the given length.
 const MUCH: &str = "<?php
 $names = array_map(fn ($n) => str_pad((string) $n, (int) $_GET['name'], 'c'), range(1, (int) $_GET['channels']));
 try {
@@ -168,7 +168,7 @@ fn publishing_without_an_application_gives_a_hint() {
     let hearth = Hearth::request(&site);
     let text = hearth.get("/").text();
     assert!(text.starts_with("Error: hearth_publish(): realtime is off: "), "{text}");
-    // And there are no channels: the application answers.
+    // Without channels the application answers.
     assert!(hearth.get("/apps/1/channels").text().starts_with("Error: "));
 }
 
@@ -316,7 +316,7 @@ fn an_event_stream_receives_what_sockets_receive() {
     read_until("subscription_succeeded");
     hearth.get("/?n=7");
     read_until("\\\"n\\\":7");
-    // One that may not come in is told so by a status; another's path is the application's.
+    // A rejected client gets a status; a path with another key belongs to the application.
     assert_ne!(hearth.get("/app/key/sse?channels=private-a").status, 200);
     assert!(hearth.get("/app/other/sse").text().starts_with('['));
 }
@@ -348,7 +348,7 @@ fn a_cross_site_event_stream_needs_an_origin() {
     let config = "[realtime.apps.1]\nkey = \"key\"\nsecret = \"s\"\norigins = [\"shop.example\"]\n";
     let site = Site::empty().with_file("public/index.php", "").with_file("hearth.toml", config);
     let hearth = Serve::new(site.path()).workers(1).start();
-    // With a channel, one that is let in would have a stream without end.
+    // Without a channel, because an accepted client would get an endless stream.
     for target in ["/app/key/sse/id", "/app/key/sse"] {
         let status = |fields: &[(&str, &str)]| {
             let answer = hearth.connect().request("GET", target, fields, b"").unwrap();
@@ -379,7 +379,7 @@ fn messages_are_compressed_if_set_and_offered() {
 
     let offer = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
     for (hearth, offer, first) in [
-        // The first byte of a frame: final, text, and RSV1 for a compressed one (RFC 7692, 6).
+        // The first byte of a frame: FIN, text, and RSV1 for a compressed message (RFC 7692, 6).
         (&compressing, offer, 0xc1),
         (&compressing, "", 0x81),
         (&plain, offer, 0x81),
@@ -446,7 +446,7 @@ fn event_streams_leave_descriptors_to_everything_else() {
     let serve = Serve::new(site.path()).args(APP).workers(1);
     let hearth = serve.through(&limited, &[]).start();
     let mut open = Vec::new();
-    // Three quarters of the descriptors are for clients, and each of these costs three.
+    // Three quarters of the descriptors are for clients, and each of these clients needs three.
     let refused = (0..600).find_map(|_| {
         let mut stream = TcpStream::connect(hearth.address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -470,7 +470,7 @@ fn event_streams_leave_descriptors_to_everything_else() {
     });
 }
 
-/// `hearth channels` that may have so many files open.
+/// Starts `hearth channels` with a limit on open files.
 fn channels_with_descriptors(count: usize) -> Running {
     let hearth = crate::hearth::command();
     let mut shell = std::process::Command::new("sh");
@@ -509,7 +509,8 @@ fn with_few_descriptors_as_many_clients_as_fit_are_served() {
     assert!(said.contains("too low for realtime"), "{said}");
 }
 
-/// The behaviour as it is, not as it should be: a user of webhooks asks `GET /channels` after such a start.
+/// This asserts the current behaviour, which is a known limitation: after such a start a user of webhooks requests `GET
+/// /channels`.
 #[test]
 fn a_kill_loses_debounced_events_and_no_accepted_ones() {
     let site = Site::empty().with_file(
@@ -534,18 +535,18 @@ fn a_kill_loses_debounced_events_and_no_accepted_ones() {
     hearth.log().find(LIMIT, |line| line.contains("webhook refused").then_some(())).unwrap();
     let left = Instant::now();
     drop(news);
-    eventually("it is seen to leave", LIMIT, || hearth.status()["realtime"]["sockets"] == 0);
+    eventually("its disconnect is noticed", LIMIT, || hearth.status()["realtime"]["sockets"] == 0);
     hearth.process.signal(rustix::process::Signal::KILL);
     hearth.process.wait(LIMIT);
-    // What it may have been gone for before that is told.
+    // If this much time has passed, the client's leaving may have been reported before the kill.
     let settled = left.elapsed() >= Duration::from_secs(3);
     site.write("up", "");
     let hearth = start();
     let (_talk, _) = Client::hearing(&hearth, "talk");
     let told = || std::fs::read_to_string(site.path().join("told")).unwrap_or_default();
     let both = ["channel_occupied news", "channel_occupied talk"];
-    eventually("both are told", LIMIT, || both.iter().all(|event| told().contains(event)));
-    // Channels wait for each other no longer; each one's events are in order.
+    eventually("both are reported", LIMIT, || both.iter().all(|event| told().contains(event)));
+    // Channels are independent of each other; the events of one channel are in order.
     let told = told();
     let of = |channel: &str| -> Vec<&str> {
         told.lines().filter(|line| line.ends_with(channel)).collect()
@@ -556,7 +557,7 @@ fn a_kill_loses_debounced_events_and_no_accepted_ones() {
     assert_eq!(of(" talk"), both[1..]);
 }
 
-/// One exchange with the control socket of a server.
+/// Sends one request to the control socket of a server.
 fn control(run_dir: &std::path::Path, request: &str) -> std::os::unix::net::UnixStream {
     let mut socket = std::os::unix::net::UnixStream::connect(run_dir.join("control.sock")).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
@@ -564,7 +565,7 @@ fn control(run_dir: &std::path::Path, request: &str) -> std::os::unix::net::Unix
     socket
 }
 
-/// Reads until a text has come.
+/// Reads until the text contains `mark`.
 fn read_until(socket: &mut impl std::io::Read, mark: &str) -> String {
     let (mut text, mut part) = (String::new(), [0; 4096]);
     while !text.contains(mark) {
@@ -598,7 +599,7 @@ fn watching_channels_requires_the_token_or_the_control_socket() {
     let run_dir = tempfile::tempdir().unwrap();
     let shown = run_dir.path().to_str().unwrap();
     let open = Serve::new(site.path()).args(APP).args(&["--run-dir", shown]).start();
-    // Without a token: figures, and nothing of what goes on in channels.
+    // Without a token there are figures, but no contents of channels.
     for figures in ["/", "/status", "/metrics", "/up"] {
         assert_eq!(open.admin(figures).status, 200, "{figures}");
     }
@@ -611,7 +612,7 @@ fn watching_channels_requires_the_token_or_the_control_socket() {
     let refused = read_until(&mut ask(open.admin, &publish("")), "admin.token");
     assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
     let channels = open.status()["realtime"].clone();
-    // Its own user comes by the control socket.
+    // The server's own user can use the control socket.
     let mut watching = control(run_dir.path(), &watch(""));
     read_until(&mut watching, "\"watched\":\"private-a\"");
     let sent = read_until(&mut control(run_dir.path(), &publish("")), "{}");

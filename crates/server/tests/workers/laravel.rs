@@ -84,7 +84,7 @@ fn laravel_workers_inherit_no_database_connection_of_a_warm_up() {
     let database =
         |pid: &Value| open_files(pid).iter().filter(|path| path.ends_with("chat.sqlite")).count();
     let site = app.serve_warmed("snapshot", &["/traces", "/look"]);
-    // A file is no socket, but a good stand-in: what keeps one would keep the other.
+    // A file stands in for a socket: code that keeps one open would keep the other.
     let pid = site.json("/pid")["pid"].clone();
     assert_eq!(database(&pid), 0);
     site.end();
@@ -95,7 +95,7 @@ fn laravel_keeps_its_database_connection_and_its_memory_in_the_model_worker() {
     let app = laravel();
     let site = app.serve("worker");
     let pid = site.json("/look")["pid"].clone();
-    // Cycles wait for PHP's collector (10,000 roots), so memory settles late.
+    // Cycles wait for PHP's collector (10,000 roots), so memory use becomes stable late.
     for _ in 0..1200 {
         site.json("/traces");
     }
@@ -125,7 +125,7 @@ fn laravel_terminates_after_the_client_has_its_answer() {
             assert!(site.get(path).ends_with("now"), "{model}: {path}");
             assert_eq!(written_after_answer(&app), "done", "{model}: {path}");
         }
-        // A `terminate` callback delays no answer for ever.
+        // A `terminate` callback does not delay the answer.
         assert_eq!(site.json("/look")["controller_calls"], 1, "{model}");
         site.end();
     }

@@ -1,7 +1,7 @@
-//! Applications that are booted ahead, run by real PHP in every model that can: with Hearth's own worker scripts for Laravel and
-//! Symfony, and with runners that frameworks bring for FrankenPHP.
+//! Applications that boot ahead, with real PHP in every model that supports it. They use Hearth's own worker scripts
+//! for Laravel and Symfony, and frameworks' runners for FrankenPHP.
 //!
-//! They need what `make test` brings: a worker program and the assembled examples, whose libraries they borrow.
+//! `make test` builds what they need: a worker program, and the assembled examples with their libraries.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ use serde_json::Value;
 use server::{Server, get};
 use tempfile::TempDir;
 
-/// Models in which a request finds the application as the boot left it.
+/// Models in which a request finds the application in its state after the boot.
 const FROM_BOOT: [&str; 3] = ["prespawn", "fork", "snapshot"];
 /// Models that boot ahead.
 const BOOTED: [&str; 4] = ["worker", "prespawn", "fork", "snapshot"];
@@ -30,7 +30,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A file of this folder.
+/// Returns the path of a file in this folder.
 fn material(name: &str) -> PathBuf {
     repository().join("crates/server/tests/workers").join(name)
 }
@@ -47,7 +47,7 @@ fn example(name: &str) -> PathBuf {
     folder
 }
 
-/// Copies what is in `from` into `to`.
+/// Copies the contents of `from` into `to`.
 fn copy(from: &Path, to: &Path) {
     let from = from.join(".");
     assert!(Command::new("cp").arg("-a").args([&from, to]).status().unwrap().success());
@@ -76,7 +76,7 @@ impl App {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// `hearth serve` of it; one worker, so that each request meets what the last one left.
+    /// Returns `hearth serve` with one worker, so that each request finds the state left by the last one.
     fn command(&self, model: &str) -> Command {
         let program =
             testkit::php_worker().expect("hearth-worker-8.x is built: `make test` does it");
@@ -94,13 +94,13 @@ impl App {
         Site::start(&mut self.command(model))
     }
 
-    /// With these paths as warm-up requests, each of them more than once.
+    /// Serves it with these paths as warm-up requests, each of them sent several times.
     fn serve_warmed(&self, model: &str, paths: &[&str]) -> Site {
         Site::start(self.command(model).env("HEARTH_PHP_WARM_UP", paths.join(",")))
     }
 }
 
-/// An application that is served.
+/// A running application.
 struct Site {
     server: Server,
     address: String,
@@ -113,7 +113,7 @@ impl Site {
         Self { server, address }
     }
 
-    /// The whole answer to a GET, head included.
+    /// Returns the whole response to a GET, head included.
     fn get(&self, path: &str) -> String {
         get(&self.address, path)
     }
@@ -124,14 +124,14 @@ impl Site {
         serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
     }
 
-    /// Drains it.
+    /// Stops the server with TERM.
     fn end(mut self) {
         self.server.signal("TERM");
         assert_eq!(self.server.wait(), Some(0));
     }
 }
 
-/// What `hearth serve` says about an application that does not boot, and that it ends with 1.
+/// Returns the output of `hearth serve` about an application that does not boot, and checks that it exits with 1.
 fn failure(app: &App, model: &str) -> String {
     let output = app.command(model).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -139,19 +139,19 @@ fn failure(app: &App, model: &str) -> String {
     stderr
 }
 
-/// Without what differs from process to process.
+/// Removes the process id, which differs each time.
 fn without_pid(mut seen: Value) -> Value {
     seen.as_object_mut().unwrap().remove("pid");
     seen
 }
 
-/// The paths that a process has open.
+/// Returns the paths that a process has open.
 fn open_files(pid: &Value) -> Vec<PathBuf> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()).collect()
 }
 
-/// What a request writes behind its answer, which waits for the word that the client has it.
+/// Returns the text that a request writes after its answer, when the client has confirmed it.
 fn written_after_answer(app: &App) -> String {
     app.write("var/answered", "");
     let written = app.path().join("var/later");

@@ -1,4 +1,4 @@
-//! Runners that frameworks bring for FrankenPHP, in every model that boots ahead.
+//! Frameworks' runners for FrankenPHP, in every model that boots ahead.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn a_script_like_octanes_runs() {
 
 const COMPONENT: &str = "/usr/share/php/Symfony/Component/Runtime";
 
-/// `public/index.php` and `vendor/autoload_runtime.php` as the Runtime component's plugin for Composer writes it.
+/// Writes `public/index.php` and `vendor/autoload_runtime.php` like the Runtime component's Composer plug-in.
 fn runtime_style(app: &App) {
     let template = Path::new(COMPONENT).join("Internal/autoload_runtime.template");
     let template = fs::read_to_string(template).expect("php-symfony-runtime is installed");
@@ -58,7 +58,7 @@ fn runtime_style(app: &App) {
     );
 }
 
-/// Three requests, each of which terminates after its answer.
+/// Sends three requests, each of which terminates after its answer.
 fn serves_with_a_runner(app: &App, site: &Site, model: &str) {
     for round in 1..4 {
         let seen = site.json("/count");
@@ -83,7 +83,7 @@ fn a_runtime_named_for_frankenphp_runs_the_front_controller() {
         serves_with_a_runner(&app, &site, model);
         site.end();
     }
-    // Warmed up, its own way to reset is what counts.
+    // After a warm-up, the runner's own reset must work.
     for model in FROM_BOOT {
         let mut command = app.command(model);
         command.env("APP_RUNTIME", "App\\RuntimeForFrankenPhp").env("HEARTH_PHP_WARM_UP", "/count");
@@ -97,7 +97,8 @@ fn a_runtime_named_for_frankenphp_runs_the_front_controller() {
 fn symfony_runtimes_frankenphp_loop_runs_on_request() {
     let app = symfony();
     runtime_style(&app);
-    // Since Symfony 7.4; before, the front controller answers one request and ends, which is no worker script.
+    // Symfony 7.4 and newer. The front controller of older versions answers one request and ends, so it is no worker
+    // script.
     if !Path::new(COMPONENT).join("Runner/FrankenPhpWorkerRunner.php").is_file() {
         let mut command = app.command("snapshot");
         command.arg("--worker-script").arg(app.path().join("public/index.php"));

@@ -6,12 +6,12 @@ use super::{
     App, BOOTED, FROM_BOOT, copy, example, failure, material, without_pid, written_after_answer,
 };
 
-/// A kernel of its own with the example's libraries.
+/// A kernel of the test's own with the example's libraries.
 pub(super) fn symfony() -> App {
     let app = App::new();
     copy(&material("symfony"), app.path());
     let example = example("symfony-api").join("vendor/autoload.php");
-    // Our App\Kernel comes before the example's.
+    // The test's App\Kernel takes precedence over the example's.
     let autoload = format!(
         "<?php $loader = require '{}'; require_once dirname(__DIR__) . '/src/Kernel.php'; return $loader;\n",
         example.display()
@@ -76,7 +76,7 @@ fn symfony_terminates_after_the_client_has_its_answer() {
                 command.env("LISTENS_TO_THE_END", "1");
             }
             let site = super::Site::start(&mut command);
-            // Compiles the container, and writes it.
+            // This request compiles the container and writes it.
             assert_eq!(site.json("/count")["calls_since_reset"], 1, "{model}");
             assert_eq!(site.json("/later"), "now", "{model}");
             if listens {
@@ -97,7 +97,7 @@ fn symfonys_front_controller_creates_its_kernel() {
          class Special extends App\\Kernel {}\n\
          return function (array $context) {\n    return new Special($context['APP_ENV'], (bool) $context['APP_DEBUG']);\n};\n",
     );
-    // As the Runtime component writes it: it leaves everything to the file that included the autoloader.
+    // Like the Runtime component's file, which leaves everything to the script that included the autoloader.
     app.write(
         "vendor/autoload_runtime.php",
         "<?php if (true === (require_once __DIR__.'/autoload.php')) { return; } throw new LogicException('it ran');",

@@ -4,7 +4,8 @@ declare(strict_types=1);
 
 namespace App\Chat;
 
-/** Whether events reach browsers: under `hearth serve`, in the models that run PHP themselves. Under another server the page polls. */
+/** Whether events reach browsers: under `hearth serve`, in Hearth's own models. Under another
+ * server the page polls. */
 final class Live
 {
     public static function is(): bool

@@ -6,7 +6,7 @@ namespace App\Chat;
 
 use Illuminate\Database\ConnectionInterface;
 
-/** What has been said, oldest first. Rows are plain arrays: id, author, text, said_at (ISO 8601, UTC). */
+/** The messages, oldest first. Rows are plain arrays: id, author, text, said_at (ISO 8601, UTC). */
 final class Messages
 {
     private const SHOWN = 50;

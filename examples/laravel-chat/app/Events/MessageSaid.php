@@ -8,7 +8,7 @@ use Illuminate\Broadcasting\Channel;
 use Illuminate\Broadcasting\InteractsWithSockets;
 use Illuminate\Contracts\Broadcasting\ShouldBroadcastNow;
 
-/** For everybody who looks at the page. */
+/** A message for everyone on the page. */
 final class MessageSaid implements ShouldBroadcastNow
 {
     use InteractsWithSockets;

@@ -7,7 +7,7 @@ namespace App\Events;
 use Illuminate\Broadcasting\PrivateChannel;
 use Illuminate\Contracts\Broadcasting\ShouldBroadcastNow;
 
-/** For one visitor's eyes. */
+/** An event for one visitor only. */
 final class Waved implements ShouldBroadcastNow
 {
     public function __construct(private readonly string $to, public readonly string $from)

@@ -14,7 +14,7 @@ return new class extends Migration
 
     public function up(): void
     {
-        // Readers and the writer do not wait for each other; kept in the file itself.
+        // Readers and the writer do not wait for each other; this setting is stored in the file.
         DB::statement('PRAGMA journal_mode = WAL');
         Schema::create('messages', function (Blueprint $table): void {
             $table->id();

@@ -1,6 +1,6 @@
 <?php
 
-/** What came of a call: an answer, or why there is none. */
+/** The result of a call: an answer, or why there is none. */
 
 declare(strict_types=1);
 

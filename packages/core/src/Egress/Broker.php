@@ -1,9 +1,9 @@
 <?php
 
 /**
- * Finds the egress broker of this machine. Promises: never throws, asks nothing of the network, costs two stat() when there is a broker;
- * one that is gone is told once per process, and asked for again at the next call. Nothing is sent to a socket of a user that is not
- * trusted.
+ * Finds the egress broker of this machine. Promises: it never throws, never uses the network, and costs two stat() calls if there is a
+ * broker. A missing broker is reported once per process, and looked for again at the next call. Nothing is sent to a socket of an
+ * untrusted user.
  */
 
 declare(strict_types=1);
@@ -20,7 +20,7 @@ final class Broker
 
     private const OFF = ['', 'off', 'no', 'none', 'false', '0'];
 
-    /** @var array<string, true> sockets whose absence has been told */
+    /** @var array<string, true> sockets that were reported as missing */
     private static array $told = [];
 
     private ?string $token = null;
@@ -28,13 +28,13 @@ final class Broker
     /** When the token's file was written and which file it was: the broker writes a new one at each start. */
     private string $version = '';
 
-    /** The socket's file that is known to be of a trusted user. */
+    /** The socket's file that was found to belong to a trusted user. */
     private string $trusted = '';
 
     /**
      * @param ?string $socket path of the broker's socket; null or "off": there is none
-     * @param ?\Closure(string): void $notice who is told, once per process, that there is no broker where there should be one; by default
-     *   PHP's error log
+     * @param ?\Closure(string): void $notice called once per process if the configured broker is missing; by default it writes to PHP's
+     * error log
      */
     public function __construct(private ?string $socket, private readonly ?\Closure $notice = null)
     {
@@ -44,9 +44,9 @@ final class Broker
     }
 
     /**
-     * The broker that HEARTH_EGRESS names. None where the extension hearth takes care of curl: it does the same, sooner.
+     * The broker that HEARTH_EGRESS names. None if the extension `hearth` intercepts curl, which does the same earlier.
      *
-     * @param ?\Closure(string): (string|false) $setting what PHP's settings say; by default ini_get()
+     * @param ?\Closure(string): (string|false) $setting reads a PHP setting; by default ini_get()
      */
     public static function fromEnvironment(?\Closure $notice = null, ?\Closure $setting = null): self
     {
@@ -57,7 +57,7 @@ final class Broker
         return new self(is_string($socket) ? $socket : null, $notice);
     }
 
-    /** The extension is there, is to take care of curl, and knows of a broker (native/ext/curl/settings.c). */
+    /** Returns whether the extension is loaded, intercepts curl, and has a broker (native/ext/curl/settings.c). */
     private static function extensionCalls(\Closure $setting): bool
     {
         $broker = (string) $setting('hearth.egress');
@@ -67,7 +67,7 @@ final class Broker
         return str_starts_with($broker, '/') && filter_var($setting('hearth.intercept_curl'), FILTER_VALIDATE_BOOL);
     }
 
-    /** Is there meant to be one? */
+    /** Returns whether a broker is configured. */
     public function configured(): bool
     {
         return $this->socket !== null;
@@ -106,9 +106,9 @@ final class Broker
     }
 
     /**
-     * Another user of the machine could listen where a broker is expected, and calls carry credentials. Trusted are root, PHP's own user,
-     * the one that is named, and the owner of the socket's folder where each folder above it is only its owner's to write
-     * (native/ext/broker/peer.c has the same rule).
+     * Another user of the machine could listen where a broker is expected, and calls carry credentials. Trusted users are root, PHP's
+     * own user, the configured one, and the owner of the socket's folder. The last only if each folder above it is writable for its
+     * owner only (native/ext/broker/peer.c has the same rule).
      */
     private function trusts(string $socket): bool
     {
@@ -136,7 +136,7 @@ final class Broker
         return $user === false ? null : $user;
     }
 
-    /** In a folder like /tmp anybody may have made the folder of the socket before the broker did. */
+    /** In a folder like /tmp another user may have created the socket's folder before the broker. */
     private static function ownsFolder(int $user, string $socket): bool
     {
         $path = realpath($socket);
@@ -146,7 +146,7 @@ final class Broker
         while ($folder !== '/') {
             $folder = dirname($folder);
             $stat = @stat($folder);
-            // Members of root's group are as good as root.
+            // Members of root's group are trusted like root.
             if ($stat === false || ($stat['mode'] & 0o002) !== 0 || (($stat['mode'] & 0o020) !== 0 && $stat['gid'] !== 0)) {
                 return false;
             }

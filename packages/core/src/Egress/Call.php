@@ -1,6 +1,6 @@
 <?php
 
-/** One HTTP call, as it is asked for. */
+/** One HTTP call with its options. */
 
 declare(strict_types=1);
 
@@ -13,9 +13,9 @@ final class Call
 
     /**
      * @param iterable<int|string, string|list<string>|array{string, string}> $fields by name, or as pairs of name and value
-     * @param string|resource $body a stream is sent from where it stands
-     * @param array<int, mixed> $curl options for curl_setopt_array(): time-outs, certificates, proxies. With some of them a call is made
-     *   directly (CurlOptions); those that this package sets itself are overruled
+     * @param string|resource $body a stream is sent from its current position
+     * @param array<int, mixed> $curl options for curl_setopt_array(): time-outs, certificates, proxies. With some of them a call is
+     * made directly (CurlOptions). Options that this package itself sets are overwritten
      */
     public function __construct(
         public readonly string $url,

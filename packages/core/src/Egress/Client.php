@@ -1,8 +1,8 @@
 <?php
 
 /**
- * A PSR-18 client over curl and the egress broker. Promises: bodies are not decoded and redirects not followed, as PSR-18 has it; a handle
- * and its connections are kept, its cookies are not, and a forked process starts afresh.
+ * A PSR-18 client over curl and the egress broker. Promises: bodies are not decoded and redirects not followed, as PSR-18 requires. A
+ * handle and its connections are kept, its cookies are not, and a forked process starts with none.
  */
 
 declare(strict_types=1);
@@ -75,7 +75,7 @@ final class Client implements ClientInterface
         }
     }
 
-    /** @return string|resource a copy, in memory or in a temporary file: what is taken out of a PSR-7 body is no longer in it */
+    /** @return string|resource a copy, in memory or in a temporary file, because reading a PSR-7 body consumes it */
     private function body(\Psr\Http\Message\StreamInterface $body): mixed
     {
         $piece = $body->eof() ? '' : $body->read(1_000_000);
@@ -100,7 +100,7 @@ final class Client implements ClientInterface
         }
         $this->process = $process;
         $handle = $this->handle ?? curl_init();
-        // A call within a callback of another takes one of its own.
+        // A call within a callback of another uses its own handle.
         $this->handle = null;
         return $handle;
     }

@@ -1,6 +1,6 @@
 <?php
 
-/** What a call wants of its connection: the keys of Hearth-Control (docs/internals/egress.md). What is null is as the broker has it by default. */
+/** A call's options for its connection: the keys of Hearth-Control (docs/internals/egress.md). A null is the broker's default. */
 
 declare(strict_types=1);
 
@@ -41,7 +41,7 @@ final class Control
     }
 
     /**
-     * The same with other values.
+     * Returns a copy with other values.
      *
      * @param array<string, mixed> $values by parameter of the constructor
      */
@@ -51,8 +51,8 @@ final class Control
     }
 
     /**
-     * The same with bounds on the version of TLS, as STREAM_CRYPTO_METHOD_*_CLIENT names them: bits of stream_socket_enable_crypto()
-     * (main/streams/php_stream_transport.h). A least one below what the broker speaks is no bound. Null: the broker cannot keep them.
+     * Returns a copy with bounds on the version of TLS, as bits STREAM_CRYPTO_METHOD_*_CLIENT of stream_socket_enable_crypto()
+     * (main/streams/php_stream_transport.h). A minimum below the broker's is no bound. Null: the broker cannot apply them.
      */
     public function withCryptoMethods(?int $least, ?int $most = null): ?self
     {

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * The curl options with which a call may go through the broker, and what each of them means there. A call with any other option, or with a
- * value that is not understood, is made directly: libcurl then does what it always did.
+ * The curl options with which a call may go through the broker, and their meaning there. A call with any other option, or with an
+ * unsupported value, is made directly by libcurl.
  */
 
 declare(strict_types=1);
@@ -25,10 +25,10 @@ final class CurlOptions
     private static ?array $same = null;
 
     /**
-     * What the options want of the connection, on top of what is wanted already; null: the call must be made directly.
+     * Adds the options to those of the connection; null: the call must be made directly.
      *
      * @param array<int|string, mixed> $options as for curl_setopt_array()
-     * @param string $authority of the target: `host:port`, with the port even where it is the scheme's
+     * @param string $authority of the target: `host:port`, with the port even if it is the scheme's
      */
     public static function read(array $options, Control $control, string $authority): ?Control
     {

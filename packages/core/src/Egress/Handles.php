@@ -11,7 +11,7 @@ final class Handles
 {
     public static function clear(\CurlHandle $handle): void
     {
-        // Callbacks hold on to what they know, and curl_reset() leaves cookies where they are.
+        // Callbacks keep references to their variables, and curl_reset() keeps cookies.
         curl_setopt_array($handle, [CURLOPT_HEADERFUNCTION => null, CURLOPT_WRITEFUNCTION => null, CURLOPT_READFUNCTION => null]);
         curl_setopt($handle, CURLOPT_COOKIELIST, 'ALL');
         curl_reset($handle);

@@ -1,6 +1,6 @@
 <?php
 
-/** A call that cannot be made as it is asked for. */
+/** A call with invalid options. */
 
 declare(strict_types=1);
 

@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Calls side by side: as many as are wanted at once, each result as soon as it is there.
+ * Concurrent calls: up to a maximum at once, and each result as soon as it has arrived.
  *
  *     $pool = new Pool(concurrency: 50);
  *     foreach ($urls as $url) {
@@ -11,8 +11,8 @@
  *         echo $key, ' ', $answer->ok() ? strlen($answer->body()) : $answer->error?->getMessage(), "\n";
  *     }
  *
- * Promises: no more than `concurrency` calls are under way; a call that fails stops no other; calls may be added while results are read;
- * a caller that stops reading cancels what is under way. Those to one origin go over few connections, shared where it has HTTP/2, with a broker and without one.
+ * Promises: at most `concurrency` calls run at once; a call that fails stops no other; calls may be added while results are read; a caller that
+ * stops reading cancels the running calls. Calls to one origin use few connections, which HTTP/2 shares, with a broker and without one.
  */
 
 declare(strict_types=1);
@@ -33,7 +33,7 @@ final class Pool implements \IteratorAggregate, \Countable
     /** @var array<int|string, Call> not yet begun */
     private array $waiting = [];
 
-    /** @var ?\Iterator<int|string, string|Call> more of them, asked for when there is room */
+    /** @var ?\Iterator<int|string, string|Call> further calls, read when there is room */
     private ?\Iterator $source = null;
 
     /** @var array<int, array{int|string, Transfer, \CurlHandle}> under way, by number of the handle */
@@ -53,10 +53,10 @@ final class Pool implements \IteratorAggregate, \Countable
     private static array $inherited = [];
 
     /**
-     * @param int $concurrency how many calls may be under way at once
-     * @param ?\Closure(int, int, int): void $progress hears how many calls have ended, how many there are, how many bytes have come
-     * @param array<int, mixed> $curl options of curl for each call that is given by its URL alone
-     * @param ?int $connections the most connections to one origin; null: as many as the broker allows, six where calls go directly
+     * @param int $concurrency how many calls may run at once
+     * @param ?\Closure(int, int, int): void $progress gets the numbers of finished calls, of all calls, and of received bytes
+     * @param array<int, mixed> $curl options of curl for each call that is only a URL
+     * @param ?int $connections the most connections to one origin; null: the broker's limit, or six if calls go directly
      */
     public function __construct(
         ?Broker $broker = null,
@@ -103,7 +103,7 @@ final class Pool implements \IteratorAggregate, \Countable
         })();
     }
 
-    /** Calls that have been added and whose results have not been read, as far as they are known. */
+    /** Known calls whose results have not been read. */
     public function count(): int
     {
         return count($this->waiting) + count($this->running);

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Which proxy a call would take by itself: the one it names, else the environment's, as libcurl reads it.
- * What cannot be told for certain is told as UNCERTAIN, and such a call is made directly.
+ * The proxy that libcurl would use for a call: the call's own, or the environment's. If that is not
+ * certain, the result is UNCERTAIN, and the call is made directly.
  */
 
 declare(strict_types=1);
@@ -15,10 +15,10 @@ final class Proxies
     public const UNCERTAIN = '?';
 
     /**
-     * The proxy for this target as the broker reads it, null for none, or UNCERTAIN.
+     * Returns the proxy for this target in the broker's format, null for none, or UNCERTAIN.
      *
-     * @param ?string $named what the call itself says; '' means none, null that it says nothing
-     * @param ?string $except the hosts that the call itself wants without; null: it says nothing
+     * @param ?string $named the call's own proxy; '' means none, null that it is not set
+     * @param ?string $except the hosts that the call excludes; null: it is not set
      */
     public static function for(string $scheme, string $host, ?string $named, ?string $except = null): ?string
     {
@@ -34,7 +34,8 @@ final class Proxies
         return $excepted === null ? self::UNCERTAIN : self::understood($proxy);
     }
 
-    /** As in lib/url.c, detect_proxy(): HTTP_PROXY in capitals is not read, for it may come from a client (httpoxy). */
+    /** As in lib/url.c, detect_proxy(): HTTP_PROXY in capitals is not read, because it may come from a
+     * client (httpoxy). */
     private static function environment(string $scheme): ?string
     {
         $names = $scheme === 'https' ? ['https_proxy', 'HTTPS_PROXY'] : ['http_proxy'];
@@ -53,7 +54,8 @@ final class Proxies
         return $value === false || $value === '' ? null : $value;
     }
 
-    /** Is this host on a list as in no_proxy? Null: the list holds networks, which libcurl understands by its version. */
+    /** Returns whether this host is on a list as in no_proxy. Null: the list has networks, which only
+     * some versions of libcurl support. */
     public static function excepts(string $host, string $list): ?bool
     {
         $host = strtolower(trim($host, '[]'));

@@ -1,6 +1,6 @@
 <?php
 
-/** PSR-18: the request cannot be sent as it is. */
+/** PSR-18: the request is invalid and cannot be sent. */
 
 declare(strict_types=1);
 

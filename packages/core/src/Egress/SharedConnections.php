@@ -1,7 +1,7 @@
 <?php
 
 /**
- * PHP 8.5 keeps connections of curl from one request of a process to the next, when asked: for calls that do not go through a broker.
+ * From PHP 8.5 on, curl's connections can stay open from one request of a process to the next. This is for calls without a broker.
  * Promises: a process that was forked during a request does not share its parent's.
  */
 
@@ -14,7 +14,7 @@ final class SharedConnections
     private static ?object $share = null;
     private static int $process = 0;
 
-    /** For CURLOPT_SHARE; null before PHP 8.5. */
+    /** Returns the value of CURLOPT_SHARE; null before PHP 8.5. */
     public static function get(): ?object
     {
         if (!function_exists('curl_share_init_persistent')) {

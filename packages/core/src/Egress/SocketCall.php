@@ -1,8 +1,8 @@
 <?php
 
 /**
- * One call over the broker's HTTP socket without curl, for responses whose body is read while it arrives.
- * Promises: it listens while it sends, so an early response is seen; interim responses are skipped.
+ * One call over the broker's HTTP socket without curl, for responses whose body is read while it arrives. Promises: it reads while it
+ * sends, so an early response is noticed; interim responses are skipped.
  */
 
 declare(strict_types=1);
@@ -18,7 +18,7 @@ final class SocketCall
     /** Longest head of a response: libcurl's limit CURL_MAX_HTTP_HEADER. */
     private const LONGEST_HEAD = 307_200;
 
-    /** What was read beyond the head. */
+    /** Bytes that were read beyond the head. */
     private string $read = '';
 
     /** @param resource $socket */
@@ -34,7 +34,8 @@ final class SocketCall
     }
 
     /**
-     * Sends the message and returns the final head; null: the connection ended without one. What arrives while it sends is kept in memory.
+     * Sends the message and returns the final head; null: the connection ended without one. Bytes that arrive while it sends are kept in
+     * memory.
      *
      * @param float $timeout seconds; 0: no limit
      */
@@ -70,7 +71,7 @@ final class SocketCall
         return $head;
     }
 
-    /** Takes the final head from what was read; null: it is not complete. */
+    /** Takes the final head from the bytes read; null: it is not complete. */
     private function head(): ?string
     {
         while (($end = strpos($this->read, "\r\n\r\n")) !== false) {

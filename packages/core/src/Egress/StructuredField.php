@@ -1,6 +1,7 @@
 <?php
 
-/** Reads the structured fields (RFC 8941) that the broker writes: dictionaries and one item with parameters. What does not parse is empty. */
+/** Reads the structured fields (RFC 8941) that the broker writes: dictionaries and one item with
+ * parameters. Invalid text gives an empty result. */
 
 declare(strict_types=1);
 

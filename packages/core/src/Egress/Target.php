@@ -1,6 +1,7 @@
 <?php
 
-/** Where a call goes, taken out of its URL: what the broker is told, and what stays on this side. */
+/** The target of a call, from its URL: the parts that the broker gets, and the parts that it does
+ * not. */
 
 declare(strict_types=1);
 
@@ -10,7 +11,7 @@ final class Target
 {
     private function __construct(
         public readonly string $scheme,
-        /** As in the URL: an IPv6 address has brackets. */
+        /** The host as in the URL: an IPv6 address has brackets. */
         public readonly string $host,
         public readonly int $port,
         /** Path and query. */
@@ -23,7 +24,7 @@ final class Target
     /** Null: the broker has nothing to do with such a URL, or might read it otherwise than libcurl. */
     public static function of(string $url): ?self
     {
-        // Only what can stand in a request line as it is; about a backslash readers of URLs disagree.
+        // Only characters that are valid in a request line. URL parsers disagree about a backslash.
         if (preg_match('/^[\x21-\x5b\x5d-\x7e]+$/D', $url) !== 1) {
             return null;
         }
@@ -52,7 +53,8 @@ final class Target
     }
 
     /**
-     * Is the host one of these? `*.example.com` means all below one.
+     * Returns whether the host matches one of these patterns. `*.example.com` means all hosts below
+     * `example.com`.
      *
      * @param list<string> $patterns
      */
@@ -68,7 +70,7 @@ final class Target
         return false;
     }
 
-    /** `host:port`, without the port where it is the scheme's own: what Host must say. */
+    /** The value of the field Host: `host:port`, without the scheme's own port. */
     public function authority(): string
     {
         return $this->port === ($this->scheme === 'https' ? 443 : 80) ? $this->host : "{$this->host}:{$this->port}";
@@ -85,7 +87,7 @@ final class Target
         return "{$this->scheme}://{$this->authority()}";
     }
 
-    /** In absolute form, for the request line. */
+    /** Returns the target in absolute form, for the request line. */
     public function absolute(): string
     {
         return $this->origin() . $this->path;

@@ -1,6 +1,7 @@
 <?php
 
-/** How a call went, told by the broker in Hearth-Timing: what curl measured is the way to the broker's socket. */
+/** The times of a call, from the broker's field Hearth-Timing. curl itself measures only the way to the broker's
+ * socket. */
 
 declare(strict_types=1);
 
@@ -11,7 +12,7 @@ final class Timing
     public const FIELD = 'Hearth-Timing';
 
     /**
-     * @param int $dns microseconds from the call's begin, as `connect`, `tls` and `firstByte`; 0: was there
+     * @param int $dns microseconds from the start of the call, like `connect`, `tls` and `firstByte`; 0: not needed
      * @param bool $reused over a connection that had carried a call before
      * @param string $protocol "1.1" or "2", to the origin
      * @param string $address `address:port` of the origin
@@ -54,7 +55,7 @@ final class Timing
     }
 
     /**
-     * What curl_getinfo() gave of the way to the socket, with what is known of the way to the origin in place of it.
+     * Returns curl_getinfo()'s values with those of the way to the origin instead of the way to the socket.
      *
      * @param array<string, mixed> $info
      * @return array<string, mixed>

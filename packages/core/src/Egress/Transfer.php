@@ -1,7 +1,8 @@
 <?php
 
 /**
- * One call on its curl handle: through the broker where it may, directly where the broker declines. Promises: it goes out at most once.
+ * One call on its curl handle: through the broker if possible, directly if the broker declines. Promises: the origin gets it at most
+ * once.
  */
 
 declare(strict_types=1);
@@ -29,7 +30,7 @@ final class Transfer
     private bool $ended = false;
     private int $bytes = 0;
 
-    /** Where a body that is a stream begins. */
+    /** Start position of a body that is a stream. */
     private int $start = 0;
     private bool $through = false;
     private readonly float $begin;
@@ -65,7 +66,7 @@ final class Transfer
         $options = $this->common();
         $lines = [];
         foreach ($this->call->fields as [$name, $value]) {
-            // As libcurl wants a field without a value.
+            // libcurl's syntax for a field without a value.
             $lines[] = $value === '' ? "{$name};" : "{$name}: {$value}";
         }
         foreach (['Accept', 'Expect', 'Content-Type'] as $name) {

@@ -1,6 +1,6 @@
 <?php
 
-/** There is no answer, or not all of it. The code is libcurl's (CURLE_*). */
+/** A call got no answer, or an incomplete one. The code is libcurl's (CURLE_*). */
 
 declare(strict_types=1);
 

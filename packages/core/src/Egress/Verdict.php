@@ -1,6 +1,7 @@
 <?php
 
-/** That the broker gave no answer of the origin's, and why. Declined: nothing has gone out, make the call directly. Failed: it is over. */
+/** Why the broker returned no answer of the origin. Declined: nothing was sent, so make the call directly. Failed: the call is not
+ * repeated. */
 
 declare(strict_types=1);
 
@@ -29,7 +30,7 @@ final class Verdict
     ) {
     }
 
-    /** What a field of an answer says; null: it is another field. */
+    /** Parses a field of an answer; null: it is another field. */
     public static function read(string $name, string $value): ?self
     {
         $declined = strcasecmp($name, self::DECLINED) === 0;
@@ -57,7 +58,7 @@ final class Verdict
         return null;
     }
 
-    /** The same of a field line as curl gives it. */
+    /** Parses a field line as curl passes it. */
     public static function readLine(string $line): ?self
     {
         // Sooner than splitting each line of each answer.
@@ -68,15 +69,15 @@ final class Verdict
         return self::read(trim($name), trim($value));
     }
 
-    /** What is wrong between this process and the broker, and will be at the next call; null: nothing. */
+    /** A fault between this process and the broker that will affect the next call too; null: none. */
     public function trouble(): ?string
     {
         return ['token' => 'it refuses the token', 'user' => 'it does not serve this user'][$this->reason] ?? null;
     }
 
     /**
-     * May the call be made directly? Not after a connection has taken longer than the caller would wait: it has waited, and its own attempt
-     * would take as long again to say the same.
+     * Returns whether the call may be made directly. Not if the connection took longer than the caller's time-out: a second attempt would
+     * take as long and fail in the same way.
      */
     public function direct(): bool
     {

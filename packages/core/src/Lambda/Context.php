@@ -48,7 +48,7 @@ final class Context implements \JsonSerializable
         );
     }
 
-    /** For tests of handlers. */
+    /** Creates a context for tests of handlers. */
     public static function fake(): self
     {
         return new self('fake-request-id', (int) (microtime(true) * 1000) + 300_000, 'arn:aws:lambda:us-east-1:123456789012:function:fake', 'fake-trace-id');

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * An event of a known kind. A function whose first parameter is of a class that implements this is given one: the constructor takes the
- * decoded JSON, and throws InvalidEvent when it is of another kind.
+ * An event of a known kind. A function gets one if its first parameter has a class that implements this. The constructor takes the
+ * decoded JSON, and throws InvalidEvent if it is of another kind.
  */
 
 declare(strict_types=1);

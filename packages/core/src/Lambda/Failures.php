@@ -1,6 +1,6 @@
 <?php
 
-/** Records that a handler could not process, and how Lambda wants to be told of them (ReportBatchItemFailures). */
+/** Records that a handler could not process, in Lambda's format for them (ReportBatchItemFailures). */
 
 declare(strict_types=1);
 
@@ -29,7 +29,7 @@ final class Failures
     /** @return array{batchItemFailures: list<array{itemIdentifier: string}>} */
     public function answer(): array
     {
-        // Keys that look like numbers have become such.
+        // PHP has turned keys that look like numbers into integers.
         $item = static fn (int|string $identifier): array => ['itemIdentifier' => (string) $identifier];
         return ['batchItemFailures' => array_map($item, array_keys($this->identifiers))];
     }

@@ -1,6 +1,6 @@
 <?php
 
-/** A function as an object: what its file may return, beside a callable and a PSR-15 handler. */
+/** A function as an object. A function's file may return this, a callable, or a PSR-15 handler. */
 
 declare(strict_types=1);
 

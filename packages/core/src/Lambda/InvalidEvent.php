@@ -11,7 +11,7 @@ final class InvalidEvent extends \InvalidArgumentException implements LambdaExce
     /** @param string $wanted what the handler takes, e.g. `an SQS event` */
     public static function for(string $wanted, mixed $event): self
     {
-        // Its shape says what it is; its values may be secret.
+        // Shows only the event's structure, because its values may be secret.
         $keys = is_array($event) ? implode(', ', array_map(strval(...), array_slice(array_keys($event), 0, 10))) : '';
         $got = is_array($event) ? ($keys === '' ? 'an empty object' : "an object with {$keys}") : get_debug_type($event);
         return new self("This handler takes {$wanted}, and was given {$got}.");

@@ -1,7 +1,7 @@
 <?php
 
 /**
- * An application of realtime channels, as Pusher's protocol has it: what its servers sign. Promises: the same signatures as
+ * An application of channels in Pusher's protocol: the signatures of its servers. Promises: the same signatures as
  * pusher/pusher-php-server, so clients and other servers see no difference.
  */
 
@@ -24,11 +24,11 @@ final class Application
     }
 
     /**
-     * The answer to a client that asks to subscribe to a private, presence or encrypted channel.
+     * Returns the answer to a client that requests a subscription to a private, presence or encrypted channel.
      *
      * @param ?array<string, mixed> $member user_id and user_info, on a presence channel
      * @return array<string, string>
-     * @throws \InvalidArgumentException for a name or an id that is none
+     * @throws \InvalidArgumentException for an invalid name or id
      */
     public function subscription(string $channel, string $socket, ?array $member = null): array
     {
@@ -73,13 +73,13 @@ final class Application
         return $query . '&auth_signature=' . $this->sign("{$method}\n{$path}\n{$query}");
     }
 
-    /** Whether a webhook's body is signed by this application: `X-Pusher-Key` and `X-Pusher-Signature`. */
+    /** Returns whether a webhook's body is signed by this application: `X-Pusher-Key` and `X-Pusher-Signature`. */
     public function hasSigned(string $body, string $key, string $signature): bool
     {
         return hash_equals($this->key, $key) && hash_equals($this->sign($body), $signature);
     }
 
-    /** What goes out on an encrypted channel in place of its data. */
+    /** Encrypts the data of an event on an encrypted channel. */
     public function encrypted(string $channel, string $data): string
     {
         $nonce = random_bytes(24);
@@ -94,7 +94,8 @@ final class Application
         return str_starts_with($channel, 'private-encrypted-');
     }
 
-    /** A client says which its socket is: with anything else in it, what is signed could be read as another channel's subscription or a call of the HTTP API. */
+    /** The client sends its socket id. With other characters in it, the signed text could mean another channel's
+     * subscription, or a call of the HTTP API. */
     private static function checkSocket(string $socket): void
     {
         if (preg_match('/\A\d+\.\d+\z/', $socket) !== 1) {

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * The applications that Hearth asks this one for (`realtime.lookup`). What is told of one has the names of a table `[realtime.apps.ID]` of
- * hearth.toml: `id`, `key`, `secret` and, where it is to be otherwise than usual, `connections`, `origins`, `client_events` and so on.
+ * The applications that Hearth looks up here (`realtime.lookup`). An application has the keys of a table `[realtime.apps.ID]` in hearth.toml:
+ * `id`, `key`, `secret`, and any others that differ from the defaults, such as `connections`, `origins` and `client_events`.
  */
 
 declare(strict_types=1);
@@ -12,7 +12,8 @@ namespace Hearth\Realtime;
 interface Applications
 {
     /**
-     * The application whose clients have this key; null: there is none. An implementation that cannot answer throws: clients then come back later.
+     * Returns the application whose clients have this key; null: there is none. An implementation that cannot answer throws, and clients then
+     * retry later.
      *
      * @return ?array<string, mixed>
      */

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Publishes events to realtime channels: through the server that runs this script, without a call (hearth_publish()), else over the HTTP API.
- * Promises: what a client gets does not tell which way it came.
+ * Publishes events to channels: through the server that runs this script, without a call (hearth_publish()), otherwise over the HTTP API.
+ * Promises: clients get the same event either way.
  */
 
 declare(strict_types=1);
@@ -31,8 +31,8 @@ final class Channels
 
     /**
      * @param list<string> $channels
-     * @param mixed $data a string goes out as it is, all else as JSON
-     * @param ?string $exceptSocket is not to get it: its id
+     * @param mixed $data a string is sent unchanged, all else as JSON
+     * @param ?string $exceptSocket the id of a socket that does not get it
      * @throws PublishFailed
      */
     public function publish(array $channels, string $event, mixed $data, ?string $exceptSocket = null): void
@@ -40,7 +40,7 @@ final class Channels
         $text = is_string($data) ? $data : json_encode($data, JSON_THROW_ON_ERROR);
         $plain = [];
         foreach ($channels as $channel) {
-            // Each has a secret of its own.
+            // Each channel has its own secret.
             if (Application::isEncrypted($channel)) {
                 $this->send([$channel], $event, $this->application->encrypted($channel, $text), $exceptSocket);
             } else {

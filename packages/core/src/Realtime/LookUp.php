@@ -8,10 +8,12 @@ namespace Hearth\Realtime;
 
 final class LookUp
 {
-    /** What Hearth gives its own PHP processes, and what the setting is called in the environment. */
+    /** The variable that Hearth sets for its own PHP processes, and the setting's name in the
+     * environment. */
     private const VARIABLE = 'HEARTH_REALTIME_LOOKUP_TOKEN';
 
-    /** @param ?string $token `realtime.lookup_token`; where Hearth runs this process, it has given it its own, and that one counts */
+    /** @param ?string $token `realtime.lookup_token`; if Hearth runs this process, the token that
+     * Hearth has set is used instead */
     public function __construct(private readonly Applications $applications, #[\SensitiveParameter] private readonly ?string $token = null)
     {
     }

@@ -1,6 +1,7 @@
 <?php
 
-/** Each kind of event, in the shape that AWS documents, reads as its class says; events of other kinds and broken ones are refused. */
+/** Each kind of event, in AWS's documented format, is parsed by its class. Events of other kinds
+ * and invalid ones are refused. */
 
 declare(strict_types=1);
 

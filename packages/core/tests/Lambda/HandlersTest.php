@@ -1,6 +1,6 @@
 <?php
 
-/** What Lambda is told of a batch: which records it is to deliver again. */
+/** The answer to Lambda about a batch: the records to deliver again. */
 
 declare(strict_types=1);
 
@@ -132,7 +132,7 @@ final class HandlersTest extends TestCase
                 $this->markAsFailed($event->getRecords()[1]);
             }
         };
-        // As a string, although it looks like a number.
+        // Still a string, although it looks like a number.
         $this->assertSame(['4421584500000000017450439092'], self::failures($dynamoDb, Samples::dynamoDb(['1', '4421584500000000017450439092'])));
         $this->assertSame(['222'], self::failures($dynamoDb, Samples::dynamoDb(['111', '222'])));
     }
@@ -224,7 +224,7 @@ final class HandlersTest extends TestCase
         };
     }
 
-    /** Without what the handler logs. */
+    /** Returns the result without the handler's log lines. */
     private static function quietly(callable $do): mixed
     {
         $log = tempnam(sys_get_temp_dir(), 'log');

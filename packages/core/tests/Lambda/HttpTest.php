@@ -1,6 +1,7 @@
 <?php
 
-/** HTTP events of all four services as one kind of request, answers as each of them wants it, and PSR-15 handlers over that. */
+/** HTTP events of all four services as one kind of request, answers in the format of each, and
+ * PSR-15 handlers for them. */
 
 declare(strict_types=1);
 
@@ -128,7 +129,7 @@ final class HttpTest extends TestCase
         $this->assertSame(['a' => 'x+y', 'b' => 'x+y z', 'c' => 'AB+/='], $request->getCookies());
     }
 
-    /** What PHP itself makes of this body, names included, was looked up with php-cgi. */
+    /** The expected values are PHP's own for this body, found with php-cgi. */
     public function testAFormWithFilesIsParsedAsPhpDoesIt(): void
     {
         $parts = [

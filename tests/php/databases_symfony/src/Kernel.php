@@ -12,7 +12,7 @@ use Symfony\Component\HttpFoundation\JsonResponse;
 use Symfony\Component\HttpKernel\Kernel as BaseKernel;
 use Symfony\Component\Routing\Loader\Configurator\RoutingConfigurator;
 
-/** What DoctrineBundle's registry is to those who ask for connections. */
+/** Stands in for DoctrineBundle's registry of connections. */
 final class Registry
 {
     /** @var array<string, Connection> */

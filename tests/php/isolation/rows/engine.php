@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// What PHP itself keeps: settings, handlers, last errors.
+// PHP's own state: settings, handlers, last errors.
 Row::$current = 'PHP';
 
 ini_set('precision', '9');

@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// What a program keeps in PHP's own variables.
+// A program's state in PHP's own variables.
 Row::$current = 'The program';
 
 function counted(int $by): int
@@ -155,7 +155,7 @@ Row::add('autoloader', fn () => spl_autoload_register(static fn () => null), fn 
 Row::add('autoloader of the boot taken away', fn () => spl_autoload_unregister($autoloader), fn () => in_array($autoloader, spl_autoload_functions(), true));
 Row::add('file included once', fn () => require_once place('late/included.php'), fn () => [count(get_included_files()), defined('INCLUDED')]);
 
-// The number of the next object: what is left behind would raise it.
+// The number of the next object: leftover objects would raise it.
 Row::add('numbers of objects', function (): void {
     for ($i = 0; $i < 1000; $i++) {
         Kept::$things[] = new stdClass();

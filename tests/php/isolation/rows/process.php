@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// What the system keeps for the process.
+// The system's state of the process.
 Row::$current = 'The process';
 
 putenv('OF_BOOT=boot');
@@ -18,7 +18,7 @@ Row::add('resource limit', function (): void {
 }, fn () => posix_getrlimit()['soft openfiles'], able: function_exists('posix_setrlimit'));
 Row::add('priority', fn () => proc_nice(1), fn () => explode(' ', (string) strstr((string) file_get_contents('/proc/self/stat'), ') '))[17]);
 
-// Which a process writes to files of its own.
+// Values that a process writes to its own files.
 foreach (['name of the process' => ['comm', 'left'], 'OOM score' => ['oom_score_adj', '7'], 'core dump filter' => ['coredump_filter', '1'], 'timer slack' => ['timerslack_ns', '77777']] as $name => [$file, $value]) {
     $path = "/proc/self/$file";
     Row::add($name, fn () => file_put_contents($path, $value), fn () => trim((string) file_get_contents($path)), able: is_writable($path));

@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// What belongs to the request by its nature.
+// State that belongs to one request by its nature.
 Row::$current = 'The request';
 
 foreach (['_GET', '_POST', '_COOKIE', '_FILES', '_REQUEST', '_SERVER', '_ENV'] as $name) {

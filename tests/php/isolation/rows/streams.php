@@ -59,7 +59,7 @@ Row::add('file locked', function (): void {
 }, fn () => lockable(place('locked')));
 $shared = fopen(place('folder/one'), 'r');
 Row::add('file opened at boot and locked', fn () => flock($shared, LOCK_EX | LOCK_NB), fn () => lockable(place('folder/one')));
-/** Whether a lock can be had: by another descriptor than those that are open already. */
+/** Returns whether a lock is available, through a new descriptor. */
 function lockable(string $path): bool
 {
     $file = fopen($path, 'c');

@@ -133,7 +133,7 @@ pub(crate) fn own_files(
             return Err(no_run_dir(&error));
         }
         // Only the broker would be there, and PHP works without.
-        tracing::warn!(%error, "no egress broker: outgoing calls go out directly");
+        tracing::warn!(%error, "no egress broker: outgoing calls are made directly");
         Ok(None)
     })
 }
@@ -162,7 +162,7 @@ pub(crate) fn bind_broker(
         }
         Err(failure) => {
             let reason = failure.message();
-            tracing::warn!(reason, "no egress broker: outgoing calls go out directly");
+            tracing::warn!(reason, "no egress broker: outgoing calls are made directly");
             Ok(None)
         }
     }

@@ -113,7 +113,9 @@ impl AccessCheck {
         report.problem(
             Topic::Application,
             format!("the server as user {user} (`server.user`) cannot {verb} {path}: {error}"),
-            format!("let it (`namei -l {path}` shows where its way ends), or name another user"),
+            format!(
+                "grant access (`namei -l {path}` shows where access ends), or name another user"
+            ),
         );
         false
     }

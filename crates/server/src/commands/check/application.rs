@@ -220,7 +220,7 @@ fn readable(report: &mut Report, folder: &Path, names: &[String], php: &AccessCh
     report.problem(
         Topic::Application,
         format!("PHP{whose} cannot read {}: {error}", names.join(", ")),
-        format!("let it (`namei -l {}` shows where its way ends)", path.display()),
+        format!("grant access (`namei -l {}` shows where access ends)", path.display()),
     );
     false
 }

@@ -33,7 +33,7 @@ pub(crate) fn look(
     }
     match &egress.socket.0 {
         Some(path) => socket(report, path, access, running),
-        None => report.fine(Topic::Egress, "the broker's socket goes into the server's folder"),
+        None => report.fine(Topic::Egress, "the broker's socket is in the server's run folder"),
     }
     authorities(report, egress.ca.0.as_deref());
     if egress.deny.is_empty() {
@@ -44,7 +44,7 @@ pub(crate) fn look(
         );
     } else {
         let networks: Vec<String> = egress.deny.iter().map(ToString::to_string).collect();
-        report.fine(Topic::Egress, format!("never called: {}", networks.join(", ")));
+        report.fine(Topic::Egress, format!("calls refused to {}", networks.join(", ")));
     }
     if let Some(info) = php {
         interception(report, settings, plan, info);
@@ -76,7 +76,7 @@ fn socket(report: &mut Report, path: &Path, access: &AccessCheck, running: &Runn
         report.problem(
             Topic::Egress,
             format!("cannot listen on unix:{shown}: another process already does"),
-            "end what listens there (perhaps Hearth itself), or choose a folder of its own with `egress.socket`",
+            "stop the program that listens there (perhaps Hearth itself), or choose a folder of its own with `egress.socket`",
         );
     } else {
         report.fine(Topic::Egress, format!("can listen on unix:{shown}"));
@@ -105,7 +105,7 @@ fn interception(report: &mut Report, settings: &Settings, plan: Option<&Plan>, i
     if !php::has_extension(info, "curl") {
         return report.warning(
             Topic::Egress,
-            "PHP has no curl extension: what it calls over streams goes out directly",
+            "PHP has no curl extension: its calls over streams are made directly",
             format!("install it (Debian: `apt-get install php{version}-curl`)"),
         );
     }

@@ -73,12 +73,12 @@ fn model(report: &mut Report, model: Model, settings: &Settings) {
         ),
         Model::Prespawn => report.warning(
             Topic::Lambda,
-            "`prespawn` boots the next process behind each answer, and an environment stands still between events: the next event waits for it",
+            "`prespawn` boots the next process after each answer, and Lambda freezes the environment between events: the next event waits for that boot",
             "use `--model fork`, which forks a booted one",
         ),
         Model::Snapshot => report.fine(
             Topic::Lambda,
-            "`snapshot` finds out at each cold start how written pages can be found; where they cannot, `fork` takes its place",
+            "`snapshot` checks at each cold start whether written pages can be found; if not, `fork` replaces it",
         ),
         _ => report.fine(Topic::Lambda, format!("`{name}` waits ready for the next event")),
     }
@@ -95,7 +95,7 @@ fn extensions(report: &mut Report, info: &Info) {
     if count > EXTENSIONS {
         report.warning(
             Topic::Lambda,
-            format!("PHP loads {count} extensions, and every start of it pays for each"),
+            format!("PHP loads {count} extensions, and each adds time to every start"),
             "load what the application requires and no more: HEARTH_INI_DIR names the folder of ini files",
         );
     }

@@ -109,7 +109,7 @@ fn certificates(report: &mut Report, settings: &Settings) {
         if days < 0 {
             report.problem(
                 Topic::Listeners,
-                format!("the certificate in {path} ({names}) is over since {} days", -days),
+                format!("the certificate in {path} ({names}) expired {} days ago", -days),
                 "renew it: browsers refuse it",
             );
         } else if certificate.not_before() > std::time::SystemTime::now() {
@@ -122,7 +122,7 @@ fn certificates(report: &mut Report, settings: &Settings) {
             report.warning(
                 Topic::Listeners,
                 format!("the certificate in {path} ({names}) is valid for {days} more days"),
-                "renew it; a running server sees by itself that the files have changed",
+                "renew it; a running server detects changed files",
             );
         } else {
             report.fine(Topic::Listeners, format!("certificate for {names}, for {days} days more"));
@@ -200,7 +200,7 @@ fn bindable(
         }
         ErrorKind::AddrInUse => {
             format!(
-                "end what listens there (perhaps Hearth itself), or choose another with `{flag}`"
+                "stop the program that listens there (perhaps Hearth itself), or choose another with `{flag}`"
             )
         }
         _ => format!("choose another with `{flag}`"),

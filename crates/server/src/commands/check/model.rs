@@ -17,7 +17,7 @@ pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
         Model::Snapshot => snapshot(report, plan, settings),
         Model::Worker => report.warning(
             Topic::Model,
-            "`worker` shares memory between requests: what one visitor's request leaves there, the next one's finds",
+            "`worker` shares memory between requests: state left by one visitor's request is visible to the next",
             "use `--model snapshot`, which is as fast and puts memory back after each answer, unless the sharing is meant",
         ),
         Model::Request

@@ -123,7 +123,7 @@ pub(super) fn user(
         if others_have_users {
             report.warning(
                 Topic::Php,
-                "PHP runs as the server's own user, who may read what is for the other applications",
+                "PHP runs as the server's own user, who can read the other applications' files",
                 "name a user for it, too (`php.user`)",
             );
         }

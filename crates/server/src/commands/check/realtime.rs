@@ -80,7 +80,7 @@ fn dotenv(
             report.warning(
                 Topic::Realtime,
                 format!(
-                    "{}_APP_KEY or {0}_APP_SECRET in .env is not what the settings say of the application",
+                    "{}_APP_KEY or {0}_APP_SECRET in .env differs from the application's settings",
                     app.prefix.name()
                 ),
                 "make them the same, or clients and PHP will be refused",
@@ -117,7 +117,7 @@ fn limits(report: &mut Report) {
     if let Some(queue) = queue.filter(|queue| *queue < 4096) {
         report.warning(
             Topic::Realtime,
-            format!("net.core.somaxconn is {queue}: when all clients come back at once, connections beyond that wait a second and more"),
+            format!("net.core.somaxconn is {queue}: when all clients reconnect at once, further connections wait a second or more"),
             "sysctl -w net.core.somaxconn=65535",
         );
     }

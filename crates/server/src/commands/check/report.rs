@@ -186,9 +186,9 @@ impl Report {
         }
         let (problems, warnings) = (self.count(Level::Problem), self.count(Level::Warning));
         let verdict = match (problems, warnings) {
-            (0, 0) => "nothing is wrong".to_owned(),
+            (0, 0) => "no problems".to_owned(),
             (0, warnings) => {
-                format!("nothing is wrong, {} to know about", counted(warnings, "thing"))
+                format!("no problems, {}", counted(warnings, "warning"))
             }
             (problems, _) => format!("{} to solve", counted(problems, "problem")),
         };

@@ -129,7 +129,7 @@ fn check_warns_about_an_application_without_its_own_user() {
              [applications.shop.php]\nuser = 54322\ngroup = 54322\n"
         );
         let files = [("public/index.php", "<?php"), ("hearth.toml", &toml)];
-        report(&files, "true", &[]).text(false).contains("the server's own user, who may read")
+        report(&files, "true", &[]).text(false).contains("the server's own user, who can read")
     };
     assert!(seen(""));
     assert!(!seen("user = 54321\ngroup = 54321\n"));

@@ -15,7 +15,7 @@ pub(crate) fn look(report: &mut Report, settings: &Settings, environment: &Envir
     let variables = OfOpenTelemetry::read(environment);
     for ignored in &variables.ignored {
         let message = format!("not followed: {ignored}");
-        report.warning(Topic::Traces, message, "set what you want under `[traces]`");
+        report.warning(Topic::Traces, message, "set options under `[traces]`");
     }
     let traces = &settings.traces;
     let Some(endpoint) = &traces.endpoint else { return };
@@ -32,7 +32,7 @@ pub(crate) fn look(report: &mut Report, settings: &Settings, environment: &Envir
         Err(error) => report.warning(
             Topic::Traces,
             format!("sent to {}, which does not answer: {error}", endpoint.url),
-            "start the collector, or correct `traces.endpoint`; requests are answered all the same",
+            "start the collector, or correct `traces.endpoint`; requests are still answered",
         ),
     }
 }

@@ -137,7 +137,7 @@ pub(crate) fn find(target: &Target, environment: &Environment) -> Result<Server,
                 Err(Failure::caused_by(
                     format!("cannot ask the server at {}", place.socket.display()),
                     &error,
-                    "it hears its own user and root only: `sudo hearth …`, or `sudo -u NAME hearth …`",
+                    "only its own user and root may use it: `sudo hearth …`, or `sudo -u NAME hearth …`",
                 ))
             }
             Err(error) => Err(Failure::caused_by(
@@ -165,12 +165,12 @@ pub(crate) fn find(target: &Target, environment: &Environment) -> Result<Server,
     match found.len() {
         1 => Ok(found.remove(0)),
         0 if running.is_empty() => Err(Failure::failed(
-            format!("no server of yours serves {}", wanted.display()),
+            format!("no server of this user serves {}", wanted.display()),
             "start one with `hearth serve`; one that has a `server.run_dir` is found by `--run-dir`",
         )),
         0 => Err(Failure::failed(
-            format!("no server of yours serves {}", wanted.display()),
-            format!("name what is served: {}", list(&running)),
+            format!("no server of this user serves {}", wanted.display()),
+            format!("name one of the running servers: {}", list(&running)),
         )),
         _ => Err(Failure::failed(
             format!("several servers serve {}", wanted.display()),

@@ -404,7 +404,7 @@ fn hint(error: &BindError) -> String {
             "`setcap cap_net_bind_service=+ep` on hearth, or listen on a port above 1023: `--listen :8443`".into()
         }
         BindError::Listen { cause, .. } if kind(cause) == std::io::ErrorKind::AddrInUse => {
-            "end what listens there (perhaps Hearth itself), or choose another with `--listen`; port 0 takes any free one"
+            "stop the program that listens there (perhaps Hearth itself), or choose another with `--listen`; port 0 takes any free one"
                 .into()
         }
         BindError::Listen { .. } | BindError::NoAddress => "choose another with `--listen`".into(),

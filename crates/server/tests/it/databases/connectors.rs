@@ -1,7 +1,7 @@
-//! Databases behind TLS: PHP speaks in the clear to a unix socket, the connector to the server, and everything that is promised of kept connections
-//! (databases.rs) holds through it.
+//! Databases behind TLS: PHP connects to a Unix socket in plain text, and the connector to the server with TLS. Every
+//! promise about kept connections (databases.rs) holds through it.
 //!
-//! Real MariaDB, PostgreSQL and Redis with certificates of the tests' own authority.
+//! The tests use real MariaDB, PostgreSQL and Redis with certificates of the tests' own authority.
 
 mod frameworks;
 mod leaving;
@@ -27,7 +27,7 @@ use crate::hearth::{LIMIT, Serve, Site};
 struct Setup {
     database: Database,
     site: Site,
-    /// Lines of the connector's table.
+    /// Additional lines of the connector's table in hearth.toml.
     keys: String,
 }
 
@@ -52,7 +52,7 @@ impl Setup {
         self
     }
 
-    /// What PHP's clients are given.
+    /// The address that PHP's clients connect to.
     fn address(&self) -> PathBuf {
         match self.database.kind() {
             DatabaseKind::Postgres => self.site.path().to_owned(),
@@ -95,17 +95,17 @@ fn connector(shop: &Shop) -> Value {
     shop.hearth.status()["connectors"][0].clone()
 }
 
-/// Everything of the table "left by the request", and no handshake for it.
+/// Runs every row of the table "left by the request", and checks that it costs no TLS handshake.
 fn nothing_is_left_behind_tls(class: &str) {
     let client: &Client = client(class);
     let shop = Setup::new(client.kind).open(class, |serve| serve);
     nothing_is_left_in(client, &shop);
     let before = shop.database.logins();
-    shop.use_well();
+    shop.use_until_stable();
     assert_eq!(shop.database.logins(), before, "20 requests and no login");
     let status = connector(&shop);
     let opened = usize::try_from(status["opened"].as_u64().unwrap()).unwrap();
-    // One at the start is the connector's own; `do_` methods open some.
+    // The connector opens one at the start; `do_` methods open some.
     assert!(before <= opened + 1, "{before} logins: {status}");
     assert_eq!(status["used"], 1, "{status}");
     no_secrets(&shop);
@@ -121,7 +121,7 @@ fn nothing_is_left_in_a_session_of_redis_behind_tls_through_predis() {
     nothing_is_left_behind_tls("PredisClient");
 }
 
-/// As in databases.rs, fewer of them: `DATABASES_ROUNDS` makes them as many as there.
+/// Like the test in databases.rs, with fewer rounds; `DATABASES_ROUNDS` sets the same number for both.
 #[test]
 fn random_requests_leave_nothing_behind_tls() {
     std::thread::scope(|scope| {
@@ -161,12 +161,13 @@ fn nothing_is_left_in_a_session_of_redis_behind_tls() {
     nothing_is_left_behind_tls("PhpRedis");
 }
 
-/// Connections that are not kept: each request opens one and leaves something in it; a session with its login is reused, and is as new.
+/// Each request opens a connection, which is not kept, and leaves something in its session. The session is reset and
+/// used again with its login.
 #[test]
 fn sessions_of_closed_connections_are_reset_and_shared() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
         let kind = client(class).kind;
-        // With one session a connection that comes while it is being reset waits for it, however long that takes.
+        // With one session, a connection that arrives during the reset waits for it, however long that takes.
         let shop = Setup::new(kind)
             .key("sessions = 1")
             .key("wait = '30s'")
@@ -176,7 +177,7 @@ fn sessions_of_closed_connections_are_reset_and_shared() {
         let before = shop.database.logins();
         let retiring = client(class).retiring;
         let names = shop.names();
-        // What costs a kept connection costs a session here; these are what no reset takes back.
+        // An action that would end a kept connection ends a session here. These three cannot be reset.
         let stays = ["role", "profiling", "no_evict"];
         let is_tried = |name: &str| stays.contains(&name) || !retiring.contains(&name);
         let names = names.iter().filter(|name| is_tried(name));
@@ -189,7 +190,7 @@ fn sessions_of_closed_connections_are_reset_and_shared() {
         }
         let status = connector(&shop);
         let dropped = usize::try_from(status["dropped"].as_u64().unwrap()).unwrap();
-        // After some it is unknown whether a session is as new.
+        // After some actions it is unknown whether the session could be reset.
         assert!(dropped * 4 < left, "{class}: {left} connections: {status}");
         let logins = shop.database.logins() - before;
         assert!(logins <= dropped, "{class}: {logins} logins: {status}");
@@ -212,7 +213,7 @@ fn a_tls_database_restart_fails_no_request() {
     }
 }
 
-/// `RESET` forgets the login, which the client never said.
+/// `RESET` ends the login, which this client never sent.
 #[test]
 fn a_redis_client_without_a_password_uses_the_connectors() {
     let setup = Setup::new(DatabaseKind::Redis);
@@ -244,7 +245,7 @@ fn a_redis_client_without_a_password_uses_the_connectors() {
     assert_eq!(hearth.status()["pool"]["databases"]["retired"], 0);
 }
 
-/// What PHP's client says when it cannot connect, as the page of a request shows it.
+/// The error of PHP's client when it cannot connect, as a page shows it.
 fn refusal(setup: Setup, class: &str) -> String {
     let shop = setup.open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
     let answer = shop.hearth.get("/?look");
@@ -263,7 +264,7 @@ fn a_certificate_that_fails_verification_is_named_to_the_client() {
     let expired = (&certificates.expired, "has expired");
     let other = (&certificates.other_host, "is not for 127.0.0.2");
     let stranger = (&certificates.stranger, "no trusted authority has signed");
-    // Who judges is the same for all; how it is said is not.
+    // The check of certificates is the same for all clients; their messages differ.
     for (class, (certificate, expected)) in [
         ("PdoMysql", expired),
         ("PdoMysql", other),
@@ -316,7 +317,7 @@ fn a_changed_password_is_used_for_the_next_login() {
     assert_eq!(before["kept"], true, "{}", shop.hearth.log().text());
     shop.database.change_password("a new password");
     shop.site.write("password", "a new password\n");
-    assert_eq!(shop.get("look")["id"], before["id"], "a session that is there stays");
+    assert_eq!(shop.get("look")["id"], before["id"], "an existing session stays");
     shop.database.stop(true);
     shop.database.start_again();
     eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
@@ -324,7 +325,7 @@ fn a_changed_password_is_used_for_the_next_login() {
     assert!(!log.contains("a new password"), "{log}");
 }
 
-/// The request has the only session; what it opens beside it waits, and is refused as the server would refuse it.
+/// The request holds the only session. Its second connection waits, and then gets the database protocol's own error.
 #[test]
 fn a_client_without_a_free_session_waits_then_gets_a_protocol_error() {
     for (class, expected) in [
@@ -337,7 +338,9 @@ fn a_client_without_a_free_session_waits_then_gets_a_protocol_error() {
             .key("sessions = 1")
             .key("wait = '300ms'")
             .open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
-        eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+        eventually("the connector's own first session is free", LIMIT, || {
+            connector(&shop)["used"] == 0
+        });
         shop.get("look");
         assert_eq!(shop.hearth.get("/?fresh").status, 500);
         eventually("PHP has said it", LIMIT, || shop.hearth.log().text().contains(expected));
@@ -363,7 +366,7 @@ fn a_session_with_unsolicited_server_messages_is_not_shared() {
     let first = id();
     assert_eq!(id(), first);
     hearth.get("/?say=set%20global%20init_connect='set%20@tenant=5'");
-    // The next one is another.
+    // The next request gets another session.
     hearth.get("/?own&say=kill%20");
     let ids = [id(), id(), id()];
     assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}: {}", hearth.log().text());
@@ -388,7 +391,7 @@ fn more_clients_than_sessions_are_served_in_turn() {
             });
         }
     });
-    // One session, lent on thirty times.
+    // One session, used by thirty connections in turn.
     assert!(shop.database.logins() <= before + 1, "{}", connector(&shop));
 }
 
@@ -397,10 +400,12 @@ fn many_clients_never_exceed_the_session_limit() {
     let setup = Setup::new(DatabaseKind::Redis).key("sessions = 2").key("wait = '2s'");
     let socket = setup.address();
     let shop = setup.open("PhpRedis", |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
-    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    eventually("the connector's own first session is free", LIMIT, || {
+        connector(&shop)["used"] == 0
+    });
     let crowd: Vec<UnixStream> = (0..50).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     eventually("two have sessions", LIMIT, || connector(&shop)["used"] == 2);
-    eventually("the others have been refused", LIMIT, || connector(&shop)["refused"] == 48);
+    eventually("the others were refused", LIMIT, || connector(&shop)["refused"] == 48);
     let refused = crowd.into_iter().filter(|mut client| {
         client.set_read_timeout(Some(LIMIT)).unwrap();
         client.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
@@ -409,11 +414,11 @@ fn many_clients_never_exceed_the_session_limit() {
         said == *b"-UNAVAI"
     });
     assert_eq!(refused.count(), 48);
-    eventually("everybody has gone", LIMIT, || connector(&shop)["used"] == 0);
+    eventually("every client has disconnected", LIMIT, || connector(&shop)["used"] == 0);
     assert_eq!(connector(&shop)["idle"], 2, "{}", connector(&shop));
 }
 
-/// The server's name is verified: an attacker on the way cannot make us go on in the clear.
+/// The server must offer TLS: an attacker in between cannot make the connector continue in plain text.
 #[test]
 fn a_server_without_tls_gets_no_login() {
     for (kind, class) in [(DatabaseKind::MariaDb, "PdoMysql"), (DatabaseKind::Postgres, "PdoPgsql")]
@@ -428,7 +433,7 @@ fn a_server_without_tls_gets_no_login() {
     }
 }
 
-/// Says that it knows no TLS to all who come, and tells what they said.
+/// Answers every client that it does not support TLS, and returns the bytes that they sent.
 fn plain_server(kind: DatabaseKind, port: u16) -> std::thread::JoinHandle<Vec<u8>> {
     let listener = TcpListener::bind((Database::HOST, port)).unwrap();
     std::thread::spawn(move || {
@@ -437,7 +442,7 @@ fn plain_server(kind: DatabaseKind, port: u16) -> std::thread::JoinHandle<Vec<u8
             let (mut client, _) = listener.accept().unwrap();
             client.set_read_timeout(Some(LIMIT)).unwrap();
             if kind == DatabaseKind::MariaDb {
-                // Version 10, "5.7", and everything but TLS.
+                // A greeting of protocol version 10, server "5.7", with every capability except TLS.
                 let mut greeting =
                     b"\x0a5.7\0\x01\0\0\0abcdefgh\0\xff\xf7\x21\x02\0\xff\xc1\x15".to_vec();
                 greeting.extend([0; 10]);
@@ -458,7 +463,7 @@ fn plain_server(kind: DatabaseKind, port: u16) -> std::thread::JoinHandle<Vec<u8
     })
 }
 
-/// An application that is configured for the server itself, as before there was a connector: it needs no other word.
+/// The application is configured for the server itself, as it was without a connector, and needs no change.
 #[test]
 fn laravel_uses_the_connectors_for_its_servers() {
     let redis = Database::with_tls(DatabaseKind::Redis, &certificates().origin, false);

@@ -1,4 +1,4 @@
-//! Passwords that change, dumps of memory, and what connections are in the models that put nothing back.
+//! Passwords that change, core dumps, and connections in the models that restore nothing.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use serde_json::json;
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 
-use super::{Shop, client, nobody_was_cut_off, with_extensions};
+use super::{Shop, client, clients_closed_politely, with_extensions};
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 #[test]
@@ -29,7 +29,7 @@ fn a_changed_password_reaches_every_kept_session() {
         assert_eq!(before["kept"], true, "{class}: {}", shop.hearth.log().text());
         fs::write(secret.path(), NEW).unwrap();
         shop.get(&format!("rotate={}", NEW.replace(' ', "%20")));
-        // The old session, or a new one: no error either way.
+        // A request gets the old session or a new one, and no error.
         assert_eq!(shop.get("look")["answer"], before["answer"], "{class}");
         eventually("a session with the new password is kept", LIMIT, || {
             let look = shop.get("look");
@@ -58,12 +58,12 @@ fn an_expired_password_is_reported_once_and_stops_no_worker() {
     assert!(!log.contains(DATABASE_PASSWORD), "{log}");
 }
 
-/// The engine says a Redis client's `AUTH` again after each request, so it has to remember it.
+/// The engine sends a Redis client's `AUTH` again after each request, so it has to remember it.
 #[test]
 fn secrets_are_in_no_core_dump() {
     let shop = Shop::open(client("RedisStream"), |serve| serve);
     assert_eq!(shop.get("look")["kept"], true);
-    // As only the engine has it: the client sends the two one after the other.
+    // Only the engine's memory has both commands in sequence: the client sends them separately.
     let length = DATABASE_PASSWORD.len();
     let remembered = format!(
         "*2\r\n$4\r\nAUTH\r\n${length}\r\n{DATABASE_PASSWORD}\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n"
@@ -75,14 +75,14 @@ fn secrets_are_in_no_core_dump() {
     for mapping in mappings(&maps) {
         let mut bytes = vec![0; mapping.len];
         if memory.read_exact_at(&mut bytes, mapping.start).is_err() {
-            continue; // what is no memory: devices, the kernel's own pages
+            continue; // not memory: devices, the kernel's own pages
         }
         let found = memchr::memmem::find_iter(&bytes, remembered.as_bytes()).count();
         // VmFlags of proc(5): `dd`, do not include in a core dump
         *if mapping.flags.contains("dd") { &mut left_out } else { &mut dumped } += found;
     }
     assert_eq!(dumped, 0, "a core dump would have it");
-    assert!(left_out > 0, "nothing of the kind is in memory: the test looks for the wrong thing");
+    assert!(left_out > 0, "the memory has no such text: the test searches for the wrong one");
 }
 
 struct Mapping {
@@ -91,7 +91,7 @@ struct Mapping {
     flags: String,
 }
 
-/// Those of /proc/PID/smaps that can be read and are no gigabytes.
+/// Parses the mappings in /proc/PID/smaps that can be read and are smaller than a gigabyte.
 fn mappings(smaps: &str) -> Vec<Mapping> {
     let mut found: Vec<Mapping> = Vec::new();
     for line in smaps.lines() {
@@ -110,7 +110,7 @@ fn mappings(smaps: &str) -> Vec<Mapping> {
     found
 }
 
-/// A worker script that keeps one connection to Redis; `?within` uses it, and ends when told to.
+/// Starts a worker script that keeps one connection to Redis. `?within` uses it, and ends when the test sends a signal.
 fn with_redis(database: &Database, settings: &[(&str, &str)]) -> (Site, Hearth) {
     let script = format!(
         "<?php hearth_on_worker_start(function () {{ $redis = new Redis(); $redis->connect('{}'); $redis->auth('{DATABASE_PASSWORD}');\n\
@@ -134,7 +134,7 @@ fn kept(hearth: &Hearth) -> bool {
     hearth.status()["pool"]["databases"]["kept"] == 1
 }
 
-/// A framework's script keeps it, and a callback of the application connects again.
+/// A framework's script keeps the connection, and a callback of the application connects again.
 #[test]
 fn a_connection_reopened_by_a_later_callback_replaces_the_first() {
     let database = Database::start(DatabaseKind::Redis);
@@ -160,7 +160,7 @@ fn a_connection_reopened_by_a_later_callback_replaces_the_first() {
     assert!(kept(&hearth), "{}", hearth.status());
 }
 
-/// The server stops between the request's last answer and that to the reset.
+/// The database stops between the request's last answer and the answer to the reset.
 #[test]
 fn an_unanswered_reset_ends_the_worker_and_no_request() {
     let database = Database::start(DatabaseKind::Redis);
@@ -174,14 +174,14 @@ fn an_unanswered_reset_ends_the_worker_and_no_request() {
         request.join().unwrap()
     });
     hearth.log_line("the server did not answer its reset in time");
-    // Without the connection, until the server goes on.
+    // Requests have no connection until the database continues.
     assert_ne!(hearth.get("/").text(), answer);
     database.resume();
     eventually("it is kept again", LIMIT, || kept(&hearth));
     assert_eq!(hearth.status()["pool"]["crashes"], 0);
 }
 
-/// No request comes: the worker finds out by itself.
+/// No request arrives: the worker itself detects it.
 #[test]
 fn a_database_that_hangs_while_idle_is_detected_before_a_request() {
     let database = Database::start(DatabaseKind::Redis);
@@ -198,7 +198,7 @@ fn a_database_that_hangs_while_idle_is_detected_before_a_request() {
     eventually("it is kept again", LIMIT, || kept(&hearth));
 }
 
-/// Whatever way a request ends, and in a transaction: its own connection says goodbye.
+/// However a request ends, even within a transaction, its own connection is closed in the way of its protocol.
 #[test]
 fn connections_of_requests_killed_in_a_transaction_are_closed_politely() {
     for (kind, name) in [(DatabaseKind::MariaDb, "mysql"), (DatabaseKind::Postgres, "pgsql")] {
@@ -220,11 +220,11 @@ fn connections_of_requests_killed_in_a_transaction_are_closed_politely() {
             assert!(answer.starts_with("begun"), "{end}: {answer}");
         }
         assert!(hearth.stop().success());
-        nobody_was_cut_off(&database);
+        clients_closed_politely(&database);
     }
 }
 
-/// What `databases.md` of the guide says of these models.
+/// Checks the guide's statements (`databases.md`) about these models.
 #[test]
 fn a_connection_persists_in_worker_and_is_separate_in_each_fork() {
     for (model, stays) in [("worker", true), ("fork", false)] {
@@ -244,6 +244,6 @@ fn a_connection_persists_in_worker_and_is_separate_in_each_fork() {
         let left = second["answer"]["mine"] == "secret of a visitor";
         assert_eq!(left, stays, "{model}: what a request leaves in a session");
         assert!(hearth.stop().success());
-        nobody_was_cut_off(&database);
+        clients_closed_politely(&database);
     }
 }

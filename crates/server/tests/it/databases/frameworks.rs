@@ -1,4 +1,5 @@
-//! Laravel and Symfony keep their connections without a word of configuration, and find sessions, cache and jobs behind them.
+//! Laravel and Symfony keep their connections without any configuration, and find sessions, cache and jobs through
+//! them.
 
 use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
@@ -6,10 +7,11 @@ use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
 use super::with_extensions;
 use crate::hearth::{Hearth, Serve, Site};
 
-/// Laravel's own configuration files for a MariaDB or PostgreSQL and a Redis; what a page says of the connections it meets.
+/// Writes Laravel's own configuration files for a MariaDB or PostgreSQL and a Redis, and pages that report on their
+/// connections.
 ///
-/// `client`: `phpredis` or `predis`. Sessions and cache are in Redis; the queue is in a database of its own there. MariaDB is read from one
-/// connection and written to by another, as replicas are.
+/// `client`: `phpredis` or `predis`. Sessions and cache are in Redis; the queue has its own Redis database. MariaDB has
+/// one connection for reads and another for writes, as with replicas.
 fn laravel(site: &Site, database: &Database, redis: &Database, client: &str) {
     let address = database.address().display().to_string();
     let driver = match database.kind() {
@@ -62,7 +64,7 @@ fn laravel(site: &Site, database: &Database, redis: &Database, client: &str) {
     );
 }
 
-/// Sessions and cache in Redis, with its provider and that of queues.
+/// Configures sessions and cache in Redis, with their service provider and that of queues.
 pub(crate) fn with_redis_session(site: &Site) {
     site.write(
         "config/session.php",
@@ -78,7 +80,7 @@ pub(crate) fn with_redis_session(site: &Site) {
     site.write("config/app.php", &app.replace("'providers' => [", provider));
 }
 
-/// Looks at a page that counts the visits of a session; returns the session's cookie.
+/// Requests a page that counts a session's visits, and returns the session's cookie.
 fn visit(hearth: &Hearth, cookie: &str, expected: &str) -> String {
     let answer = hearth.connect().request("GET", "/visits", &[("cookie", cookie)], b"").unwrap();
     assert_eq!(answer.text(), expected, "{}", hearth.log().text());
@@ -106,7 +108,7 @@ fn laravel_keeps_its_default_connections_without_configuration() {
         assert_eq!(hearth.get("/leave").status, 200);
         assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
         assert_eq!(hearth.get("/count").text(), "0");
-        // Data are shared: jobs and sessions are there in the next request, over the same connections.
+        // Jobs and sessions are available to the next request, over the same connections.
         assert_eq!([hearth.get("/push").text(), hearth.get("/push").text()], ["1", "2"]);
         let cookie = visit(&hearth, "", "1");
         visit(&hearth, &cookie, "2");
@@ -117,7 +119,7 @@ fn laravel_keeps_its_default_connections_without_configuration() {
     }
 }
 
-/// What `/ids` of it tells: the ids of its connections at their servers.
+/// The answer of `/ids`: the ids of the application's connections at their servers.
 pub(crate) fn ids_of(hearth: &Hearth) -> Value {
     let answer = hearth.get("/ids");
     let is_json = answer.status == 200 && answer.text().starts_with('{');
@@ -125,7 +127,7 @@ pub(crate) fn ids_of(hearth: &Hearth) -> Value {
     answer.json()
 }
 
-/// An application of Symfony's that has Doctrine's connections.
+/// Creates a Symfony application with Doctrine's connections.
 pub(crate) fn symfony_site() -> Site {
     let autoload = format!(
         "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
@@ -170,7 +172,8 @@ fn symfony_keeps_doctrines_connections_without_configuration() {
     }
 }
 
-/// It reads from its replica, which is kept, until a request writes; then it has its primary, for that request.
+/// A request reads from the replica, over a kept connection, until it writes. From then on it uses the primary, until
+/// its end.
 #[test]
 fn symfony_keeps_the_replica_that_doctrine_reads_from() {
     let database = Database::start(DatabaseKind::MariaDb);
@@ -181,7 +184,7 @@ fn symfony_keeps_the_replica_that_doctrine_reads_from() {
     let connection = json!({
         "driver": "pdo_mysql", "wrapperClass": "Doctrine\\DBAL\\Connections\\PrimaryReadReplicaConnection",
         "primary": server, "replica": [server],
-        // Without it Doctrine hangs up on its replica when it writes.
+        // Without this option Doctrine closes the connection to its replica when it writes.
         "keepReplica": true,
     });
     let site = symfony_site();

@@ -1,4 +1,5 @@
-//! PostgreSQL through a pooler of another operator: kept in session mode, and not where it would lose what a client has set.
+//! PostgreSQL through PgBouncer: connections are kept in session mode, and closed in modes that would lose the client's
+//! settings.
 
 use std::path::Path;
 
@@ -17,7 +18,8 @@ fn nothing_is_left_in_a_session_of_postgresql_behind_a_pooler() {
     nothing_is_left_in(client, &shop);
 }
 
-/// A worker script that keeps one connection, opened with `options`; each request says whether, and its time zone.
+/// Starts a worker script that keeps one connection, opened with `options`. Each request reports whether it was kept,
+/// and its time zone.
 fn hearth(host: &Path, options: &str, workers: usize) -> (Site, Hearth) {
     let script = format!(
         "<?php hearth_on_worker_start(function () {{\n\
@@ -35,7 +37,8 @@ fn hearth(host: &Path, options: &str, workers: usize) -> (Site, Hearth) {
     (site, hearth)
 }
 
-/// `PgBouncer` makes `SET`s of a start-up message, which the reset takes back; PostgreSQL itself goes back to it.
+/// `PgBouncer` turns a start-up message into `SET` commands, which the reset undoes. PostgreSQL itself returns to the
+/// start-up values.
 #[test]
 fn a_connection_is_kept_only_with_its_start_up_parameters() {
     let database = Database::start(DatabaseKind::Postgres);
@@ -58,7 +61,7 @@ fn a_pooler_in_transaction_mode_is_noticed() {
     let database = Database::start(DatabaseKind::Postgres);
     let pooler = PgBouncer::start(&database, "transaction");
     let (_site, hearth) = hearth(pooler.address(), "", 3);
-    eventually("a worker has noticed", LIMIT, || {
+    eventually("a worker has detected the pooler's mode", LIMIT, || {
         std::thread::scope(|scope| {
             for _ in 0..6 {
                 scope.spawn(|| hearth.get("/"));

@@ -1,4 +1,5 @@
-//! Servers that are silent: packets without an answer, and listeners that accept nothing. Workers start all the same.
+//! Database servers that do not answer: packets that are lost, and listeners that accept nothing. Workers start
+//! nevertheless.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +12,7 @@ use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 use super::with_extensions;
 use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
 
-/// A worker script that opens `open` when it starts; `?look` runs `look` on it.
+/// Starts a worker script that runs `open` when it starts; `?look` runs `look`.
 fn hearth(open: &str, look: &str, workers: usize, model: &str) -> (Site, Hearth) {
     hearth_waiting("300ms", open, look, workers, model)
 }
@@ -37,7 +38,7 @@ fn hearth_waiting(
     (site, hearth)
 }
 
-/// A port whose packets get no answer: its backlog is full.
+/// A port whose packets get no answer, because its backlog is full.
 struct Swallowing {
     listener: TcpListener,
     _in_line: Vec<TcpStream>,
@@ -60,7 +61,7 @@ impl Swallowing {
     }
 }
 
-/// Clients that wait for an answer, each in its own words.
+/// Clients that wait for an answer, one for each extension and protocol.
 const OPEN: &[(&str, &str)] = &[
     ("mysql", "new PDO('mysql:host=127.0.0.2;port=PORT', 'visitor', 'x')"),
     ("mysqli", "new mysqli('127.0.0.2', 'visitor', 'x', 'shop', PORT)"),
@@ -99,7 +100,8 @@ fn a_silent_database_delays_no_worker() {
     }
 }
 
-/// The processes of `fork` start for each request: after the first ones they do without at once.
+/// In the model `fork` a process starts for each request. After the first requests, new processes skip the server at
+/// once.
 #[test]
 fn a_silent_database_delays_no_fork_either() {
     let silent = TcpListener::bind((Database::HOST, 0)).unwrap();
@@ -109,7 +111,7 @@ fn a_silent_database_delays_no_fork_either() {
     for _ in 0..5 {
         assert_eq!(hearth.get("/").text(), "without");
     }
-    // One that has waited for its request for longer than that server is left alone ends like any other.
+    // A worker that has been idle for longer than the server is skipped ends normally.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(hearth.get("/").text(), "without");
     hearth.wait_idle(1);
@@ -119,7 +121,8 @@ fn a_silent_database_delays_no_fork_either() {
     assert_eq!(log.matches("got no answer within").count(), 1, "{log}");
 }
 
-/// What `php.warm_up` names is requested in the booted application itself, before there is a worker: that server is known by then.
+/// Paths in `php.warm_up` are requested in the booted application before any worker exists. The server is known to be
+/// silent by then.
 #[test]
 fn a_silent_database_in_a_warm_up_does_not_delay_the_boot() {
     let silent = TcpListener::bind((Database::HOST, 0)).unwrap();
@@ -144,12 +147,12 @@ fn a_silent_database_in_a_warm_up_does_not_delay_the_boot() {
     }
 }
 
-/// The limit is for the server's silence, not for what the application does before it asks.
+/// The limit applies to the server's silence, not to the application's own work before its query.
 #[test]
 fn a_slow_callback_is_not_a_silent_database() {
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    // It ends with the tests' process.
+    // This thread ends with the test process.
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let mut client = client.unwrap();
@@ -170,7 +173,7 @@ fn a_slow_callback_is_not_a_silent_database() {
     assert!(!log.contains("got no answer"), "{log}");
 }
 
-/// A server that was silent at first: nothing of it was lost for good.
+/// A server that was silent at first gets kept connections again when it answers.
 #[test]
 fn a_recovered_database_gets_kept_connections_again() {
     let database = Database::start(DatabaseKind::MariaDb);
@@ -184,7 +187,7 @@ fn a_recovered_database_gets_kept_connections_again() {
     hearth.wait_idle(3);
     assert_eq!(hearth.get("/").text(), "without");
     let place = database.address();
-    // It ends with the tests' process.
+    // This thread ends with the test process.
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let server = UnixStream::connect(&place).unwrap();
@@ -198,14 +201,15 @@ fn a_recovered_database_gets_kept_connections_again() {
     assert!(hearth.stop().success());
 }
 
-/// Proxies let clients in before they have a server for them: the greeting and the end of the login come at once, and no command is answered.
+/// A proxy may accept clients before it has a server for them: it sends the greeting and completes the login, and then
+/// answers no command.
 #[test]
 fn a_proxy_that_answers_no_command_delays_no_worker() {
     let database = Database::start(DatabaseKind::MariaDb);
     let place = database.address();
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    // It ends with the tests' process.
+    // This thread ends with the test process.
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let (client, server) = (client.unwrap(), UnixStream::connect(&place).unwrap());
@@ -215,7 +219,7 @@ fn a_proxy_that_answers_no_command_delays_no_worker() {
                     let mut login = [0; 4096];
                     let length = (&client).read(&mut login).unwrap();
                     (&server).write_all(&login[..length]).unwrap();
-                    // Whatever it says now goes nowhere.
+                    // Discards all later bytes of the client.
                     drop(std::io::copy(&mut &client, &mut std::io::sink()));
                     drop(server.shutdown(std::net::Shutdown::Both));
                 });
@@ -238,7 +242,8 @@ fn a_proxy_that_answers_no_command_delays_no_worker() {
     }
 }
 
-/// Two servers at once, and a worker waits for the second while the first answers: it is known to be back all the same, as is one that refuses.
+/// Two silent servers: a worker waits for the second while the first answers. The first is marked as recovered
+/// nevertheless, and so is one that refuses.
 #[test]
 fn any_answer_marks_a_silent_database_as_recovered() {
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();
@@ -253,8 +258,8 @@ fn any_answer_marks_a_silent_database_as_recovered() {
     assert_eq!(hearth.get("/").text(), "without");
     hearth.log_line("got no answer within 300 ms");
     drop(listener);
-    // One that is let through finds out for all: no other one gets the silence.
-    eventually("it is known to refuse", LIMIT, || {
+    // One worker tries the server on behalf of all; no other worker waits for it.
+    eventually("the refusal is known", LIMIT, || {
         assert_eq!(hearth.get("/").text(), "without");
         hearth.log().text().contains(refused)
     });
@@ -267,7 +272,7 @@ fn any_answer_marks_a_silent_database_as_recovered() {
     assert!(!since.contains("timed out"), "{log}");
 }
 
-/// Bytes both ways until both have gone.
+/// Copies bytes in both directions until both ends have closed.
 fn pass_on(client: &TcpStream, server: &UnixStream) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -279,14 +284,14 @@ fn pass_on(client: &TcpStream, server: &UnixStream) {
     });
 }
 
-/// A reset takes a round trip. While a worker waits for its proof, the next request goes to another.
+/// A reset takes a round trip. While one worker waits for its answer, the next request goes to another.
 #[test]
 fn a_slow_connection_check_delays_no_request_while_a_worker_is_idle() {
     let database = Database::start(DatabaseKind::Redis);
     let place = database.address();
     let listener = TcpListener::bind((Database::HOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    // It ends with the tests' process.
+    // This thread ends with the test process.
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let (client, server) = (client.unwrap(), UnixStream::connect(&place).unwrap());
@@ -304,12 +309,12 @@ fn a_slow_connection_check_delays_no_request_while_a_worker_is_idle() {
     for _ in 0..12 {
         answered.insert(connection.get("/").unwrap().text());
     }
-    // The one that was last comes first as long as it says so.
+    // The worker used last comes first again once its check is answered.
     assert_eq!(answered.len(), 2, "{}", hearth.log().text());
     assert_eq!(hearth.status()["pool"]["databases"]["retired"], 0);
 }
 
-/// Bytes both ways, each answer 30 ms late.
+/// Copies bytes in both directions, and delays each answer by 30 ms.
 fn pass_on_late(client: &TcpStream, server: &UnixStream) {
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,5 +1,5 @@
-//! What requests say to MariaDB and PostgreSQL that reaches beyond settings: other databases, files, transactions that outlive their session,
-//! replication origins.
+//! Statements whose effects go beyond settings in MariaDB and PostgreSQL: other databases, files, transactions that
+//! outlive their session, replication origins.
 
 use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
@@ -7,8 +7,8 @@ use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
 use super::serve;
 use crate::hearth::{Hearth, Site};
 
-/// A worker script that keeps `clients` (a name and what comes behind its socket in a DSN); a request is `NAME STATEMENT; STATEMENT`, its
-/// answer their rows.
+/// Starts a worker script that keeps `clients`, each a name and the part of its DSN after the socket. A request is
+/// `NAME STATEMENT; STATEMENT`; its answer has their rows.
 fn start(database: &Database, clients: &[(&str, &str)]) -> (Site, Hearth) {
     let address = database.address();
     let open = |(name, part): &(&str, &str)| {
@@ -20,7 +20,7 @@ fn start(database: &Database, clients: &[(&str, &str)]) -> (Site, Hearth) {
     serve_clients(&clients.iter().map(open).collect::<Vec<_>>())
 }
 
-/// The same with clients that are given as PHP: `'NAME' => EXPRESSION`.
+/// Starts the same script with clients as PHP code: `'NAME' => EXPRESSION`.
 fn serve_clients(clients: &[String]) -> (Site, Hearth) {
     let all = clients.join(",\n");
     let script = format!(
@@ -53,7 +53,7 @@ fn each_request_starts_in_the_sessions_original_database() {
         let (_site, hearth) = start(&database, &[("shop", ";dbname=shop")]);
         say(&hearth, "shop create database own collate utf8mb4_bin");
     }
-    // The server's own collation is another one.
+    // The server's own collation differs from the database's.
     let clients = [("shop", ";dbname=shop"), ("own", ";dbname=own"), ("none", "")];
     let (_site, hearth) = start(&database, &clients);
     let look = |name| {
@@ -77,7 +77,7 @@ fn each_request_starts_in_the_sessions_original_database() {
             assert_eq!(look(name), (expected, pid.clone()), "{leaving}: {}", hearth.log().text());
         }
     }
-    // Nothing leads back to no database at all.
+    // A session cannot return to having no database selected.
     say(&hearth, "none select 1");
     assert_eq!(look("none"), (json!([null, server]), pid.clone()));
     say(&hearth, "none use shop");
@@ -96,14 +96,14 @@ fn a_local_file_load_is_rolled_back_with_its_session() {
     let load = format!("load data local infile '{file}' into table things (amount)");
     let loaded = say(&hearth, &format!("shop begin; {load}; select count(*) from things"));
     assert_eq!(loaded["said"][2], json!([[3]]), "{loaded}");
-    // Bytes of a file are no commands: they are not followed.
+    // The engine does not parse the bytes of a file as commands.
     hearth.log_line("the server asked for a file of the client");
     let after = say(&hearth, "shop select count(*) from things");
     assert_eq!((&after["kept"], &after["said"]), (&json!(true), &json!([[[0]]])));
     assert_ne!(after["pid"], loaded["pid"]);
 }
 
-/// Prepared, a transaction belongs to the server, once its session has ended: any client that asks for it ends it.
+/// A prepared transaction belongs to the server once its session has ended, and any client can end it.
 #[test]
 fn a_prepared_transaction_survives_and_closes_its_session() {
     let database = Database::start(DatabaseKind::MariaDb);
@@ -123,12 +123,12 @@ fn a_prepared_transaction_survives_and_closes_its_session() {
 fn connections_with_a_server_message_at_login_are_not_kept() {
     let database = Database::start(DatabaseKind::MariaDb);
     let shop = &[("shop", ";dbname=shop")];
-    // Its own connection is from before.
+    // The connection of `first` was opened before the change.
     let (_site, first) = start(&database, shop);
     let of_each = |what: &str| {
         say(&first, &format!("shop set global init_connect=\"{what}\""));
     };
-    // Character sets are compared in any case.
+    // Character set names are compared without regard to case.
     for harmless in ["", "SET NAMES 'utf8mb4' COLLATE utf8mb4_general_ci"] {
         of_each(harmless);
         let (_site, hearth) = start(&database, shop);
@@ -142,7 +142,7 @@ fn connections_with_a_server_message_at_login_are_not_kept() {
     }
 }
 
-/// DISCARD ALL leaves the origin, and later commits of the session would be taken for replicated ones.
+/// `DISCARD ALL` keeps the origin: later commits of the session would be taken for replicated ones.
 #[test]
 fn a_replication_origin_closes_its_session() {
     let database = Database::start(DatabaseKind::Postgres);

@@ -1,4 +1,5 @@
-//! What PHP's clients reach their servers by: TLS that they turn on themselves ends with the callbacks, plain TCP stays.
+//! The transports of PHP's database clients. A connection on which the client itself starts TLS is closed after the
+//! callbacks; plain TCP is kept.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +13,8 @@ use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, certificates};
 use super::serve;
 use crate::hearth::{Hearth, Site};
 
-/// A worker script with the client that `open` makes; a request says whether it was kept and which session answers `id`.
+/// Starts a worker script with the client that `open` creates. A request reports whether it was kept, and its session's
+/// id (`id`).
 fn start(site: &Site, open: &str, id: &str) -> Hearth {
     site.write(
         "worker.php",
@@ -79,7 +81,7 @@ fn client_side_tls_is_reported_and_opened_per_request() {
     }
 }
 
-/// Connects its clients to `socket`.
+/// Returns a TCP address whose clients are connected to `socket`.
 fn tcp_in_front_of(socket: PathBuf) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -117,7 +119,7 @@ fn plain_tcp_stays() {
                 format!("new PDO('mysql:host=127.0.0.1;port={port};dbname=shop', {user})"),
                 MYSQL_ID,
             ),
-            // libpq's own mode: it asks for TLS first, and the server has none.
+            // libpq's default mode: it requests TLS first, and the server does not support it.
             DatabaseKind::Postgres => (
                 format!("new PDO('pgsql:host=127.0.0.1;port={port};dbname=shop', {user})"),
                 POSTGRES_ID,

@@ -1,4 +1,4 @@
-//! A broker alone and curl as its caller, for tests.
+//! Starts a broker without a server, and runs curl as its caller.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use testkit::{Running, certificates};
 
 use crate::hearth::{LIMIT, command};
 
-/// A broker in a folder of its own.
+/// A broker with its own folder.
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) process: Running,
@@ -16,12 +16,12 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// One that believes the tests' authority.
+    /// Starts a broker that trusts the tests' authority.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), arguments)
     }
 
-    /// With settings by their environment variables.
+    /// Starts a broker with `settings` as environment variables.
     pub(crate) fn start_with(settings: &[(&str, &str)], arguments: &[&str]) -> Self {
         Self::launch(tempfile::tempdir().unwrap(), settings, arguments)
     }
@@ -56,12 +56,12 @@ impl Broker {
     }
 }
 
-/// What came of a run of curl.
+/// The result of a run of curl.
 #[derive(Debug)]
 pub(crate) struct Curled {
-    /// Exit status.
+    /// Exit status of curl.
     pub(crate) status: i32,
-    /// Heads of the answer, as they came.
+    /// Heads of the answer, unchanged.
     pub(crate) heads: String,
     pub(crate) body: Vec<u8>,
 }

@@ -1,4 +1,5 @@
-//! What goes wrong around the egress broker: no room, no descriptors, origins that lie, callers that smuggle. The real program each time.
+//! Failures around the egress broker: full disks, too few descriptors, origins with false framing, callers that smuggle
+//! requests. Each test runs the real program.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,21 +15,22 @@ use testkit::{
 use crate::egress::broker::Broker;
 use crate::hearth::{LIMIT, Serve, Site, admin_of, command};
 
-/// So many lines of the log hold this text.
+/// Counts the log lines that contain `part`.
 fn lines(process: &Running, part: &str) -> usize {
     process.log().lines().iter().filter(|line| line.contains(part)).count()
 }
 
-/// A caller that has asked and reads when it is told to.
+/// Sends a request without reading the answer.
 fn ask(broker: &Broker, request: &str) -> UnixStream {
     let mut stream = UnixStream::connect(broker.socket()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
-    // Refused before all of it was read, perhaps.
+    // The broker may refuse the call before it has read the whole request.
     let _sent = stream.write_all(request.as_bytes()).is_ok();
     stream
 }
 
-/// Callers that the broker is connected to: a connection has the name that its listener was bound to (`/proc/net/unix`, proc(5)).
+/// Counts the callers that the broker is connected to. A connection has the name that its listener was bound to
+/// (`/proc/net/unix`, proc(5)).
 fn callers(broker: &Broker) -> usize {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
     let folder = broker.folder.path().to_str().unwrap();
@@ -47,7 +49,7 @@ fn an_unwritable_origins_file_fails_no_call_and_no_start() {
     let origin = Origin::plain(routes);
     let memory = broker.folder.path().join("egress.origins");
     std::fs::write(&memory, "0 http kept.invalid 1\n").unwrap();
-    // Stands in for a full disk.
+    // `/dev/full` stands in for a full disk.
     std::os::unix::fs::symlink("/dev/full", broker.folder.path().join("egress.origins.new"))
         .unwrap();
     assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
@@ -57,7 +59,7 @@ fn an_unwritable_origins_file_fails_no_call_and_no_start() {
     eventually("the warning", LIMIT, || lines(&broker.process, "origins not remembered") == 1);
     assert_eq!(std::fs::read_to_string(&memory).unwrap(), "0 http kept.invalid 1\n");
 
-    // And what is there and cannot be read, or is no text of ours, starts as if there were nothing.
+    // If the file cannot be read or has another format, the broker starts as if there were none.
     std::fs::remove_file(&memory).unwrap();
     std::fs::create_dir(&memory).unwrap();
     let broker = Broker::start_in(broker.folder, &[]);
@@ -70,13 +72,13 @@ fn a_broker_without_disk_space_for_its_token_fails_cleanly() {
     let folder = tempfile::tempdir().unwrap();
     let hearth = command();
     let mut shell = Command::new("sh");
-    // No file may have a single byte: as on a full disk, the file is made and takes nothing.
+    // No file may grow by a byte. As on a full disk, a file can be created but not written.
     shell.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]).arg(hearth.get_program());
     shell.args(["egress", "--socket"]).arg(folder.path().join("egress.sock"));
     let output = shell.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("cannot make ") && stderr.contains("egress.token"), "{stderr}");
+    assert!(stderr.contains("cannot create ") && stderr.contains("egress.token"), "{stderr}");
     assert!(stderr.contains("hint: "), "{stderr}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
@@ -97,7 +99,7 @@ fn a_missing_or_unwritable_folder_is_named_with_a_hint() {
 #[test]
 fn a_server_serves_without_a_broker_that_has_no_disk_space() {
     let folder = tempfile::tempdir().unwrap();
-    // A path that no socket can have, and every file can.
+    // This path is too long for a socket, but not for a file.
     let run = folder.path().join("r".repeat(100));
     std::fs::create_dir(&run).unwrap();
     let site = Site::empty()
@@ -110,7 +112,7 @@ fn a_server_serves_without_a_broker_that_has_no_disk_space() {
     for _ in 0..3 {
         assert_eq!(hearth.get("/").json(), serde_json::json!(false));
     }
-    assert_eq!(lines(&hearth.process, "no egress broker: outgoing calls go out directly"), 1);
+    assert_eq!(lines(&hearth.process, "no egress broker: outgoing calls are made directly"), 1);
     assert!(!run.join("egress.token").exists());
 }
 
@@ -119,7 +121,7 @@ fn without_descriptors_new_callers_are_rejected_and_running_calls_finish() {
     let broker = Broker::start(&[]);
     let origin = Origin::plain(routes);
     assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
-    // It answers when it is told to.
+    // This origin answers when the test says so.
     let slow = TcpListener::bind("127.0.0.1:0").unwrap();
     let request =
         format!("GET http://{}/ HTTP/1.1\r\nHost: hearth\r\n\r\n", slow.local_addr().unwrap());
@@ -133,16 +135,17 @@ fn without_descriptors_new_callers_are_rejected_and_running_calls_finish() {
         numbers.filter(|number: &usize| *number < limit).count()
     };
     eventually("the first caller is gone", LIMIT, || callers(&broker) == 4);
-    // The limit is one on numbers: three below it are free.
+    // RLIMIT_NOFILE limits descriptor numbers: three numbers below it are free.
     let limit = (3..1 << 16).find(|limit| open_below(*limit) + 3 == *limit).unwrap();
     let maximum = getrlimit(Resource::Nofile).maximum;
     let few = Rlimit { current: Some(limit as u64), maximum };
     let before = prlimit(pid, Resource::Nofile, few).unwrap();
-    // A call takes two and a silent caller one; further ones are refused at once, although none is given back.
+    // A call takes two descriptors and a silent caller one. Further callers are refused at once, although none is
+    // freed.
     let mut holding = Vec::new();
     for (said, left) in [(&*request, 1), ("", 0)] {
         holding.push(ask(&broker, said));
-        eventually("it has what it needs", LIMIT, || open_below(limit) + left == limit);
+        eventually("its descriptors are open", LIMIT, || open_below(limit) + left == limit);
     }
     for _ in 0..5 {
         let told = answer(ask(&broker, &request));
@@ -152,7 +155,7 @@ fn without_descriptors_new_callers_are_rejected_and_running_calls_finish() {
         origin.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
     }
     for caller in running {
-        assert!(answer(caller).ends_with("done"), "a call under way goes on");
+        assert!(answer(caller).ends_with("done"), "a running call continues");
     }
     assert_eq!(lines(&broker.process, "caller not accepted"), 1, "{}", broker.process.log().text());
 
@@ -166,7 +169,8 @@ fn without_descriptors_new_callers_are_rejected_and_running_calls_finish() {
 
 #[test]
 fn a_thousand_callers_cost_bounded_memory() {
-    /// Of a build without optimisation: what of a body is kept to be sent again (64 KiB), buffers of heads, futures.
+    /// Memory of a caller in a build without optimisation: the part of a body that is kept to be sent again (64 KiB),
+    /// buffers of heads, futures.
     const EACH: u64 = 96 << 10;
     const CALLERS: usize = 1000;
     let broker = Broker::start(&[]);
@@ -177,10 +181,10 @@ fn a_thousand_callers_cost_bounded_memory() {
         "x".repeat(60_000)
     );
     let warm: Vec<UnixStream> = (0..10).map(|_| ask(&broker, &request)).collect();
-    eventually("the first are out", LIMIT, || origin.requests().len() >= 10);
+    eventually("the first calls have reached the origin", LIMIT, || origin.requests().len() >= 10);
     let before = ProcessFacts::of(broker.process.pid()).unwrap().resident;
     let callers: Vec<UnixStream> = (0..CALLERS).map(|_| ask(&broker, &request)).collect();
-    eventually("all are in", LIMIT, || {
+    eventually("all are connected", LIMIT, || {
         ProcessFacts::of(broker.process.pid()).unwrap().descriptors > CALLERS
     });
     std::thread::sleep(Duration::from_millis(500));
@@ -189,7 +193,7 @@ fn a_thousand_callers_cost_bounded_memory() {
     println!("{before} bytes of its own, {grown} more with {CALLERS} callers");
     assert!(grown < EACH * CALLERS as u64, "{before} bytes of its own have grown by {grown}");
     drop((warm, callers));
-    eventually("all are let go", LIMIT, || {
+    eventually("all are closed", LIMIT, || {
         ProcessFacts::of(broker.process.pid()).unwrap().descriptors < 100
     });
 }
@@ -207,22 +211,22 @@ fn a_caller_killed_in_an_unread_upload_ends_its_call() {
                 );
                 let mut stream = ask(&broker, &head);
                 stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-                // Until no side reads any more: not the origin, so not the broker.
+                // Writes until neither the origin nor the broker reads any more.
                 while stream.write_all(&[b'x'; 10_000]).is_ok() {}
                 stream
             })
             .collect();
-        eventually("all are out", LIMIT, || origin.requests().len() == 3);
+        eventually("all calls have reached the origin", LIMIT, || origin.requests().len() == 3);
         callers.clear();
         eventually("nothing is left of their calls", LIMIT, || {
             let now = ProcessFacts::of(broker.process.pid()).unwrap().descriptors;
-            // Of the HTTP/2 connection the streams end, and it stays.
+            // The HTTP/2 connection stays open when its streams end.
             now <= idle + 1
         });
     }
 }
 
-/// An origin of HTTP/1.1 that answers with these bytes and closes.
+/// Starts an origin of HTTP/1.1 that answers with these bytes and closes.
 fn says(bytes: &str) -> Origin {
     let bytes = bytes.as_bytes().to_vec();
     Origin::plain(move |_| {
@@ -233,7 +237,8 @@ fn says(bytes: &str) -> Origin {
 #[test]
 fn wrong_lengths_never_complete_a_response() {
     let broker = Broker::start(&[]);
-    // Said to be more than comes: curl's 18, as without a broker. In chunks curl knows 18 or 56 by how it ends.
+    // The origin declares more than it sends: curl's error 18, as without a broker. For chunked bodies it is 18 or 56,
+    // depending on how they end.
     for short in [
         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nhalf",
@@ -244,7 +249,7 @@ fn wrong_lengths_never_complete_a_response() {
         assert!(matches!(cut.status, 18 | 56), "{short:?}: {cut:?}");
         assert_eq!(cut.text(), "half", "{short:?}");
     }
-    // Less than comes: the rest is no answer, not the next caller's either.
+    // The origin sends more than it declares. The rest is no answer, and the next caller does not get it.
     let long = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nonlyHTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled";
     let origin = Origin::plain(move |seen| match seen.path() {
         "/long" => Turn::Steps(vec![Step::send(long), Step::Hold]),
@@ -320,12 +325,12 @@ fn a_body_smuggles_no_second_request() {
             );
             answer(ask(&broker, &(head + body)))
         };
-        // Extensions of chunks are for the hop (RFC 9112, 7.1.1).
+        // Extensions of chunks are for one hop only (RFC 9112, 7.1.1).
         let extended = post("/extended", "4;name=\"a;b\"\r\nbody\r\n0;last\r\n\r\n", "");
         assert!(extended.starts_with("HTTP/1.1 200 "), "{extended}");
         assert_eq!(origin.requests().last().unwrap().text(), "body");
 
-        // Trailers name no length, no host and no way to the broker.
+        // Trailers cannot set the length, the host, or the broker's control field.
         let trailed = post(
             "/trailed",
             "4\r\nbody\r\n0\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\nHost: evil.test\r\n\
@@ -342,7 +347,7 @@ fn a_body_smuggles_no_second_request() {
             "{trailers:?}"
         );
 
-        // What does not end as it should is no whole request, and what is behind one is none at all.
+        // A body with invalid framing makes the request invalid, and the bytes after it are not a request.
         for (body, told) in [
             ("FFFFFFFFFFFFFFFFF\r\nbody\r\n0\r\n\r\n", "a size beyond all bounds"),
             ("-4\r\nbody\r\n0\r\n\r\n", "a negative size"),
@@ -381,7 +386,7 @@ fn waiting_calls_and_saved_handshakes_are_reported_per_origin() {
     }
     let name = secure.url("");
     let name = name.trim_end_matches('/');
-    eventually("what was saved is told", LIMIT, || {
+    eventually("the saved handshakes are reported", LIMIT, || {
         told(&format!("hearth_egress_handshakes_saved_total{{origin=\"{name}\"}} 2"))
             && told(&format!("hearth_egress_handshakes_total{{origin=\"{name}\"}} 1"))
     });
@@ -397,7 +402,7 @@ fn waiting_calls_and_saved_handshakes_are_reported_per_origin() {
             && told("hearth_egress_callers 3")
     });
     drop(callers);
-    eventually("no caller waits any more", LIMIT, || {
+    eventually("no caller is waiting", LIMIT, || {
         told(&format!("hearth_egress_waiting{{origin=\"{name}\"}} 0"))
             && told("hearth_egress_callers 0")
     });

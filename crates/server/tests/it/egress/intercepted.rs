@@ -1,5 +1,5 @@
-//! Unchanged PHP code that uses ext-curl or opens URLs as files: in the worker the `hearth` extension takes its calls to the broker, in every model.
-//! What PHP code sees of it is compared with stock PHP by native/tests/egress.
+//! Unchanged PHP code that uses ext-curl or opens URLs as files. In every model, the worker's `hearth` extension passes
+//! its calls to the broker. native/tests/egress compares the results with stock PHP.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use testkit::{Origin, Running, routes};
 use crate::egress::in_each_model_with_authority;
 use crate::hearth::{LIMIT, php_version, worker_folder};
 
-/// Knows nothing of Hearth. It does not know the tests' authority either: only the broker does.
+/// A script without knowledge of Hearth. Only the broker, not the script, trusts the tests' authority.
 const UNCHANGED: &str = r"<?php
 $curl = curl_init($_GET['url']);
 curl_setopt_array($curl, [CURLOPT_RETURNTRANSFER => true, CURLOPT_TIMEOUT => 20]);
@@ -49,7 +49,8 @@ fn php_makes_declined_calls_itself_in_every_model() {
     }
 }
 
-/// Opens URLs as files. What it leaves half read, or to a callback that ends the request, is for no other request to see.
+/// A script that opens URLs as files. No other request sees a response that it leaves half read, or that a callback
+/// abandons when it ends the request.
 const STREAMS: &str = r"<?php
 $options = ['http' => ['timeout' => 20]];
 if (isset($_GET['post'])) {
@@ -91,7 +92,7 @@ fn urls_opened_as_files_go_through_the_broker_in_every_model() {
             assert_eq!(answer["head"][0], "HTTP/1.1 200 OK", "{model}: {answer}");
             open.push(answer["open"].as_u64().unwrap());
         }
-        // The broker keeps no connection whose answer was left half read.
+        // The broker closes connections whose answer was left half read.
         let calls = origin.requests();
         let posts = calls.iter().filter(|call| call.method == "POST");
         assert_eq!(posts.clone().count(), 4, "{model}: {calls:?}");
@@ -146,7 +147,7 @@ fn an_unanswered_post_of_a_stream_is_sent_once_in_every_model() {
         for (sent, path) in [(1, "/empty"), (2, "/reset"), (3, "/cut")] {
             let call = format!("/call.php?post=order&url={}", origin.url(path));
             let answer = hearth.get(&call).json();
-            // What came of a body that is cut off is what stock PHP returns, too.
+            // Stock PHP, too, returns the part of a body that arrived before it was cut off.
             let expected =
                 if path == "/cut" { "half".into() } else { serde_json::Value::from(false) };
             assert_eq!(answer["body"], expected, "{model}, {path}: {answer}");
@@ -156,7 +157,8 @@ fn an_unanswered_post_of_a_stream_is_sent_once_in_every_model() {
     }
 }
 
-/// Tells what it has open, and how it was ended by what.
+/// A script that reports its process, its sockets, whether a call left them unchanged, and its calls without libcurl.
+/// It then ends in the way that `way` names.
 const KEPT: &str = r"<?php
 $calls = function (string $path, array $options = []) {
     $curl = curl_init($_GET['origin'] . $path);
@@ -189,7 +191,7 @@ echo 'left';
 fn a_snapshot_keeps_its_broker_connection_however_a_request_ends() {
     let mut runs = in_each_model_with_authority(KEPT);
     let Some((_model, _site, hearth)) = runs.find(|(model, ..)| *model == "snapshot") else {
-        return; // This tier has other models.
+        return; // This test tier has other models.
     };
     let origin = Origin::plain(routes);
     let mut first = None;
@@ -220,7 +222,7 @@ fn calls_are_answered_without_libcurl_in_each_model() {
     }
 }
 
-/// Listens in the place of a broker, with a token, and tells what is sent to it.
+/// Listens in place of a broker, with a token, and prints the bytes sent to it.
 const IMPOSTOR: &str = r"
 umask(0);
 file_put_contents($argv[1] . '/egress.token', str_repeat('a', 64));
@@ -233,7 +235,7 @@ while ($caller = stream_socket_accept($listener, 60)) {
 }
 ";
 
-/// Two calls by ext-curl, with its own connection and by libcurl's, and one by the http wrapper.
+/// Makes two calls with ext-curl, over its own connection and over libcurl's, and one with the http wrapper.
 const CALLS: &str = r"
 $curl = static function (array $options) use ($argv): string {
     $handle = curl_init($argv[1]);
@@ -255,7 +257,7 @@ echo json_encode([$curl([]), curl_multi_getcontent($handle), file_get_contents($
 fn calls_go_only_to_a_process_of_the_brokers_user() {
     const UNPRIVILEGED: &str = "65534";
     if !rustix::process::geteuid().is_root() {
-        // Only root can become another user.
+        // Only root can run processes as another user.
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -290,10 +292,10 @@ fn calls_go_only_to_a_process_of_the_brokers_user() {
         let notices = log.lines().filter(|line| line.contains("no egress broker at"));
         let notices: Vec<&str> = notices.collect();
         assert_eq!(notices.len(), 1, "{log}");
-        assert!(notices[0].contains("a user that is not trusted listens there"), "{log}");
+        assert!(notices[0].contains("an untrusted user listens there"), "{log}");
         assert!(!impostor.log().text().contains("got "), "{}", impostor.log().text());
     }
-    // The proxy of the settings is called; it is no broker, so all go directly in the end.
+    // The proxy in the settings is called. It is no broker, so all calls go directly in the end.
     let asked = origin.requests().len();
     let (_, log) = calls(UNPRIVILEGED);
     assert!(

@@ -1,4 +1,5 @@
-//! What PHP answers reaches the client as PHP meant it: status, fields, pieces, and a whole answer however the script ends.
+//! PHP's response reaches the client unchanged: status, fields, flushed pieces, and a complete response however the
+//! script ends.
 
 use testkit::{Answer, Client, eventually};
 
@@ -16,7 +17,7 @@ fn worker_model() -> (Site, Hearth) {
     (site, hearth)
 }
 
-/// The answer's fields that PHP set, in order; not those of the front.
+/// The fields that PHP set, in order, without those that the front adds.
 fn fields(answer: &Answer) -> Vec<(String, String)> {
     let of_front =
         ["server", "x-request-id", "date", "content-length", "transfer-encoding", "vary"];
@@ -171,7 +172,7 @@ fn early_hints_come_before_the_answer() {
         assert_eq!((answer.status, answer.text().as_str()), (200, "final"));
         assert_eq!(answer.field("link"), None);
 
-        // A client of HTTP/1.0 does not know them (RFC 9110 section 15.2).
+        // HTTP/1.0 has no 1xx responses (RFC 9110 section 15.2).
         let mut old = hearth.connect();
         old.send("GET /early_hints.php HTTP/1.0\r\n\r\n").unwrap();
         assert_eq!(old.head().unwrap().status, 200);
@@ -192,18 +193,18 @@ fn a_finished_answer_is_sent_before_the_script_ends() {
         let answer = hearth.get(&format!("/finish.php?echo&file={}", file.display()));
         assert_eq!(answer.text(), "answered", "{model}");
         assert_eq!(answer.field("content-length"), Some("8"), "{model}");
-        eventually("the script goes on", LIMIT, || file.exists());
+        eventually("the script continues", LIMIT, || file.exists());
         hearth.wait_idle(1);
         assert_eq!(hearth.worker_pid() == pid, is_resident(model), "{model}");
     }
-    // The script ends only after that.
+    // The script ends only after the response is complete.
     let (site, hearth) = request_model();
     let [file, gate] = ["after", "gate"].map(|name| site.path().join(name));
     let target = format!("/finish.php?gate={}&file={}", gate.display(), file.display());
     assert_eq!(hearth.get(&target).text(), "answered");
     assert!(!file.exists());
     std::fs::write(&gate, "").unwrap();
-    eventually("the script goes on", LIMIT, || file.exists());
+    eventually("the script continues", LIMIT, || file.exists());
 }
 
 #[test]
@@ -224,7 +225,7 @@ fn exit_is_a_normal_end() {
     assert_eq!(after["requests"], 4);
 }
 
-/// Scripts that fail: path, a part of the log line.
+/// Scripts that fail: path, and a part of the log line.
 const FAILURES: &[(&str, &str)] = &[
     ("/fatal.php", "undefined function undefined_function()"),
     ("/fatal.php?where=shutdown", "undefined_function_in_shutdown"),
@@ -245,7 +246,7 @@ const FAILURES: &[(&str, &str)] = &[
 #[test]
 fn a_failing_script_is_answered_as_under_php_fpm() {
     let site = Site::of_scripts();
-    // Where the processor is busy with other things, a script may run for long before PHP's own limit, which counts processor time, ends it.
+    // On a busy machine a script may run for long before PHP's own limit, which counts processor time, ends it.
     let hearth =
         Serve::new(site.path()).args(&["--model", "request", "--slow", "off"]).workers(1).start();
     let peer = php_fpm(&site.public(), &[]);

@@ -1,4 +1,4 @@
-//! Clients that go away: the script learns of it as PHP promises, and no worker is lost.
+//! Clients that disconnect: the script notices it as PHP promises, and no worker is lost.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ fn a_script_without_ignore_user_abort_is_stopped_and_its_shutdown_function_runs(
 fn a_script_with_ignore_user_abort_continues_and_sees_the_abort() {
     for (model, site, hearth) in in_each_model() {
         site.write(
-            "public/goes_on.php",
+            "public/continues.php",
             "<?php ignore_user_abort(true); while (ob_get_level()) { ob_end_flush(); }\n\
              for ($i = 0; !connection_aborted() && $i < 3000; $i++) { echo 'x'; flush(); usleep(10000); }\n\
              $before = $i; for ($i = 0; $i < 5; $i++) { echo 'more'; flush(); }\n\
@@ -47,7 +47,7 @@ fn a_script_with_ignore_user_abort_continues_and_sees_the_abort() {
         let pid = hearth.worker_pid();
         let file = site.path().join("seen");
         let mut client = hearth.connect();
-        let target = format!("/goes_on.php?file={}", file.display());
+        let target = format!("/continues.php?file={}", file.display());
         client.send(head("GET", &target, &[], 0)).unwrap();
         client.head().unwrap();
         drop(client);
@@ -76,7 +76,7 @@ fn a_worker_script_survives_a_client_that_leaves() {
         client.chunk().unwrap();
         drop(client);
         hearth.wait_idle(1);
-        assert_eq!(hearth.get("/").text(), (1 + 2 * n).to_string(), "the loop goes on");
+        assert_eq!(hearth.get("/").text(), (1 + 2 * n).to_string(), "the loop continues");
     }
     assert_eq!(hearth.worker_pid(), pid);
 }
@@ -94,8 +94,8 @@ impl Dice {
     }
 }
 
-/// One client that leaves at some point of its request or of the answer.
-fn leave_somewhere(address: SocketAddr, dice: &mut Dice) {
+/// Runs one client that disconnects at a random point of its request or of the response.
+fn disconnect_somewhere(address: SocketAddr, dice: &mut Dice) {
     let mut client = Client::connect(address).unwrap();
     let upload = ("Content-Type", "multipart/form-data; boundary=b");
     let (bytes, body) = match dice.below(4) {
@@ -134,11 +134,11 @@ fn a_hundred_disconnecting_clients_cost_no_worker() {
                 let address = hearth.address;
                 scope.spawn(move || {
                     for _ in 0..25 {
-                        leave_somewhere(address, &mut dice);
+                        disconnect_somewhere(address, &mut dice);
                     }
                 });
             }
-            // Meanwhile one that stays is always answered.
+            // A client that stays gets every answer.
             scope.spawn(|| {
                 for n in 0..40 {
                     let answer = hearth.get(&format!("/hello.php?name={n}"));
@@ -163,7 +163,7 @@ fn a_client_that_reads_slowly_gets_all_of_it() {
     for (model, _site, hearth) in in_each_model() {
         let mut client = hearth.connect();
         client.send(head("GET", "/large.php?size=8000000", &[], 0)).unwrap();
-        // PHP has long printed it all: the pause is the point.
+        // The pause gives PHP the time to print everything.
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(client.answer_to("GET").unwrap().body.len(), 8_000_000, "{model}");
     }

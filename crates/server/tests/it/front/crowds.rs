@@ -1,4 +1,5 @@
-//! Crowds of clients that do nothing, or nearly: others are served meanwhile, PHP is kept alive, and nothing is left of them.
+//! Many clients that send nothing, or almost nothing. Others are served at the same time, PHP keeps running, and the
+//! server frees what they used.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -10,15 +11,15 @@ use testkit::{ProcessFacts, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, signal};
 
-/// A client at another address of this machine that sends this and nothing else.
+/// Connects from another address of this machine, and sends only `says`.
 fn client(hearth: &Hearth, says: &str) -> TcpStream {
-    // Servers that other tests start meanwhile must not inherit it.
+    // Servers that other tests start at the same time must not inherit it.
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
     connect(&socket, &hearth.address).unwrap();
     let mut stream = TcpStream::from(socket);
-    // It may have been refused.
+    // The server may have refused the connection.
     let _sent = stream.write_all(says.as_bytes());
     stream
 }
@@ -39,7 +40,7 @@ fn with_few_descriptors_idle_clients_block_no_worker_and_no_client() {
         crowd.push(client(
             &hearth,
             match number % 6 {
-                // Its file is open for as long as it takes nothing.
+                // The file stays open while the client reads nothing.
                 0 => "GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n",
                 1 => "GET / HTTP/1.1\r\nHos",
                 2 => "GET /large.bin HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\nRange: bytes=0-9\r\n\r\n",
@@ -75,7 +76,7 @@ fn a_worker_is_forked_once_descriptors_are_free() {
     let hearth = Hearth::request(&site);
     let worker = hearth.worker_pid();
     let server = Pid::from_raw(hearth.process.pid().try_into().unwrap());
-    // Fewer than are open already: no further one can be had.
+    // The limit is below the number of open descriptors, so no more can be opened.
     let maximum = getrlimit(Resource::Nofile).maximum;
     let few = Rlimit { current: Some(8), maximum };
     let before = prlimit(server, Resource::Nofile, few).unwrap();
@@ -109,7 +110,7 @@ fn memory_of_large_heads_is_freed_after_disconnection() {
         hearth.status()["clients"]["unfinished"] == CLIENTS
             && resident() > before + ((CLIENTS as u64 * 50) >> 10)
     });
-    // What lives longer lies between what is freed.
+    // Allocations that live longer lie between freed ones.
     for stream in &mut crowd {
         stream.write_all(b"\r\n\r\n").unwrap();
     }

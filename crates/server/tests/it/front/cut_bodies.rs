@@ -1,10 +1,11 @@
-//! Bodies that break off: half a form, half a document or half a file is never acted on as if it were whole.
+//! Request bodies that are cut off: no script acts on half a form, document or file as if it were complete.
 
 use testkit::{Client, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, every_model, is_resident, models};
 
-/// Says what has run in `/ran`; whether it comes back from its body, too. Otherwise answers how often it was called in this process.
+/// The handler writes to `/ran` that it has run, and again when its read of the body returns. Otherwise it answers how
+/// often it was called in this process.
 const HANDLER: &str = "<?php function ran(string $line): void { file_put_contents(__DIR__ . '/ran', \"$line\\n\", FILE_APPEND); }\n\
     return function () use (&$behind) {\n\
         $name = $_SERVER['QUERY_STRING'];\n\
@@ -17,7 +18,7 @@ const HANDLER: &str = "<?php function ran(string $line): void { file_put_content
         echo strlen($body);\n\
     };";
 
-/// As runners of frameworks: something is done behind each request that the handler has had.
+/// Like runners of frameworks, the loop does something after each request that the handler has had.
 const WORKER: &str = "<?php $behind = 0; $handler = require __DIR__ . '/handler.php';\n\
     while (frankenphp_handle_request($handler)) { $behind++; }";
 
@@ -41,7 +42,7 @@ fn serve(model: &str) -> (Site, Serve) {
     (site, serve)
 }
 
-/// Begins a request once the server asks for its body, and leaves it at that.
+/// Sends a part of a request once the server asks for its body.
 fn begin(
     hearth: &Hearth,
     method: &str,
@@ -74,7 +75,7 @@ fn is_busy(hearth: &Hearth) -> bool {
     workers.iter().any(|worker| worker["state"] == "busy")
 }
 
-/// How often the loop of the script went on in this process, and what has run, in any.
+/// Returns how often the script's loop continued in this process, and the handlers that have run in any process.
 fn seen(hearth: &Hearth) -> (u64, Vec<String>) {
     let seen = hearth.get("/?behind").json();
     let ran = seen[1].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned());
@@ -85,7 +86,8 @@ fn seen(hearth: &Hearth) -> (u64, Vec<String>) {
 fn an_incomplete_form_never_runs_a_script_in_each_model() {
     for model in &models() {
         let (_site, serve) = serve(model);
-        // Others than forms are passed on as they arrive: PHP itself reads all of a POST before it runs the script.
+        // Bodies other than forms are passed on as they arrive: PHP itself reads a whole POST before it runs the
+        // script.
         let hearth = serve.set("HEARTH_HTTP_REQUEST_BUFFERING", "forms").start();
         let pid = is_resident(model).then(|| hearth.worker_pid());
         for (kind, body) in [(FORM, &b"amount=10000"[..]), (JSON, b"[1, 2"), (MULTI, PARTS)] {
@@ -93,7 +95,7 @@ fn an_incomplete_form_never_runs_a_script_in_each_model() {
                 if kind == JSON {
                     eventually("a worker has the request", LIMIT, || is_busy(&hearth));
                 } else {
-                    // No worker waits for the client.
+                    // No worker waits for the client's body.
                     hearth.wait_idle(1);
                 }
             };
@@ -103,7 +105,7 @@ fn an_incomplete_form_never_runs_a_script_in_each_model() {
                 drop(client);
                 hearth.wait_idle(1);
             }
-            // Too large, without saying so beforehand.
+            // Too large, without a declared length.
             let large = [body, &vec![b'9'; 5000]].concat();
             let mut client = begin(&hearth, "POST", "large", kind, None, &large);
             reaches_php();
@@ -169,7 +171,7 @@ fn a_script_reading_an_incomplete_body_is_ended_in_each_model() {
             hearth.wait_idle(1);
         }
         let (_, ran) = seen(&hearth);
-        // A client that asked to go on gets an error.
+        // A client that sent `Expect: 100-continue` gets an error.
         assert_eq!(ran, ["put", "ignoring", "ignoring, aborted"], "{model}");
         let answer = hearth.connect().request("PUT", "/?whole", &[], &[b'x'; 1000]).unwrap();
         assert_eq!(answer.text(), "1000", "{model}");

@@ -1,4 +1,4 @@
-//! Clients that send their bodies as slowly as they can: they hold connections, and no worker.
+//! Clients that send their bodies as slowly as possible: they hold connections, but no worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,7 @@ use crate::hearth::{Hearth, OverOnDrop, Serve, Site, of_tier};
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
-/// A client that has sent a head and the first byte of a body.
+/// Sends a head and the first byte of a body.
 fn begin(hearth: &Hearth, kind: (&str, &str), chunked: bool) -> Client {
     let mut client = hearth.connect();
     let mut fields = vec![kind, ("Expect", "100-continue")];
@@ -25,7 +25,7 @@ fn begin(hearth: &Hearth, kind: (&str, &str), chunked: bool) -> Client {
     client
 }
 
-/// Sends a byte of each body again and again until it is refused, and returns the status of each refusal.
+/// Sends a byte of each body repeatedly until it is refused, and returns the status of each refusal.
 fn drip(mut clients: Vec<Client>, over: &AtomicBool) -> Vec<u16> {
     let mut refusals = Vec::new();
     for client in &clients {
@@ -44,7 +44,8 @@ fn drip(mut clients: Vec<Client>, over: &AtomicBool) -> Vec<u16> {
     refusals
 }
 
-/// Starts a server with two workers and has clients drip; others are answered all the time, and the clients with 408 at last.
+/// Starts a server with two workers and runs slow clients. Other requests are answered throughout, and the slow clients
+/// finally get 408.
 fn others_are_answered_while(serve: Serve, clients: impl Fn(&Hearth) -> Vec<Client>) {
     let hearth = serve.workers(2).set("HEARTH_HTTP_BODY_TIMEOUT", "2s").start();
     let clients = clients(&hearth);
@@ -61,7 +62,7 @@ fn others_are_answered_while(serve: Serve, clients: impl Fn(&Hearth) -> Vec<Clie
             answered += 1;
         }
         assert_eq!(dripping.join().unwrap(), vec![408; count]);
-        assert!(answered > 0, "others ask while the clients drip");
+        assert!(answered > 0, "others send requests while the clients are slow");
     });
     let status = hearth.status();
     assert_eq!((&status["pool"]["refused"], &status["pool"]["crashes"]), (&0.into(), &0.into()));

@@ -1,4 +1,5 @@
-//! Files beside PHP, through the whole server: what may be sent, what may not, and who answers a path.
+//! Files beside PHP, through the whole server: which files may be sent, which must not, and which script or file
+//! answers a path.
 
 use testkit::eventually;
 
@@ -35,7 +36,7 @@ fn site() -> Site {
         .with_file("worker.php", &format!("<?php /* {SECRET} */ while (hearth_handle_request(function () {{ echo 'ran'; }})) {{ }}"))
 }
 
-/// Paths that must never give away source or secrets, whatever else they answer.
+/// Paths that must never reveal source code or secrets, whatever their response.
 const ATTACKS: &[&str] = &[
     "/index.php",
     "/other.php",

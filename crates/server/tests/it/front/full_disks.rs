@@ -1,4 +1,4 @@
-//! Disks without room for a body: the request is refused, and no script sees a part of it or nothing.
+//! Disks without room for a body: the request is refused, and no script sees an incomplete or empty body.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::hearth::{Hearth, Serve, Site, models};
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
 const MULTI: (&str, &str) = ("Content-Type", "multipart/form-data; boundary=b0undary");
 
-/// Mounts a file system of 64 KiB at its first argument, for what it starts with the others.
+/// Mounts a file system of 64 KiB at the first argument, and runs the program in the others.
 const MOUNTS: &[&str] = &[
     "unshare",
     "--mount",
@@ -19,8 +19,8 @@ const MOUNTS: &[&str] = &[
     "sh",
 ];
 
-/// Whether file systems may be mounted here. Says why a test does nothing, if not.
-#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+/// Returns whether file systems may be mounted here; if not, prints why the test does nothing.
+#[expect(clippy::print_stderr, reason = "a skipped test prints that")]
 fn may_mount(folder: &Path) -> bool {
     let mut probe = Command::new(MOUNTS[0]);
     let outcome = probe.args(&MOUNTS[1..]).arg(folder).arg("true").output();
@@ -31,7 +31,7 @@ fn may_mount(folder: &Path) -> bool {
     may
 }
 
-/// An empty folder of the site, where a small file system is mounted for the server.
+/// Creates an empty folder in the site, where the server gets a small file system.
 fn small_disk(site: &Site) -> Option<String> {
     let folder = site.path().join("disk");
     fs::create_dir(&folder).unwrap();
@@ -44,7 +44,7 @@ fn form(length: usize) -> Vec<u8> {
     body
 }
 
-/// A form that fits in memory is answered as ever.
+/// Checks that a form that fits in memory is still answered.
 fn small_forms_go_on(hearth: &Hearth, model: &str) {
     let seen = hearth.post("/upload.php", &[FORM], &form(10_000)).json();
     assert_eq!(seen["post"]["last"], "1", "{model}: {seen}");
@@ -63,7 +63,7 @@ fn a_full_server_disk_answers_a_body_with_507() {
     for kind in [FORM, ("Content-Type", "application/octet-stream")] {
         let mut client = hearth.connect();
         client.send(testkit::head("POST", "/upload.php", &[kind], 3 << 20)).unwrap();
-        // It may be refused before all of it is sent.
+        // The server may refuse the request before all of it is sent.
         let _refused = client.send(form(3 << 20)).is_err();
         assert_eq!(client.answer_to("POST").unwrap().status, 507);
     }
@@ -101,7 +101,7 @@ fn a_full_php_temporary_folder_becomes_507_in_each_model() {
                 assert_eq!(answer.status, 507, "{model} {kind:?}: {}", answer.text());
             }
             assert_eq!(ran(), before, "{model}: the script ran without its body");
-            // The script reads this one itself.
+            // The script itself reads this body.
             let answer = hearth.connect().request("PUT", "/input.php", &[], &form(length)).unwrap();
             assert_eq!(answer.status, 507, "{model}: {}", answer.text());
             small_forms_go_on(&hearth, model);
@@ -110,7 +110,7 @@ fn a_full_php_temporary_folder_becomes_507_in_each_model() {
             fs::write(site.path().join("ran"), "x".repeat(before)).unwrap();
         }
         hearth.log_line("request body not kept");
-        // A file has its error, as PHP's manual says.
+        // An uploaded file gets its error code, as PHP's manual says.
         let mut files = b"--b0undary\r\nContent-Disposition: form-data; name=\"last\"\r\n\r\n1\r\n--b0undary\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n".to_vec();
         files.extend(form(200_000));
         files.extend(b"\r\n--b0undary--\r\n");

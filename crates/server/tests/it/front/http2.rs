@@ -1,4 +1,4 @@
-//! HTTP/2 to real PHP, in the clear (h2c) and over TLS chosen by ALPN; and HTTP/1.1 over TLS.
+//! HTTP/2 to real PHP, in plain text (h2c) and over TLS chosen by ALPN; and HTTP/1.1 over TLS.
 
 use std::future::poll_fn;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, root};
 
-/// Where the certificate for `localhost` lies (see its README).
+/// Path of the certificate for `localhost` (see its README).
 fn certificate(extension: &str) -> PathBuf {
     root().join("crates/front-http/tests/it/certificates/localhost").with_extension(extension)
 }
@@ -163,7 +163,7 @@ async fn streams_of_one_connection_run_in_parallel() {
     let gate = site.path().join("gate");
     let slow = Request::get(format!("http://a/gate.php?gate={}", gate.display()));
     let slow = client.send(slow.body(()).unwrap(), b"").await;
-    // It does not wait for the slow one, which goes on only then.
+    // This request does not wait for the slow one, which continues only now.
     assert_eq!(client.get("/hello.php").await.1, "hello world\n");
     std::fs::write(&gate, "").unwrap();
     assert_eq!(read(slow).await.0.status(), StatusCode::OK);
@@ -268,11 +268,11 @@ async fn a_crash_resets_its_stream_or_answers_502() {
         match in_time(body.data()).await {
             Some(Ok(piece)) => assert_eq!(piece, "before"),
             Some(Err(error)) => break error,
-            None => panic!("half an answer passed for a whole one"),
+            None => panic!("half an answer was taken for a whole one"),
         }
     };
     assert!(cut.is_reset(), "{cut}");
-    assert_eq!(client.get("/hello.php").await.1, "hello world\n", "the connection lives on");
+    assert_eq!(client.get("/hello.php").await.1, "hello world\n", "the connection stays open");
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn a_drain_finishes_streams_and_sends_goaway() {
     let target = format!("http://a/gate.php?gate={}", gate.display());
     let request = Request::get(target).body(()).unwrap();
     let running = client.send(request, b"").await;
-    // The request is on its way before the signal is: the pool has counted it.
+    // The request has reached the pool before the signal is sent.
     in_time(async {
         while hearth.status()["pool"]["workers"][0]["state"] != "busy" {
             tokio::time::sleep(Duration::from_millis(5)).await;

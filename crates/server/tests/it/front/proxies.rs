@@ -1,4 +1,5 @@
-//! Hearth behind nginx and haproxy, with the configurations of the manual as they are written there: what a client claims about itself is not believed.
+//! Hearth behind nginx and haproxy, with the manual's configurations unchanged. Claims of a client about its address
+//! are ignored.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -11,13 +12,13 @@ use testkit::{Running, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, root};
 
-/// The client's address: not the proxy's, which is 127.0.0.1.
+/// The client's address. The proxy's is 127.0.0.1.
 const CLIENT: &str = "127.0.0.9";
 
 const WHO: &str =
     "<?php header('Content-Type: application/json'); echo json_encode(['who' => '@'] + $_SERVER);";
 
-/// Everything that a client may write to pass for another one.
+/// Every field with which a client may pretend to be another.
 const CLAIMS: &[&str] = &[
     "X-Forwarded-For: 203.0.113.9",
     "X-Forwarded-Proto: https",
@@ -29,15 +30,17 @@ const CLAIMS: &[&str] = &[
 
 const FORWARDED: &str = "Forwarded: for=203.0.113.9;proto=https;host=intern.example";
 
-/// A page's first block of a language, behind a heading.
+/// Returns a page's first code block of a language after a heading.
 fn block(page: &str, heading: &str, language: &str) -> String {
     let text = std::fs::read_to_string(root().join(page)).unwrap();
-    let (_, behind) = text.split_once(&format!("\n## {heading}\n")).expect("the heading is there");
-    let (_, block) = behind.split_once(&format!("```{language}\n")).expect("the block is there");
+    let (_, behind) =
+        text.split_once(&format!("\n## {heading}\n")).expect("the page has the heading");
+    let (_, block) =
+        behind.split_once(&format!("```{language}\n")).expect("the page has the block");
     block.split_once("```").unwrap().0.to_owned()
 }
 
-/// `main`, and `intern`, which only requests for `intern.example` may reach.
+/// An application `main`, and `intern`, which only requests for `intern.example` may reach.
 fn site(http: &str) -> Site {
     let applications =
         "[applications.intern]\npath = \"../intern\"\nhosts = [\"intern.example\"]\n";
@@ -51,7 +54,7 @@ fn serve(site: &Site) -> Hearth {
     Serve::new(site.path().join("main")).args(&["--model", "request"]).workers(1).start()
 }
 
-/// A proxy in front of a server; ended when dropped.
+/// A proxy in front of a server; stopped when dropped.
 struct Proxy {
     process: Running,
     address: SocketAddr,
@@ -65,10 +68,11 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// `configure`: writes a configuration for an address into a folder, and returns the program's command.
+    /// Starts the proxy. `configure` writes a configuration for an address into a folder, and returns the program's
+    /// command.
     fn start(configure: impl Fn(SocketAddr, &Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // The port may be taken between the look and the proxy's bind: then another one.
+        // Another program may take the port before the proxy binds it; then the next attempt uses another port.
         for _ in 0..5 {
             let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut process = Running::start(&mut configure(address, folder.path()));
@@ -123,7 +127,7 @@ impl Proxy {
         })
     }
 
-    /// The status, and what PHP saw.
+    /// Returns the status, and the variables that PHP saw.
     fn ask(&self, host: &str, claims: &[&str]) -> (u16, Value) {
         let mut command = Command::new("curl");
         command.args([
@@ -147,7 +151,7 @@ impl Proxy {
     }
 }
 
-/// `main` has answered, and knows of the client what is true.
+/// Checks that `main` has answered, and that it saw the true client.
 fn is_the_truth((status, server): &(u16, Value)) {
     assert_eq!((*status, &server["who"]), (200, &"main".into()), "{server}");
     assert_eq!(server["REMOTE_ADDR"], CLIENT);

@@ -1,4 +1,5 @@
-//! Clients that read slowly or not at all: they hold no worker that has done its work, cost bounded memory, and others are answered.
+//! Clients that read slowly or not at all. They hold no worker that has finished, cost bounded memory, and other
+//! clients are answered.
 
 use std::fs;
 
@@ -13,10 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
 
-/// Models whose workers stay, one that starts a process for each request, and a program of PHP's own.
+/// Models with resident workers, one that starts a process for each request, and one that runs PHP's own program.
 const SOME_MODELS: [&str; 5] = ["worker", "request", "snapshot", "prespawn", "fpm"];
 
-/// A request that finds no worker fails sooner than the clients of these tests lose patience, and later than anything here takes.
+/// How long a request waits for a worker: less than the time-outs of these tests' clients, and longer than any step of
+/// the tests.
 const BACKLOG_TIMEOUT: &str = "20s";
 
 fn serve(model: &str, workers: usize) -> (Site, Serve) {
@@ -29,7 +31,7 @@ fn serve(model: &str, workers: usize) -> (Site, Serve) {
     (site, serve)
 }
 
-/// An HTTP/2 client that grants no credit for answers until it is told to.
+/// An HTTP/2 client that grants no flow-control credit for answers until it is asked to.
 struct WithoutCredit {
     requests: SendRequest<Bytes>,
     read: Option<oneshot::Sender<()>>,
@@ -58,7 +60,8 @@ impl WithoutCredit {
     async fn get(&mut self, path: &str) -> RecvStream {
         let request = Request::get(format!("http://localhost{path}")).body(()).unwrap();
         let (response, _) = self.requests.send_request(request, true).unwrap();
-        let response = tokio::time::timeout(LIMIT, response).await.expect("heads need no credit");
+        let response =
+            tokio::time::timeout(LIMIT, response).await.expect("heads need no flow-control credit");
         let response = response.unwrap();
         assert_eq!(response.status(), 200, "{path}");
         response.into_body()
@@ -92,7 +95,7 @@ async fn twenty_streams_without_credit_hold_no_worker() {
         }
         tokio::task::block_in_place(|| {
             assert_eq!(hearth.get("/hello.php?name=other").text(), "hello other\n", "{model}");
-            eventually("every worker is free although nothing was read", LIMIT, || {
+            eventually("every worker is idle although no client has read", LIMIT, || {
                 is_idle(&hearth, 2)
             });
         });
@@ -103,7 +106,7 @@ async fn twenty_streams_without_credit_hold_no_worker() {
     }
 }
 
-/// So many workers wait for requests.
+/// Returns whether this many workers wait for requests.
 fn is_idle(hearth: &Hearth, count: usize) -> bool {
     let status = hearth.status();
     let workers = status["pool"]["workers"].as_array().unwrap();
@@ -126,7 +129,9 @@ fn unread_large_responses_hold_no_worker_and_arrive_whole() {
         let target = format!("/large.php?size={SIZE}");
         let clients: Vec<Client> = (0..6).map(|_| never_reading(&hearth, &target)).collect();
         assert_eq!(hearth.get("/hello.php?name=other").text(), "hello other\n", "{model}");
-        eventually("every worker is free although nothing was read", LIMIT, || is_idle(&hearth, 2));
+        eventually("every worker is idle although no client has read", LIMIT, || {
+            is_idle(&hearth, 2)
+        });
         for mut client in clients {
             let answer = client.answer_to("GET").unwrap();
             assert_eq!(answer.status, 200, "{model}");
@@ -162,12 +167,12 @@ fn many_unread_responses_use_bounded_memory_and_unlinked_files() {
     assert!(grown < 150 << 20, "{grown} bytes more in memory");
     assert_eq!(fs::read_dir(buffers.path()).unwrap().count(), 0);
     drop(clients);
-    eventually("all of it is given back", LIMIT, || {
+    eventually("all of it is released", LIMIT, || {
         metric("hearth_spool_file_bytes") == 0.0 && metric("hearth_spool_memory_bytes") == 0.0
     });
 }
 
-/// Bytes of a process that are in memory.
+/// Returns the resident memory of a process, in bytes.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

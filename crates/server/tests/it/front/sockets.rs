@@ -1,4 +1,4 @@
-//! Socket activation: what a service manager has bound is served, by its rules (`sd_listen_fds(3)`).
+//! Socket activation: sockets that a service manager has bound are served by its rules (`sd_listen_fds(3)`).
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -11,7 +11,8 @@ use testkit::{Client, ProcessFacts, Running};
 
 use crate::hearth::{LIMIT, Serve, Site, admin_of, command};
 
-/// Binds what its arguments say (`NAME=tcp`, `NAME=udp`, `NAME=/path`), says where, and becomes the program behind `--`.
+/// Binds the sockets in its arguments (`NAME=tcp`, `NAME=udp`, `NAME=/path`), prints their addresses, and executes the
+/// program after `--`.
 const LAUNCHER: &str = r"
 import fcntl, os, socket, sys
 at = sys.argv.index('--')
@@ -37,20 +38,20 @@ fn passing(serve: Serve, sockets: &[&str]) -> Running {
     serve.through(&["python3", "-c", LAUNCHER], &[sockets, &["--"]].concat()).launch()
 }
 
-/// What a line of its output says behind this.
+/// Returns the rest of the output line that begins so.
 fn said(process: &Running, beginning: &str) -> String {
     let found = process.log().find(LIMIT, |line| Some(line.strip_prefix(beginning)?.to_owned()));
     found.unwrap_or_else(|| panic!("no {beginning:?} in:\n{}", process.log().text()))
 }
 
-/// The sockets that a process has open.
+/// Returns the sockets that a process has open.
 fn sockets_of(pid: u32) -> BTreeSet<PathBuf> {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let names = descriptors.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     names.filter(|name| name.to_string_lossy().starts_with("socket:")).collect()
 }
 
-fn get_over(path: &Path) -> String {
+fn get_through(path: &Path) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.write_all(b"GET /hello.php HTTP/1.0\r\nHost: a\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -73,14 +74,14 @@ fn sockets_passed_by_a_service_manager_are_served_and_not_inherited() {
     said(&process, &format!("hearth: ready on http+unix:{}", path.display()));
     let get = |target: &str| Client::connect(web.parse().unwrap()).unwrap().get(target).unwrap();
     assert_eq!(get("/hello.php").status, 200);
-    assert!(get_over(&path).starts_with("HTTP/1.0 200"), "over the unix socket, too");
+    assert!(get_through(&path).starts_with("HTTP/1.0 200"), "over the unix socket, too");
     let status = admin_of(admin.parse().unwrap(), "/status").json();
-    // Those and no other: `http.listen` is not looked at.
+    // Only the passed sockets are used; `http.listen` is ignored.
     let listeners = [format!("http://{web}"), format!("http+unix:{}", path.display())];
     assert_eq!(status["listeners"], serde_json::json!(listeners));
     let names = get("/environment.php").text();
     assert!(names.contains("PATH") && !names.contains("LISTEN_"), "{names}");
-    // Numbers 3 to 5 of the server: what was passed.
+    // Descriptors 3 to 5 of the server are the passed sockets.
     let passed: BTreeSet<PathBuf> = (3..6)
         .map(|number| std::fs::read_link(format!("/proc/{}/fd/{number}", process.pid())).unwrap())
         .filter(|name| name.to_string_lossy().starts_with("socket:"))
@@ -91,7 +92,7 @@ fn sockets_passed_by_a_service_manager_are_served_and_not_inherited() {
     }
     process.signal(Signal::TERM);
     assert_eq!(process.wait(LIMIT).code(), Some(0));
-    assert!(path.exists(), "the file belongs to who has made it");
+    assert!(path.exists(), "the file belongs to the user that created it");
 }
 
 #[test]
@@ -109,7 +110,7 @@ fn passed_descriptors_that_are_no_listeners_are_rejected_at_start() {
         assert_eq!(status.code(), Some(2), "{said}");
         assert!(said.contains(why), "{said}");
     }
-    // What another process was passed is no concern of ours.
+    // Sockets that were passed to another process are ignored.
     let serve = Serve::new(site.path()).set("LISTEN_PID", "1").set("LISTEN_FDS", "1");
     assert_eq!(
         serve.args(&["--model", "request"]).workers(1).start().get("/hello.php").status,
@@ -124,7 +125,7 @@ fn systemds_socket_launcher_starts_it_with_the_first_client() {
         return;
     }
     let site = Site::of_scripts();
-    // It takes no port 0, and another one may be taken.
+    // `http.listen` accepts no port 0, and another program may take a free one.
     let path = site.path().join("activated.sock");
     let mut hearth = command();
     hearth.arg("serve").arg(site.path()).args(["--model", "request", "--workers", "1"]);
@@ -139,7 +140,7 @@ fn systemds_socket_launcher_starts_it_with_the_first_client() {
     let mut process = Running::start(&mut launcher);
     let listens = process.log().find(LIMIT, |line| line.contains("Listening on").then_some(()));
     assert!(listens.is_some(), "{}", process.log().text());
-    let answer = get_over(&path);
+    let answer = get_through(&path);
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}: {}", process.log().text());
     assert_eq!(said(&process, "hearth: ready on http+unix:"), path.display().to_string());
     process.signal(Signal::TERM);

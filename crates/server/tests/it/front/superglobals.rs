@@ -1,4 +1,4 @@
-//! What a script learns about its request, beside php-fpm behind nginx: everything is the same, but for the list below.
+//! A script's view of its request, compared with php-fpm behind nginx. Everything is equal, except for the list below.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::hearth::{Hearth, Serve, Site, models, php_fpm, runs_worker_script};
 
 type Differences = &'static [(&'static str, &'static str, &'static str)];
 
-/// Where it differs from php-fpm behind an nginx before 1.23, in the form of [`DIFFERENT`].
+/// Differences from php-fpm behind an nginx before 1.23, in the form of [`DIFFERENT`].
 const DIFFERENT_BEFORE_1_23: Differences = &[
     (
         "HTTP_X_TWO",
@@ -21,7 +21,7 @@ const DIFFERENT_BEFORE_1_23: Differences = &[
     ("HTTP_ACCEPT", "twice", "as HTTP_X_TWO"),
     ("Accept", "twice", "as HTTP_X_TWO"),
 ];
-/// As that, before the nginx of 2026, which gives PHP the host it has understood.
+/// Differences from nginx before 1.30, which is the first that gives PHP the host as it has parsed it.
 const DIFFERENT_BEFORE_1_30: Differences = &[
     (
         "HTTP_HOST",
@@ -30,7 +30,7 @@ const DIFFERENT_BEFORE_1_30: Differences = &[
     ),
     ("Host", "absolute target", "as HTTP_HOST"),
 ];
-/// As that, since then.
+/// Differences from nginx 1.30 and newer.
 const DIFFERENT_SINCE_1_30: Differences = &[
     ("HTTP_HOST", "host in capitals", "what the client sent; nginx has it in small letters"),
     ("Host", "host in capitals", "as HTTP_HOST"),
@@ -44,8 +44,8 @@ fn different_from_this_nginx() -> Vec<(&'static str, &'static str, &'static str)
     }
 }
 
-/// Where Hearth differs from php-fpm behind nginx: the variable or header field, the words in the name of the requests it may differ
-/// in (none: any), and why. Nothing else may differ, and each of these must.
+/// The differences between Hearth and php-fpm behind nginx. Each has the variable or header field, words in the names
+/// of the requests that may differ in it (none: any), and the reason. Nothing else may differ, and each of these must.
 const DIFFERENT: &[(&str, &str, &str)] = &[
     ("SERVER_SOFTWARE", "", "another server"),
     ("SERVER_PORT", "", "both listen at the same time"),
@@ -88,19 +88,19 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("SERVER_NAME", "host by address", "what the client asked for; nginx has the configured name"),
 ];
 
-/// As [`DIFFERENT`], in the models `snapshot` and `fork`.
+/// Further differences in the models `snapshot` and `fork`, like [`DIFFERENT`].
 const DIFFERENT_IN_FORKS: &[(&str, &str, &str)] =
     &[("HEARTH_DATABASES", "", "the settings of `databases`, for the worker and Hearth's scripts")];
 
-/// As [`DIFFERENT`], in models that run a worker script.
+/// Further differences in models that run a worker script, like [`DIFFERENT`].
 const DIFFERENT_IN_WORKERS: &[(&str, &str, &str)] = &[
     ("HEARTH_WORKER", "", "tells a script that it runs in a loop"),
     ("FRANKENPHP_WORKER", "", "as HEARTH_WORKER, for scripts written for FrankenPHP"),
     ("working directory", "", "the application's folder: one boot serves all requests"),
 ];
-/// What of [`DIFFERENT`] is not so in the model `fpm`.
+/// The entries of [`DIFFERENT`] that do not apply to the model `fpm`.
 const SAME_IN_FPM: &[&str] = &["FCGI_ROLE"];
-/// As [`DIFFERENT`], in the model `builtin` alone.
+/// Further differences in the model `builtin`, like [`DIFFERENT`].
 const DIFFERENT_IN_BUILTIN: &[(&str, &str, &str)] = &[
     ("Hearth-Variables", "", "how the variables reach the router script"),
     ("Content-Type", "", "php-fpm makes an empty one of an empty CONTENT_TYPE"),
@@ -113,7 +113,7 @@ const DIFFERENT_IN_BUILTIN: &[(&str, &str, &str)] = &[
         "X-Powered-By: Debian's php.ini for the command line has `expose_php` on",
     ),
 ];
-/// As [`DIFFERENT`], in the model `cgi` alone.
+/// Further differences in the model `cgi`, like [`DIFFERENT`].
 const DIFFERENT_IN_CGI: &[(&str, &str, &str)] =
     &[("filter_input()", "", "php-cgi gives PHP's filters no variables of the server")];
 
@@ -136,7 +136,7 @@ fn request(
     Request { name, method, target, bytes }
 }
 
-/// A form with a text, files in a list, an empty file, no file, and names that PHP rewrites.
+/// A form with a text, a list of files, an empty file, no file, and names that PHP rewrites.
 fn multipart() -> Vec<u8> {
     let part = |head: &str, body: &[u8]| {
         let mut part =
@@ -228,7 +228,7 @@ fn front_controller_requests() -> Vec<Request> {
     ]
 }
 
-/// Requests for which it matters which file is there.
+/// Requests whose result depends on which file exists.
 fn script_requests() -> Vec<Request> {
     vec![
         request("script by name", "GET", "/index.php?a=1", &[], b""),
@@ -245,7 +245,7 @@ fn script_requests() -> Vec<Request> {
     ]
 }
 
-/// Name and value of everything seen, nested names joined by dots.
+/// Collects names and values of all variables; nested names are joined by dots.
 fn flat(prefix: &str, value: &Value, into: &mut Map<String, Value>) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -305,7 +305,7 @@ fn compare(
         }
     }
     for (variable, only, _) in known.iter().copied().flatten() {
-        // Both may fall into the same second.
+        // Both servers may have started the request in the same second.
         if *variable != "REQUEST_TIME" && !used.contains(&(*variable, *only)) {
             writeln!(wrong, "{variable} does not differ any more ({only})").unwrap();
         }

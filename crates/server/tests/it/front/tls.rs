@@ -1,4 +1,5 @@
-//! TLS as an operator has it: certificates that change on disk, listeners with and without, what `/status` and `/metrics` say.
+//! TLS for operators: certificates that change on disk, listeners with and without TLS, and their figures in `/status`
+//! and `/metrics`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +14,7 @@ use testkit::{AcmeAuthority, AcmeFault, AcmeSetup, Certificate, Client, certific
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
-/// GET over TLS from the server with this name, by the tests' authority.
+/// Sends a GET over TLS to the server with this name, and trusts only the tests' authority.
 pub(crate) fn https_get(
     address: SocketAddr,
     name: &str,
@@ -45,7 +46,7 @@ fn put(certificate: &Certificate, folder: &Path, name: &str) -> (PathBuf, PathBu
     certificate.write(folder, name)
 }
 
-/// The address of the `index`th ready line.
+/// Returns the address in the ready line number `index`.
 pub(crate) fn listener(hearth: &Hearth, index: usize) -> SocketAddr {
     let ready = |line: &str| line.strip_prefix("hearth: ready on ").map(str::to_owned);
     eventually("every listener is ready", LIMIT, || {
@@ -80,7 +81,7 @@ fn changed_certificate_files_are_reloaded_only_as_whole_pairs() {
     let line = "hearth_certificate_expires_timestamp_seconds{name=\"localhost\",from=\"files\"}";
     assert!(metrics.contains(line), "{metrics}");
 
-    // Another certificate; its key comes later.
+    // The certificate changes before its key does.
     std::fs::write(&second, &ours.other_host.chain).unwrap();
     hearth.log_line("changed certificate rejected");
     assert!(says(&hearth, "localhost"));
@@ -157,7 +158,7 @@ fn plain_http_is_served_while_a_certificate_is_ordered() {
                 .set("HEARTH_HTTP_REDIRECT_TO_HTTPS", "off")
                 .workers(1)
         };
-        // The first one finds no authority: it logs so, goes on, and serves in the clear.
+        // This server finds no authority: it logs that, continues, and serves plain HTTP.
         let hearth = serve().start();
         hearth.log_line("no certificate yet");
         let plain = listener(&hearth, 1);
@@ -167,7 +168,7 @@ fn plain_http_is_served_while_a_certificate_is_ordered() {
         assert!(problem.contains("no certificate for shop.example yet"), "{problem}");
         assert!(hearth.stop().success());
 
-        // It answers no client before it knows where to ask.
+        // It answers no client before it has the authority's directory.
         let hearth = serve().start();
         let plain = listener(&hearth, 1);
         authority.change(|setup| {
@@ -177,14 +178,14 @@ fn plain_http_is_served_while_a_certificate_is_ordered() {
             https_get(hearth.address, "shop.example", authority.authority(), "/")
                 .is_ok_and(|answer| answer.ends_with("front controller"))
         });
-        // It is kept before it is counted.
+        // The certificate is stored before it is counted.
         eventually("it is counted", LIMIT, || hearth.status()["acme"]["issued"] == 1);
         let status = hearth.status();
         assert_eq!(status["acme"]["failed"], 0);
         assert_eq!(status["certificates"][0]["from"], "authority");
         assert!(hearth.stop().success());
 
-        // Kept: the authority is not asked again.
+        // The stored certificate is used: the authority gets no request.
         let asked = authority.seen().len();
         let hearth = serve().start();
         eventually("the kept one is shown", LIMIT, || {
@@ -227,7 +228,7 @@ fn local_names_get_certificates_of_the_development_authority() {
         https_get(hearth.address, name, &authority, "/").unwrap_err();
     }
     assert!(hearth.stop().success());
-    // The same authority at the next start: who trusts it goes on to.
+    // The next start uses the same authority, so clients that trust it still do.
     let hearth = serve().start();
     https_get(hearth.address, "localhost", &authority, "/").unwrap();
 }

@@ -1,4 +1,5 @@
-//! Bodies on their way in: files land on disk and are gone afterwards, nothing large stays in memory, PHP's limits hold.
+//! Request bodies: files are stored on disk and deleted afterwards, nothing large stays in memory, and PHP's limits
+//! apply.
 
 use std::fs;
 use std::io::Write as _;
@@ -30,7 +31,7 @@ fn form(parts: &[Vec<u8>]) -> Vec<u8> {
     body
 }
 
-/// An empty folder for PHP's temporary files, and the argument that says so.
+/// Creates an empty folder for PHP's temporary files, and returns the argument that sets it.
 fn temporary_folder(site: &Site) -> String {
     let folder = site.path().join("tmp");
     fs::create_dir(&folder).unwrap();
@@ -76,7 +77,7 @@ fn uploaded_files_of_a_failed_script_are_removed() {
         assert_eq!(hearth.post("/fails.php", &[MULTI], &form(&[file("a", b"first")])).status, 500);
         eventually("the file is gone", LIMIT, || count(&folder) == 0);
 
-        // a client that leaves in the middle of its file
+        // a client that disconnects in the middle of its file
         let mut client = hearth.connect();
         client.send(testkit::head("POST", "/upload.php", &[MULTI], 1_000_000)).unwrap();
         client.send(&file("a", &vec![1; 200_000])[..150_000]).unwrap();
@@ -87,7 +88,7 @@ fn uploaded_files_of_a_failed_script_are_removed() {
     }
 }
 
-/// Bytes of the large upload; in long runs a gigabyte.
+/// Size of the large upload in bytes: a gigabyte in long runs.
 fn large() -> usize {
     if std::env::var_os("HEARTH_LONG").is_some() { 1 << 30 } else { 200 << 20 }
 }
@@ -96,7 +97,7 @@ fn large() -> usize {
 fn a_large_upload_is_not_held_in_memory() {
     let site = Site::of_scripts();
     a_large_upload(Serve::new(site.path()).args(&["--model", "request"]), large());
-    // The same loop of the engine reads it in the other model: a smaller one shows that nothing is kept.
+    // The other model reads it with the same loop of the engine, so a smaller upload shows that nothing is kept.
     let site = Site::of_scripts().with_file(
         "worker.php",
         "<?php while (hearth_handle_request(function () { require __DIR__ . '/public/upload.php'; })) { }",

@@ -1,5 +1,6 @@
-//! An application that damages its own process in every way that PHP, FFI and a C library allow (tests/php/adversary): in the model
-//! `snapshot` the next request finds nothing of it. What cannot be put back costs the worker, never the next request.
+//! An application that damages its own process in every way that PHP, FFI and a C library allow (tests/php/adversary).
+//! In the model `snapshot` the next request finds none of it. Damage that cannot be undone costs the worker, never the
+//! next request.
 
 use std::process::Command;
 
@@ -8,7 +9,7 @@ use testkit::eventually;
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating};
 
-/// What cannot be put back, or not exactly: the worker is replaced after the answer.
+/// Damage that cannot be undone, or not exactly: the worker is replaced after the answer.
 const RETIRING: &[&str] = &[
     "change_limit",
     "change_nice",
@@ -21,7 +22,7 @@ const RETIRING: &[&str] = &[
     "unmap_boot",
 ];
 
-/// What PHP answers with an error.
+/// Damage that PHP answers with an error.
 const FAILING: &[&str] = &["php_exception", "php_fatal", "php_memory_limit"];
 
 #[derive(Debug)]
@@ -32,7 +33,7 @@ struct Adversary {
 }
 
 impl Adversary {
-    /// `None`: this machine cannot run the model.
+    /// Starts the application; `None` if this machine cannot run the model.
     fn start(oracle: &str) -> Option<Self> {
         if !isolating().contains(&Model::Snapshot) {
             return None;
@@ -68,7 +69,7 @@ impl Adversary {
         assert_eq!(answer.status, status, "{name} {n}: {}\n{}", answer.text(), self.log());
     }
 
-    /// The lines that differ from what a worker that served nothing says.
+    /// Returns the lines that differ from the output of a worker that has served nothing.
     fn differences(&self) -> Vec<String> {
         let now = self.hearth.get("/?look").text();
         let lines = self.clean.lines().zip(now.lines()).filter(|(was, is)| was != is);
@@ -79,9 +80,9 @@ impl Adversary {
         found
     }
 
-    /// The worker that waits for the next request.
+    /// Returns the process id of the idle worker.
     fn pid(&self) -> u32 {
-        // One that was idle may retire yet, by the complete check that it makes when it has time.
+        // An idle worker may still retire, because it makes a complete check when it has time.
         let mut pids = Vec::new();
         eventually("one worker is idle", LIMIT, || {
             self.hearth.wait_idle(1);
@@ -95,7 +96,7 @@ impl Adversary {
         self.hearth.log().text()
     }
 
-    /// No worker has crashed, and the oracle has found nothing.
+    /// Checks that no worker has crashed and that the oracle has found nothing.
     fn assert_in_order(&self) {
         let log = self.log();
         let wrong = |line: &&str| line.contains("worker died") || line.contains("oracle:");
@@ -103,7 +104,7 @@ impl Adversary {
     }
 }
 
-/// Each damage four times, in its four kinds, with a look after each.
+/// Does each damage four times, in its four kinds, and looks for it after each.
 fn each_by_itself(oracle: &str) {
     let Some(adversary) = Adversary::start(oracle) else { return };
     let mut wrong = Vec::new();
@@ -145,7 +146,7 @@ fn damages_in_any_order_are_undone() {
     println!("seed {seed}");
     let mut state = seed;
     let mut random = || {
-        // splitmix64
+        // `SplitMix64`
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -166,6 +167,6 @@ fn damages_in_any_order_are_undone() {
         let last = &done[done.len().saturating_sub(8)..];
         assert!(differences.is_empty(), "{differences:?} after {last:?}, seed {seed}");
     }
-    assert_eq!(adversary.pid(), before, "one worker has served it all: {}", adversary.log());
+    assert_eq!(adversary.pid(), before, "one worker has served all requests: {}", adversary.log());
     adversary.assert_in_order();
 }

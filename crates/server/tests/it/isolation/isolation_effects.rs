@@ -1,5 +1,5 @@
-//! What a request does outside its own memory, in each model that isolates: what is due at its end happens once, what it has opened is
-//! closed, and what is shared on purpose is there for the next one.
+//! Effects of a request outside its own memory, in each model that isolates. Its shutdown work runs once, its open
+//! files and connections are closed, and deliberately shared data is available to the next request.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -36,7 +36,7 @@ impl Application {
         Self { model, hearth, site }
     }
 
-    /// What the application answers.
+    /// Returns the application's answer.
     fn act(&self, target: &str) -> Value {
         let answer = self.hearth.get(target);
         assert_eq!(answer.status, 200, "{:?} {target}: {}", self.model, answer.text());
@@ -48,7 +48,7 @@ impl Application {
         notes.lines().map(str::to_owned).collect()
     }
 
-    /// Waits for as many lines of this kind, and sees that no more come.
+    /// Waits for this many lines of a kind, and checks that there are no more.
     fn noted(&self, line: &str, times: usize) {
         let count = || self.notes().iter().filter(|note| *note == line).count();
         eventually(line, LIMIT, || count() >= times);
@@ -71,7 +71,7 @@ fn shutdown_functions_and_destructors_of_a_request_run_once() {
         let boots =
             application.notes().iter().filter(|note| *note == "destructor of the boot").count();
         if model.boots_in_zygote() {
-            assert_eq!(boots, 0, "what the boot has made lives on");
+            assert_eq!(boots, 0, "objects created by the boot still exist");
         } else {
             assert!(boots <= 7, "at most once for each boot");
         }
@@ -125,7 +125,8 @@ fn connections_left_open_are_closed() {
         let target = format!("/?do=connect&address={}", listener.local_addr().unwrap());
         for _ in 0..3 {
             assert_eq!(application.act(&target), 2);
-            // The second is persistent: only PHP's own way, a process that goes on, keeps it.
+            // The second connection is persistent. Only the model `request` keeps it open, because its process
+            // continues, as PHP's own do.
             for kind in ["plain", "persistent"].into_iter().take(if model == Model::Request {
                 1
             } else {
@@ -187,7 +188,7 @@ fn a_file_opened_at_boot_has_its_own_position_in_each_worker() {
     }
 }
 
-/// Answers `ping` with `pong`; each connection that comes is told of.
+/// Answers `ping` with `pong`, and reports each new connection.
 fn peer() -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -325,11 +326,11 @@ fn a_child_forked_by_a_request_never_serves() {
         }
         assert_eq!(application.act("/?do=fork&late"), "parent");
         for _ in 0..3 {
-            assert_eq!(application.act("/"), "nothing", "while the child lives on");
+            assert_eq!(application.act("/"), "nothing", "while the child still runs");
         }
         if model.is_one_shot() {
-            // A one-shot process ends alone, and its child is no worker.
-            eventually("the child has noted", LIMIT, || application.notes().len() >= 4);
+            // A one-shot process ends alone, and its child is not a worker.
+            eventually("the child has written its note", LIMIT, || application.notes().len() >= 4);
         }
         application.noted("child", 4);
         application.hearth.wait_idle(1);

@@ -1,7 +1,8 @@
 //! Everything that one request can leave behind for the next, row by row (tests/php/isolation), in each model.
 //!
-//! A row damages one thing; afterwards everything must look as it did in a worker that had served nothing. What a model shares is
-//! listed here by name and asserted as shared, so that the table of the manual (docs/guide/isolation.md) is true.
+//! A row damages one thing; afterwards everything must look as in a worker that has served nothing. The state that a
+//! model shares is listed here by name and asserted as shared, so that the manual's table (docs/guide/isolation.md) is
+//! true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,20 +12,20 @@ use serde_json::{Map, Value};
 
 use crate::hearth::{Hearth, Serve, Site, isolating, root};
 
-/// Everything as it looks, by row.
+/// The state as a request sees it, by row.
 type Looks = Map<String, Value>;
 
 #[derive(Debug)]
 struct Row {
-    /// The part of the manual's table.
+    /// The section of the manual's table.
     part: String,
     title: String,
     name: String,
-    /// What a request that does this damage is answered with.
+    /// The status of a response to a request that does this damage.
     status: u64,
-    /// The answer to a request that does the damage does not tell how things look.
+    /// The response of the damaging request does not show the state.
     silent: bool,
-    /// This PHP can do it.
+    /// False if this PHP version cannot do the damage.
     able: bool,
 }
 
@@ -62,9 +63,9 @@ impl Suite {
         Self { model, hearth, rows, _site: site }
     }
 
-    /// How one row looks, or all of them, and which process says so.
+    /// Returns the state of one row, or of all rows, and the id of the process that answered.
     fn look(&self, row: &str) -> (Looks, u64) {
-        // A process that has just served one request may not be gone yet, and its locks with it.
+        // The process of a previous one-shot request may still run and hold its locks.
         let patient = if self.model.is_one_shot() { "&patient" } else { "" };
         let answer = self.hearth.get(&format!("/?look={row}{patient}"));
         assert_eq!(answer.status, 200);
@@ -75,7 +76,7 @@ impl Suite {
         (looks, pid)
     }
 
-    /// Damages one thing. How it looks then, unless that was the end of the script.
+    /// Damages one thing. Returns the state after it, unless the damage ended the script.
     fn damage(&self, row: &Row) -> Option<Value> {
         const FIELDS: [(&str, &str); 3] = [
             ("Content-Type", "application/x-www-form-urlencoded"),
@@ -91,13 +92,13 @@ impl Suite {
         looks.get(&row.name).cloned()
     }
 
-    /// Damages each thing twice, looks at it after the first time and at everything after the second.
+    /// Damages each thing twice. Looks at that row after the first time, and at all rows after the second.
     fn run(&self) -> Found {
         let (mut before, mut pid) = self.look("");
         let mut found = Found::default();
         for row in self.rows.iter().filter(|row| row.able) {
             if self.model == Model::Worker {
-                // Each row begins with a boot of its own, or every row would meet the damage of all others.
+                // Each row starts with a new boot, so that it does not find the damage of others.
                 assert_eq!(self.hearth.get("/?boot&look=").status, 200);
                 (before, pid) = self.look("");
             }
@@ -112,7 +113,7 @@ impl Suite {
                 let mut differs = differences(&before, &seen);
                 if now != pid && !self.model.is_one_shot() {
                     found.replaced.insert(row.name.clone());
-                    // What is shared is so within one process.
+                    // State is shared only within one process.
                     differs.retain(|name, _| !shared(self.model).contains(&name.as_str()));
                 }
                 pid = now;
@@ -132,27 +133,27 @@ impl Suite {
     }
 }
 
-/// What differs, as `name: before -> after`.
+/// Returns the differences as `name: before -> after`.
 fn differences(before: &Looks, after: &Looks) -> BTreeMap<String, String> {
     let changed = after.iter().filter(|(name, value)| before[*name] != **value);
     changed.map(|(name, value)| (name.clone(), format!("{} -> {value}", before[name]))).collect()
 }
 
-/// What an object that is kept does when it is destructed comes too late for the answer, where a script runs on behind its handler.
+/// The destructor of a kept object runs after the answer, if the script continues after its handler.
 const AFTER_THE_ANSWER: &str = "error-in-a-destructor";
 
-/// What was found in one model.
+/// The findings in one model.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
     /// Rows that are still damaged in the next request.
     shared: BTreeSet<String>,
-    /// Rows that cost the worker its life.
+    /// Rows that end the worker.
     replaced: BTreeSet<String>,
-    /// Rows that damaged others (not looked for where nearly everything is shared).
+    /// Rows that damage other rows; not checked in models that share nearly everything.
     misplaced: Vec<String>,
 }
 
-/// What the requests of one worker script share. Everything else is made fresh for each of them.
+/// State that requests of one worker script share. Everything else is new for each of them.
 const SHARED_IN_WORKER: &[&str] = &[
     "alarm",
     "assert-options-callback",
@@ -251,7 +252,7 @@ const SHARED_IN_WORKER: &[&str] = &[
     "weakreference-of-a-request",
 ];
 
-/// What PHP itself does not put back when a request shuts down, under php-fpm as here.
+/// State that PHP itself does not restore when a request shuts down, here as under php-fpm.
 const SHARED_IN_REQUEST: &[&str] = &[
     "alarm",
     "core-dump-filter",
@@ -267,7 +268,7 @@ const SHARED_IN_REQUEST: &[&str] = &[
     "variable-of-a-c-library",
 ];
 
-/// What a restore cannot put back, so that the worker ends and another takes its place.
+/// State that a restore cannot undo, so that the worker ends and another replaces it.
 const REPLACED_IN_SNAPSHOT: &[&str] =
     &["file-opened-at-boot-and-closed", "priority", "resource-limit"];
 
@@ -279,7 +280,7 @@ fn shared(model: Model) -> &'static [&'static str] {
     }
 }
 
-/// Runs the suite and compares it with the lists above.
+/// Runs the suite and compares its findings with the lists above.
 fn shares_exactly_what_the_manual_says(model: Model) {
     let suite = Suite::start(model);
     let found = suite.run();
@@ -293,7 +294,7 @@ fn shares_exactly_what_the_manual_says(model: Model) {
     let replaced = if model == Model::Snapshot { REPLACED_IN_SNAPSHOT } else { &[] };
     let expected =
         Found { shared: able(shared(model)), replaced: able(replaced), misplaced: Vec::new() };
-    assert_eq!(found, expected, "what the next request sees");
+    assert_eq!(found, expected, "the state that the next request sees");
     assert_eq!(suite.hearth.status()["pool"]["crashes"], 0);
 }
 
@@ -307,7 +308,7 @@ fn the_model_request_shares_exactly_what_the_manual_says() {
     shares_exactly_what_the_manual_says(Model::Request);
 }
 
-/// php-fpm itself, as the measure of the model `request`.
+/// php-fpm itself, which the model `request` is compared with.
 #[test]
 fn php_fpm_shares_what_the_model_request_does() {
     shares_exactly_what_the_manual_says(Model::Fpm);
@@ -335,7 +336,7 @@ fn the_model_snapshot_shares_exactly_what_the_manual_says() {
     }
 }
 
-/// `UPDATE=1` writes the table again.
+/// `UPDATE=1` rewrites the table.
 #[test]
 fn the_table_of_the_manual_is_what_the_tests_assert() {
     let suite = Suite::start(Model::Request);
@@ -365,7 +366,7 @@ fn the_table_of_the_manual_is_what_the_tests_assert() {
     }
 }
 
-/// Names of PHP as code.
+/// Formats PHP's names as code.
 fn marked(title: &str) -> String {
     let words = title.split(' ').map(|word| {
         let (name, comma) = word.strip_suffix(',').map_or((word, ""), |name| (name, ","));

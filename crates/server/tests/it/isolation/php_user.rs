@@ -1,6 +1,6 @@
-//! PHP as another user than the server (`php.user`), in all models; and what it cannot reach then.
+//! PHP as another user than the server (`php.user`), in all models, and what that user cannot reach.
 //!
-//! Only root can try it; for others these tests say so and have nothing to do.
+//! Only root can run these tests; for other users they print that and do nothing.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -17,16 +17,16 @@ use crate::hearth::{
 use crate::isolation::user::{fact, open};
 use crate::operations::upgrade::{upgrade, upgraded};
 
-/// PHP's user, a number that no file knows, and a group of its own.
+/// PHP's user: a number without an account, with its own group.
 const PHP: &str = "54321";
 /// The server's user, if it is not root.
 const SERVER: &str = "54322";
-/// Another one, where PHP has two users.
+/// The server's user when the applications have two users.
 const SERVER_USER: &str = "54323";
 const FOREIGN: &[&str] = &["fpm", "builtin", "cgi"];
 const TOKEN: &str = "a-token-that-cannot-be-guessed";
 
-/// What a request finds out about itself and its server, as JSON.
+/// A script that reports the state and rights of its process and server, as JSON.
 const PROBE: &str = r"<?php
 $status = file_get_contents('/proc/self/status');
 preg_match_all('/^(Uid|Gid|Groups|CapPrm|CapAmb|NoNewPrivs):\s*(.*)$/m', $status, $found);
@@ -53,7 +53,7 @@ echo json_encode([
 ]);
 ";
 
-/// What is never to be had.
+/// Facts of the probe that must never be true.
 const NEVER: &[&str] = &[
     "root",
     "looks",
@@ -66,7 +66,7 @@ const NEVER: &[&str] = &[
     "hidden",
 ];
 
-/// Programs that every user may run; their build folder may be private.
+/// Copies of the programs that every user may run, because the build folder may be private.
 fn programs() -> TempDir {
     let programs = tempfile::tempdir().unwrap();
     open(programs.path());
@@ -124,7 +124,7 @@ fn is_php_and_nothing_more(model: &str, told: &Value) {
 }
 
 /// Only root may run programs as another user.
-#[expect(clippy::print_stdout, reason = "a test that is not tried says so")]
+#[expect(clippy::print_stdout, reason = "a skipped test prints that")]
 fn is_root() -> bool {
     if !geteuid().is_root() {
         println!("not tried: only root can");
@@ -191,13 +191,13 @@ fn a_server_that_was_root_keeps_three_capabilities_and_gives_php_none() {
         let server = hearth.process.pid();
         is_php_and_nothing_more(model, &probe(&hearth, &site, server));
         assert_eq!(fact(server, "Uid"), [SERVER; 4], "{model}");
-        // CAP_KILL, CAP_SETGID, CAP_SETUID (capabilities(7)); and none that a program which it starts would have.
+        // CAP_KILL, CAP_SETGID, CAP_SETUID (capabilities(7)); and none that a program started by the server would have.
         for (set, capabilities) in
             [("CapEff", 0xe0), ("CapPrm", 0xe0), ("CapInh", 0), ("CapAmb", 0)]
         {
             assert_eq!(fact(server, set), [format!("{capabilities:016x}")], "{model}: {set}");
         }
-        // Of another user's processes: seen, and replaced.
+        // The server can signal and replace processes of another user.
         hearth.process.signal(Signal::HUP);
         eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
         is_php_and_nothing_more(model, &probe(&hearth, &site, server));
@@ -214,7 +214,7 @@ fn time_limits_and_upgrades_work_with_another_php_user() {
     let (site, served) = site("request");
     site.write("public/slow.php", "<?php sleep(60);");
     fs::remove_file(site.path().join("hearth.toml")).unwrap();
-    // Where it is not the test's own user's to run.
+    // The build folder may be closed to the test's own user.
     let program = programs.path().join("hearth");
     copy_program(Path::new(command().get_program()), &program);
     let run_dir = tempfile::tempdir().unwrap();
@@ -254,16 +254,16 @@ fn reasons_against_another_php_user_come_with_a_hint() {
         start.env("HEARTH_LIB_DIR", programs.path());
         start
     };
-    // The application is another user's.
+    // The application belongs to another user.
     let public = site.public();
     fs::set_permissions(&public, Permissions::from_mode(0o700)).unwrap();
     let told = said(start(&site));
     let expected =
         format!("PHP as user {PHP} (`php.user`) cannot enter or run {}", public.display());
     assert!(told.contains(&expected), "{told}");
-    assert!(told.contains("hint: let it (`namei -l "), "{told}");
+    assert!(told.contains("hint: grant access (`namei -l "), "{told}");
     open(&public);
-    // The server may not.
+    // The server has no right to change users.
     fs::remove_file(site.path().join("hearth.toml")).unwrap();
     let program = programs.path().join("hearth");
     copy_program(Path::new(command().get_program()), &program);
@@ -306,7 +306,7 @@ fn a_connector_serves_only_phps_user() {
          @fwrite($connection, \"PING\\r\\n\");\n\
          echo json_encode([$socket, @fgets($connection)]);",
     );
-    // Its server is down: a client that is let in gets an error.
+    // The connector's database is down: a client that is admitted gets an error.
     let settings = "[databases.connectors.cache]\nurl = \"redis://127.0.0.1:1?sslmode=disable\"\n";
     site.write("hearth.toml", settings);
     let ours = serve("request", &served, &programs).start();
@@ -324,7 +324,7 @@ fn a_connector_serves_only_phps_user() {
     assert_eq!(other.get("/probe.php").json()["status"]["Gid"][0], PHP);
 }
 
-/// What PHP of one application finds of another's, and an outgoing call.
+/// A script that tries to reach the other application's files and sockets, and makes an outgoing call.
 const SPY: &str = r"<?php
 $asked = json_decode(base64_decode($_GET['asked'] ?? ''), true) ?: [];
 $speak = static function (string $path): bool {
@@ -345,7 +345,7 @@ echo json_encode([
 ]);
 ";
 
-/// Two applications side by side: the one at PATH, whose PHP is [`PHP`], and `shop`, whose PHP is [`SERVER`].
+/// Two applications: the one at PATH, whose PHP is [`PHP`], and `shop`, whose PHP is [`SERVER`].
 struct TwoUsers {
     site: Site,
     programs: TempDir,
@@ -370,7 +370,7 @@ impl TwoUsers {
         two
     }
 
-    /// A file that an application's user may read as one of its group.
+    /// Creates a file that an application's user may read through its group.
     fn give_secret(&self, name: &str, user: &str) {
         self.site.write(&format!("{name}/secret"), name);
         std::os::unix::fs::chown(self.secret(name), Some(0), Some(user.parse().unwrap())).unwrap();
@@ -399,7 +399,7 @@ impl TwoUsers {
             .set("HEARTH_LIB_DIR", self.programs.path().to_str().unwrap())
     }
 
-    /// Where what Hearth writes for an application lies: there is something only in some models.
+    /// The folders that Hearth writes for an application. Only some models have any.
     fn generation_folders(&self, of_main: bool) -> Vec<PathBuf> {
         let all = fs::read_dir(self.run_dir.path()).unwrap();
         let paths = all.map(|entry| entry.unwrap().path());
@@ -420,14 +420,14 @@ fn spy(hearth: &Hearth, host: &str, query: &str) -> Value {
     answer.json()
 }
 
-/// The value of a query that is asked in this one's words.
+/// Encodes a query parameter for the script above.
 fn asked(what: &Value) -> String {
     use base64::Engine as _;
     let encoded = base64::engine::general_purpose::URL_SAFE.encode(what.to_string());
     format!("asked={encoded}")
 }
 
-/// Each of the two finds what is its own, and nothing of the other's.
+/// Checks that each application reaches its own files and sockets, and none of the other's.
 fn are_apart(two: &TwoUsers, hearth: &Hearth, shop_user: &str, origin: &Origin) {
     let call = format!("call={}", origin.url("/bytes/3"));
     let [main, shop] = ["localhost", "shop.test"].map(|host| spy(hearth, host, &call));
@@ -439,7 +439,7 @@ fn are_apart(two: &TwoUsers, hearth: &Hearth, shop_user: &str, origin: &Origin) 
     }
     let broker = |side: &Value| PathBuf::from(side["broker"].as_str().unwrap());
     assert_ne!(broker(&main), broker(&shop));
-    // Connectors are for those of `[php]`.
+    // Connectors belong to the application in `[php]`.
     let connector = main["connector"].as_str().unwrap();
     assert_eq!(shop["connector"], false, "{shop}");
     for (host, is_main) in [("localhost", true), ("shop.test", false)] {
@@ -485,7 +485,7 @@ fn are_apart(two: &TwoUsers, hearth: &Hearth, shop_user: &str, origin: &Origin) 
     }
 }
 
-/// A connector whose server is down: a client that is let in gets an error.
+/// A connector whose database is down: a client that is admitted gets an error.
 const CONNECTOR: &str =
     "[databases.connectors.cache]\nurl = \"redis://127.0.0.1:1?sslmode=disable\"\n";
 
@@ -500,14 +500,15 @@ fn applications_with_own_users_cannot_reach_each_other() {
         let two = TwoUsers::new(model);
         let hearth = two.serve().start();
         are_apart(&two, &hearth, SERVER, &origin);
-        // Each has connections of its own to the same origin. Stock PHP has no extension that takes its calls to the broker.
+        // Each application has its own connections to the same origin. Stock PHP has no extension that passes its calls
+        // to the broker.
         if !FOREIGN.contains(&model) {
             let status = hearth.status();
             let reached = &status["egress"]["origins"][0];
             let both = Value::from(2);
             assert_eq!((&reached["calls"], &reached["connects"]), (&both, &both), "{status}");
         }
-        // Links publish what the application's own user may read, and nothing else.
+        // A link publishes only files that the application's own user may read.
         for (link, target, status) in [("own", "shop", 200), ("stolen", "main", 403)] {
             let link_path = two.site.path().join("shop/public").join(link);
             std::os::unix::fs::symlink(two.secret(target), link_path).unwrap();
@@ -532,7 +533,7 @@ fn application_users_survive_reloads_and_new_ones_need_an_upgrade() {
     }
     let origin = Origin::plain(routes);
     let two = TwoUsers::new("fpm");
-    // Where it is not the test's own user's to run.
+    // The build folder may be closed to the test's own user.
     let program = two.programs.path().join("hearth");
     copy_program(Path::new(command().get_program()), &program);
     let server = Some(SERVER_USER.parse().unwrap());
@@ -542,11 +543,11 @@ fn application_users_survive_reloads_and_new_ones_need_an_upgrade() {
     are_apart(&two, &hearth, SERVER, &origin);
     hearth.process.signal(Signal::HUP);
     eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
-    eventually("the first one has gone", LIMIT, || {
+    eventually("the first one has ended", LIMIT, || {
         [true, false].iter().all(|of_main| two.generation_folders(*of_main).len() == 1)
     });
     are_apart(&two, &hearth, SERVER, &origin);
-    // A user that was not named before cannot be taken.
+    // A reload cannot add a user that was not configured at the start.
     two.configure(&TwoUsers::settings("fpm", NEW));
     two.give_secret("shop", NEW);
     hearth.process.signal(Signal::HUP);

@@ -1,7 +1,8 @@
-//! The leaks between requests that users of worker modes have published, in a Laravel and a Symfony application (tests/php/leaks): what a
-//! request of Ada leaves is seen by the next one where state is shared, and by no other request in the models that isolate.
+//! Leaks between requests that users of worker modes have published, in a Laravel and a Symfony application
+//! (tests/php/leaks). The next request sees what a request of the user Ada left if the model shares state, and nothing
+//! in models that isolate.
 //!
-//! Needs the assembled examples, whose libraries they borrow.
+//! The tests need the libraries of the assembled examples.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,13 +21,13 @@ pub(crate) fn example(name: &str) -> PathBuf {
     folder
 }
 
-/// The Laravel example in a folder of its own, with nothing cached.
+/// Copies the Laravel example into a new folder, without its caches.
 pub(crate) fn laravel_example() -> Site {
     let site = Site::empty();
     let example = example("laravel-chat");
     let copied = Command::new("cp").arg("-a").args([&example.join("."), site.path()]).status();
     assert!(copied.unwrap().success());
-    // Compiled from the example's own configuration and routes.
+    // These caches are compiled from the example's own configuration and routes.
     for cache in ["config.php", "routes-v7.php"] {
         drop(fs::remove_file(site.path().join("bootstrap/cache").join(cache)));
     }
@@ -45,7 +46,7 @@ fn laravel() -> Site {
 }
 
 fn symfony() -> Site {
-    // The example's libraries; our App\Kernel comes before the example's.
+    // The autoloader uses the example's libraries; the test's App\Kernel takes precedence over the example's.
     let autoload = format!(
         "<?php $loader = require '{}'; require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
         example("symfony-api").join("vendor/autoload.php").display()
@@ -57,7 +58,7 @@ fn serve(site: &Site, model: Model) -> Hearth {
     Serve::new(site.public().join("worker.php")).model(model).workers(1).start()
 }
 
-/// What a stranger sees, without the process that says it.
+/// Returns what another visitor sees, without the process id.
 fn look(hearth: &Hearth) -> Map<String, Value> {
     let answer = hearth.get("/look");
     assert_eq!(answer.status, 200, "{}\n{}", answer.text(), hearth.log().text());
@@ -66,7 +67,7 @@ fn look(hearth: &Hearth) -> Map<String, Value> {
     seen
 }
 
-/// Whether state of one request reaches the next: `leaks` where it is shared, nothing otherwise.
+/// Checks which state of one request reaches the next: `leaks` in a model that shares, none in others.
 fn leaks(make: impl Fn() -> Site, leaks: &[&str]) {
     let site = make();
     let hearth = serve(&site, Model::Worker);

@@ -1,5 +1,5 @@
-//! Random numbers never repeat, from one request to the next nor from one worker to another, though all workers begin with the same
-//! memory: tests/php/randomness draws from every generator there is, at boot as well.
+//! Random numbers never repeat, neither between requests nor between workers, although all workers start with the same
+//! memory. tests/php/randomness draws from every generator, also at boot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::hearth::{LIMIT, Serve, Site, isolating};
 
-/// Generators whose seed has 32 bits: in 1,000 requests one repeat happens once in some 8,000 runs, two practically never. A generator
-/// that is not seeded again repeats in nearly every request.
+/// Generators whose seed has 32 bits. In 1,000 requests, one repeat happens in one of some 8,000 runs, and two
+/// practically never. A generator that is not seeded again repeats in nearly every request.
 const SMALL: &[&str] = &["mt_rand", "rand", "shuffle", "array_rand", "str_shuffle", "lcg_value"];
 
 fn never_repeats(model: Model, requests: usize) {
@@ -30,7 +30,7 @@ fn never_repeats(model: Model, requests: usize) {
     let drawn = Mutex::new(Vec::new());
     let asked = AtomicUsize::new(0);
     let (began, pids) = (Instant::now(), Mutex::new(BTreeSet::new()));
-    // Who asks alone has the same worker again and again: then they go on until there are two of them.
+    // A single client gets the same worker every time, so the clients continue until two workers have answered.
     let alone = || pids.lock().unwrap().len() < 2 && began.elapsed() < LIMIT;
     std::thread::scope(|scope| {
         for _ in 0..4 {

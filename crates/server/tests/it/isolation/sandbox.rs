@@ -1,4 +1,4 @@
-//! The sandbox: what PHP may not do in it, in every model; and that applications run in it.
+//! The sandbox: what it forbids to PHP in every model, and that applications run in it.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use testkit::{Origin, eventually, routes};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, models, of_tier};
 
-/// What a request can do, as JSON. `pid` is a stranger's process, `other` a file or folder outside.
+/// A script that reports a request's rights as JSON. `pid` is an unrelated process, `other` a file or folder outside.
 const PROBE: &str = r"<?php
 $status = file_get_contents('/proc/self/status');
 preg_match('/^NoNewPrivs:\s+(\d)$/m', $status, $privileges);
@@ -35,7 +35,7 @@ echo json_encode([
 ]);
 ";
 
-/// An application with a folder for what it writes.
+/// Creates an application with a folder that it may write to.
 fn site(model: &str) -> (Site, std::path::PathBuf) {
     let (site, served) = Site::of_scripts_in(model);
     site.write("public/probe.php", PROBE);
@@ -47,7 +47,7 @@ fn probe(hearth: &Hearth, pid: u32, other: &Path) -> Value {
     hearth.get(&format!("/probe.php?pid={pid}&other={}", other.display())).json()
 }
 
-/// This kernel scopes signals (Linux 6.12).
+/// Returns whether this kernel scopes signals (Linux 6.12).
 fn scopes_signals() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
@@ -69,7 +69,7 @@ fn php_cannot_leave_its_sandbox_in_any_model() {
                 assert_eq!(told[never], false, "{model}: {never} of {told}");
             }
             assert_eq!(told["signals"], !scopes_signals(), "{model}: {told}");
-            // Paths were not named: they are as they were.
+            // No paths are configured, so file access is unchanged.
             assert_eq!(
                 (&told["own_memory"], &told["writes"]),
                 (&true.into(), &true.into()),
@@ -81,7 +81,8 @@ fn php_cannot_leave_its_sandbox_in_any_model() {
     }
 }
 
-/// What `unshare(2)` answers to each of some flags, as JSON: `CLONE_VM`, `CLONE_FILES`, `CLONE_NEWUSER`, and `CLONE_VM` with it.
+/// A script that prints the result of `unshare(2)` for some flags as JSON: `CLONE_VM`, `CLONE_FILES`, `CLONE_NEWUSER`,
+/// and `CLONE_VM` combined with it.
 const UNSHARE: &str = r"<?php
 $libc = FFI::cdef('long syscall(long number, ...);');
 $number = php_uname('m') === 'x86_64' ? 272 : 97;
@@ -148,7 +149,7 @@ fn a_sandboxed_worker_cannot_inspect_or_signal_others() {
         let told = probe(&hearth, pids[0], Path::new("/nowhere"));
         let asked = told["pid"].as_u64().unwrap();
         let other = *pids.iter().find(|pid| u64::from(**pid) != asked).unwrap();
-        // Each worker is asked about the other one, sooner or later.
+        // Requests continue until each worker was asked about the other.
         let told = (0..1000)
             .map(|_| probe(&hearth, other, Path::new("/nowhere")))
             .find(|told| told["pid"] == asked)
@@ -180,7 +181,7 @@ fn the_zygote_can_inspect_and_end_sandboxed_workers() {
             .args(&["--model", model, "--sandbox", "--slow", "50ms", "--request-timeout", "1s"])
             .workers(1)
             .start();
-        // Where a request has not come to its loop when it is looked at, or the zygote has not looked yet, it is asked again.
+        // If the request has not reached its loop, or the zygote has not looked yet, the request is repeated.
         eventually("the loop is seen", LIMIT, || {
             assert_eq!(hearth.get("/spin.php").status, 504, "{model}");
             hearth.status()["pool"]["slow"].to_string().contains("spin() at ")

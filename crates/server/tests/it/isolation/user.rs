@@ -1,6 +1,6 @@
-//! Started by root, another user from then on (`server.user`).
+//! A server that root starts and that then runs as another user (`server.user`).
 //!
-//! Only root can try it; for others these tests have nothing to do.
+//! Only root can run these tests; for other users they do nothing.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,19 +13,19 @@ use crate::hearth::{LIMIT, Serve, Site, command, models, php_version, worker_fol
 
 const UNPRIVILEGED: &str = "65534";
 
-/// Every user may look into it.
+/// Lets every user read the folder.
 pub(crate) fn open(folder: &Path) {
     fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A line of /proc/PID/status, without its name.
+/// Returns the values of a line in /proc/PID/status.
 pub(crate) fn fact(pid: u32, name: &str) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A port that only root may bind, where the kernel makes a difference.
+/// Returns a port that only root may bind, if the kernel restricts low ports.
 fn low_port() -> u16 {
     let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
     (600..1024).find(is_free).unwrap()
@@ -36,7 +36,7 @@ fn a_server_started_by_root_changes_its_user_after_binding() {
     if !geteuid().is_root() {
         return;
     }
-    // Their build folder may be private.
+    // The build folder may be private.
     let programs = tempfile::tempdir().unwrap();
     open(programs.path());
     for name in
@@ -72,7 +72,7 @@ fn a_server_started_by_root_changes_its_user_after_binding() {
             assert_ne!(told[1], 0, "{model}: {told}");
             assert_eq!(told[2], false, "{model}: {told}");
         }
-        // Real, effective, saved, and for files: there is no way back.
+        // Real, effective, saved and file-system user ids: the process cannot return to root.
         let server = hearth.process.pid();
         assert_eq!(fact(server, "Uid"), [UNPRIVILEGED; 4], "{model}");
         assert!(!fact(server, "Groups").contains(&"0".to_owned()), "{model}");
@@ -118,14 +118,15 @@ fn an_unreadable_path_is_not_reported_as_missing() {
     serve.args(["serve", "--user", UNPRIVILEGED, "--listen", "127.0.0.1:0"]).arg(site.path());
     let said = serve.output().unwrap();
     let said = String::from_utf8(said.stderr).unwrap();
-    assert!(said.contains("cannot look at ") && said.contains("Permission denied"), "{said}");
+    assert!(said.contains("cannot read ") && said.contains("Permission denied"), "{said}");
     assert!(said.contains("hint: let Hearth's user look at it: `namei -l "), "{said}");
 
-    // A server's folder is closed to others like this one.
+    // A build folder may be closed to other users, like this one.
     let folder = tempfile::tempdir().unwrap();
     open(folder.path());
     let copy = folder.path().join("hearth");
-    // No descriptor of ours is open for writing when it is run, in no child of another test either.
+    // `cp` writes the copy: a child of another test could inherit our descriptor, and a file open for writing cannot be
+    // run.
     let copied = std::process::Command::new("cp").arg(command().get_program()).arg(&copy).status();
     assert!(copied.unwrap().success());
     let said = std::process::Command::new("setpriv")
@@ -139,5 +140,5 @@ fn an_unreadable_path_is_not_reported_as_missing() {
         .unwrap();
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.contains("error: cannot ask the server at "), "{said}");
-    assert!(said.contains("hint: it hears its own user and root only"), "{said}");
+    assert!(said.contains("hint: only its own user and root may use it"), "{said}");
 }

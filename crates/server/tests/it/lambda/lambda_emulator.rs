@@ -46,7 +46,7 @@ impl Emulated {
         self.request("GET", target, &[], b"")
     }
 
-    /// `hearth lambda invoke`, with an event on stdin.
+    /// Runs `hearth lambda invoke` with an event on stdin.
     fn invoke(&self, arguments: &[&str], stdin: &str) -> Output {
         let folder = tempfile::tempdir().unwrap();
         let event = folder.path().join("stdin");
@@ -87,7 +87,7 @@ fn a_browser_sees_the_same_application_through_every_integration() {
         assert_eq!(cookies, ["a=1", "b=2"], "{integration}");
         let told = answer.json();
         assert_eq!(told["method"], "POST");
-        // Of two values with a name, an event of single values has the last one.
+        // An event with single values has only the last of two values with the same name.
         let uri = if integration == "alb" { "/a%20b/?q=2" } else { "/a%20b/?q=%26&q=2" };
         assert_eq!(told["uri"], uri, "{integration}");
         assert_eq!(told["post"], json!({"c": "3", "d": "\0"}), "{integration}");
@@ -155,7 +155,7 @@ fn a_timed_out_invocation_is_answered_and_the_next_one_works() {
     let emulated = Emulated::start(site.path(), &[], &variables);
     let late = emulated.get("/long");
     assert!(matches!(late.status, 502 | 504), "{}", late.text());
-    // That limit holds for it, too: on a machine that stands still, so does PHP.
+    // This invocation has the same limit: on a busy machine PHP may exceed it.
     eventually("the next one works", LIMIT, || emulated.get("/").text() == "done");
     assert!(emulated.stop().success());
 }

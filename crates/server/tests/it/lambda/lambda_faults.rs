@@ -1,4 +1,4 @@
-//! `hearth lambda` with events, scripts and a Runtime API that do what they should not.
+//! `hearth lambda` with invalid events, scripts that fail, and a Runtime API that misbehaves.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::lambda::{Lambda, body, get};
 
 const FINE: &str = "<?php echo 'fine';";
 
-/// The error that was posted.
+/// Returns the type and the body of a posted error.
 fn error(posted: &Posted) -> (String, Value) {
     assert_eq!(posted.call, "error", "{}", String::from_utf8_lossy(&posted.body));
     let kind = posted.fields["lambda-runtime-function-error-type"].clone();
@@ -110,7 +110,7 @@ fn a_script_is_stopped_before_the_deadline_and_the_next_event_is_served() {
     for model in
         of_tier(["worker", "prespawn", "fork", "snapshot", "request", "fpm", "builtin", "cgi"])
     {
-        // So long a margin that even a machine with much to do is in time.
+        // The margin is long enough for a busy machine.
         let margin = [("HEARTH_LAMBDA_DEADLINE_MARGIN", "20s")];
         let lambda = Lambda::start(site.path(), &["--model", model], &margin);
         assert_eq!(body(&lambda.invoke(&get("/"))), "fine", "{model}");
@@ -175,13 +175,13 @@ fn an_endless_stream_waits_for_its_reader_in_bounded_memory() {
             std::thread::sleep(Duration::from_millis(200));
             so_far > 0 && pieces() == so_far
         });
-        // What the sockets hold on the way.
+        // Pieces that are in the sockets' buffers.
         let waiting = pieces();
         assert!(waiting * PIECE < BOUND, "{model}: {waiting} unread pieces");
         let before = resident();
         lambda.api.release();
         let mut most = before;
-        eventually("it goes on", LIMIT, || {
+        eventually("it continues", LIMIT, || {
             most = most.max(resident());
             pieces() > waiting + 2 * BOUND / PIECE
         });
@@ -214,7 +214,7 @@ fn a_stream_the_api_stops_reading_fails_only_its_invocation() {
 fn a_stream_past_its_deadline_reports_it_in_its_trailers() {
     let script = "<?php echo 'half'; ob_flush(); flush(); if ($_SERVER['REQUEST_URI'] === '/slow') { sleep(60); }";
     let site = Site::empty().with_file("index.php", script);
-    // So long a margin that even a machine with much to do is in time.
+    // The margin is long enough for a busy machine.
     let variables = [("HEARTH_LAMBDA_DEADLINE_MARGIN", "20s")];
     let arguments = ["--model", "request", "--streaming", "on"];
     let lambda = Lambda::start(site.path(), &arguments, &variables);
@@ -263,7 +263,7 @@ fn a_connection_closed_by_the_api_is_reopened() {
     lambda.api.on_next(Act::Close);
     lambda.api.on_next(Act::Close);
     assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
-    // An answer is posted again: the API takes one for each invocation and no second one.
+    // The answer is posted again. The API accepts one for each invocation, not a second one.
     lambda.api.on_post(Act::Close);
     assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
     assert!(lambda.stop().success());
@@ -324,10 +324,11 @@ fn the_next_event_waits_for_a_lost_workers_successor() {
     let lambda = Lambda::start(site.path(), &["--model", "worker"], &[]);
     assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
     for _ in 0..2 {
-        eventually("the next event is asked for", LIMIT, || lambda.api.waiting() == 1);
+        eventually("the next event is requested", LIMIT, || lambda.api.waiting() == 1);
         std::fs::remove_file(site.path().join("go")).unwrap();
         assert_eq!(error(&lambda.invoke(&get("/crash"))).0, "Hearth.WorkerDied");
-        // From `next` on the environment may stand still. Too short a wait fails nothing.
+        // Between `next` and the next event Lambda may freeze the environment. A wait that is too short makes no test
+        // fail.
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(lambda.api.waiting(), 0);
         site.write("go", "");

@@ -1,4 +1,5 @@
-//! Functions and consoles behind `hearth lambda`: what they may return, what Lambda is told of those that fail, and that the next one works.
+//! Functions and consoles behind `hearth lambda`: the results that they may return, the errors that Lambda gets, and
+//! that the next invocation works.
 
 use serde_json::{Value, json};
 use testkit::LambdaEvent;
@@ -38,7 +39,7 @@ return static function (mixed $event, Hearth\Lambda\Context $context): mixed {
 };
 ";
 
-/// What the function's invocation failed with: the type in the header field, and the error.
+/// Returns the error of a failed invocation: its type in the header field, and its body.
 fn failed(lambda: &Lambda, what: &str) -> (String, Value) {
     let posted = lambda.invoke(&json!({"do": what}));
     assert_eq!(posted.call, "error", "{what}: {}", String::from_utf8_lossy(&posted.body));
@@ -49,7 +50,7 @@ fn failed(lambda: &Lambda, what: &str) -> (String, Value) {
     (kind, error)
 }
 
-/// Its result.
+/// Returns the function's result.
 fn result(lambda: &Lambda, event: &Value) -> Value {
     let posted = lambda.invoke(event);
     assert_eq!(posted.call, "response", "{event}: {}", String::from_utf8_lossy(&posted.body));

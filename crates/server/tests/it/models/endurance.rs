@@ -1,7 +1,8 @@
-//! One worker and a long, mixed life: requests that leave something behind, end badly, allocate, open and throw. Its descriptors, mappings
-//! and memory stay what they were, and no answer is wrong. And the same while opcache is full or emptied, and while workers are killed.
+//! One worker serves many mixed requests: they leave state behind, end with errors, allocate memory, open files and
+//! throw. Its descriptors, mappings and memory do not grow, and every answer is right. Other tests do so while opcache
+//! is full or reset, and while workers are killed.
 //!
-//! `HEARTH_LONG=1`: ten times as long.
+//! `HEARTH_LONG=1` runs ten times as many requests.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,12 +15,12 @@ use testkit::{Client, ProcessFacts, eventually};
 
 use crate::hearth::{LIMIT, OverOnDrop, Serve, Site, each_isolating, isolating, signal};
 
-/// How many requests are made.
+/// Returns the number of requests.
 fn requests(usual: usize) -> usize {
     if std::env::var_os("HEARTH_LONG").is_some() { usual * 10 } else { usual }
 }
 
-/// Numbers that look random and are the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -30,7 +31,7 @@ impl Numbers {
     }
 }
 
-/// Each kind of request, and the status it is answered with.
+/// Each kind of request, and the status of its answer.
 const KINDS: &[(&str, u16)] = &[
     ("state", 200),
     ("state", 200),
@@ -55,7 +56,7 @@ const KINDS: &[(&str, u16)] = &[
     ("out-of-memory", 500),
 ];
 
-/// One request of the mix, checked to its last byte.
+/// Sends one request of the mix and compares the whole answer.
 fn ask(client: &mut Client, kind: &str, status: u16, n: usize) {
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let body = format!("n={n}");
@@ -63,7 +64,7 @@ fn ask(client: &mut Client, kind: &str, status: u16, n: usize) {
     let answer = answer.unwrap_or_else(|error| panic!("request {n} ({kind}): {error}"));
     assert_eq!(answer.status, status, "request {n} ({kind}): {}", answer.text());
     if status == 200 {
-        // The second number is how often this memory has served: once, for ever.
+        // The second number counts the requests that this memory has served: always one.
         assert_eq!(answer.text(), format!("{kind} {n} {n} 1"), "request {n}");
     }
 }
@@ -85,7 +86,7 @@ fn ten_thousand_mixed_requests_leave_a_restored_worker_as_it_was() {
     let mut numbers = Numbers(1);
     let mut mixed = |from: usize, to: usize| {
         for n in from..to {
-            // All of them in turn at first, then in any order.
+            // All kinds in turn at first, then in any order.
             let at =
                 if n < 10 * KINDS.len() { n % KINDS.len() } else { numbers.below(KINDS.len()) };
             let (kind, status) = KINDS[at];
@@ -97,7 +98,7 @@ fn ten_thousand_mixed_requests_leave_a_restored_worker_as_it_was() {
     let before = ProcessFacts::of(worker).unwrap();
     mixed(warm, all);
     let after = ProcessFacts::of(worker).unwrap();
-    assert_eq!(hearth.worker_pid(), worker, "one worker has answered them all");
+    assert_eq!(hearth.worker_pid(), worker, "one worker has answered all requests");
     println!("{before:?} then {after:?}");
     assert_eq!(after.descriptors, before.descriptors);
     assert_eq!(after.mappings, before.mappings);
@@ -131,7 +132,7 @@ fn a_thousand_mixed_requests_to_one_shot_models_are_correct() {
     for (((pid, before), after), who) in
         pids.into_iter().zip(&before).zip(&after).zip(["server", "zygote"])
     {
-        // The connection that asked for the status may still be closing.
+        // The connection of the status request may still be closing.
         eventually("no descriptor is left", LIMIT, || {
             ProcessFacts::of(pid).unwrap().descriptors <= before.descriptors
         });
@@ -142,7 +143,7 @@ fn a_thousand_mixed_requests_to_one_shot_models_are_correct() {
 
 const CLASSES: usize = 300;
 
-/// Answers with what a class says, or empties opcache.
+/// Prints a value of a class, or resets opcache.
 const ANSWER: &str = "<?php
 spl_autoload_register(static function (string $class): void { require __DIR__ . \"/classes/$class.php\"; });
 return static function (): void {
@@ -152,7 +153,7 @@ return static function (): void {
 };
 ";
 
-/// 300 classes in files of their own, each loaded by the request that names it.
+/// Writes 300 classes in separate files; the request that names a class loads it.
 fn with_classes(site: Site) -> Site {
     for n in 0..CLASSES {
         let parent = if n % 10 == 0 { String::new() } else { format!(" extends C{}", n - n % 10) };
@@ -171,7 +172,8 @@ fn with_classes(site: Site) -> Site {
         .with_file("public/index.php", "<?php (require dirname(__DIR__) . '/answer.php')();")
 }
 
-/// Clients ask for classes while `disturb` does what it likes, and until it is `disturbed`. How many were answered, and how many lost.
+/// Clients request classes while `disturb` runs, and until `disturbed` is true. Returns the number of answers and of
+/// lost requests.
 fn under_load(
     serve: Serve,
     requests: usize,
@@ -229,7 +231,7 @@ fn loaded(model: Model, site: &Site) -> Serve {
     Serve::new(path).model(model).workers(2)
 }
 
-/// The resident models, and the forks.
+/// The models with resident workers, and `fork`.
 fn loadable() -> impl Iterator<Item = Model> {
     let models = each_isolating().into_iter();
     models.filter(|model| matches!(model, Model::Request | Model::Fork | Model::Snapshot))
@@ -280,7 +282,7 @@ fn no_answer_is_wrong_while_workers_are_killed() {
             loaded(model, &site),
             requests(600),
             |hearth| {
-                // A worker that dies before it is ready makes the pool pause, as a boot that fails does.
+                // If a worker dies before it is ready, the pool pauses as after a boot that failed.
                 let status = hearth.status();
                 let workers = status["pool"]["workers"].as_array().unwrap();
                 let ready =

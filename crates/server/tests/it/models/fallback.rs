@@ -1,4 +1,4 @@
-//! What runs where `snapshot` cannot: the cheaper of `fork` and `request`, measured at the start.
+//! The model that runs if `snapshot` cannot: the cheaper of `fork` and `request`, measured at the start.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use testkit::eventually;
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
-/// A front controller and a worker script that say which of them answers, and keep what they are asked for.
+/// Writes a front controller and a worker script that answer with their names and record their requests.
 fn site(boot: &str, each: &str) -> Site {
     const KEEP: &str = "file_put_contents(__DIR__ . '/ASKED', $_SERVER['REQUEST_METHOD'] . ' ' . \
                         $_SERVER['REQUEST_URI'] . ' ' . ($_SERVER['HEARTH_WARM_UP'] ?? '0') . \"\\n\", FILE_APPEND);";
@@ -26,7 +26,7 @@ fn serve(site: &Site) -> Serve {
     Serve::new(site.path()).workers(1).set("HEARTH_SNAPSHOT_TRACKER", "none")
 }
 
-/// The warnings about models until now.
+/// Returns the warnings about models logged until now.
 fn warnings(hearth: &Hearth) -> Vec<Value> {
     let lines = hearth.log().lines();
     let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -34,7 +34,7 @@ fn warnings(hearth: &Hearth) -> Vec<Value> {
     lines.filter(|line| line["message"] == wanted).collect()
 }
 
-/// The model that the figures of a warning speak for.
+/// Returns the model that is cheaper by the figures of a warning.
 fn cheaper(warning: &Value) -> &'static str {
     let number = |name: &str| warning[name].as_f64().unwrap_or_else(|| panic!("{name}: {warning}"));
     let both = |what: &str| (number(&format!("fork.{what}")), number(&format!("request.{what}")));
@@ -47,7 +47,7 @@ fn cheaper(warning: &Value) -> &'static str {
 #[test]
 fn the_cheaper_of_fork_and_request_replaces_snapshot() {
     const WORK: &str = "for ($i = 0, $sum = 0; $i < 1000000; $i++) { $sum += $i; }";
-    // A fork copies the page tables of what the boot holds.
+    // A fork copies the page tables of the memory that the boot holds.
     const MEMORY: &str =
         "$kept = []; for ($i = 0; $i < 40; $i++) { $kept[] = str_repeat('x', 2 << 20); }";
     for site in [site(WORK, WORK), site(MEMORY, "")] {
@@ -81,7 +81,7 @@ fn the_cheaper_of_fork_and_request_replaces_snapshot() {
             if model == chosen {
                 assert_eq!(lines.pop(), Some("GET / 0"), "the client's own");
             }
-            // Beside those that are measured, the warm-up that each zygote has.
+            // Besides the measured requests, each zygote has its warm-up request.
             assert!((3..=26).contains(&lines.len()), "{model}: {asked}");
             assert!(lines.iter().all(|line| *line == "GET / 1"), "{model}: {asked}");
         }
@@ -147,5 +147,5 @@ fn an_application_that_runs_in_one_fallback_only_gets_that_one() {
     let off = site("", "");
     let (warning, _) = told(&off, &|serve| serve.set("HEARTH_PHP_WARM_UP", "off"));
     only(&warning, "fork", "`php.warm_up` is off");
-    assert!(!off.path().join("asked-request").exists(), "nothing was asked for");
+    assert!(!off.path().join("asked-request").exists(), "no request arrived");
 }

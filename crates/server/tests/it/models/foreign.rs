@@ -1,4 +1,4 @@
-//! The models whose PHP is a program of its own: php-fpm, `php -S` and `php-cgi` keep the promises of every other model.
+//! The models that run PHP's own programs: php-fpm, `php -S` and `php-cgi` keep the promises of every other model.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ fn serve(site: &Site, model: &str) -> Serve {
     Serve::new(site.path()).args(&["--model", model])
 }
 
-/// A server with one worker.
+/// Starts a server with one worker.
 fn one(site: &Site, model: &str) -> Hearth {
     serve(site, model).workers(1).start()
 }
 
-/// Every process below the server.
+/// Returns every process below the server.
 fn family(hearth: &Hearth) -> Vec<u32> {
     let mut family = ProcessFacts::children(hearth.process.pid());
     let mut at = 0;
@@ -36,7 +36,7 @@ fn assert_gone(family: &[u32]) {
     }
 }
 
-/// A script that answers when a file is there, with the target that asks for it.
+/// Writes a script that answers when a file exists, and returns the file and the script's target.
 fn gate(site: &Site) -> (std::path::PathBuf, String) {
     site.write(
         "public/gate.php",
@@ -118,7 +118,7 @@ fn bodies_arrive_whole_with_and_without_a_length() {
         let fields = [("Content-Type", "application/octet-stream")];
         let whole = hearth.post("/input.php", &fields, &body).json();
         assert_eq!(whole["length"], body.len(), "{model}");
-        // Larger than what is kept in memory, and smaller.
+        // A body larger than the part kept in memory, and smaller ones.
         for length in [5_000_000, 1000, 0] {
             let mut client = hearth.connect();
             let fields = [fields[0], ("Transfer-Encoding", "chunked")];
@@ -175,7 +175,7 @@ fn a_slow_reader_throttles_php_and_not_server_memory() {
         "<?php while (ob_get_level()) { ob_end_flush(); } for ($i = 0; $i < 100; $i++) { echo str_repeat('x', 1000000); }",
     );
     for model in of_tier(MODELS) {
-        // The script's 100 MB, and in PHP 8.4 php-fpm's copy of them.
+        // The script's 100 MB, and php-fpm's copy of them in PHP 8.4.
         let hearth = serve(&site, model).workers(1).ini("memory_limit", "512M").start();
         assert_eq!(hearth.get("/hello.php").status, 200);
         let before = ProcessFacts::of(hearth.process.pid()).unwrap().resident;
@@ -232,7 +232,7 @@ fn a_timed_out_request_becomes_504_and_its_process_ends() {
     let target = format!("/stuck.php?file={}", file.display());
     for model in of_tier(MODELS) {
         let hearth = serve(&site, model).args(&["--request-timeout", "1500ms"]).workers(1).start();
-        // The limit holds for these, too: on a machine that stands still, so does PHP.
+        // These requests have the same limit: on a busy machine PHP may exceed it.
         let answers = || {
             eventually("PHP answers again", LIMIT, || {
                 hearth.get("/hello.php").text() == "hello world\n"
@@ -247,7 +247,7 @@ fn a_timed_out_request_becomes_504_and_its_process_ends() {
         }
         let stuck = std::fs::read_to_string(&file).unwrap().parse().unwrap();
         eventually("the stuck process is gone", LIMIT, || ProcessFacts::of(stuck).is_none());
-        // The limit holds for a script whose client has left, too.
+        // The limit also applies to a script whose client has disconnected.
         std::fs::remove_file(&file).unwrap();
         let mut client = hearth.connect();
         client.send(head("GET", &target, &[], 0)).unwrap();
@@ -257,7 +257,7 @@ fn a_timed_out_request_becomes_504_and_its_process_ends() {
         drop(client);
         answers();
         let stuck = std::fs::read_to_string(&file).unwrap().parse().unwrap();
-        eventually("that one is gone, too", LIMIT, || ProcessFacts::of(stuck).is_none());
+        eventually("that one has ended, too", LIMIT, || ProcessFacts::of(stuck).is_none());
         let pool = &hearth.status()["pool"];
         let timeouts = if model == "cgi" { 2 } else { 3 };
         assert!(pool["timeouts"].as_u64().unwrap() >= timeouts, "{model}: {pool}");
@@ -346,14 +346,14 @@ fn thousands_of_foreign_requests_leave_no_residue() {
                 assert_eq!((answer.status, answer.text()), (200, format!("{n} {n}")), "{model}");
             }
         };
-        // A php-cgi takes a hundred times as long.
+        // A request takes a hundred times as long with php-cgi.
         let (warm, end) = if model == "cgi" { (50, 200) } else { (WARM, REQUESTS) };
         let facts = || ProcessFacts::of(hearth.process.pid()).unwrap();
         ask(0, warm);
         let (before, pids) = (facts(), hearth.worker_pids());
         ask(warm, end);
         let after = facts();
-        // What belongs to the last process that has ended may still be open.
+        // The pipes and sockets of the last process that ended may still be open.
         eventually("no descriptor is left", LIMIT, || facts().descriptors <= before.descriptors);
         assert!(
             after.resident <= before.resident + (1 << 20),
@@ -400,7 +400,7 @@ fn a_full_backlog_and_a_long_wait_become_503() {
         assert_eq!(hearth.get("/hello.php").status, 503, "{model}: it has waited too long");
         assert!(began.elapsed() >= Duration::from_millis(700), "{model}");
         std::fs::write(&gate, "").unwrap();
-        eventually("there is a place", LIMIT, || hearth.get("/hello.php").status == 200);
+        eventually("a slot is free", LIMIT, || hearth.get("/hello.php").status == 200);
     }
 }
 
@@ -494,7 +494,7 @@ fn processes_killed_while_idle_are_replaced() {
     }
 }
 
-/// Children of php-fpm do: `fpm_signals_init_child()` of php-src gives them the default action.
+/// Children of php-fpm are terminated: `fpm_signals_init_child()` in php-src gives them the default action.
 #[test]
 fn usr1_terminates_neither_builtin_nor_cgi() {
     let site = Site::of_scripts();
@@ -563,7 +563,7 @@ fn killed_processes_under_load_lose_no_response() {
                         n += 1;
                         let name = format!("{client}-{n}");
                         let Ok(answer) = connection.get(&format!("/hello.php?name={name}")) else {
-                            // Cut: its process was killed after it had begun to answer.
+                            // The answer is cut off because its process was killed after it had begun to answer.
                             lost.fetch_add(1, Ordering::Relaxed);
                             connection = hearth.connect();
                             continue;
@@ -644,7 +644,7 @@ fn settings_and_environment_reach_php_and_a_query_never_becomes_an_argument() {
             .start();
         let expected = serde_json::json!(["77M", "of; semicolons", true, "yes", "red", true, sapi]);
         assert_eq!(hearth.get("/look.php").json(), expected, "{model}");
-        // CVE-2012-1823 and its kind
+        // CVE-2012-1823 and similar attacks
         for query in ["-s", "-dmemory_limit%3d1M", "-n", "+-v"] {
             assert_eq!(
                 hearth.get(&format!("/look.php?{query}")).json(),
@@ -655,7 +655,7 @@ fn settings_and_environment_reach_php_and_a_query_never_becomes_an_argument() {
     }
 }
 
-/// The address on loopback that a process listens on (proc(5): `/proc/PID/net/tcp`, `/proc/PID/fd`).
+/// Returns the address on loopback that a process listens on (proc(5): `/proc/PID/net/tcp`, `/proc/PID/fd`).
 fn listening(pid: u32) -> std::net::SocketAddr {
     let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
@@ -685,7 +685,7 @@ fn only_the_server_can_reach_the_builtin_server() {
     assert_eq!(ask(&[]), 403);
     assert_eq!(ask(&[("Hearth-Variables", "00000000000000000000000000000000")]), 403);
     let smuggled = hearth.connect().request("GET", "/hello.php", &[("Hearth-Variables", "x")], b"");
-    assert_eq!(smuggled.unwrap().text(), "hello world\n", "a client's own is left out");
+    assert_eq!(smuggled.unwrap().text(), "hello world\n", "a client's own field is left out");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The model `snapshot` where the kernel or a container refuses something: what it needs, and what takes its place when that is missing.
+//! The model `snapshot` if the kernel or a container refuses system calls: the calls it needs, and the model that
+//! replaces it without them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +14,8 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating, php_version, refusing
 
 const COUNT: &str = "<?php $count = 0; while (hearth_handle_request(function () use (&$count) { echo ++$count, ' ', getmypid(); })) { }";
 
-/// What no container's default seccomp profile allows without privileges, and kernels before 6.7 do not have.
+/// Calls that no container's default seccomp profile allows without privileges, and that kernels before 6.7 do not
+/// have.
 const NOT_NEEDED: &str = "userfaultfd=1,pagemap_scan=25";
 
 fn serve(site: &Site) -> Serve {
@@ -25,7 +27,7 @@ fn through(serve: Serve, refused: &str) -> Serve {
     serve.through(&launcher.iter().map(|word| &**word).collect::<Vec<_>>(), &[])
 }
 
-/// Both answers come from a process in which no request was before.
+/// Both answers come from a process that has served no request before.
 fn isolated(hearth: &Hearth) -> [String; 2] {
     [(); 2].map(|()| {
         let text = hearth.get("/").text();
@@ -47,7 +49,7 @@ fn snapshot_runs_without_kernel_write_tracking() {
     assert_eq!(hearth.status()["model"], "snapshot");
     let [first, second] = isolated(&hearth);
     assert_eq!(first, second, "one process, put back after each answer");
-    assert!(!hearth.log().text().contains("another takes its place"));
+    assert!(!hearth.log().text().contains("another replaces it"));
     assert!(hearth.stop().success());
 }
 
@@ -125,7 +127,7 @@ fn workers_share_the_memory_of_their_snapshots() {
     if !isolating().contains(&Model::Snapshot) {
         return;
     }
-    // 32 MB that the boot holds, in strings that are too large for the arena's first chunks.
+    // The boot holds 32 MB in strings that are too large for the arena's first chunks.
     let script = "<?php $held = []; for ($i = 0; $i < 32; $i++) { $held[] = random_bytes(1 << 20); } \
                   while (hearth_handle_request(function () use ($held) { echo strlen($held[31]); })) { }";
     let site = Site::empty().with_file("worker.php", script);
@@ -142,7 +144,7 @@ fn workers_share_the_memory_of_their_snapshots() {
     }
 }
 
-/// Memory that no other process has, from `/proc/PID/smaps_rollup` (proc(5)).
+/// Returns the memory that no other process maps, from `/proc/PID/smaps_rollup` (proc(5)).
 fn private_kb(pid: u32) -> u64 {
     let path = Path::new("/proc").join(pid.to_string()).join("smaps_rollup");
     let text = fs::read_to_string(path).unwrap();

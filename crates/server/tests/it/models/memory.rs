@@ -60,10 +60,11 @@ fn process_memory_counts_shared_pages_once() {
             }
         }
         if is_snapshot {
-            // Each worker makes a page its own that it changes before its snapshot, so they use different numbers of the file's pages.
+            // A worker copies a page that it changes before its snapshot, so workers use different numbers of the
+            // file's pages.
             let used = workers.iter().map(|one| number(&one["snapshot"]["shared_bytes"]));
             assert_eq!(number(&memory["snapshot_shared_bytes"]), used.max().unwrap(), "{memory}");
-            // Five processes without anything in common would have 80 MB of the boot alone.
+            // Five processes that share nothing would need 80 MB for the boot alone.
             assert!(shared > 16 * MEGABYTE && sum < 4 * 16 * MEGABYTE, "{memory}");
         } else {
             assert!(memory["snapshot_shared_bytes"].is_null(), "{memory}");
@@ -83,7 +84,7 @@ fn process_memory_counts_shared_pages_once() {
     }
 }
 
-/// The sentence of a check that says how many workers fit, and how many.
+/// Returns the number of workers that fit, and the sentence of `hearth check` with it.
 fn fit(check: &mut Command) -> (u64, String) {
     let output = check.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

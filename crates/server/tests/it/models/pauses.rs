@@ -1,7 +1,8 @@
-//! Processes that stand still: the whole server with its workers (docker pause, a frozen control group, SIGSTOP), or only the process that
-//! forks the workers. Afterwards every model serves again, no worker's place is lost, and the server ends when it is told to.
+//! Stopped processes: the whole server with its workers (docker pause, a frozen control group, SIGSTOP), or only the
+//! process that forks the workers. Afterwards every model serves again, no worker's slot is lost, and the server stops
+//! on TERM.
 //!
-//! `HEARTH_LONG=1` pauses for 5, 35 and 120 seconds with the limits that users have.
+//! `HEARTH_LONG=1` pauses for 5, 35 and 120 seconds with the default limits.
 #![expect(clippy::print_stdout, reason = "what was measured, and shown when the test fails")]
 
 use std::collections::BTreeMap;
@@ -19,10 +20,10 @@ use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, every_model, models,
 const WORKERS: usize = 2;
 /// Longer than each limit in [`serve`].
 const PAUSE: Duration = Duration::from_secs(4);
-/// A request may be answered while a pause goes on, and one is two minutes long.
+/// A client may wait during a whole pause, and one pause takes two minutes.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// A server whose limits are shorter than [`PAUSE`], if `short`.
+/// Starts a server whose limits are shorter than [`PAUSE`], if `short`.
 fn serve(model: &str, short: bool) -> (Site, Hearth) {
     let (site, path) = Site::of_scripts_in(model);
     let mut serve = Serve::new(path).args(&["--model", model]).workers(WORKERS);
@@ -36,7 +37,7 @@ fn serve(model: &str, short: bool) -> (Site, Hearth) {
     (site, hearth)
 }
 
-/// The status of an answer, or how there was none.
+/// Returns the status of an answer, or why there was none.
 fn ask(address: SocketAddr, target: &str) -> String {
     let asked = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
@@ -49,7 +50,7 @@ fn ask(address: SocketAddr, target: &str) -> String {
     asked().unwrap_or_else(|error| error.kind().to_string())
 }
 
-/// The server and every process below it, parents first.
+/// Returns the server and every process below it, parents first.
 fn tree(hearth: &Hearth) -> Vec<u32> {
     let mut tree = vec![hearth.process.pid()];
     let mut at = 0;
@@ -60,7 +61,7 @@ fn tree(hearth: &Hearth) -> Vec<u32> {
     tree
 }
 
-/// Stops every process; those that are forked meanwhile, too. Returns them, parents first.
+/// Stops every process, including those forked in between. Returns them, parents first.
 fn stop_all(hearth: &Hearth) -> Vec<u32> {
     let mut stopped = Vec::new();
     loop {
@@ -75,14 +76,14 @@ fn stop_all(hearth: &Hearth) -> Vec<u32> {
     }
 }
 
-/// Waits for a 200, and returns how long that took.
+/// Waits for a response with 200, and returns how long that took.
 fn serves_again(hearth: &Hearth) -> Duration {
     let since = Instant::now();
     eventually("it serves again", LIMIT, || ask(hearth.address, "/pid.php") == "200");
     since.elapsed()
 }
 
-/// Runs `during` while clients ask as fast as they are answered; how often each answer came.
+/// Runs `during` while clients send requests, and counts each kind of answer.
 fn under_load(hearth: &Hearth, during: impl FnOnce()) -> BTreeMap<String, usize> {
     let (over, answers) = (AtomicBool::new(false), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
@@ -95,7 +96,7 @@ fn under_load(hearth: &Hearth, during: impl FnOnce()) -> BTreeMap<String, usize>
                 }
             });
         }
-        eventually("there is load", LIMIT, || {
+        eventually("requests are running", LIMIT, || {
             answers.lock().unwrap().get("200").is_some_and(|number| *number >= 20)
         });
         during();
@@ -103,14 +104,14 @@ fn under_load(hearth: &Hearth, during: impl FnOnce()) -> BTreeMap<String, usize>
     answers.into_inner().unwrap()
 }
 
-/// The whole tree stands still under load and goes on.
+/// Stops the whole tree under load and continues it.
 fn whole_tree(model: &str, pause: Duration, short: bool, kills: bool) {
     let (_site, hearth) = serve(model, short);
     let mut took = Duration::ZERO;
     let answers = under_load(&hearth, || {
         let mut tree = stop_all(&hearth);
         if kills && model != "cgi" {
-            // Without the server and, unless each child is a worker, what forks workers.
+            // Spares the server and, unless each child is a worker, the process that forks workers.
             let first = if model == "builtin" { 1 } else { 2 };
             for pid in tree.drain(first.min(tree.len())..).step_by(2) {
                 signal(pid, Signal::KILL);
@@ -123,7 +124,7 @@ fn whole_tree(model: &str, pause: Duration, short: bool, kills: bool) {
         took = serves_again(&hearth);
     });
     println!("{model}: {pause:?}, kills {kills}: serves after {took:?}; {answers:?}");
-    // A request that was being read when everything stopped may be over its time then: that is HTTP's affair.
+    // A request that was being read during the pause may exceed HTTP's time-out for its head.
     let allowed = |answer: &&String| {
         matches!(&***answer, "200" | "408" | "nothing") || (kills && *answer == "502")
     };
@@ -132,7 +133,7 @@ fn whole_tree(model: &str, pause: Duration, short: bool, kills: bool) {
     assert!(hearth.stop().success(), "{model}");
 }
 
-/// No place is lost: all workers wait for requests.
+/// No slot is lost: all workers wait for requests.
 fn is_whole(hearth: &Hearth, model: &str) {
     println!("{model}: all workers are to be idle");
     if model == "cgi" {
@@ -142,12 +143,12 @@ fn is_whole(hearth: &Hearth, model: &str) {
     }
 }
 
-/// Three at a time.
+/// Runs the test in three models at a time.
 fn in_each_of(models: &[&'static str], test: impl Fn(&'static str) + Sync) {
     models.chunks(3).for_each(|some| at_once(some, &test));
 }
 
-/// Where nearly all of it is waiting.
+/// Runs the test in all models at once, because they mostly wait.
 fn at_once(models: &[&'static str], test: impl Fn(&'static str) + Sync) {
     std::thread::scope(|scope| {
         for model in models {
@@ -166,7 +167,7 @@ fn workers_that_are_killed_in_a_pause_are_replaced_after_it() {
     in_each_of(&every_model(), |model| whole_tree(model, PAUSE, true, true));
 }
 
-/// The process that forks the workers: the zygote, or php-fpm.
+/// Returns the process that forks the workers: the zygote, or php-fpm.
 fn forker(hearth: &Hearth) -> u32 {
     hearth.zygote_pid()
 }
@@ -242,7 +243,7 @@ fn a_running_request_survives_its_zygotes_replacement() {
             let (_, idle) = busy().unwrap();
             signal(stopped, Signal::STOP);
             signal(idle["pid"].as_u64().unwrap().try_into().unwrap(), Signal::KILL);
-            // The request that takes this one finds a worker gone.
+            // The next request finds that the worker has ended.
             serves_again(&hearth);
             hearth.log_line("zygote does not answer");
             assert_eq!(answer.join().unwrap(), "200", "{model}");
@@ -286,7 +287,7 @@ fn a_second_signal_stops_a_server_at_once_despite_a_hanging_zygote() {
     });
 }
 
-/// With the limits that users have: the longest pause is longer than all of them.
+/// With the default limits, all of which are shorter than the longest pause.
 #[test]
 fn long_pauses() {
     if std::env::var_os("HEARTH_LONG").is_none() {
@@ -297,7 +298,7 @@ fn long_pauses() {
         for kills in [false, true] {
             at_once(&every_model(), |model| whole_tree(model, pause, false, kills));
         }
-        // Only the zygote, which is replaced after ten seconds.
+        // Only the zygote is stopped, which is replaced after ten seconds.
         at_once(&models(), |model| {
             let (_site, hearth) = serve(model, false);
             let mut took = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! The number of workers follows the load, and too much load is refused.
+//! The number of workers follows the load, and requests are refused when there are too many.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use testkit::eventually;
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, models, of_tier};
 use crate::operations::upgrade::{upgrade, upgraded};
 
-/// Answers only while three requests run at once.
+/// A script that answers only while three requests run at once.
 const TOGETHER: &str = "<?php
     $folder = dirname(__DIR__) . '/here';
     $name = $folder . '/' . bin2hex(random_bytes(8));
@@ -17,7 +17,7 @@ const TOGETHER: &str = "<?php
     for ($i = 0; $i < 2000 && count(glob($folder . '/*')) < 3; $i++) { usleep(10_000); clearstatcache(); }
     echo count(glob($folder . '/*')) >= 3 ? 'together' : 'alone';";
 
-/// What `TOGETHER` answers to three clients at once.
+/// Returns the answers of `TOGETHER` to three concurrent clients.
 fn together(hearth: &Hearth, site: &Site) -> Vec<String> {
     let here = site.path().join("here");
     drop(std::fs::remove_dir_all(&here));
@@ -87,7 +87,7 @@ fn overload_is_rejected_with_503_in_every_kind_of_model() {
             .workers(1)
             .set("HEARTH_PHP_BACKLOG_TARGET", "20ms")
             .start();
-        // Until enough were refused, whatever this machine can do; each of them gets exactly one answer.
+        // Runs until enough requests were refused, on a machine of any speed. Each of them gets exactly one answer.
         let (answered, refused) = (AtomicU32::new(0), AtomicU32::new(0));
         let asked = || {
             let mut connection = hearth.connect();

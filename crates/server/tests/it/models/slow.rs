@@ -1,4 +1,4 @@
-//! Slow requests: told once, while they run, with the place where PHP is; and nothing about them is disturbed.
+//! Slow requests are reported once, while they run, with PHP's current function. The report does not disturb them.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use testkit::{Answer, eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, models};
 
-/// What is told of PHP that is at another place each time it is looked at.
+/// The report about PHP code whose position changes during each reading.
 const TOO_FAST: &str = "it runs too fast to be read";
-/// Requests until one is told from the place where PHP waits.
+/// Maximum number of requests until a report has the place where PHP waits.
 const TRIES: u32 = 20;
 
-/// The lines count: the place is told.
+/// Line numbers matter: the report contains them.
 const SCRIPT: &str = "<?php
 if (!class_exists('Job', false)) {
     class Job {
@@ -36,10 +36,10 @@ fn start(site: &Site, served: &Path, model: &str) -> Hearth {
     Serve::new(served).args(&["--model", model, "--slow", "100ms"]).workers(1).start()
 }
 
-/// The newest, once there are so many.
+/// Waits for `count` reports and returns the newest.
 fn told(hearth: &Hearth, count: u64) -> Value {
     let mut newest = Value::Null;
-    eventually("the slow request is told", LIMIT, || {
+    eventually("the slow request is reported", LIMIT, || {
         let status = hearth.status();
         newest = status["pool"]["slow"][0].clone();
         status["pool"]["slow_requests"] == count
@@ -47,8 +47,8 @@ fn told(hearth: &Hearth, count: u64) -> Value {
     newest
 }
 
-/// Requests `target` and lets `release` end it once the slow request is logged. PHP need not have reached `place` by then:
-/// if it has not, the request is repeated.
+/// Requests `target`, and calls `release` when the slow request is logged. If PHP had not reached `place` by then, the
+/// request is repeated.
 fn told_at(
     hearth: &Hearth,
     asked: &mut u64,
@@ -83,7 +83,7 @@ fn a_slow_request_is_logged_with_phps_stack_in_every_model() {
         let hearth = start(&site, &served, model);
         let file = format!("{}/slow.php", site.public().display());
 
-        // It waits in a system call, which no signal may cut short.
+        // It waits in a system call, which no signal may interrupt.
         let fifo = site.path().join("fifo");
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let target = format!("/slow.php?fifo={}&secret=hunter2", fifo.display());
@@ -107,7 +107,7 @@ fn a_slow_request_is_logged_with_phps_stack_in_every_model() {
         assert_eq!(line["url.path"], "/slow.php");
         assert!(line["stack"].as_str().unwrap().contains("< #1 Job->wait() at "), "{line}");
 
-        // It runs all the time.
+        // It runs without a pause.
         let flag = site.path().join("flag");
         let target = format!("/slow.php?flag={}", flag.display());
         let place = format!("Job::spin() at {file}:");
@@ -119,7 +119,7 @@ fn a_slow_request_is_logged_with_phps_stack_in_every_model() {
         assert_eq!(answer.text(), "spun", "{model}");
 
         let status = hearth.status();
-        assert_eq!(status["pool"]["slow_requests"], asked, "each once: {status}");
+        assert_eq!(status["pool"]["slow_requests"], asked, "each of them once: {status}");
         assert_eq!(status["pool"]["crashes"], 0, "{status}");
         assert!(!hearth.log().text().contains("hunter2"), "{}", hearth.log().text());
         assert!(hearth.admin("/").text().contains("Job-&gt;wait()"));

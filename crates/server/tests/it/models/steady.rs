@@ -1,13 +1,13 @@
-//! 20,000 requests: memory and descriptors of the server and its workers stay what they were.
+//! 20,000 requests: memory and descriptors of the server and its workers do not grow.
 
 use testkit::{Client, ProcessFacts, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 const REQUESTS: usize = 20_000;
-/// Caches are warm after this many.
+/// Caches are warm after this number of requests.
 const WARM: usize = 5_000;
-/// Bytes that resident memory may grow from then on: the allocators' rounding, and no byte per request.
+/// Allowed growth of resident memory afterwards in bytes: the allocators' rounding, and less than a byte per request.
 const GROWTH: u64 = 1 << 20;
 
 fn ask(client: &mut Client, from: usize, to: usize) {
@@ -20,7 +20,7 @@ fn ask(client: &mut Client, from: usize, to: usize) {
     }
 }
 
-fn stays_flat(hearth: &Hearth) {
+fn memory_stays_constant(hearth: &Hearth) {
     let worker = hearth.worker_pid();
     let pids = [hearth.process.pid(), hearth.zygote_pid(), worker];
     let mut client = hearth.connect();
@@ -28,12 +28,12 @@ fn stays_flat(hearth: &Hearth) {
     let warm = pids.map(|pid| ProcessFacts::of(pid).unwrap());
     ask(&mut client, WARM, REQUESTS);
     let end = pids.map(|pid| ProcessFacts::of(pid).unwrap());
-    assert_eq!(hearth.worker_pid(), worker, "one worker has answered them all");
+    assert_eq!(hearth.worker_pid(), worker, "one worker has answered all requests");
     for ((warm, end), who) in warm.iter().zip(&end).zip(["server", "zygote", "worker"]) {
         assert!(end.resident <= warm.resident + GROWTH, "{who}: {warm:?} then {end:?}");
     }
     for ((pid, warm), who) in pids.into_iter().zip(warm).zip(["server", "zygote", "worker"]) {
-        // The server has a file of /proc open for a moment each second.
+        // The server briefly opens a file in /proc each second.
         let now = || ProcessFacts::of(pid).unwrap().descriptors;
         eventually(&format!("{who}: no descriptor is left"), LIMIT, || now() <= warm.descriptors);
     }
@@ -50,7 +50,7 @@ fn twenty_thousand_requests_leave_the_model_request_as_it_was() {
         .args(&["--model", "request", "--log-level", "warn"])
         .workers(1)
         .start();
-    stays_flat(&hearth);
+    memory_stays_constant(&hearth);
 }
 
 fn with_worker_script(model: &str) -> (Site, Hearth) {
@@ -70,13 +70,13 @@ fn with_worker_script(model: &str) -> (Site, Hearth) {
 #[test]
 fn twenty_thousand_requests_leave_the_model_worker_as_it_was() {
     let (_site, hearth) = with_worker_script("worker");
-    stays_flat(&hearth);
+    memory_stays_constant(&hearth);
 }
 
 #[test]
 fn twenty_thousand_requests_leave_the_model_snapshot_as_it_was() {
     let (_site, hearth) = with_worker_script("snapshot");
-    stays_flat(&hearth);
+    memory_stays_constant(&hearth);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn two_thousand_processes_leave_the_server_and_the_zygote_as_they_were() {
         let end = || ProcessFacts::of(pid).unwrap();
         let resident = end().resident;
         assert!(resident <= warm.resident + GROWTH, "{who}: {warm:?} then {resident}");
-        // What belongs to the last process that has ended may still be open, then as now.
+        // The pipes and sockets of the last process that ended may still be open, then as now.
         eventually("no descriptor is left", LIMIT, || end().descriptors <= warm.descriptors);
     }
 }

@@ -1,11 +1,11 @@
-//! Worker scripts as people have them: written for FrankenPHP or for Hearth, by hand or by a framework's runner.
+//! Common worker scripts: written for FrankenPHP or for Hearth, by hand or by a framework's runner.
 
 use serde_json::json;
 use testkit::eventually;
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
 
-/// The loop of FrankenPHP's manual, word for word but for the application.
+/// The loop in FrankenPHP's manual, unchanged except for the application.
 const BY_HAND: &str = r"<?php
 ignore_user_abort(true);
 
@@ -63,7 +63,7 @@ fn a_script_that_ends_after_some_requests_boots_again() {
     assert_eq!(hearth.status()["pool"]["crashes"], 0);
 }
 
-/// The shape of runtime/frankenphp-symfony's Runner: the kernel's request lives between the handler and the loop.
+/// Like runtime/frankenphp-symfony's Runner: the kernel's request lives between the handler and the loop.
 const RUNNER: &str = r"<?php
 final class Request
 {
@@ -215,7 +215,7 @@ fn a_stopped_loop_restarts_without_losing_a_request() {
     eventually("idle again", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "idle");
 }
 
-/// Counts the requests that its memory has seen, and says how many of them no client sent.
+/// A script that counts the requests in its memory, and how many of them were warm-up requests.
 const COUNTS: &str = "<?php $seen = $warm = 0; while (hearth_handle_request(function () use (&$seen, &$warm) {\n\
     $seen++; $warm += (int) isset($_SERVER['HEARTH_WARM_UP']); echo \"$seen seen, $warm warm\"; })) { }";
 
@@ -244,7 +244,7 @@ fn a_framework_that_cannot_boot_runs_as_request_with_a_reason() {
     assert!(log.contains("it burns") && log.contains("request model in place of"), "{log}");
 }
 
-/// As frameworks do: whatever PHP warns of is an exception.
+/// Turns every PHP warning into an exception, like frameworks.
 const STRICT: &str = r"<?php
 set_error_handler(static function (int $level, string $message): never {
     throw new ErrorException($message, 0, $level);
@@ -260,7 +260,8 @@ while (hearth_handle_request(static function () use ($boot): void {
 }
 ";
 
-/// A body that is too large makes PHP warn before the script has the request. php-fpm's scripts get the request without the body then.
+/// If a body is too large, PHP warns before the script gets the request. Scripts under php-fpm then get the request
+/// without the body.
 #[test]
 fn start_up_warnings_bypass_a_worker_scripts_error_handler() {
     for model in of_tier(["worker", "fork", "snapshot"]) {
@@ -277,7 +278,7 @@ fn start_up_warnings_bypass_a_worker_scripts_error_handler() {
         let large = hearth.post("/", &form, &[b'a'; 2000]);
         assert_eq!(large.status, 200, "{model}: {}", large.text());
         assert_eq!(large.json(), json!([few[0], 0, "Undefined variable $undefined"]), "{model}");
-        // The engine keeps one more than it is told to.
+        // PHP accepts one variable more than `max_input_vars` says.
         let many = hearth.post("/", &form, b"a=1&b=2&c=3&d=4&e=5&f=6&g=7");
         assert_eq!(many.status, 200, "{model}: {}", many.text());
         assert_eq!(many.json(), json!([few[0], 6, "Undefined variable $undefined"]), "{model}");

@@ -1,4 +1,5 @@
-//! Several applications, hosts and PHP versions in one server, and a model per route: each has its own workers, files and variables.
+//! Several applications, hosts and PHP versions in one server, and a model for each route. Each application has its own
+//! workers, files and variables.
 
 use std::path::PathBuf;
 
@@ -9,16 +10,16 @@ use testkit::{Answer, ProcessFacts, copy_program, eventually};
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, signal, worker_folder};
 use crate::operations::upgrade::{upgrade, upgraded};
 
-/// Says who answers, in which process, and what it knows.
+/// A script that prints its application, its process, and its variables.
 const WHO: &str = "<?php header('Content-Type: text/plain');
     echo '@|', getenv('WHOSE'), '|', getmypid(), '|', $_SERVER['REQUEST_URI'], '|', $_SERVER['SCRIPT_NAME'], '|',
         $_SERVER['DOCUMENT_ROOT'], '|', ini_get('memory_limit'), '|', $_SERVER['SERVER_NAME'];";
 
-/// A folder with applications side by side, and the settings in one of them, which is at PATH.
+/// A folder with several applications; the settings are in the one at PATH.
 struct Applications(Site);
 
 impl Applications {
-    /// `main`, `shop` and `blog`: each has an `index.php` that says who answers, and a file.
+    /// Creates `main`, `shop` and `blog`, each with an `index.php` that prints its name, and a file.
     fn new(toml: &str) -> Self {
         let site = Site::empty();
         for name in ["main", "shop", "blog"] {
@@ -52,21 +53,21 @@ fn at(hearth: &Hearth, host: &str, target: &str) -> Answer {
     hearth.connect().request("GET", target, &[("Host", host)], b"").unwrap()
 }
 
-/// Who answers.
+/// Returns the name of the application that answers.
 fn who(hearth: &Hearth, host: &str, target: &str) -> String {
     let answer = at(hearth, host, target);
     assert_eq!(answer.status, 200, "{host}{target}: {}", answer.text());
     answer.text().split('|').next().unwrap().to_owned()
 }
 
-/// The figures of an application.
+/// Returns the figures of an application.
 fn figures(hearth: &Hearth, name: &str) -> Value {
     let status = hearth.status();
     let all = status["applications"].as_array().unwrap();
     all.iter().find(|of| of["name"] == name).unwrap_or_else(|| panic!("{name}: {status}")).clone()
 }
 
-/// Process ids of the workers of an application.
+/// Returns the process ids of an application's workers.
 fn workers(hearth: &Hearth, name: &str) -> Vec<u64> {
     let status = hearth.status();
     let all = status["pool"]["workers"].as_array().unwrap();
@@ -112,13 +113,13 @@ fn each_application_answers_its_hosts_and_paths() {
     ] {
         assert_eq!(who(&hearth, host, target), expected, "{host}{target}");
     }
-    // Files are those of the application, and no other's.
+    // Each host gets its application's own files only.
     assert_eq!(at(&hearth, "localhost", "/file.txt").text(), "file of main");
     assert_eq!(at(&hearth, "shop.example.com", "/file.txt").text(), "file of shop");
     assert_eq!(at(&hearth, "shop.example.com", "/shop.txt").text(), "own file");
     assert_eq!(who(&hearth, "localhost", "/shop.txt"), "main");
     assert_eq!(who(&hearth, "shop.example.com", "/main.txt"), "shop");
-    // Several requests of one connection may be for several of them.
+    // Requests on one connection may go to several applications.
     let mut client = hearth.connect();
     for (host, expected) in
         [("shop.example.com", "shop"), ("localhost", "main"), ("shop.example.com", "shop")]
@@ -137,7 +138,7 @@ fn each_application_answers_its_hosts_and_paths() {
     let blog = at(&hearth, "blog.example.com", "/blog").text();
     assert_eq!(blog.split('|').nth(1), Some("blog"));
 
-    // Each has processes of its own.
+    // Each application has its own processes.
     let pid = |answer: &[&str]| answer[2].parse::<u64>().unwrap();
     assert_eq!(workers(&hearth, "main"), [pid(&main)]);
     assert!(workers(&hearth, "shop").contains(&pid(&shop)));
@@ -160,7 +161,7 @@ fn each_application_answers_its_hosts_and_paths() {
             .text()
             .contains("hearth: shop (shop.example.com, *.shop.example.com): PHP application in ")
     );
-    assert!(hearth.admin("/").text().contains("shop.example.com"), "the dashboard names them");
+    assert!(hearth.admin("/").text().contains("shop.example.com"), "the dashboard shows them");
     assert_eq!(hearth.stop().code(), Some(0));
 }
 
@@ -188,7 +189,7 @@ fn a_route_can_have_its_own_model_and_workers() {
         let (seen, pid) = text.split_once(' ').unwrap();
         (seen.parse::<u32>().unwrap(), pid.parse::<u64>().unwrap())
     };
-    // The model `worker` shares its state, `request` has none: each on its paths.
+    // The model `worker` shares its state, and `request` does not; each applies to its own paths.
     let first = ["/", "/x"].map(|target| seen(target).0);
     let legacy = ["/legacy", "/legacy/x", "/cron/daily", "/legacy/"].map(|target| seen(target).0);
     let second = ["/legacies", "/"].map(|target| seen(target).0);
@@ -285,9 +286,13 @@ fn a_reload_switches_all_applications_or_none() {
     }
     eventually("nothing is left of what was ready", LIMIT, || children() == children_before);
     assert_eq!(hearth.status()["generation"], 1);
-    assert_eq!([workers(&hearth, "main"), workers(&hearth, "shop")], before, "what ran goes on");
+    assert_eq!(
+        [workers(&hearth, "main"), workers(&hearth, "shop")],
+        before,
+        "the running release continues"
+    );
 
-    // One is gone, another is there, and all others answer again.
+    // One application is removed, another is added, and the others still answer.
     applications.0.write("shop/public/index.php", "<?php echo 'new shop|';");
     applications.configure(
         "[php]\nmodel = \"request\"\nworkers = 1\n[applications.shop]\npath = \"../shop\"\nhosts = [\"shop.example.com\"]\n\
@@ -312,14 +317,15 @@ fn a_reload_switches_all_applications_or_none() {
     let metrics = hearth.admin("/metrics").text();
     assert!(
         metrics.contains("\nhearth_workers_wanted{application=\"blog\"} 0\n"),
-        "what is gone has no workers: {metrics}"
+        "a removed application has no workers: {metrics}"
     );
     assert_eq!(hearth.stop().code(), Some(0));
 }
 
 #[test]
 fn each_application_runs_its_configured_php() {
-    // One PHP is at hand here: its worker once more, under the name of another version, is another program all the same.
+    // Only one version of PHP is installed here. Its worker under the name of another version counts as another
+    // program.
     let version = php_version();
     let programs = Site::empty();
     let real = worker_folder().join(format!("hearth-worker-{version}")).canonicalize().unwrap();

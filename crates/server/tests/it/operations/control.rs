@@ -1,4 +1,4 @@
-//! `hearth status` and `hearth stop`: a running server is found, says what it does, and ends.
+//! `hearth status` and `hearth stop` find a running server, show its state, and stop it.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +13,7 @@ use testkit::{Client, Running, eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
-/// `hearth NAME PATH ARGS...`.
+/// Returns the command `hearth NAME PATH ARGS...`.
 fn about(name: &str, path: &Path, args: &[&str]) -> Command {
     let mut about = command();
     about.arg(name).arg(path).args(args);
@@ -26,7 +26,7 @@ fn ran(mut command: Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// Has a request run that takes so long.
+/// Starts a slow request.
 fn begin(hearth: &Hearth, target: &str) -> Client {
     let mut client = hearth.connect();
     client.send(head("GET", target, &[], 0)).unwrap();
@@ -56,7 +56,7 @@ fn status_reports_the_server_as_text_and_json() {
     assert_eq!(line("release"), "release   generation 1; reloads: 0 done, 0 failed");
     assert!(line("workers").starts_with("workers   0 of 1 busy, 0 requests wait; "), "{text}");
     assert!(text.contains(&format!("{} idle", hearth.worker_pid())), "{text}");
-    // The run folder that it says is where the server is found.
+    // `--run-dir` with the run folder in the output finds the same server.
     let run_dir = line("control").split("--run-dir ").nth(1).unwrap();
     let (code, json, _) = ran(about("status", Path::new("/"), &["--json", "--run-dir", run_dir]));
     assert_eq!(code, Some(0));
@@ -76,7 +76,7 @@ fn stop_waits_for_the_process_and_reports_why() {
             .then(|| line.to_owned())
     });
     assert!(waits.is_some(), "{}", stop.log().text());
-    // Not what a load balancer should send anything to.
+    // Exit status 1: a load balancer should send no requests to it.
     let (code, text, _) = ran(about("status", site.path(), &[]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("  draining  "), "{text}");
@@ -85,7 +85,7 @@ fn stop_waits_for_the_process_and_reports_why() {
     let ended = format!("process {} has ended after ", hearth.process.pid());
     let said = stop.log().find(LIMIT, |line| line.starts_with(&ended).then_some(()));
     assert!(said.is_some(), "{}", stop.log().text());
-    // The command says so when it is so.
+    // The command returns only when the server has ended.
     assert!(hearth.process.has_ended());
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
 }
@@ -99,15 +99,15 @@ fn stop_now_aborts_running_requests() {
         .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "10m")
         .start();
     let mut client = begin(&hearth, "/sleep.php?ms=50000");
-    // Also after an end in order has been asked for.
+    // Also after a graceful stop was requested.
     let mut patient = Running::start(&mut about("stop", site.path(), &[]));
     eventually("it drains", LIMIT, || hearth.status()["state"] == "draining");
     let (code, said, why) = ran(about("stop", site.path(), &["--now"]));
     assert_eq!(code, Some(0), "{why}");
     assert!(said.starts_with(&format!("process {} has ended", hearth.process.pid())), "{said}");
     assert!(hearth.process.has_ended());
-    assert!(client.answer_to("GET").is_err(), "it was cut");
-    assert_eq!(patient.wait(LIMIT).code(), Some(0), "its wish has come true, too");
+    assert!(client.answer_to("GET").is_err(), "its answer was cut off");
+    assert_eq!(patient.wait(LIMIT).code(), Some(0), "the graceful stop succeeds, too");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn an_ambiguous_command_lists_the_running_servers() {
     for name in ["status", "stop"] {
         let (code, _, why) = ran(about(name, site.path(), &[]));
         assert_eq!(code, Some(1), "{why}");
-        assert!(why.starts_with("error: no server of yours serves "), "{why}");
+        assert!(why.starts_with("error: no server of this user serves "), "{why}");
     }
     let servers = [Hearth::request(&site), Hearth::request(&site)];
     let (code, _, why) = ran(about("stop", site.path(), &[]));
@@ -159,7 +159,7 @@ fn secrets_appear_in_no_report_and_no_log() {
         .args(&["--model", "request", "--log-level", "debug"])
         .workers(1)
         .start();
-    // No server is there, and the command says so.
+    // No server runs, and the command reports that.
     hearth.log_line("cannot connect to Redis");
     assert_eq!(hearth.get("/hello.php").status, 200);
     for args in [&["status"][..], &["status", "--json"], &["check"], &["check", "--json"]] {
@@ -172,14 +172,14 @@ fn secrets_appear_in_no_report_and_no_log() {
     assert!(!log.text().contains(SECRET), "{}", log.text());
 }
 
-/// A run folder that is called like a server's, of a process that lives.
+/// Creates a run folder with a server's name and the id of a living process.
 fn folder_like_a_servers(temporary: &Path, number: u32) -> PathBuf {
     let folder = temporary.join(format!("hearth-{}-{number}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     folder
 }
 
-/// Answers in such a folder.
+/// Answers connections in such a folder.
 fn stand_in(temporary: &Path, number: u32, answer: impl Fn(&mut UnixStream) + Send + 'static) {
     let folder = folder_like_a_servers(temporary, number);
     let listener = UnixListener::bind(folder.join("control.sock")).unwrap();
@@ -206,10 +206,10 @@ fn an_impostor_hides_no_running_server() {
     stand_in(temporary.path(), 1, |floods| while floods.write_all(&[b' '; 4096]).is_ok() {});
     stand_in(temporary.path(), 2, |lies| {
         let who = r#"{"pid":1,"target":"/srv/\u001b[2J\u202eshop"}"#;
-        // It may have gone.
+        // The peer may have disconnected.
         drop(lies.write_all(who.as_bytes()));
     });
-    // Nothing accepts: all connections that fit wait in its queue.
+    // No connection is accepted, and the queue of connections is full.
     let deaf = folder_like_a_servers(temporary.path(), 3).join("control.sock");
     let _listener = UnixListener::bind(&deaf).unwrap();
     let filled = std::iter::repeat_with(|| {
@@ -250,7 +250,7 @@ fn root_does_not_mistake_another_users_server_for_its_own() {
     let site = Site::empty().with_file("public/index.html", "hello");
     crate::isolation::user::open(site.path());
     let temporary = tempfile::tempdir().unwrap();
-    // As /tmp.
+    // The permissions of /tmp.
     std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();
     let shown = temporary.path().to_str().unwrap();
     let status = || {
@@ -271,7 +271,7 @@ fn root_does_not_mistake_another_users_server_for_its_own() {
         let its = all.find(|entry| entry.file_name().to_str().unwrap().starts_with(&of_pid));
         its.expect("the server has a run folder").path()
     };
-    // A folder of his, and the way to root's server in it.
+    // The other user's folder, with a link to root's server in it.
     let leads = folder_like_a_servers(temporary.path(), 0);
     symlink(run_dir(ours.process.pid()).join("control.sock"), leads.join("control.sock")).unwrap();
     let other = Some(UNPRIVILEGED.parse().unwrap());
@@ -279,7 +279,7 @@ fn root_does_not_mistake_another_users_server_for_its_own() {
     let (code, json, why) = status();
     assert_eq!(code, Some(0), "{why}");
     assert_eq!(pid_in(&json), ours.process.pid());
-    // It is still there for who means it.
+    // The server is found if its run folder is named.
     let named = run_dir(others.process.pid());
     let (code, json, why) =
         ran(about("status", site.path(), &["--json", "--run-dir", named.to_str().unwrap()]));
@@ -302,12 +302,12 @@ fn an_insecure_run_folder_stops_the_start_with_a_hint() {
     for part in ["cannot use the run folder", "its mode is 777", "chmod go-w"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // As the hint has it: a folder below, which is made.
+    // The hint suggests a folder below, which the server creates.
     let mut below = start(&run_dir.path().join("hearth"));
     below.log().wait_for("ready on ");
     below.terminate(LIMIT);
 
-    // The command does not believe a socket of another user in a folder of ours.
+    // The command does not trust another user's socket in our folder.
     if geteuid().is_root() {
         let other = Some(65_534);
         std::fs::set_permissions(run_dir.path(), PermissionsExt::from_mode(0o700)).unwrap();

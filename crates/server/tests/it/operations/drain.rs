@@ -1,4 +1,5 @@
-//! The end of a server: TERM answers what was accepted and leaves nothing behind, a second one does not wait.
+//! The end of a server. TERM answers accepted requests and leaves no process or file behind; a second TERM does not
+//! wait.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use testkit::{Client, ProcessFacts, eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, models, runs_worker_script};
 
-/// Every process of a server but itself.
+/// Returns every process of a server except itself.
 fn family(hearth: &Hearth) -> Vec<u32> {
     let zygote = hearth.zygote_pid();
     let mut family = ProcessFacts::children(zygote);
@@ -32,7 +33,7 @@ fn a_drain_under_load_answers_every_accepted_request() {
         let family = family(&hearth);
         let address = hearth.address;
         let answered = AtomicUsize::new(0);
-        // Before the signal may come: afterwards it cannot be caught.
+        // Connected before the signal arrives: no new connection is accepted afterwards.
         let connections = std::array::from_fn::<_, 6, _>(|_| Client::connect(address).unwrap());
         std::thread::scope(|scope| {
             for (client, mut connection) in connections.into_iter().enumerate() {
@@ -40,7 +41,7 @@ fn a_drain_under_load_answers_every_accepted_request() {
                 scope.spawn(move || {
                     for n in 0.. {
                         let name = format!("{client}-{n}");
-                        // A request that the closing connection did not take is no accepted one.
+                        // A request that the closing connection did not read does not count as accepted.
                         let sent = connection.send(head(
                             "GET",
                             &format!("/hello.php?name={name}"),
@@ -97,7 +98,9 @@ fn requests_that_run_and_wait_are_answered_before_the_end() {
         hearth.log_line("draining");
         assert_eq!(hearth.admin("/up").status, 503, "a balancer can see it");
         assert!(idle.is_closed(), "connections without a request are closed");
-        eventually("new ones are not taken", LIMIT, || Client::connect(hearth.address).is_err());
+        eventually("new connections are not accepted", LIMIT, || {
+            Client::connect(hearth.address).is_err()
+        });
         std::fs::write(&gate, "").unwrap();
         for client in &mut clients {
             let answer = client.answer_to("GET").unwrap();

@@ -1,4 +1,5 @@
-//! Reloads by generation: what is deployed takes over without losing a request, what fails to boot never does.
+//! Reloads by generation: a new release replaces the old one without losing a request, and one that fails to boot never
+//! does.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -16,12 +17,12 @@ use crate::hearth::{
 use crate::operations::upgrade;
 use crate::realtime;
 
-/// Releases side by side, and a link to the one that is served: what deployment tools leave on a machine.
+/// Releases in separate folders, and a link to the current one, as deployment tools create them.
 #[derive(Debug)]
 pub(super) struct Deploys(Site);
 
 impl Deploys {
-    /// The first one is served.
+    /// Starts with release 1.
     pub(super) fn new() -> Self {
         let deploys = Self(Site::empty());
         deploys.release(1);
@@ -29,14 +30,14 @@ impl Deploys {
         deploys
     }
 
-    /// A release that says its number, from code that is included and from a static file.
+    /// Writes a release that prints its number, through included code and in a static file.
     fn release(&self, number: u32) {
         self.answering(number, "echo 'release ', require __DIR__ . '/number.php';");
         self.write(number, "public/number.php", &format!("<?php return {number};"));
         self.write(number, "public/number.txt", &format!("static {number}"));
     }
 
-    /// A release whose front controller is this.
+    /// Writes a release with this front controller.
     pub(super) fn answering(&self, number: u32, php: &str) {
         self.write(number, "public/index.php", &format!("<?php {php}"));
         let worker = "<?php while (hearth_handle_request(function () { require __DIR__ . '/public/index.php'; })) { }";
@@ -51,7 +52,7 @@ impl Deploys {
         self.0.path().join("current")
     }
 
-    /// As deployment tools do it: the link is never missing.
+    /// Replaces the link atomically, like deployment tools.
     pub(super) fn point_to(&self, number: u32) {
         let new = self.0.path().join("new");
         symlink(format!("releases/{number}"), &new).unwrap();
@@ -60,7 +61,7 @@ impl Deploys {
 
     pub(super) fn serve(&self, model: &str) -> Serve {
         let serve = Serve::new(self.path()).args(&["--model", model]);
-        // As in production: code is read once.
+        // As in production, code is read only once.
         let serve = serve.ini("opcache.enable", "1").ini("opcache.validate_timestamps", "0");
         if runs_worker_script(model) {
             return serve
@@ -69,7 +70,7 @@ impl Deploys {
         serve
     }
 
-    /// `hearth reload`.
+    /// Returns the command `hearth reload`.
     pub(super) fn reload(&self) -> Command {
         let mut reload = command();
         reload.arg("reload").arg(self.path());
@@ -89,7 +90,7 @@ pub(super) fn assert_reloaded(command: Command, generation: u64) {
     assert!(said.starts_with(&format!("generation {generation} ")), "{said}");
 }
 
-/// Waits until one generation is left.
+/// Waits until only one generation is left.
 pub(super) fn wait_drained(hearth: &Hearth) {
     eventually("older generations are gone", LIMIT, || hearth.status()["draining"] == json!([]));
 }
@@ -118,7 +119,7 @@ fn a_reload_switches_code_and_files_in_every_model() {
         });
         let status = hearth.status();
         assert_eq!((&status["generation"], &status["reloads"]["done"]), (&json!(3), &json!(2)));
-        // Those of the generations before, the checks of two reloads among them.
+        // Counts the requests of earlier generations too, including the checks of two reloads.
         assert!(status["pool"]["requests"].as_u64().unwrap() >= 7, "{model}: {status}");
         let metrics = hearth.admin("/metrics").text();
         assert!(metrics.contains("\nhearth_generation 3\n"), "{metrics}");
@@ -160,7 +161,8 @@ fn a_reload_drops_no_request() {
                             assert_eq!(answer.status, 200, "{model}: {text}");
                             let number: u32 =
                                 text.strip_prefix("release ").unwrap().parse().unwrap();
-                            // Neither the previous events, nor those that were not asked for yet.
+                            // Answers never come from an earlier release than before, or from one that is not deployed
+                            // yet.
                             assert!(
                                 number >= at_least.max(*seen),
                                 "{model}: {number} after {at_least}"
@@ -211,12 +213,12 @@ fn a_release_that_fails_to_boot_never_takes_over() {
             ),
             ("<?php sleep(100);", "not ready within 1s"),
         ];
-        // The last one takes its time.
+        // The last fault takes long to detect.
         let faults = if model == "snapshot" { &faults[..] } else { &faults[..4] };
         for (n, (fault, why)) in faults.iter().enumerate() {
             deploys.release(2);
             deploys.write(2, "worker.php", fault);
-            // For itself alone: the others boot as slowly as the machine has them.
+            // The limit applies to this release only: other releases boot at the speed of the machine.
             let patience =
                 if fault.contains("sleep") { "[php]\nboot_timeout = \"1s\"\n" } else { "" };
             deploys.write(2, "hearth.toml", patience);
@@ -235,10 +237,10 @@ fn a_release_that_fails_to_boot_never_takes_over() {
             assert_eq!(hearth.admin("/up").status, 200);
         }
         assert_eq!(hearth.log_line("reload failed")["level"], "ERROR");
-        eventually("what did not boot is gone", LIMIT, || {
+        eventually("the generation that did not boot has ended", LIMIT, || {
             ProcessFacts::children(hearth.process.pid()) == [zygote]
         });
-        // And the next one is none the worse for it.
+        // A failed reload does not affect the next one.
         deploys.release(3);
         deploys.point_to(3);
         assert_reloaded(deploys.reload(), 2);
@@ -264,7 +266,7 @@ fn a_failed_boot_never_falls_back_to_the_front_controller() {
     let hearth = serve().start();
     let model = hearth.status()["model"].clone();
     assert_ne!(model, "request", "the worker script was found");
-    let goes_on = |hearth: &Hearth, command, why: &str| {
+    let old_release_continues = |hearth: &Hearth, command, why: &str| {
         let (code, said, told) = ran(command);
         assert_eq!((code, &*said), (Some(1), ""), "{told}");
         assert!(told.contains(why), "{told}");
@@ -276,13 +278,14 @@ fn a_failed_boot_never_falls_back_to_the_front_controller() {
         deploys.release(2);
         deploys.point_to(2);
         deploys.write(2, "worker.php", BROKEN);
-        goes_on(&hearth, command(), "no database");
+        old_release_continues(&hearth, command(), "no database");
         deploys.answering(2, "throw new RuntimeException('no answer');");
-        goes_on(&hearth, command(), "answers / with 500");
+        old_release_continues(&hearth, command(), "answers / with 500");
     }
     assert_eq!(hearth.stop().code(), Some(0));
 
-    // One that never has is served by it, which is said, and then by every release until one boots.
+    // If no release has booted yet, `request` serves it and a problem says so. Later releases are served the same way
+    // until one boots.
     deploys.release(3);
     deploys.point_to(3);
     deploys.write(3, "worker.php", BROKEN);
@@ -324,7 +327,7 @@ fn a_release_that_does_not_answer_never_takes_over() {
             assert!(told.contains(why), "{model}, {fault}: {told}");
             assert_eq!(hearth.get("/").text(), "release 1", "{model}");
         }
-        // A page for maintenance is an answer.
+        // A maintenance page counts as an answer.
         deploys.answering(2, "http_response_code(503); echo 'back soon';");
         assert_reloaded(deploys.reload(), 2);
         assert_eq!(hearth.get("/").status, 503, "{model}");
@@ -377,18 +380,18 @@ fn a_reload_rereads_settings_and_names_those_that_need_a_restart() {
         json!(["http.body_limit", "realtime.drain"])
     );
     assert_eq!(hearth.log_line("need a restart")["settings"], "http.body_limit, realtime.drain");
-    // Mistakes are told as at the start, and change nothing.
+    // Invalid settings are reported as at the start, and change nothing.
     deploys.write(2, "hearth.toml", "[php]\nworker = 3\n");
     hearth.process.signal(Signal::HUP);
     let line = hearth.log_line("reload failed");
     assert!(line["reason"].as_str().unwrap().contains("unknown setting `php.worker`"), "{line}");
     std::fs::remove_file(deploys.path()).unwrap();
     hearth.process.signal(Signal::HUP);
-    assert!(hearth.log().wait_for("cannot look at").contains("current"));
+    assert!(hearth.log().wait_for("cannot read").contains("current"));
     assert_eq!(hearth.get("/").text(), "release 2");
 }
 
-/// A release whose front controller answers when a file is there.
+/// Writes a release whose front controller answers when a file exists.
 fn gate(deploys: &Deploys, number: u32) -> PathBuf {
     let gate = deploys.0.path().join(format!("gate{number}"));
     let wait = format!(
@@ -419,7 +422,7 @@ fn a_request_is_answered_by_the_release_that_accepted_it() {
         std::fs::write(&gate, "").unwrap();
         for client in &mut clients {
             assert_eq!(client.answer_to("GET").unwrap().text(), "release 1", "{model}");
-            // On the same connection the next one goes to the new release.
+            // The next request on the same connection goes to the new release.
             assert_eq!(client.get("/").unwrap().text(), "release 2", "{model}");
         }
         wait_drained(&hearth);
@@ -443,7 +446,7 @@ fn an_old_release_finishes_within_the_drain_limit() {
     assert_eq!(hearth.get("/").text(), "release 2");
 }
 
-/// A release whose boot waits for a file.
+/// Writes a release whose boot waits for a file.
 fn slow_boot(deploys: &Deploys, number: u32) -> PathBuf {
     deploys.release(number);
     let gate = deploys.0.path().join(format!("boot{number}"));
@@ -473,12 +476,12 @@ fn reloads_requested_during_a_reload_share_the_next_one() {
     let gate = slow_boot(&deploys, 2);
     let mut first = launch(deploys.reload());
     wait_reloading(&hearth);
-    // By then it has read where the link leads.
+    // The reload has read the link's target by then.
     eventually("it boots", LIMIT, || ProcessFacts::children(hearth.process.pid()).len() == 2);
     deploys.release(3);
     deploys.point_to(3);
     let mut others = [launch(deploys.reload()), launch(deploys.reload())];
-    // HUP is one more of them, and nothing tells when it has come.
+    // HUP is one more reload request; no event shows when it has arrived.
     hearth.process.signal(Signal::HUP);
     assert_eq!(hearth.get("/").text(), "release 1");
     std::fs::write(gate, "").unwrap();
@@ -497,7 +500,7 @@ fn hup_during_the_boot_reloads_once_ready() {
     let process = deploys.serve("snapshot").workers(1).launch();
     let admin = process.log().wait_for("hearth: admin on http://");
     eventually("it boots", LIMIT, || ProcessFacts::children(process.pid()).len() == 1);
-    // By then it has read where the link leads.
+    // The reload has read the link's target by then.
     deploys.release(3);
     deploys.point_to(3);
     process.signal(Signal::HUP);
@@ -523,7 +526,7 @@ fn term_in_the_middle_of_a_reload_ends_everything() {
         let mut reload = launch(deploys.reload());
         wait_reloading(&hearth);
         let server = hearth.process.pid();
-        eventually("both boot", LIMIT, || ProcessFacts::children(server).len() == 2);
+        eventually("both generations boot", LIMIT, || ProcessFacts::children(server).len() == 2);
         let zygotes = ProcessFacts::children(server);
         let workers: Vec<u32> =
             zygotes.iter().flat_map(|pid| ProcessFacts::children(*pid)).collect();
@@ -575,7 +578,7 @@ fn twenty_reloads_leave_the_server_as_it_was() {
         }
         wait_drained(&hearth);
         hearth.wait_idle(1);
-        // Its own output of processes that have just ended may still be read.
+        // The output of processes that have just ended may still be being read.
         eventually("one generation's processes are left", LIMIT, || {
             ProcessFacts::children(hearth.process.pid()).len() == 1
         });
@@ -606,7 +609,7 @@ fn realtime_clients_stay_connected_over_a_reload() {
     publish(2);
     deploys.point_to(2);
     assert_reloaded(deploys.reload(), 2);
-    // The check of the reload, then a request.
+    // One event for the reload's check, one for a request.
     for _ in 0..2 {
         assert_eq!(client.next(), ("said".to_owned(), json!({"release": 2})));
         assert_eq!(hearth.get("/").text(), "published");
@@ -620,9 +623,9 @@ fn a_server_is_found_by_its_application_or_run_folder() {
     let run_dir = run_dir.to_str().unwrap();
     let (code, _, told) = ran(deploys.reload());
     assert_eq!(code, Some(1));
-    assert!(told.starts_with("error: no server of yours serves "), "{told}");
+    assert!(told.starts_with("error: no server of this user serves "), "{told}");
     let hearth = deploys.serve("request").args(&["--run-dir", run_dir]).workers(1).start();
-    assert_eq!(ran(deploys.reload()).0, Some(1), "it is not where others are");
+    assert_eq!(ran(deploys.reload()).0, Some(1), "its run folder is not among the default ones");
     let mut reload = deploys.reload();
     reload.args(["--run-dir", run_dir]);
     assert_reloaded(reload, 2);
@@ -637,7 +640,7 @@ fn a_server_is_found_by_its_application_or_run_folder() {
     ]);
     let (_, said, _) = ran(curl);
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["generation"], 3, "{said}");
-    // Reading is open to all that reach the admin address; changing is not.
+    // Every client that reaches the admin address may read, but not change anything.
     let own_name = hearth.admin.to_string();
     let mut client = Client::connect(hearth.admin).unwrap();
     let post = client.request("POST", "/reload", &[("Host", &own_name)], b"").unwrap();
@@ -694,19 +697,21 @@ fn watch_mode_reloads_on_a_change() {
         .start();
     let wait_for = |number: &str| {
         eventually("the change is served", LIMIT, || hearth.get("/").text() == number);
-        eventually("and that was all", LIMIT, || hearth.status()["reloads"]["under_way"] == false);
+        eventually("no reload is in progress", LIMIT, || {
+            hearth.status()["reloads"]["under_way"] == false
+        });
     };
     assert_eq!(hearth.get("/").text(), "1");
     says(2);
     wait_for("2");
     assert!(hearth.log_line("src/number.php changed")["why"].is_string());
-    // A mistake is told, and the next change mends it.
+    // An error is reported, and the next change fixes it.
     site.write("src/number.php", "<?php this is no PHP");
     assert!(hearth.log_line("reload failed")["reason"].as_str().unwrap().contains("syntax error"));
     assert_eq!(hearth.get("/").text(), "2");
     says(3);
     wait_for("3");
-    // Folders that are new are looked into; those that are ignored are not, whatever is written there.
+    // New folders are watched. Changes in ignored folders have no effect.
     let reloads = hearth.status()["reloads"]["done"].as_u64().unwrap();
     site.write("vendor/big/library.php", "<?php // changed");
     assert_eq!(hearth.get("/").text(), "3");
@@ -747,7 +752,7 @@ fn realtime_callbacks_use_the_new_release() {
     assert_reloaded(deploys.reload(), 2);
     wait_drained(&hearth);
     greeted("key2");
-    // The connected clients are still there.
+    // The clients are still connected.
     first.send(&json!({"event": "pusher:ping", "data": {}}));
     assert_eq!(first.next().0, "pusher:pong");
 }

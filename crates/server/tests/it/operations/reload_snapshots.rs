@@ -1,4 +1,5 @@
-//! Reloads of the model `snapshot` while snapshots are taken and put back all the time: by requests that leave something, by workers that retire and by their successors.
+//! Reloads of the model `snapshot` while snapshots are taken and restored: requests leave state behind, workers retire
+//! and are replaced.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,7 +11,8 @@ use testkit::{eventually, head};
 use super::reload::{Deploys, assert_reloaded, wait_drained};
 use crate::hearth::{LIMIT, OverOnDrop, isolating};
 
-/// Tells its release, and how much of an earlier request is left: in a global, a static variable, the directory and the environment.
+/// A script that prints its release and the state left by earlier requests: in a global, a static variable, the
+/// directory and the environment.
 const LEAVING: &str = r"
     static $kept = 0;
     $left = ($GLOBALS['left'] ?? 0) + $kept + (getcwd() === '/' ? 1 : 0) + (getenv('LEFT') !== false ? 1 : 0);
@@ -26,7 +28,7 @@ const LEAVING: &str = r"
 
 const CLIENTS: usize = 12;
 const RELOADS: u32 = 5;
-/// Each so-many-th request changes what a restore cannot put back.
+/// Every ninth request changes something that cannot be restored.
 const RETIRES_EVERY: usize = 9;
 
 #[test]
@@ -89,7 +91,7 @@ fn reloads_while_snapshots_are_taken_and_restored_lose_no_request_and_leave_noth
     let status = hearth.status();
     assert_eq!(status["pool"]["crashes"], 0, "{status}");
     assert!(status["pool"]["retired"].as_u64().unwrap() > 0, "workers retired: {status}");
-    // The line of each worker that retired says why.
+    // The log line of each retired worker has the reason.
     let log = hearth.log().text();
     let mut reasons: BTreeMap<&str, u32> = BTreeMap::new();
     for line in log.lines().filter(|line| line.contains("worker retired")) {

@@ -1,4 +1,4 @@
-//! The access log's file is renamed while the server runs, and USR1, which asks to open it again, ends no process.
+//! The access log's file is renamed while the server runs. USR1 makes the server open it again, and ends no process.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -20,7 +20,7 @@ fn site() -> Site {
     Site::empty().with_file("public/index.html", "hello")
 }
 
-/// One with an access log in a file, and that file.
+/// Starts a server with an access log in a file, and returns both.
 fn logging(site: &Site, arguments: &[&str]) -> (Hearth, PathBuf) {
     let path = site.path().join("logs/access.log");
     let serve = Serve::new(site.path())
@@ -36,9 +36,9 @@ fn wait_for_line(file: &Path, part: &str) {
     });
 }
 
-/// Waits until the log has that many lines with `part`.
+/// Waits until the log has this many lines with `part`.
 fn wait_for_lines(log: &Log, part: &str, count: usize) {
-    eventually("the log says so", LIMIT, || log.text().matches(part).count() == count);
+    eventually("the log has the lines", LIMIT, || log.text().matches(part).count() == count);
 }
 
 fn rename(path: &Path, number: usize) -> PathBuf {
@@ -66,7 +66,7 @@ fn a_renamed_access_log_is_reopened_at_usr1_hup_and_reload() {
         wait_for_line(&path, &target);
         let renamed = rename(&path, number);
         ask();
-        eventually("there is a new file", LIMIT, || path.exists());
+        eventually("a new file exists", LIMIT, || path.exists());
         assert_eq!(fs::read_to_string(renamed).unwrap().lines().count(), 1);
     }
     assert_eq!(hearth.stop().code(), Some(0));
@@ -85,13 +85,13 @@ fn after_dropping_root_logs_reopen_with_the_users_rights() {
     let (hearth, path) = logging(&site, &["--user", &UNPRIVILEGED.to_string()]);
     let renamed = rename(&path, 1);
     hearth.process.signal(Signal::USR1);
-    eventually("there is a new file", LIMIT, || path.exists());
+    eventually("a new file exists", LIMIT, || path.exists());
     assert_eq!(
         (fs::metadata(&path).unwrap().uid(), fs::metadata(renamed).unwrap().len()),
         (UNPRIVILEGED, 0)
     );
 
-    // A folder of root's, as /var/log is.
+    // The folder belongs to root, like /var/log.
     chown(&logs, Some(0), Some(0)).unwrap();
     let renamed = rename(&path, 2);
     hearth.process.signal(Signal::USR1);
@@ -101,7 +101,7 @@ fn after_dropping_root_logs_reopen_with_the_users_rights() {
     assert!(line["hint"].as_str().unwrap().contains("create it for him"), "{line}");
     hearth.get("/kept");
     wait_for_line(&renamed, "/kept");
-    // As logrotate's `create` does it.
+    // Creates the file first, like logrotate's `create`.
     fs::write(&path, "").unwrap();
     chown(&path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
     hearth.process.signal(Signal::USR1);
@@ -126,7 +126,7 @@ fn the_channels_command_reopens_its_access_log() {
     for (number, way) in [Signal::USR1, Signal::HUP].into_iter().enumerate() {
         rename(&path, number);
         process.signal(way);
-        eventually("there is a new file", LIMIT, || path.exists());
+        eventually("a new file exists", LIMIT, || path.exists());
     }
     process.signal(Signal::TERM);
     let (status, said) = process.finish(LIMIT);
@@ -134,7 +134,7 @@ fn the_channels_command_reopens_its_access_log() {
     assert!(!said.contains("ignored"), "{said}");
 }
 
-/// A process and all that it has started.
+/// Returns a process and all processes below it.
 fn all_of(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     all.extend(ProcessFacts::children(pid).into_iter().flat_map(all_of));
@@ -147,7 +147,7 @@ fn usr1_terminates_no_hearth_process() {
         assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
         hearth.wait_idle(1);
         let workers = hearth.worker_pids();
-        // Workers last: what they were forked from would only start others.
+        // Workers come last, because the process that forks them would only start others.
         for pid in all_of(hearth.process.pid()) {
             signal(pid, Signal::USR1);
         }
@@ -177,7 +177,7 @@ fn usr1_terminates_no_starting_server() {
     let (worker, library) =
         (format!("hearth-worker-{}", php_version()), format!("hearth-{}.so", php_version()));
     std::os::unix::fs::symlink(worker_folder().join(&library), at(&library)).unwrap();
-    // It is asked about PHP before there are listeners, of signals too.
+    // The server runs the worker program to get its PHP version before it has listeners or signal handlers.
     write_program(
         &at(&worker),
         &format!(

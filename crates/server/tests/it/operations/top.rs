@@ -1,4 +1,4 @@
-//! `hearth top`: in a terminal of its own, without one, and without a server.
+//! `hearth top` in a terminal, without one, and without a server.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -8,7 +8,7 @@ use testkit::{Running, eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
-/// `hearth top` in a terminal that script(1) makes.
+/// `hearth top` in a terminal that script(1) creates.
 struct InTerminal {
     child: Child,
     keys: ChildStdin,
@@ -16,7 +16,7 @@ struct InTerminal {
 }
 
 impl InTerminal {
-    /// 100 columns, 20 lines.
+    /// Starts it with 100 columns and 20 lines.
     fn start(hearth: &Hearth, environment: &[(&str, &str)]) -> Self {
         let program = env!("CARGO_BIN_EXE_hearth");
         let line = format!(
@@ -52,7 +52,7 @@ impl InTerminal {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
-    /// The last whole screen.
+    /// Returns the last complete screen.
     fn screen(&self) -> String {
         let text = self.text();
         let mut screens = text.rsplit("\x1b[H");
@@ -73,7 +73,7 @@ impl InTerminal {
         eventually(what, LIMIT, || self.screen().contains(what));
     }
 
-    /// How it ended, and all that was shown.
+    /// Waits for the end; returns the exit status and the whole output.
     fn ended(mut self) -> (Option<i32>, String) {
         let mut code = None;
         eventually("it ends", LIMIT, || {
@@ -128,7 +128,7 @@ fn top_is_live_in_a_terminal_and_restores_it() {
     assert!(!text.contains("hunter2"), "{text}");
 }
 
-/// Without its control sequences.
+/// Removes control sequences from a line.
 fn plain(line: &str) -> String {
     let mut parts = line.split('\x1b');
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Traces of real requests, from the client through PHP to what PHP calls, as a collector gets them.
+//! Traces of real requests as a collector receives them, from the client through PHP to PHP's own calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -9,11 +9,11 @@ use traces::messages::{Any, ExportTraceServiceRequest, SpanMessage};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier};
 
-/// What a client sends of its own trace.
+/// The client's `traceparent`.
 const CLIENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// Tells what it is part of, and calls a URL in a way that is named.
+/// A script that prints its `traceparent`, and calls a URL in the way that the request names.
 const CALLS: &str = r"<?php
 $own = isset($_GET['own']) ? ['traceparent: ' . $_GET['own']] : [];
 if (isset($_GET['curl'])) {
@@ -29,7 +29,7 @@ if (isset($_GET['curl'])) {
 echo json_encode(['parent' => $_SERVER['HTTP_TRACEPARENT'] ?? null, 'state' => $_SERVER['HTTP_TRACESTATE'] ?? null, 'body' => $body ?? null]);
 ";
 
-/// A collector that takes everything.
+/// A collector that accepts everything.
 struct Collector(Origin);
 
 impl Collector {
@@ -45,7 +45,7 @@ impl Collector {
         self.batches().into_iter().flatten().collect()
     }
 
-    /// The spans of each request that has come, in order.
+    /// Returns the spans of each export request, in order.
     fn batches(&self) -> Vec<Vec<SpanMessage>> {
         let requests = self.0.requests();
         let complete = requests.into_iter().filter(|seen| seen.complete);
@@ -60,14 +60,14 @@ impl Collector {
         decoded.map(|request| scopes(request).flat_map(|scope| scope.spans).collect()).collect()
     }
 
-    /// Waits for the span of a request that was answered, with all that belongs to it.
+    /// Waits for the span of an answered request, with all spans below it.
     fn trace_of(&self, parent: &str, spans: usize) -> Trace {
         let of_it = || self.spans_of(parent);
         eventually("the collector has the trace", LIMIT, || of_it().len() >= spans);
         Trace(of_it())
     }
 
-    /// What has come of it until now. Spans that were sent again are the same ones.
+    /// Returns the spans received until now, without those sent again.
     fn spans_of(&self, parent: &str) -> Vec<SpanMessage> {
         let trace = parent.split('-').nth(1).unwrap();
         let (mut spans, mut seen) = (self.spans(), BTreeSet::new());
@@ -79,7 +79,7 @@ impl Collector {
 struct Trace(Vec<SpanMessage>);
 
 impl Trace {
-    /// The only span of its kind and name.
+    /// Returns the only span of its kind and name.
     fn only(&self, kind: i32, name: &str) -> &SpanMessage {
         let mut found = self.0.iter().filter(|span| span.kind == kind && span.name == name);
         let first = found.next().unwrap_or_else(|| panic!("no {kind} {name} in {:#?}", self.0));
@@ -213,7 +213,7 @@ fn a_trace_starts_here_without_a_tracing_client() {
     let attributes = attributes(server);
     assert_eq!(attributes["network.protocol.version"], "2");
     assert_eq!(attributes["url.path"], "/a");
-    assert!(!format!("{server:?}").contains("token"), "no query is told");
+    assert!(!format!("{server:?}").contains("token"), "no query is reported");
     drop(hearth);
 }
 
@@ -327,7 +327,8 @@ fn rejected_spans_are_retried_and_flushed_at_exit() {
     get(&hearth, "/", &[("traceparent", CLIENT)]);
     hearth.log_line("spans are accepted again");
     assert!(hearth.stop().success());
-    // The last ones are sent once, and have three seconds: where the collector stood still for so long, it is tried again.
+    // The last spans are sent once, within three seconds. If the collector was stopped for that long, the test tries
+    // again.
     let sent_at_the_end = (0..5).any(|number| {
         let other = format!("00-5bf92f3577b34da6a3ce929d0e0e473{number}-00f067aa0ba902b7-01");
         let hearth = traced("request", &site, &collector);
@@ -336,7 +337,7 @@ fn rejected_spans_are_retried_and_flushed_at_exit() {
         collector.spans_of(&other).len() == 3
     });
     assert!(sent_at_the_end, "nothing is lost at the end");
-    // Whatever was in the batch that was refused came again.
+    // Every span of the refused batch was sent again.
     assert_eq!(collector.trace_of(CLIENT, 3).0.len(), 3);
     let batches = collector.batches();
     let (refused, later) = batches.split_first().unwrap();

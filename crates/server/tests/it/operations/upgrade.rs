@@ -1,4 +1,4 @@
-//! Upgrades: another process takes the place of the server without refusing a connection.
+//! Upgrades: a new process replaces the server without refusing a connection.
 
 use std::io::Read;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -13,7 +13,7 @@ use testkit::{Client, ProcessFacts, eventually, head};
 use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, ask_admin, command, signal};
 use crate::realtime;
 
-/// A process that no handle of the test's owns; ended with the test.
+/// A process that is not a child of the test; it ends with the test.
 #[derive(Debug)]
 pub(crate) struct Successor(u32);
 
@@ -28,7 +28,7 @@ impl Successor {
         self.0
     }
 
-    /// TERM, and it is gone.
+    /// Stops the process with TERM and waits for its end.
     pub(crate) fn stop(self) {
         signal(self.0, Signal::TERM);
         eventually("the successor has ended", LIMIT, || ProcessFacts::of(self.0).is_none());
@@ -41,14 +41,14 @@ fn ran(mut command: Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// `hearth upgrade`.
+/// Returns the command `hearth upgrade`.
 pub(crate) fn upgrade(path: &Path, args: &[&str]) -> Command {
     let mut upgrade = command();
     upgrade.arg("upgrade").arg(path).args(args);
     upgrade
 }
 
-/// Upgrades, and returns by which process.
+/// Upgrades, and returns the new process.
 pub(crate) fn upgraded(command: Command) -> Successor {
     let (code, said, why) = ran(command);
     assert_eq!((code, &*why), (Some(0), ""), "{said}");
@@ -76,7 +76,7 @@ fn an_upgrade_drops_and_refuses_no_request() {
     hearth.wait_idle(2);
     let (address, over) = (hearth.address, AtomicBool::new(false));
     let (answered, moved) = (AtomicU64::new(0), AtomicU64::new(0));
-    // Threads whose clients have all had an answer, so that each is connected to the old process.
+    // Number of threads whose clients all have had an answer, so that each is connected to the old process.
     let loading = AtomicU64::new(0);
     let successor = std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -89,7 +89,7 @@ fn an_upgrade_drops_and_refuses_no_request() {
                         client.send(head("GET", "/", &[], 0)).unwrap();
                     }
                     for client in &mut clients {
-                        // Each has one, also those whose connection ends with it.
+                        // Every request has an answer, even if its connection ends with it.
                         let answer = client.answer_to("GET").unwrap();
                         assert_eq!((answer.status, &*answer.text()), (200, "hello"));
                         answered.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +106,7 @@ fn an_upgrade_drops_and_refuses_no_request() {
         let _over = OverOnDrop(&over);
         eventually("the load runs", LIMIT, || loading.load(Ordering::Relaxed) == 4);
         let successor = upgraded(upgrade(site.path(), &[]));
-        // While the old process finishes what it has, clients come over.
+        // While the old process finishes its requests, clients connect to the new one.
         let before = answered.load(Ordering::Relaxed);
         eventually("the load has moved", LIMIT * 2, || {
             moved.load(Ordering::Relaxed) >= 2000
@@ -142,7 +142,7 @@ fn a_failed_upgrade_leaves_the_server_running() {
         });
     };
     site.write("hearth.toml", "[php]\nworkerz = 1\n");
-    // The command itself would stumble over them, too.
+    // The command itself would fail on these settings, too.
     let mut curl = Command::new("curl");
     curl.args(["-s", "-X", "POST", "http://hearth/upgrade", "--unix-socket"]);
     let told = ran({
@@ -201,7 +201,7 @@ fn named_sockets_survive_upgrades_and_are_removed_at_the_end() {
     assert!(there(), "as soon as the command says so");
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
     assert!(there(), "and when the old process is gone");
-    // The signal does the same, also to a process that has taken over itself.
+    // USR2 does the same, also for a process that has itself replaced another.
     signal(first.0, Signal::USR2);
     // A client of the previous process may lose its connection.
     eventually("the next one serves", LIMIT, || {
@@ -209,7 +209,7 @@ fn named_sockets_survive_upgrades_and_are_removed_at_the_end() {
     });
     let pid = hearth.status()["pid"].as_u64().unwrap();
     let second = Successor(pid.try_into().unwrap());
-    eventually("the one before is gone", LIMIT, || ProcessFacts::of(first.0).is_none());
+    eventually("the previous one has ended", LIMIT, || ProcessFacts::of(first.0).is_none());
     assert!(there());
     assert_eq!(hearth.get("/").text(), "hello");
     second.stop();
@@ -254,17 +254,18 @@ fn an_unrelated_process_gets_no_sockets() {
     let named = ["--run-dir", run_dir.to_str().unwrap()];
     let mut hearth =
         Serve::new(site.path()).args(&["--model", "request"]).args(&named).workers(1).start();
-    // It is there before the one that may.
+    // An unrelated process connects before the real successor does.
     let mut stranger = UnixStream::connect(run_dir.join("successor.sock")).unwrap();
     stranger.set_read_timeout(Some(LIMIT)).unwrap();
     let successor = upgraded(upgrade(site.path(), &named));
-    assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "nothing was said to it");
+    assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "it received nothing");
     hearth.log_line("came for our sockets");
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
     successor.stop();
 }
 
-/// Stands in for a service manager (`sd_notify(3)`). It reads notifications at once, since a server waits for its reader.
+/// Stands in for a service manager (`sd_notify(3)`). It reads notifications at once, since a server waits until they
+/// are read.
 struct Manager {
     path: PathBuf,
     told: Receiver<String>,
@@ -288,17 +289,17 @@ impl Manager {
         Self { path, told }
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     fn path(&self) -> &str {
         self.path.to_str().unwrap()
     }
 
-    /// What it is told next.
+    /// Returns the next notification.
     fn heard(&self) -> String {
         self.told.recv_timeout(LIMIT).unwrap()
     }
 
-    /// Passes over what it was told until now.
+    /// Discards all notifications until now.
     fn forget(&self) {
         const HERE: &str = "until here";
         UnixDatagram::unbound().unwrap().send_to(HERE.as_bytes(), &self.path).unwrap();
@@ -323,7 +324,7 @@ fn the_watchdog_is_notified_before_and_after_an_upgrade() {
     }
     let successor = upgraded(upgrade(site.path(), &[]));
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
-    // Older messages need no reader any more.
+    // Older messages are skipped.
     while heard() != "READY=1" {}
     manager.forget();
     assert_eq!(heard(), "WATCHDOG=1");
@@ -343,7 +344,8 @@ fn systemd_is_notified_of_the_new_main_process() {
     assert_eq!(heard(), "READY=1");
     let successor = upgraded(upgrade(site.path(), &[]));
     assert_eq!(heard(), format!("MAINPID={}", successor.0));
-    // By the new one: the manager listens to it by now. The old one says nothing of its end.
+    // This notification comes from the new process, which the manager follows by now. The old one does not announce its
+    // end.
     assert_eq!(heard(), "READY=1");
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
     successor.stop();
@@ -388,7 +390,7 @@ fn an_upgrade_removes_old_sockets_after_the_new_ones_serve() {
     assert!(UnixStream::connect(&dropped).is_ok());
 
     listen(&[&kept]);
-    // One that comes to nothing changes nothing.
+    // A failed upgrade changes nothing.
     site.write("worker.php", "<?php hearth_handle_request(fn () => 1); this is no PHP");
     let (code, _, why) = ran(upgrade(site.path(), &["--run-dir", run]));
     assert_eq!(code, Some(1), "{why}");
@@ -398,11 +400,11 @@ fn an_upgrade_removes_old_sockets_after_the_new_ones_serve() {
 
     let new = upgraded(upgrade(site.path(), &["--run-dir", run]));
     assert!(UnixStream::connect(&kept).is_ok());
-    assert!(!dropped.exists(), "no listener is there");
+    assert!(!dropped.exists(), "no listener exists");
     assert_eq!(old.wait(LIMIT).code(), Some(0));
     assert!(kept.exists());
 
-    // The first PHP there is brings the broker along.
+    // The broker starts with the first PHP application.
     assert!(!run_dir.join("egress.sock").exists());
     std::fs::remove_file(site.public().join("index.html")).unwrap();
     site.write("public/index.php", "<?php echo 'hello';");
@@ -418,7 +420,7 @@ fn an_upgrade_removes_old_sockets_after_the_new_ones_serve() {
 #[test]
 fn a_server_that_cannot_be_upgraded_says_why() {
     let site = site();
-    // The name of the socket for successors is taken.
+    // A folder has the name of the socket for successors.
     let run_dir = site.path().join("run");
     std::fs::create_dir_all(run_dir.join("successor.sock")).unwrap();
     let run = run_dir.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! Applications that the settings do not name: PHP is asked for them, or a URL.
+//! Applications that are not in the settings: Hearth looks them up in PHP or at a URL.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,8 +9,8 @@ use testkit::{Running, eventually};
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, every_model, root, whole_line};
 use crate::realtime::Client;
 
-/// Tells Hearth what `apps.json` says, by the helper of packages/core; notes who was asked for; answers with the status in `status`, if there is one.
-/// All others get the signature of a call of the HTTP API.
+/// Answers look-ups from `apps.json` with the helper of packages/core, and records them; if a file `status` exists,
+/// answers with its status. Every other request gets the signature for a call of the HTTP API.
 const APPLICATIONS: &str = r#"<?php
 require_once 'CORE/src/Realtime/Applications.php';
 require_once 'CORE/src/Realtime/LookUp.php';
@@ -56,7 +56,7 @@ fn site() -> Site {
         "<?php while (hearth_handle_request(function () { require __DIR__ . '/public/index.php'; })) { }",
     );
     site.write("apps.json", &format!("[{SHOP}]"));
-    // What an answer says holds for a second.
+    // An answer is valid for a second.
     site.write(
         "hearth.toml",
         "[realtime]\nlookup = \"php:/hearth/apps\"\nlookup_age = \"1s\"\nlookup_absence_age = \"1s\"\nlookup_timeout = \"20s\"\n",
@@ -68,7 +68,7 @@ fn serve(site: &Site) -> Hearth {
     Serve::new(site.path()).args(&["--model", "request"]).workers(2).start()
 }
 
-/// What PHP was asked for so far.
+/// Returns the look-ups that PHP has received.
 fn asked(site: &Site) -> Vec<String> {
     let text = fs::read_to_string(site.path().join("asked")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
@@ -80,7 +80,7 @@ fn greeted(hearth: &Hearth, key: &str) -> Client {
     client
 }
 
-/// A signed target.
+/// Returns a signed target.
 fn signed(hearth: &Hearth, secret: &str, method: &str, path: &str, body: &str) -> String {
     let mut encoded = String::new();
     for byte in body.bytes() {
@@ -110,7 +110,7 @@ fn php_answers_application_look_ups_in_every_model() {
         assert_eq!(answer.status, 200, "{model}: {}", answer.text());
         assert_eq!(client.next(), ("said".to_owned(), json!({"n": 1})), "{model}");
         assert_eq!(asked(&site)[0], "key key", "{model}");
-        // No client outside is told, though the path is open to all.
+        // No client outside gets an answer, although the path is public.
         for fields in [&[][..], &[("Authorization", "Bearer x")], &[("Authorization", "Bearer ")]] {
             let answer = hearth.connect().request("GET", "/hearth/apps?key=key", fields, b"");
             assert_eq!(answer.unwrap().status, 403, "{model}");
@@ -156,9 +156,9 @@ fn clients_reconnect_while_look_ups_fail_and_connected_ones_stay() {
         assert_eq!(answer.status, 503);
         assert_eq!(answer.field("retry-after"), Some("1"));
         hearth.log().find(LIMIT, |line| line.contains(why).then_some(())).expect("it is logged");
-        // Whatever was known holds, though it is older than it should be: it was asked for again, in vain.
+        // The known application stays valid after its age limit, because the look-up failed.
         let failed = hearth.status()["realtime"]["lookup"]["failed"].as_u64().unwrap();
-        eventually("the one that is used is asked for again", LIMIT, || {
+        eventually("the application in use is looked up again", LIMIT, || {
             hearth.status()["realtime"]["lookup"]["failed"].as_u64().unwrap() > failed
         });
         there.send(&json!({"event": "pusher:ping", "data": {}}));
@@ -180,19 +180,19 @@ fn application_changes_apply_to_open_sockets() {
     let whisper = json!({"event": "client-hi", "channel": "private-a", "data": {}});
     client.send(&whisper);
     let refusal = |client: &mut Client| client.next().1["message"].as_str().unwrap().to_owned();
-    // It has not subscribed.
+    // The client has not subscribed.
     let before = refusal(&mut client);
     site.write("apps.json", &format!("[{}]", SHOP.replace("true", "false")));
     eventually("client events are off for it", LIMIT, || {
         client.send(&whisper);
         refusal(&mut client) != before
     });
-    // A secret that is new signs; the old one does not.
+    // The new secret is valid for signatures, the old one is not.
     site.write(
         "apps.json",
         &format!("[{}]", SHOP.replace("\"secret\":\"secret\"", "\"secret\":\"new\"")),
     );
-    eventually("the new secret counts", LIMIT, || {
+    eventually("the new secret is valid", LIMIT, || {
         hearth.get(&signed(&hearth, "new", "GET", "/apps/shop/channels", "")).status == 200
     });
     assert_eq!(
@@ -212,7 +212,7 @@ fn application_changes_apply_to_open_sockets() {
     assert_eq!(disabled.closed(), 4003);
     site.write("apps.json", &format!("[{SHOP}]"));
     let mut gone = None;
-    eventually("it is there again", LIMIT, || {
+    eventually("it exists again", LIMIT, || {
         let mut client = Client::open(&hearth, "key");
         let came = client.next().0 == "pusher:connection_established";
         gone = came.then_some(client);
@@ -304,7 +304,7 @@ fn nodes_with_look_ups_share_channels_per_prefix() {
     redis.args(["--port", &port.to_string(), "--bind", host, "--save", "", "--dir"]);
     let _redis = Running::start(redis.arg(folder.path()));
     let sites = [site(), site(), site()];
-    // None is kept in store: it is known on the second node only because the first one tells of it.
+    // Nothing is stored: the second node knows the channel only from the first.
     let node = |site: &Site, prefix: &str| {
         let adapter = format!("redis://{host}:{port}");
         Serve::new(site.path())
@@ -315,7 +315,7 @@ fn nodes_with_look_ups_share_channels_per_prefix() {
     };
     let nodes = [node(&sites[0], "ours"), node(&sites[1], "ours"), node(&sites[2], "theirs")];
     let others = |at: usize| nodes[at].status()["realtime"]["nodes"].clone();
-    eventually("two have met", LIMIT, || others(0) == 1 && others(1) == 1);
+    eventually("two requests have met", LIMIT, || others(0) == 1 && others(1) == 1);
     assert_eq!(others(2), 0);
     let hearing = |at: usize| {
         let mut client = greeted(&nodes[at], "key");
@@ -329,16 +329,16 @@ fn nodes_with_look_ups_share_channels_per_prefix() {
         let target = signed(&nodes[at], "secret", "POST", "/apps/shop/events", &body);
         assert_eq!(nodes[at].post(&target, &[], body.as_bytes()).status, 200);
     };
-    // The first node has no client: it looks the application up for the call, and for what the other tells.
+    // The first node has no client. It looks the application up for the call, and for the other node's messages.
     publish(0, 1);
-    // What two nodes say has no order of its own.
+    // Messages of two nodes have no order between them.
     assert_eq!(near.next().1, json!(1));
     publish(2, 2);
     publish(1, 3);
     assert_eq!(near.next().1, json!(3));
     assert_eq!(stranger.next().1, json!(2));
     let target = || signed(&nodes[0], "secret", "GET", "/apps/shop/channels", "");
-    eventually("the first one knows of the second one's subscriber", LIMIT, || {
+    eventually("the first node knows the second one's subscriber", LIMIT, || {
         nodes[0].get(&target()).text() == r#"{"channels":{"news":{}}}"#
     });
 }

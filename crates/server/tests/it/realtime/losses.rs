@@ -1,4 +1,5 @@
-//! Workers that crash, hang, lie or are killed: every request gets exactly one answer, and the pool is whole again afterwards.
+//! Workers that crash, hang, violate the protocol or are killed: every request gets exactly one answer, and the pool is
+//! complete again afterwards.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -64,7 +65,7 @@ fn a_request_to_a_killed_idle_worker_is_retried_with_its_body() {
         hearth.wait_idle(1);
         let (zygote, body) = (hearth.zygote_pid(), vec![b'x'; length]);
         let stat = format!("/proc/{}/stat", hearth.worker_pid());
-        // Stopped, it does not say that its worker has ended.
+        // A stopped zygote does not report that its worker has ended.
         signal(zygote, Signal::STOP);
         signal(hearth.worker_pid(), Signal::KILL);
         eventually("it is gone", LIMIT, || {
@@ -98,7 +99,7 @@ fn a_timed_out_request_becomes_504_and_its_worker_is_killed() {
             let took = began.elapsed();
             assert!(took >= Duration::from_millis(500) && took < LIMIT, "{took:?}");
             eventually("the stuck worker is gone", LIMIT, || ProcessFacts::of(pid).is_none());
-            // The limit holds for it as well: on a machine that stands still, so does its worker.
+            // This request has the same limit: on a busy machine a worker may exceed it.
             eventually("the next one answers", LIMIT, || hearth.get("/hello.php").status == 200);
             hearth.wait_idle(1);
         }
@@ -107,7 +108,7 @@ fn a_timed_out_request_becomes_504_and_its_worker_is_killed() {
     }
 }
 
-/// `pcntl_exec()`, which the embedded PHP of this machine may not have: by FFI it is the same system call.
+/// `pcntl_exec()`, which this machine's embedded PHP may lack, makes the same system call as this FFI code.
 #[test]
 fn a_worker_that_calls_exec_is_replaced_at_once() {
     const SCRIPT: &str = "<?php file_put_contents($_GET['pid'], getmypid() . \"\\n\");\n\
@@ -130,7 +131,7 @@ fn a_worker_that_calls_exec_is_replaced_at_once() {
     }
 }
 
-/// What PHP code forks is its own: it neither keeps the worker's end from being seen, nor ends with it or with the server.
+/// A child that PHP code forks does not hide the worker's end, and does not end with the worker or the server.
 #[test]
 fn an_orphaned_child_delays_no_response_and_no_exit() {
     const SCRIPT: &str = "<?php if (!function_exists('pcntl_fork')) { exit('no'); }\n\
@@ -184,7 +185,7 @@ fn an_orphaned_child_delays_no_response_and_no_exit() {
     }
 }
 
-/// Makes a file when the test is over, however it ends.
+/// Creates a file when the test ends, even if it fails.
 struct OpenOnDrop(PathBuf);
 
 impl Drop for OpenOnDrop {
@@ -271,8 +272,7 @@ fn a_killed_zygote_restarts_and_every_request_is_answered() {
             for _ in 0..2 {
                 let (zygote, workers) = (hearth.zygote_pid(), hearth.worker_pids());
                 signal(zygote, Signal::KILL);
-                // First the zygote: where each request has a process of its own, the workers' ids
-                // change without one too.
+                // Waits for the zygote first: in models with one process for each request, worker ids always change.
                 eventually("a new zygote", LIMIT, || {
                     let now = ProcessFacts::children(hearth.process.pid());
                     now.len() == 1 && now[0] != zygote

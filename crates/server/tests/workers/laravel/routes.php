@@ -1,6 +1,7 @@
 <?php
 
-// Joined to the example's routes: one request leaves traces wherever Laravel and the application keep state, the next one looks for them.
+// Routes added to the example's. One request leaves traces wherever Laravel and the application keep state, and the next one looks for
+// them.
 
 use Illuminate\Support\Facades\Cookie;
 use Illuminate\Support\Facades\DB;
@@ -10,7 +11,7 @@ use Illuminate\Support\Facades\Route;
 use Illuminate\Support\Facades\URL;
 use Illuminate\Support\Facades\View;
 
-/** As applications have them: made once for each process, keeps what it has learnt. */
+/** A typical service of an application: created once for each process, with state that it keeps. */
 final class Memo
 {
     public static int $made = 0;
@@ -60,7 +61,7 @@ final class Remembering
         ];
     }
 
-    /** What the model `worker` promises nothing of. */
+    /** State for which the model `worker` makes no promise. */
     public function lookDeeper(): array
     {
         return $this->look() + [
@@ -109,7 +110,7 @@ final class Later
     }
 }
 
-/** Once the client has its answer and says so. */
+/** Writes a file after the client has confirmed its answer. */
 function writeLater(): void
 {
     while (!is_file(storage_path('answered'))) {
@@ -120,7 +121,7 @@ function writeLater(): void
 }
 
 app()->singleton(Memo::class);
-// Made while the application boots.
+// Created while the application boots.
 app()->instance('early', new Memo());
 
 Route::get('/pid', static fn (): array => ['pid' => getmypid()]);

@@ -1,6 +1,6 @@
 <?php
 
-// Makes the calls that Octane's worker script for FrankenPHP makes, in their order, around the application itself.
+// Makes the same calls as Octane's worker script for FrankenPHP, in the same order, around the application itself.
 
 use Illuminate\Contracts\Http\Kernel;
 use Illuminate\Foundation\Bootstrap\RegisterProviders;
@@ -23,7 +23,7 @@ if (!is_string($base)) {
 }
 require_once ($_ENV['COMPOSER_VENDOR_DIR'] ?? "{$base}/vendor") . '/autoload.php';
 
-/** What Octane calls its worker: a pristine application, copied for each request. */
+/** Octane's worker: an unused application, copied for each request. */
 final class Sandboxes
 {
     private object $app;

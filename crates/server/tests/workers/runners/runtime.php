@@ -1,6 +1,7 @@
 <?php
 
-// A runtime whose runner makes the calls of runtime/frankenphp-symfony's, in their order.
+// A runtime whose runner makes the same calls as that of runtime/frankenphp-symfony, in the same
+// order.
 
 declare(strict_types=1);
 

@@ -14,7 +14,7 @@ use Illuminate\Support\Facades\Broadcast;
 
 final class BroadcastingController
 {
-    /** A browser asks whether it may hear a private or presence channel. */
+    /** Decides whether a browser may subscribe to a private or presence channel. */
     public function auth(Request $request): JsonResponse
     {
         $request->setUserResolver(static fn (): ?Visitor => Visitor::of($request));

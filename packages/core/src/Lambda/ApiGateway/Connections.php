@@ -27,11 +27,11 @@ final class Connections
     ) {
     }
 
-    /** Where the event came from, with the credentials that Lambda gives the function. */
+    /** Connections of the API that sent the event, with the function's own credentials. */
     public static function of(WebsocketEvent $event): self
     {
         $isAws = str_contains($event->getDomainName(), '.execute-api.');
-        // A domain of one's own is mapped to one stage.
+        // A custom domain is mapped to one stage.
         $stage = $isAws ? '/' . $event->getStage() : '';
         return new self("https://{$event->getDomainName()}{$stage}", Signer::fromEnvironment($event->getRegion(), 'execute-api'));
     }

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Signs HTTP requests to AWS: Signature Version 4, in header fields, for every service but S3 (which does not encode paths twice).
- * https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+ * Signs HTTP requests to AWS: Signature Version 4, in header fields, for every service except S3 (which does not encode paths
+ * twice). https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
  */
 
 declare(strict_types=1);
@@ -20,7 +20,7 @@ final class Signer
     ) {
     }
 
-    /** With what Lambda puts into a function's environment. */
+    /** Creates a signer with the credentials in a function's environment. */
     public static function fromEnvironment(string $region, string $service): self
     {
         $read = static fn (string $name): string => (string) getenv($name);
@@ -34,7 +34,7 @@ final class Signer
     /**
      * @param string $url absolute; its path is encoded as it will be sent
      * @param array<string, string> $headers names in lower case, `host` excepted
-     * @return array<string, string> those and the ones to send with them
+     * @return array<string, string> these headers and those to add
      */
     public function sign(string $method, string $url, string $body, array $headers = [], ?int $now = null): array
     {

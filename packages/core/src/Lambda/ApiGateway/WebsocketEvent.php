@@ -1,6 +1,6 @@
 <?php
 
-/** What has happened on a WebSocket that API Gateway holds. */
+/** An event of a WebSocket connection at API Gateway. */
 
 declare(strict_types=1);
 
@@ -65,7 +65,8 @@ final class WebsocketEvent implements Event
         return (string) ($this->event['requestContext']['stage'] ?? '');
     }
 
-    /** Of the API's own name. A domain of one's own does not tell it: then that of the function. */
+    /** From the API's own domain name. A custom domain does not contain the region: then it is the
+     * function's. */
     public function getRegion(): string
     {
         $isAws = preg_match('/\.execute-api\.([a-z0-9-]+)\.amazonaws\.com/', $this->getDomainName(), $part) === 1;

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Takes what happens on WebSockets. The answer to CONNECT decides whether the client gets in (a status of 200 to 299). The body of an answer to a message goes
- * to the client only where the route has a response of its own; anything else is sent with Connections.
+ * Handles events of WebSockets. The answer to CONNECT decides whether the client is accepted (a status of 200 to 299). The body of an answer to a
+ * message goes to the client only if the route has its own response. Send anything else with Connections.
  */
 
 declare(strict_types=1);

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Takes changes of a table, in order. Promises: where the event source mapping has ReportBatchItemFailures, the batch is delivered again from the first record on that is
- * marked as failed; those before it are not.
+ * Handles changes of a table, in order. Promises: if the event source mapping has ReportBatchItemFailures, the batch is delivered again from the
+ * first failed record on.
  */
 
 declare(strict_types=1);

@@ -1,6 +1,7 @@
 <?php
 
-/** Takes events of a bus or of a schedule. One that throws is called again, as the rule's retries say. */
+/** Handles events of a bus or of a schedule. If it throws, Lambda calls it again, as configured in
+ * the rule. */
 
 declare(strict_types=1);
 

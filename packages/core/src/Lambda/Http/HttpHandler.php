@@ -16,7 +16,8 @@ abstract class HttpHandler implements Handler
     /** @return array<mixed> */
     final public function handle(mixed $event, Context $context): array
     {
-        // What keeps an environment warm is no request; HTTP applications are not asked either.
+        // An event that keeps an environment warm is not a request; HTTP applications do not get it
+        // either.
         if (is_array($event) && ($event['warmer'] ?? null) === true) {
             return ['Lambda is warm'];
         }

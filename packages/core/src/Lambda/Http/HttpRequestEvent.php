@@ -1,11 +1,11 @@
 <?php
 
 /**
- * An HTTP request as API Gateway (REST and HTTP APIs), a Function URL or an Application Load Balancer tells a function of it. Promises: a request reads the
- * same whichever of them sent it.
+ * An HTTP request from API Gateway (REST and HTTP APIs), a Function URL or an Application Load Balancer. Promises: the same request looks the same
+ * from all of them.
  *
- * For whole applications there is a better way: let Hearth turn events into requests (`lambda.handler = http`), which PHP then sees as from any web
- * server, uploads included.
+ * For whole applications, let Hearth turn events into requests instead (`lambda.handler = http`). PHP then sees them as from any web server, uploads
+ * included.
  */
 
 declare(strict_types=1);
@@ -45,7 +45,7 @@ final class HttpRequestEvent implements Event
         return $this->isFormatV2() ? $this->event['requestContext']['http']['method'] : $this->event['httpMethod'];
     }
 
-    /** As it was asked for: encoded. With a stage in front where API Gateway puts one into an HTTP API's path. */
+    /** The requested path, encoded. It begins with the stage if API Gateway puts one into an HTTP API's path. */
     public function getPath(): string
     {
         return $this->isFormatV2() ? (string) ($this->event['rawPath'] ?? '/') : $this->event['path'];
@@ -99,7 +99,7 @@ final class HttpRequestEvent implements Event
         return $this->getHeader('content-type');
     }
 
-    /** @return array<string, string> as `$_COOKIE` would have them, but for names: those stay as they came */
+    /** @return array<string, string> as in `$_COOKIE`, but with unchanged names */
     public function getCookies(): array
     {
         $cookies = [];
@@ -135,7 +135,7 @@ final class HttpRequestEvent implements Event
         return (string) preg_replace('/:\d+\z/', '', $this->getHeader('host') ?? (string) ($this->event['requestContext']['domainName'] ?? 'localhost'));
     }
 
-    /** The client's address as the service in front saw it; empty: it does not say. */
+    /** The client's address as seen by the service; empty: unknown. */
     public function getSourceIp(): string
     {
         $context = $this->getRequestContext();
@@ -143,7 +143,7 @@ final class HttpRequestEvent implements Event
         if ($told !== null) {
             return (string) $told;
         }
-        // A load balancer appends the address that it saw; what stands before came from the client.
+        // A load balancer appends the address that it saw; earlier addresses come from the client.
         $hops = explode(',', $this->getHeader('x-forwarded-for') ?? '');
         return trim(end($hops));
     }
@@ -160,13 +160,13 @@ final class HttpRequestEvent implements Event
         return $this->event['pathParameters'] ?? [];
     }
 
-    /** Whether it is an HTTP API's or a Function URL's. */
+    /** Returns whether the event comes from an HTTP API or a Function URL. */
     public function isFormatV2(): bool
     {
         return isset($this->event['requestContext']['http']['method']);
     }
 
-    /** Whether the answer is to name its fields in lists. */
+    /** Returns whether the answer must have lists of field values. */
     public function hasMultiHeader(): bool
     {
         return isset($this->event['multiValueHeaders']);

@@ -1,6 +1,7 @@
 <?php
 
-/** An answer to an HTTP event. Promises: any bytes may be its body; those that JSON cannot hold travel in base64. */
+/** An answer to an HTTP event. Promises: its body may be any bytes; those that are invalid in JSON
+ * are sent in base64. */
 
 declare(strict_types=1);
 
@@ -16,7 +17,7 @@ final class HttpResponse
     ) {
     }
 
-    /** @return array<string, mixed> what the service that sent the event wants to be answered */
+    /** @return array<string, mixed> the answer in the format of the service that sent the event */
     public function toEvent(HttpRequestEvent $event): array
     {
         $isText = preg_match('//u', $this->body) === 1;

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * A body of `multipart/form-data` (RFC 7578), taken apart as PHP does it for a web request: names with brackets nest, a part without a name is left out, a
- * file's name loses its folder, and of a body that breaks off the whole parts count.
+ * Parses a body of `multipart/form-data` (RFC 7578) as PHP does for a web request. Names with brackets nest, a part without a name is skipped, and a
+ * file's name loses its folder. If a body breaks off, its complete parts are used.
  */
 
 declare(strict_types=1);
@@ -24,7 +24,7 @@ final class Multipart
             return;
         }
         $boundary = preg_quote($found[2] ?? $found[1], '/');
-        // The first boundary may be the beginning of the body, the others are lines of their own (RFC 2046 section 5.1.1).
+        // The first boundary may be the start of the body; each other one is a line (RFC 2046 section 5.1.1).
         $body = "\r\n{$body}";
         preg_match_all("/\\r\\n--{$boundary}(--)?[ \\t]*(?=\\r\\n|\\z)/", $body, $marks, PREG_OFFSET_CAPTURE | PREG_SET_ORDER);
         foreach ($marks as $i => $mark) {
@@ -45,7 +45,7 @@ final class Multipart
     /**
      * @template File
      * @param callable(array{name: string, type: string, content: string}): File $make
-     * @return array<mixed> each file as `$make` makes it, nested as their names say
+     * @return array<mixed> each file as created by `$make`, nested by its name
      */
     public function files(callable $make): array
     {
@@ -90,7 +90,7 @@ final class Multipart
     }
 
     /**
-     * Names with brackets, as PHP nests them: by its own reader, which gets numbers in place of the values.
+     * Nests names with brackets as PHP does, by PHP's own parser, which gets numbers instead of the values.
      *
      * @param list<array{string, mixed}> $pairs
      * @return array<mixed>

@@ -88,7 +88,7 @@ final class Psr15Handler extends HttpHandler
     /** @param array{name: string, type: string, content: string} $file */
     private static function uploadedFile(array $file, StreamFactoryInterface $streams, UploadedFileFactoryInterface $files): UploadedFileInterface
     {
-        // What a browser sends for a form's field in which no file was chosen.
+        // A browser's part for a form field without a chosen file.
         $isNone = $file['name'] === '' && $file['content'] === '';
         $type = $file['type'] === '' ? null : $file['type'];
         return $files->createUploadedFile(

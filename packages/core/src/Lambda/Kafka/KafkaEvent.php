@@ -1,6 +1,6 @@
 <?php
 
-/** Records of Kafka topics: MSK's or a cluster's of one's own. */
+/** Records of Kafka topics, of MSK or of your own cluster. */
 
 declare(strict_types=1);
 

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Takes records of a stream, in order. Promises: where the event source mapping has ReportBatchItemFailures, the batch is delivered again from the first record on that is
- * marked as failed; those before it are not.
+ * Handles records of a stream, in order. Promises: if the event source mapping has ReportBatchItemFailures, the batch is delivered again from the
+ * first failed record on.
  */
 
 declare(strict_types=1);

@@ -1,6 +1,6 @@
 <?php
 
-/** What the event tells of an object: its key is decoded. */
+/** An object in an event, with its key decoded. */
 
 declare(strict_types=1);
 

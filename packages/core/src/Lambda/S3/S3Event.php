@@ -1,6 +1,6 @@
 <?php
 
-/** What has happened in a bucket. */
+/** Events of a bucket. */
 
 declare(strict_types=1);
 

@@ -1,6 +1,7 @@
 <?php
 
-/** Takes what happens in a bucket. One that throws is called again, as the function's retries say. */
+/** Handles events of a bucket. If it throws, Lambda calls it again, as configured for the
+ * function. */
 
 declare(strict_types=1);
 

@@ -1,6 +1,6 @@
 <?php
 
-/** One happening in a bucket. */
+/** One event of a bucket. */
 
 declare(strict_types=1);
 

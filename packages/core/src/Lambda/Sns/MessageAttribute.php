@@ -22,7 +22,7 @@ final class MessageAttribute
         return (string) ($this->attribute['Type'] ?? '');
     }
 
-    /** As SNS gives it: a Binary one in base64, an array as JSON. */
+    /** The value as SNS sends it: Binary in base64, an array as JSON. */
     public function getValue(): string
     {
         return (string) ($this->attribute['Value'] ?? '');

@@ -1,6 +1,7 @@
 <?php
 
-/** Takes notifications of a topic. One that throws is delivered again, as the function's retries say. */
+/** Handles notifications of a topic. If it throws, Lambda delivers them again, as configured for
+ * the function. */
 
 declare(strict_types=1);
 

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Takes a batch of messages. Promises: a message that is marked as failed is delivered again and the others are not, where the event source mapping has
- * ReportBatchItemFailures; of a FIFO queue those that follow it in its group are delivered again too, or they would overtake it.
+ * Handles a batch of messages. Promises: if the event source mapping has ReportBatchItemFailures, only the messages marked as failed are delivered
+ * again. In a FIFO queue, later messages of the same group are delivered again too, or they would overtake it.
  */
 
 declare(strict_types=1);

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Takes one message after the other: the ordinary queue's worker. Promises: a message whose handling throws is delivered again, is logged, and stops no
- * other; of a FIFO queue the rest of its group is not begun.
+ * Handles one message after the other, like an ordinary queue worker. Promises: if a message's handler throws, the message is logged and delivered
+ * again, and stops no other. In a FIFO queue the rest of its group is not started.
  */
 
 declare(strict_types=1);

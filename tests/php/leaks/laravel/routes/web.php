@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// The leaks that users of worker modes have published, in one application: /leave does what a request of Ada does, /look is what
+// The leaks that users of worker modes have published, in one application: /leave is a request of the user Ada, /look shows what
 // the next one sees. Nothing here is wrong under php-fpm.
 
 use Illuminate\Auth\GenericUser;

@@ -11,7 +11,7 @@ use Symfony\Component\HttpFoundation\Request;
 use Symfony\Component\HttpKernel\Kernel as BaseKernel;
 use Symfony\Component\Routing\Loader\Configurator\RoutingConfigurator;
 
-/** Who asks, as services remember it that were written for php-fpm: no reset, and none asked for. */
+/** Stores the current user, like services written for php-fpm: without a reset. */
 final class CurrentUser
 {
     public static ?string $last = null;
@@ -62,7 +62,7 @@ final class Kernel extends BaseKernel
         return new JsonResponse(['left' => true]);
     }
 
-    /** /look is what the next request sees. */
+    /** /look shows what the next request sees. */
     public function look(Request $request): JsonResponse
     {
         $user = $this->container->get(CurrentUser::class);

@@ -1,10 +1,10 @@
-//! Which connections of Laravel's and Doctrine's configuration go through a connector, and which where it says.
+//! The connections in Laravel's and Doctrine's configuration that use a connector, and those that keep their address.
 
 use serde_json::{Value, json};
 
 use crate::hearth::{Serve, Site};
 
-/// The page hands these to Hearth's own script, and prints what has become of them.
+/// The page passes connections to Hearth's own script, and prints how the script changed them.
 const PAGE: &str = r"<?php
 namespace Doctrine\DBAL {
     class Connection
@@ -43,7 +43,7 @@ namespace {
 }
 ";
 
-/// Connections with two connectors to one server of each kind. Nothing listens on these ports: none of them is used.
+/// Sends connections to two connectors, for one server of each kind. Nothing listens on these ports, and none is used.
 fn sent(given: &Value) -> Value {
     let site = Site::empty()
         .with_file("index.php", PAGE)

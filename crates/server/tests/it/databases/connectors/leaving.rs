@@ -1,4 +1,5 @@
-//! Clients that leave in the middle of a command: its rest is for no other client, and the connector's next command is no part of it.
+//! Clients that disconnect in the middle of a command. No other client receives the rest, and the connector's next
+//! command is not taken for a part of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,17 +11,19 @@ use super::{Setup, connector};
 use crate::databases::{Shop, no_secrets, with_extensions};
 use crate::hearth::{LIMIT, Serve};
 
-/// With one session, so that the next client has it, or waits until it is gone.
+/// Starts a shop with one session, so that the next client gets it or waits until it is closed.
 fn shop_of_one_session(kind: DatabaseKind, class: &str) -> Shop {
     let shop = Setup::new(kind)
         .key("sessions = 1")
         .key("wait = '30s'")
         .open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
-    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    eventually("the connector's own first session is free", LIMIT, || {
+        connector(&shop)["used"] == 0
+    });
     shop
 }
 
-/// The rest of the value would be the connector's own login.
+/// Otherwise the connector's own login would become the rest of the value.
 #[test]
 fn a_redis_client_that_disconnects_within_a_value_stores_nothing() {
     let shop = shop_of_one_session(DatabaseKind::Redis, "PhpRedis");
@@ -45,7 +48,7 @@ fn a_redis_client_that_disconnects_within_a_value_stores_nothing() {
     no_secrets(&shop);
 }
 
-/// Programs that PHP starts have its sockets: there is no end of the connection while they live.
+/// Programs that PHP starts inherit its sockets: the connection does not end while they run.
 #[test]
 fn a_session_is_free_after_its_clients_quit_command() {
     let shop = shop_of_one_session(DatabaseKind::Postgres, "PdoPgsql");
@@ -61,17 +64,19 @@ fn a_session_is_free_after_its_clients_quit_command() {
     }
     assert_eq!(connector(&shop)["used"], 1);
     client.write_all(b"X\0\0\0\x04").unwrap();
-    eventually("another may have it", LIMIT, || connector(&shop)["idle"] == 1);
-    assert_eq!(client.read(&mut [0]).unwrap(), 0, "servers hang up");
+    eventually("another client may use it", LIMIT, || connector(&shop)["idle"] == 1);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "servers close the connection");
 }
 
-/// A client that waited for its end would take a job without a reader meanwhile.
+/// A client whose end is noticed too late would take a job that it cannot read.
 #[test]
 fn a_redis_client_that_disconnects_while_it_waits_takes_no_job() {
     let shop = Setup::new(DatabaseKind::Redis).open("PhpRedis", |serve| {
         serve.set("HEARTH_DATABASES_KEEP", "off").set("HEARTH_DATABASES_RESET_TIMEOUT", "1h")
     });
-    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    eventually("the connector's own first session is free", LIMIT, || {
+        connector(&shop)["used"] == 0
+    });
     let socket = shop.site.path().join("connector.sock");
     let other = UnixStream::connect(&socket).unwrap();
     other.set_read_timeout(Some(LIMIT)).unwrap();
@@ -96,7 +101,7 @@ fn a_redis_client_that_disconnects_while_it_waits_takes_no_job() {
     assert_eq!(say("LLEN q"), ":1\r\n", "the job is still queued");
 }
 
-/// Behind a reset such a session can use no table of `InnoDB`, and keeps its locks for ever.
+/// After a reset such a session cannot use any `InnoDB` table, and keeps its locks forever.
 #[test]
 fn a_session_with_a_prepared_transaction_is_not_shared() {
     let setup = Setup::new(DatabaseKind::MariaDb).key("sessions = 1").key("wait = '30s'");

@@ -1,5 +1,5 @@
-//! Fewer sessions than workers could use, and two generations at once: no client waits for a kept session, and there are never
-//! more than the limit. What a connector knows and workers do not.
+//! Fewer sessions than workers could use, and two generations at once. No client waits for a kept session, and there
+//! are never more sessions than the limit. Only the connector can count them, workers cannot.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ const CLASSES: &[(&str, DatabaseKind)] = &[
     ("PhpRedis", DatabaseKind::Redis),
 ];
 
-/// One after the other they would take too long.
+/// In parallel, because one after the other would take too long.
 pub(super) fn for_each(check: fn(&str, DatabaseKind)) {
     std::thread::scope(|scope| {
         for &(class, kind) in CLASSES {
@@ -43,7 +43,7 @@ fn reload(shop: &Shop) {
     assert!(told.status.success(), "{told:?}\n{}", shop.hearth.log().text());
 }
 
-/// What a worker holds of its connector is a lock, too.
+/// A worker's place at its connector is also a file lock.
 fn a_request_that_locks_a_file_leaves_the_workers_place_alone(shop: &Shop) {
     let pid = shop.get("lock")["pid"].clone();
     eventually("it serves again, so it was put back", LIMIT, || shop.get("look")["pid"] == pid);
@@ -54,11 +54,11 @@ fn a_request_that_locks_a_file_leaves_the_workers_place_alone(shop: &Shop) {
             && fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}"))
                 .is_ok_and(|info| info.contains("lock:"))
     });
-    assert!(held.count() > 0, "the worker {pid} has lost its place");
+    assert!(held.count() > 0, "the worker {pid} has lost its slot");
 }
 
-/// Several clients at once, each of which looks at its session; none differs from `fresh`.
-pub(super) fn a_crowd_finds_nothing_else_than(fresh: &Value, shop: &Shop) {
+/// Runs several clients at once; the session that each of them finds equals `fresh`.
+pub(super) fn concurrent_clients_find_only(fresh: &Value, shop: &Shop) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -77,7 +77,7 @@ fn connections_are_kept_within_the_sandboxs_writable_paths() {
     let shop = Setup::new(kind)
         .key("sessions = 3")
         .open(class, |serve| serve.set("HEARTH_SANDBOX_WRITABLE", folder.path().to_str().unwrap()));
-    shop.use_well();
+    shop.use_until_stable();
     eventually("it is kept", LIMIT, || shop.get("look")["kept"] == true);
 }
 
@@ -91,13 +91,13 @@ fn with_as_many_sessions_as_workers_each_request_borrows_one() {
         let fresh = shop.get("look");
         assert_eq!(fresh["kept"], false, "{class}");
         let logins = shop.database.logins();
-        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        concurrent_clients_find_only(&fresh, &shop);
         reload(&shop);
-        a_crowd_finds_nothing_else_than(&fresh, &shop);
+        concurrent_clients_find_only(&fresh, &shop);
         let status = connector(&shop);
         assert_eq!(status["refused"], 0, "{class}: {status}");
         assert_eq!(kept(&shop), 0, "{class}");
-        // At most the second of both sessions was still to be opened; some may have been in doubt.
+        // At most the second worker's session was still to be opened; some sessions may have been in doubt.
         let dropped = usize::try_from(status["dropped"].as_u64().unwrap()).unwrap();
         assert!(shop.database.logins() <= logins + 1 + dropped, "{class}: {status}");
     });
@@ -113,7 +113,7 @@ fn a_reload_keeps_sessions_once_the_old_workers_return_theirs() {
         for _ in 0..2 {
             let old = shop.hearth.worker_pids();
             reload(&shop);
-            a_crowd_finds_nothing_else_than(&fresh, &shop);
+            concurrent_clients_find_only(&fresh, &shop);
             eventually("the new ones keep theirs", LIMIT, || {
                 let new = shop.hearth.worker_pids();
                 kept(&shop) == 2 && new.len() == 2 && new.iter().all(|pid| !old.contains(pid))
@@ -125,7 +125,7 @@ fn a_reload_keeps_sessions_once_the_old_workers_return_theirs() {
     });
 }
 
-/// PHP needs no password, so it has none: neither in its environment nor anywhere in its memory.
+/// PHP needs no password, so neither its environment nor its memory contains it.
 #[test]
 fn a_connectors_password_never_reaches_php() {
     let setup = Setup::new(DatabaseKind::Postgres);
@@ -152,7 +152,7 @@ fn a_connectors_password_never_reaches_php() {
             let (end, rest) = rest.split_once(' ').unwrap();
             let number = |text| u64::from_str_radix(text, 16).unwrap();
             let len = usize::try_from(number(end) - number(start)).unwrap();
-            // What could hold it: memory of its own that is written to.
+            // Only the process's own writable memory could hold the password.
             if !rest.starts_with("rw-p") || len >= 1 << 26 {
                 continue;
             }
@@ -165,7 +165,7 @@ fn a_connectors_password_never_reaches_php() {
                 assert!(memchr::memmem::find(&bytes, secret.as_bytes()).is_none(), "{line}");
             }
         }
-        assert!(read > 1 << 20, "nothing was looked at");
+        assert!(read > 1 << 20, "no memory was read");
     }
     for told in [hearth.log().text(), hearth.admin("/status").text(), hearth.admin("/").text()] {
         assert!(!told.contains(DATABASE_PASSWORD) && !told.contains(&encoded), "{told}");
@@ -204,7 +204,7 @@ fn check_reports_what_the_session_limit_allows() {
     }
 }
 
-/// The file by which its workers count, of one that keeps something.
+/// The lock file by which the workers of a connector count their places, found through a worker that keeps a session.
 fn places_of(worker: u32) -> PathBuf {
     let files = fs::read_dir(format!("/proc/{worker}/fd")).unwrap();
     let mut files = files.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
@@ -224,13 +224,14 @@ fn session_slots_that_cannot_be_opened_are_reported_with_the_reason() {
     assert_eq!(shop.get("look")["kept"], false);
 }
 
-/// What a worker keeps and the rest that it borrows are one conversation's: with all but one session kept it would wait for itself.
+/// A worker needs its kept session and a borrowed one at the same time. If all sessions but one were kept, it would
+/// wait for itself.
 #[test]
 fn a_worker_gets_a_session_for_each_connection_it_may_not_keep() {
     const OPEN: &str = "function open() { $redis = new Redis(); $redis->connect('SOCKET'); $redis->ping(); return $redis; }\n\
         function kept() { $redis = open(); if (hearth_keep_connection($redis)) { return $redis; } LEFT return null; }\n";
-    // All three of both are kept; two of each; none; all, and the new ones of a reload leave open what they may not keep yet. Of four, one of each:
-    // several are refused one after the other, and closed.
+    // Four cases. Both workers keep all three. Each keeps two. None is kept. All are kept, and the new workers of a
+    // reload keep theirs only later. With four sessions, each keeps one, and the others are refused and closed.
     let cases = [
         (9, 3, 6, ""),
         (8, 3, 4, ""),
@@ -252,7 +253,7 @@ fn a_worker_gets_a_session_for_each_connection_it_may_not_keep() {
         let script = setup.site.path().join("php.php");
         let serve = Serve::new(&script).args(&["--model", "snapshot"]);
         let hearth = with_extensions(serve).workers(2).start();
-        // The first two may have kept too many, and end for it.
+        // The first two workers may have kept too many; they are replaced.
         hearth.wait_idle(2);
         let kept = || hearth.status()["pool"]["databases"]["kept"] == expected;
         eventually("as many are kept", LIMIT, kept);
@@ -274,7 +275,8 @@ fn a_worker_gets_a_session_for_each_connection_it_may_not_keep() {
     }
 }
 
-/// Two connections of each worker through one connector, and places for half of them: no worker is replaced for one that is never given back.
+/// Each of two workers opens two connections through one connector, which has places for half of them. No worker is
+/// replaced for a place that never becomes free.
 #[test]
 fn workers_stay_unchanged_when_too_few_session_slots_exist() {
     let setup = Setup::new(DatabaseKind::Redis).key("sessions = 5");
@@ -296,13 +298,13 @@ fn workers_stay_unchanged_when_too_few_session_slots_exist() {
     let hearth = with_extensions(serve).workers(2).start();
     hearth.wait_idle(2);
     let pids = hearth.worker_pids();
-    // Longer than the time after which they look whether there is one.
+    // This is longer than the interval at which workers check for a free place.
     std::thread::sleep(Duration::from_secs(3));
     hearth.get("/");
     assert_eq!(hearth.worker_pids(), pids, "{}", hearth.log().text());
     let pool = hearth.status()["pool"].clone();
     assert_eq!((&pool["databases"]["kept"], &pool["recycled"]), (&2.into(), &0.into()), "{pool}");
-    // One that ends gives back what it had: the next one has it.
+    // A worker that ends frees its places, and the next worker gets them.
     crate::hearth::signal(pids[0], rustix::process::Signal::KILL);
     eventually("as many are kept as before", LIMIT, || {
         let pool = hearth.status()["pool"].clone();

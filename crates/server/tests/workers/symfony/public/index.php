@@ -1,6 +1,6 @@
 <?php
 
-// What php-fpm would run; with a worker script of Hearth's it does not.
+// The script that php-fpm would run. Hearth's worker script does not run it.
 
 use App\Kernel;
 use Symfony\Component\Dotenv\Dotenv;

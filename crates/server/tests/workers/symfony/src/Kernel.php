@@ -25,7 +25,7 @@ final class Counter implements ResetInterface
     }
 }
 
-/** A service like those of applications: it keeps state and is not reset. */
+/** A typical service of an application: it keeps state and is not reset. */
 final class Memo
 {
     public static array $seen = [];
@@ -60,7 +60,7 @@ final class Listener
     public function onTerminate(TerminateEvent $event): void
     {
         if ($event->getRequest()->getPathInfo() === '/later') {
-            // Once the client has its answer and says so.
+            // Waits until the client has confirmed its answer.
             while (!is_file($this->folder . '/var/answered')) {
                 usleep(1000);
                 clearstatcache();
@@ -95,7 +95,7 @@ class Kernel extends BaseKernel
         ]);
     }
 
-    /** What the model `worker` promises nothing of. */
+    /** State for which the model `worker` makes no promise. */
     public function deeper(): JsonResponse
     {
         $memo = $this->container->get(Memo::class);
