@@ -163,7 +163,8 @@ enum {
     HEARTH_MAIL_CONNECTIONS_PER_HOST = 70, /* mail_connections_per_host (5), with the same credentials; engine */
     /* texts */
     HEARTH_PROXY = 128,          /* proxy: http://, https://, socks4://, socks4a://, socks5://, socks5h://, with user:password@ */
-    HEARTH_SAFE_PROTOCOLS = 129, /* safe_protocols ("http,https"), redirects included */
+    HEARTH_SAFE_PROTOCOLS = 129, /* safe_protocols, of http, https, smtp, smtps and file ("http,https", of a mail "smtp,smtps"), redirects
+                                  * included */
     HEARTH_UNIX_SOCKET = 130,    /* unix_socket: path to connect to, whatever the URL's host */
     HEARTH_RESOLVE = 131,        /* resolve: "host:port:address", joined by ';' */
     HEARTH_INTERFACE = 132,      /* interface: local address */

@@ -131,8 +131,8 @@ TEST_F(completions, a_detached_request_goes_on_and_tells_its_callback) {
 TEST_F(completions, a_failure_before_the_start_is_told_to_the_callback_and_the_future_too) {
     long told = 0;
     request()->GET("nonsense").start([&](const http &done) { told = done.get_code(); });
-    EXPECT_EQ(told, code::url_set);
-    EXPECT_EQ(request()->GET("nonsense").launch().get().get_code(), code::url_set);
+    EXPECT_EQ(told, code::url_malformed);
+    EXPECT_EQ(request()->GET("nonsense").launch().get().get_code(), code::url_malformed);
 }
 
 TEST_F(completions, one_object_may_be_used_by_many_threads_at_once) {
@@ -288,7 +288,7 @@ TEST_F(callbacks, that_give_up_after_some_refused_starts_are_told_of_each) {
     };
     one->GET("nonsense").start(again);
     EXPECT_EQ(tries, 10);
-    EXPECT_EQ(one->get_code(), code::url_set);
+    EXPECT_EQ(one->get_code(), code::url_malformed);
 }
 
 TEST_F(callbacks, may_make_a_request_and_wait_for_it) {

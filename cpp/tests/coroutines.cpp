@@ -203,7 +203,7 @@ TEST_F(coroutines, that_are_destroyed_end_no_later_start) {
 TEST_F(coroutines, go_on_at_once_where_nothing_can_be_started) {
     std::promise<response> wrong;
     one_call(engine, "nonsense", wrong);
-    EXPECT_EQ(wrong.get_future().get().get_code(), code::url_set);
+    EXPECT_EQ(wrong.get_future().get().get_code(), code::url_malformed);
     const auto origin = server::raw([](auto &client) { client.wait_for_end(); });
     const auto one = request();
     one->GET(origin->url()).start();

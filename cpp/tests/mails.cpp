@@ -49,6 +49,28 @@ TEST(addresses, have_parts) {
     EXPECT_EQ(parts(R"("a@b"@x.test)"), R"(|"a@b"@x.test|"a@b"|x.test)");
     EXPECT_EQ(parts("mary"), "|mary|mary|");
     EXPECT_EQ(parts(""), "|||");
+    const smtp::address given = R"("the \"boss\"" <mary@x.test>)";
+    EXPECT_EQ(given.address_spec, "mary@x.test");
+    EXPECT_EQ(given.display_name, "the \"boss\"");
+    EXPECT_EQ(given.text(), R"("the \"boss\"" <mary@x.test>)");
+    EXPECT_EQ(given.get_name_addr(), R"("the "boss"" <mary@x.test>)");
+    EXPECT_EQ(given.get_addr_spec(), "<mary@x.test>");
+    EXPECT_EQ(smtp::address("a@x.test").get_name_addr(), "<a@x.test>");
+}
+
+TEST(addresses, are_read_as_leniently_as_curlev_reads_them) {
+    const auto parts = [](const smtp::address &one) {
+        return one.display_name + "|" + one.address_spec;
+    };
+    EXPECT_EQ(parts("Last, First <a@b>"), "Last, First|a@b");
+    EXPECT_EQ(parts(R"(Big" Box <a@b> )"), "Big\" Box|a@b");
+    EXPECT_EQ(parts(R"( "Giant; "Big" Box" <a@b> )"), "Giant; \"Big\" Box|a@b");
+    EXPECT_EQ(parts("Joe <a@b> )"), "Joe|a@b");
+    EXPECT_EQ(parts("a@b (Mary Smith)"), "Mary Smith|a@b");
+    EXPECT_EQ(parts("Mary <a@b> (at work)"), "Mary|a@b");
+    EXPECT_EQ(parts("Mary < a@b >"), "Mary|a@b");
+    EXPECT_EQ(
+        parts("J\u00f6rg <j\u00f6rg@b\u00fccher.test>"), "J\u00f6rg|j\u00f6rg@b\u00fccher.test");
 }
 
 TEST_F(mails, are_sent_with_curlevs_calls) {
@@ -113,7 +135,11 @@ TEST_F(mails, what_is_wrong_is_told_by_the_start_and_nothing_is_sent) {
     EXPECT_EQ(of([&](smtp &made) { made.set_mime({}, "x", {mime::alternatives{nowhere}}); }),
         code::mime_set);
     EXPECT_EQ(of([](smtp &made) { made.options("starttls=3"); }), code::options_format);
-    EXPECT_EQ(of([](smtp &made) { made.SEND("http://127.0.0.1/", "a@x.test"); }), code::url_set);
+    EXPECT_EQ(of([](smtp &made) { made.SEND("http://127.0.0.1/", "a@x.test"); }),
+        code::unsupported_protocol);
+    EXPECT_EQ(of([](smtp &made) { made.SEND("smtp://a b/", "a@x.test"); }), code::url_malformed);
+    EXPECT_EQ(of([](smtp &made) { made.to("<a@x.test>, <b@x.test>"); }), code::recipients_set);
+    EXPECT_EQ(of([](smtp &made) { made.safe_protocols("smtp,smpts"); }), code::safe_protocols_set);
     EXPECT_EQ(
         of([](smtp &made) { made.SEND("smtp://127.0.0.1/", "noone"); }), code::recipients_set);
     EXPECT_EQ(engine.stats().started, 0U);
@@ -230,6 +256,59 @@ TEST_F(mails, many_at_once_share_few_connections) {
     }
     EXPECT_FALSE(own.stop(60000));
     EXPECT_EQ(good, 200);
+}
+
+TEST_F(mails, are_sent_by_the_safe_protocols_alone) {
+    const auto made = mail();
+    EXPECT_EQ(made->safe_protocols("smtps").exec().get_code(), code::unsupported_protocol);
+    EXPECT_EQ(made->get_error().kind, error_kind::protocol_refused);
+    const auto good = mail();
+    EXPECT_EQ(good->safe_protocols("smtp").exec().get_code(), 250) << good->get_error().message;
+}
+
+TEST_F(mails, the_names_and_domains_go_out_as_they_have_to) {
+    const auto sent = smtp::create(engine);
+    sent->SEND(servers().url("smtp"), "Big\" Box <ann@b\u00fccher.test>")
+        .to("Last, First <bob@b\u00fccher.test>")
+        .cc("cy@x.test (Cy)")
+        .text("x");
+    ASSERT_EQ(sent->exec().get_code(), 250) << sent->get_error().message;
+    const auto told = servers().told(sent->get_reply());
+    for (const auto *part :
+        {"MAIL FROM:<ann@xn--bcher-kva.test>", "RCPT TO:<bob@xn--bcher-kva.test>",
+            "From: \"Big\\\" Box\" <ann@xn--bcher-kva.test>\r\n",
+            "To: \"Last, First\" <bob@xn--bcher-kva.test>\r\n", "Cc: Cy <cy@x.test>\r\n"}) {
+        EXPECT_TRUE(has(told, part)) << part << "\n" << told;
+    }
+}
+
+TEST_F(mails, a_local_server_may_have_a_certificate_that_it_made_itself) {
+    async own;
+    own.start();
+    const auto send = [&](const std::string &server, const std::function<void(smtp &)> &build) {
+        const auto made = smtp::create(own);
+        build(made->SEND(servers().url(server), "ann@x.test").to("bob@x.test").text("x"));
+        return made->exec().get_response();
+    };
+    const auto nothing = [](smtp &) {};
+    if (servers().has("exim")) {
+        EXPECT_EQ(send("exim", nothing).get_code(), 250);
+        EXPECT_EQ(send("exim", [](smtp &made) { made.tls_within(starttls::required); }).get_code(),
+            code::peer_not_verified);
+    }
+    const auto taken = send("smtp", nothing);
+    EXPECT_EQ(taken.get_code(), 250) << taken.get_error().message;
+    EXPECT_TRUE(has(servers().told(taken.get_reply()), "TLS -\n"));
+    EXPECT_EQ(send("smtps", nothing).get_code(), code::peer_not_verified);
+    // What shows a password goes only where the certificate is verified, or the program says that it may.
+    const auto login = [](smtp &made) { made.basic("joe", "secret").mechanisms("PLAIN"); };
+    EXPECT_EQ(send("smtp", login).get_error().kind, error_kind::login);
+    const auto allowed = [&](smtp &made) {
+        login(made);
+        made.plain_auth();
+    };
+    EXPECT_EQ(send("smtp", allowed).get_code(), 250);
+    EXPECT_EQ(send("smtp", [](smtp &made) { made.basic("joe", "secret"); }).get_code(), 250);
 }
 
 TEST_F(mails, a_real_server_takes_them) {

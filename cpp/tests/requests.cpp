@@ -24,6 +24,11 @@ TEST_F(requests, the_sample_of_the_readme_works_in_each_of_its_three_forms) {
     EXPECT_EQ(told.get_future().get(), "POST /\n");
     const auto answer = http::create(engine)->GET(origin.url()).launch().get();
     EXPECT_EQ(answer.get_body(), "GET /\n");
+    // As short as curlev's.
+    EXPECT_EQ(answer.code(), 200);
+    EXPECT_EQ(answer.body(), "GET /\n");
+    EXPECT_EQ(answer.content_type(), answer.headers()["content-type"]);
+    EXPECT_EQ(answer.redirect_url(), "");
 }
 
 TEST_F(requests, each_verb_is_sent_as_it_is_called_and_one_object_serves_all_of_them) {
@@ -84,7 +89,8 @@ TEST_F(requests, a_user_in_the_url_hides_no_host_that_others_see) {
     const auto at = "127.0.0.1:" + std::to_string(origin.port());
     for (const auto &user : {"trusted.example\\"s, "trusted.example\t"s, "a b"s, "\r\n"s, "\0"s}) {
         const auto one = request();
-        EXPECT_EQ(one->GET("http://" + user + "@" + at + "/").exec().get_code(), code::url_set)
+        EXPECT_EQ(
+            one->GET("http://" + user + "@" + at + "/").exec().get_code(), code::url_malformed)
             << user;
     }
     EXPECT_EQ(request()->GET("http:/" + at + "/?u=://a@b").exec().get_body(), "GET /?u=://a@b\n");
@@ -131,10 +137,13 @@ TEST_F(requests, urls_that_are_none_are_refused_and_the_next_request_is_not) {
     const auto one = request();
     for (const std::string url : {"", "nonsense", "http://", "http://a b/", "http://x/\r\nY: z",
              "http://[::1/", "http://x:99999/", "/relative"}) {
-        EXPECT_EQ(one->GET(url).exec().get_code(), code::url_set) << url;
+        EXPECT_EQ(one->GET(url).exec().get_code(), code::url_malformed) << url;
         EXPECT_EQ(one->get_error().kind, error_kind::bad_request) << url;
     }
-    EXPECT_EQ(one->REQUEST("GE T", origin.url()).exec().get_code(), code::url_set);
+    for (const auto *method : {"", "GE T", "GET\r\nX:"}) {
+        EXPECT_EQ(one->REQUEST(method, origin.url()).exec().get_code(), code::url_set) << method;
+    }
+    EXPECT_EQ(one->GET("ftp://127.0.0.1/").exec().get_code(), code::unsupported_protocol);
     EXPECT_EQ(one->GET(origin.url()).exec().get_code(), 200);
 }
 
@@ -145,12 +154,62 @@ TEST_F(requests, a_scheme_that_is_not_safe_is_refused_as_libcurl_refuses_it) {
         code::unsupported_protocol);
     EXPECT_EQ(one->get_error().kind, error_kind::protocol_refused);
     EXPECT_EQ(origin.requests(), 0U);
+    EXPECT_EQ(one->GET(origin.url()).safe_protocols("all").exec().get_code(), 200);
+    EXPECT_EQ(one->GET(origin.url()).safe_protocols("http,ftp").exec().get_code(), 200);
+    for (const auto *unknown : {"http,htpps", "", "http://"}) {
+        EXPECT_EQ(one->GET(origin.url()).safe_protocols(unknown).exec().get_code(),
+            code::safe_protocols_set)
+            << unknown;
+    }
+    one->GET(origin.url()).safe_protocols("htpps").exec();
+    EXPECT_EQ(one->get_error().message,
+        "safe_protocols: \"htpps\" is no protocol: http, https, smtp, smtps, file are");
+}
+
+TEST_F(requests, a_file_is_read_where_the_program_allows_files) {
+    const folder made;
+    const auto path = made / "a b.txt";
+    std::ofstream(path) << "abc123";
+    const auto url = "file://" + (made / "a%20b.txt");
+    const auto one = request();
+    EXPECT_EQ(one->GET(url).exec().get_code(), code::unsupported_protocol);
+    EXPECT_EQ(one->GET(url).safe_protocols("file").exec().get_code(), code::success);
+    EXPECT_EQ(one->get_body(), "abc123");
+    EXPECT_EQ(one->get_response().get_url(), url);
+    EXPECT_EQ(one->HEAD(url).safe_protocols("file").exec().get_code(), code::success);
+    EXPECT_EQ(one->get_body(), "");
+    EXPECT_EQ(one->GET(url).safe_protocols("file").maximal_response_size(5).exec().get_code(),
+        code::write_error);
+    EXPECT_EQ(one->PUT(url).safe_protocols("file").set_body("", "x").exec().get_code(),
+        code::unsupported_protocol);
+    for (const auto *none : {"file:///nowhere/at/all", "file:///dev/zero", "file:///"}) {
+        EXPECT_EQ(one->GET(none).safe_protocols("file").exec().get_code(), code::file_unreadable)
+            << none;
+    }
+    EXPECT_EQ(
+        one->GET("file://other/x").safe_protocols("file").exec().get_code(), code::url_malformed);
+    EXPECT_EQ(support::contents(path), "abc123");
+}
+
+TEST_F(requests, a_redirect_leads_to_a_file_only_where_files_are_allowed_beside_http) {
+    const folder made;
+    std::ofstream(made / "secret") << "abc123";
+    server origin([&](auto &client, const auto &) {
+        client.answer(302, "", "Location: file://" + (made / "secret") + "\r\n");
+    });
+    const auto one = request();
+    EXPECT_EQ(one->GET(origin.url()).options("follow_location=1").exec().get_code(),
+        code::unsupported_protocol);
+    EXPECT_EQ(one->get_body(), "");
+    one->GET(origin.url()).options("follow_location=1").safe_protocols("http,file").exec();
+    EXPECT_EQ(one->get_code(), 302);
+    EXPECT_EQ(one->get_body(), "abc123");
 }
 
 TEST_F(requests, without_a_method_and_url_there_is_nothing_to_start) {
     const auto one = request();
     EXPECT_EQ(one->get_code(), code::success);
-    EXPECT_EQ(one->exec().get_code(), code::start_failed);
+    EXPECT_EQ(one->exec().get_code(), code::url_malformed);
 }
 
 TEST_F(requests, invalid_utf8_passes_through_where_bytes_are_allowed) {
@@ -384,6 +443,11 @@ TEST_F(options_as_text, that_are_wrong_have_curlevs_numbers_and_name_what_is_wro
         one->GET(origin.url()).options("timeout=soon").exec().get_code(), code::options_format);
     EXPECT_EQ(one->GET(origin.url()).options("timeout=-1").exec().get_code(), code::options_format);
     EXPECT_EQ(one->GET(origin.url()).options("timeout").exec().get_code(), code::options_format);
+    EXPECT_EQ(
+        one->GET(origin.url()).options("maxredirs=x").exec().get_code(), code::options_format);
+    EXPECT_EQ(one->GET(origin.url()).options("maxredirs=-5").exec().get_code(), code::options_set);
+    EXPECT_EQ(one->GET(origin.url()).basic("joe", std::string(8000001, '*')).exec().get_code(),
+        code::options_set);
     EXPECT_EQ(one->GET(origin.url()).authentication("mode=magic").exec().get_code(),
         code::authentication_format);
     EXPECT_EQ(one->GET(origin.url()).authentication("secret=\"open").exec().get_code(),

@@ -48,7 +48,7 @@ struct http_library {
     using handle = hearth_request;
 
     static constexpr const char *name = "request";
-    static constexpr long invalid = code::start_failed; // of a start that is refused as such
+    static constexpr long invalid = code::url_malformed; // of a start without a URL
 
     static constexpr auto make = hearth_request_new;
     static constexpr auto free = hearth_request_free;

@@ -107,7 +107,8 @@ public:
     Derived &family(ip_family which) { return number(HEARTH_IP_FAMILY, static_cast<int>(which)); }
     // False refuses loopback, private, link-local addresses and the like, after look-up: for URLs that strangers give.
     Derived &private_addresses(bool allowed) { return number(HEARTH_PRIVATE_ADDRESSES, allowed); }
-    // "http,https", redirects included.
+    // Of http, https, smtp, smtps and file; redirects included. By itself "http,https", of a mail "smtp,smtps". With "file" a redirect of a
+    // server that is called may name a file of this machine, too.
     Derived &safe_protocols(std::string_view names) { return text(HEARTH_SAFE_PROTOCOLS, names); }
 
     // No certificate is verified.

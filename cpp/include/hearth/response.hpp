@@ -206,6 +206,13 @@ public:
     // The HTTP status, or why there is none, as curlev has it; namespace code names them.
     long get_code() const noexcept { return code_; }
 
+    // The same and what follows in fewer letters, as curlev's future has them.
+    long code() const noexcept { return code_; }
+    const std::string &body() const { return get_body(); }
+    hearth::v1::headers headers() const { return get_headers(); }
+    std::string content_type() const { return get_content_type(); }
+    std::string redirect_url() const { return get_redirect_url(); }
+
     // 100 to 599; 0: there is none. With an error after the head it is the head's.
     int status() const noexcept { return answer_ ? hearth_response_status(answer_.get()) : 0; }
 
@@ -250,8 +257,8 @@ public:
     }
 
     // Of the final answer alone; history() has the others'.
-    headers get_headers() const { return headers(answer_); }
-    headers get_trailers() const { return headers(answer_, true); }
+    hearth::v1::headers get_headers() const { return hearth::v1::headers(answer_); }
+    hearth::v1::headers get_trailers() const { return hearth::v1::headers(answer_, true); }
 
     std::string get_content_type() const { return get_headers()["Content-Type"]; }
 

@@ -62,77 +62,104 @@ struct smtp_library {
 
 class smtp : public detail::life<smtp, detail::smtp_library> {
 public:
-    // `Mary Smith <mary@x.test>`, `"Smith, Mary" <mary@x.test>` or `mary@x.test`. UTF-8.
+    // `Mary Smith <mary@x.test>`, `"Smith, Mary" <mary@x.test>`, `<mary@x.test>`, `mary@x.test` or `mary@x.test (Mary Smith)`. UTF-8. Read as
+    // leniently as curlev reads it: a name may have commas without quotes, and quotes that are in no pairs. What no mail can be sent to is
+    // refused by the call that it is given to: code::recipients_set.
     struct address {
         enum class mode { to, cc, bcc };
+        using Mode = mode; // as curlev has it
 
-        std::string text;
+        std::string address_spec; // mary@x.test
+        std::string display_name; // Smith, Mary
         mode kind = mode::to;
 
         address() = default;
-        address(std::string_view written, mode how = mode::to) : text(written), kind(how) {}
-        address(const char *written, mode how = mode::to) : text(written), kind(how) {}
-        address(const std::string &written, mode how = mode::to) : text(written), kind(how) {}
+        address(std::string_view written, mode how = mode::to) : kind(how) { read(written); }
+        address(const char *written, mode how = mode::to) : kind(how) { read(written); }
+        address(const std::string &written, mode how = mode::to) : kind(how) { read(written); }
         // A name in whatever letters, and local@domain.
-        address(std::string_view name, std::string_view spec, mode how = mode::to) : kind(how) {
-            text = "\"";
-            for (const char c : name) {
-                if (c == '"' || c == '\\') {
-                    text.push_back('\\');
-                }
-                text.push_back(c);
-            }
-            text.append("\" <").append(spec).append(">");
+        address(std::string_view name, std::string_view spec, mode how = mode::to)
+            : address_spec(spec), display_name(name), kind(how) {}
+
+        // The same as the members, and the two sides of the spec.
+        const std::string &name() const noexcept { return display_name; }
+        const std::string &spec() const noexcept { return address_spec; }
+        std::string local_part() const { return address_spec.substr(0, address_spec.rfind('@')); }
+        std::string domain() const {
+            const auto at = address_spec.rfind('@');
+            return at == std::string::npos ? std::string() : address_spec.substr(at + 1);
         }
 
-        // Its parts: of `"Smith, Mary" <mary@x.test>` the name is `Smith, Mary`, the spec `mary@x.test`, the local part `mary`, the domain `x.test`.
-        std::string name() const {
-            const auto end = opening();
-            std::string name;
-            const auto written =
-                trimmed(std::string_view(text).substr(0, end == std::string::npos ? 0 : end));
-            const bool quoted =
-                written.size() > 1 && written.front() == '"' && written.back() == '"';
-            const auto inside = quoted ? written.substr(1, written.size() - 2) : written;
-            for (std::size_t at = 0; at < inside.size(); ++at) {
-                at += quoted && inside[at] == '\\' && at + 1 < inside.size() ? 1 : 0;
-                name.push_back(inside[at]);
+        // As a mail has it (RFC 5322): "the \"boss\"" <mary@x.test>
+        std::string text() const {
+            std::string quoted;
+            for (const char c : display_name) {
+                quoted.append(c == '"' || c == '\\' ? "\\" : "").push_back(c);
             }
-            return name;
+            return quoted.empty() ? get_addr_spec() : "\"" + quoted + "\" " + get_addr_spec();
         }
-        std::string spec() const {
-            const auto begin = opening();
-            if (begin == std::string::npos) {
-                return std::string(trimmed(text));
-            }
-            const auto end = text.find('>', begin);
-            return std::string(trimmed(std::string_view(text).substr(
-                begin + 1, end == std::string::npos ? end : end - begin - 1)));
+        // To be shown, as curlev shows it: quotes in the name stay as they are.
+        std::string get_name_addr() const {
+            return (display_name.empty() ? "" : "\"" + display_name + "\" ") + get_addr_spec();
         }
-        std::string local_part() const {
-            const auto all = spec();
-            return all.substr(0, all.rfind('@'));
-        }
-        std::string domain() const {
-            const auto all = spec();
-            const auto at = all.rfind('@');
-            return at == std::string::npos ? std::string() : all.substr(at + 1);
-        }
+        std::string get_addr_spec() const { return "<" + address_spec + ">"; }
 
     private:
-        // Where the spec in angle brackets begins: outside of the name's quotes.
-        std::size_t opening() const {
+        void read(std::string_view written) {
+            std::string_view comment;
+            written = without_comment(trimmed(written), comment);
+            const auto end = written.rfind('>');
+            const auto begin =
+                end == std::string_view::npos ? end : opening(written.substr(0, end));
+            // What is behind it may be anything but another address.
+            if (begin == std::string_view::npos ||
+                written.find_first_of("@,<", end) != std::string_view::npos) {
+                address_spec = written;
+                display_name = comment;
+                return;
+            }
+            address_spec = trimmed(written.substr(begin + 1, end - begin - 1));
+            display_name = unquoted(trimmed(written.substr(0, begin)));
+            if (display_name.empty()) {
+                display_name = comment;
+            }
+        }
+        // A comment at the end is taken off, as mail programs wrote names before there were angle brackets.
+        static std::string_view without_comment(
+            std::string_view written, std::string_view &comment) {
+            const auto begin = written.rfind('(');
+            if (begin == std::string_view::npos || written.back() != ')' ||
+                written.substr(0, begin).find('@') == std::string_view::npos ||
+                written.find_first_of(">\"", begin) != std::string_view::npos) {
+                return written;
+            }
+            comment = trimmed(written.substr(begin + 1, written.size() - begin - 2));
+            return trimmed(written.substr(0, begin));
+        }
+        // Where the spec begins: outside of the name's quotes, or at the last bracket if they are in no pairs.
+        static std::size_t opening(std::string_view written) {
             bool quoted = false;
-            for (std::size_t at = 0; at < text.size(); ++at) {
-                if (quoted && text[at] == '\\') {
+            for (std::size_t at = 0; at < written.size(); ++at) {
+                if (quoted && written[at] == '\\') {
                     ++at;
-                } else if (text[at] == '"') {
+                } else if (written[at] == '"') {
                     quoted = !quoted;
-                } else if (text[at] == '<' && !quoted) {
+                } else if (written[at] == '<' && !quoted) {
                     return at;
                 }
             }
-            return std::string::npos;
+            return written.rfind('<');
+        }
+        static std::string unquoted(std::string_view name) {
+            if (name.size() < 2 || name.front() != '"' || name.back() != '"') {
+                return std::string(name);
+            }
+            std::string inside;
+            for (std::size_t at = 1; at + 1 < name.size(); ++at) {
+                at += name[at] == '\\' && at + 2 < name.size() ? 1 : 0;
+                inside.push_back(name[at]);
+            }
+            return inside;
         }
         static std::string_view trimmed(std::string_view part) {
             while (!part.empty() && (part.front() == ' ' || part.front() == '\t')) {
@@ -259,7 +286,8 @@ private:
 
     smtp &add(int kind, const address &one) {
         return edit([&] {
-            judge(hearth_mail_add_recipient(handle_, kind, one.text.data(), one.text.size()),
+            const auto text = one.text();
+            judge(hearth_mail_add_recipient(handle_, kind, text.data(), text.size()),
                 code::recipients_set);
         });
     }
@@ -335,10 +363,12 @@ private:
             return;
         }
         aim(url, [&](std::string_view bare) {
-            judge(hearth_mail_set_target(handle_, bare.data(), bare.size()), code::url_set);
+            const auto status = hearth_mail_set_target(handle_, bare.data(), bare.size());
+            judge(status,
+                status == HEARTH_UNSUPPORTED ? code::unsupported_protocol : code::url_malformed);
         });
-        judge(hearth_mail_set_from(handle_, from.text.data(), from.text.size()),
-            code::recipients_set);
+        const auto author = from.text();
+        judge(hearth_mail_set_from(handle_, author.data(), author.size()), code::recipients_set);
     }
 
     // ---- what detail::life asks for ----

@@ -273,6 +273,7 @@ impl Io {
         let none = || Failure::new(Kind::Url, "There is no URL");
         let target = in_flight.spec.target.as_ref().ok_or_else(none)?;
         if in_flight.is_mail() {
+            settings.allow(target.scheme(), ["smtp", "smtps"])?;
             return Ok(self.post(settings, target));
         }
         let mut hosts = lock(&self.hosts);

@@ -19,6 +19,7 @@ mod settings;
 
 mod in_flight;
 mod io;
+mod local_file;
 mod run;
 
 mod smtp;

@@ -51,11 +51,24 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the key of a connection to `target`.
+    /// Refuses a scheme that is not among the safe protocols.
+    pub(crate) fn allow(&self, scheme: &str, by_default: [&str; 2]) -> Result<(), Failure> {
+        let safe = match &self.safe_protocols {
+            Some(schemes) => schemes.iter().any(|safe| safe == scheme),
+            None => by_default.contains(&scheme),
+        };
+        if safe {
+            return Ok(());
+        }
+        let what = format!("Protocol \"{scheme}\" is not among the safe ones");
+        Err(Failure::new(Kind::Protocol, what))
+    }
+
+    /// Returns the key of a connection to `target`. A local file has one that is never connected to.
     pub(crate) fn key(&self, target: &Target) -> Result<Key, Failure> {
-        if !self.safe_protocols.iter().any(|scheme| scheme == target.scheme()) {
-            let what = format!("Protocol \"{}\" is not among the safe ones", target.scheme());
-            return Err(Failure::new(Kind::Protocol, what));
+        self.allow(target.scheme(), ["http", "https"])?;
+        if target.is_file() {
+            return Ok(Key::plain(0, Scheme::Http, "", 0));
         }
         let Some(scheme) = Scheme::named(target.scheme()) else {
             let what = format!("Protocol \"{}\" not supported", target.scheme());

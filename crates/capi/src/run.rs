@@ -33,7 +33,7 @@ use crate::request::{Extras, Payload};
 use crate::response::{Response, Timings};
 use crate::settings::{AuthMode, Cookies, Settings};
 use crate::target::Target;
-use crate::{retry, upload};
+use crate::{local_file, retry, upload};
 
 /// The time limit for a connection to become free; the request's own limit may end it earlier.
 const TURN: Duration = Duration::from_hours(24);
@@ -231,6 +231,9 @@ impl<'a> Way<'a> {
 
     async fn go(&mut self) -> Result<(), Failure> {
         loop {
+            if self.target()?.is_file() {
+                return self.read_file().await;
+            }
             let began = Instant::now();
             let result = self.send().await;
             if self.settings.verbose {
@@ -270,6 +273,19 @@ impl<'a> Way<'a> {
             )
             .await;
         }
+    }
+
+    /// Reads a local file in the place of a response. Its status is 0, or that of the redirect that led there, as libcurl has it.
+    async fn read_file(&mut self) -> Result<(), Failure> {
+        let target = self.target()?.clone();
+        let body = local_file::open(&target, &self.method).await;
+        if self.settings.verbose {
+            let how = body.as_ref().map_or_else(ToString::to_string, |_body| "read".to_owned());
+            note(&format!("{} {}: {how}", self.method, target.as_str()));
+        }
+        self.so_far().target = Some(target);
+        let (io, in_flight, method) = (self.io, self.in_flight, &self.method);
+        download::take(io, in_flight, self.so_far, self.track, body?, false, method).await
     }
 
     /// Makes one try. The outer error is one that no other try can repair.
@@ -640,25 +656,32 @@ impl<'a> Way<'a> {
             self.challenged = 0;
         }
         self.forget_head();
+        if next.is_file() {
+            self.so_far().status = status;
+        }
         self.so_far().timings.redirects += 1;
         self.io.runtime.numbers.redirects.fetch_add(1, Relaxed);
         self.redirected = Some((next, key));
         Ok(true)
     }
 
-    #[expect(clippy::print_stderr, reason = "the option verbose promises it")]
     fn say(&self, result: &Result<Answer, Result<CallError, Failure>>, began: Instant) {
         let target = self.target().map_or("", Target::as_str);
         let took = began.elapsed().as_micros();
         match result {
             Ok(answer) => {
                 let status = answer.response.status().as_u16();
-                eprintln!("hearth: {} {target}: {status} after {took} us", self.method);
+                note(&format!("{} {target}: {status} after {took} us", self.method));
             }
             Err(Ok(error)) => {
-                eprintln!("hearth: {} {target}: {error} after {took} us", self.method);
+                note(&format!("{} {target}: {error} after {took} us", self.method));
             }
-            Err(Err(failure)) => eprintln!("hearth: {} {target}: {failure}", self.method),
+            Err(Err(failure)) => note(&format!("{} {target}: {failure}", self.method)),
         }
     }
+}
+
+#[expect(clippy::print_stderr, reason = "the option verbose promises it")]
+fn note(what: &str) {
+    eprintln!("hearth: {what}");
 }

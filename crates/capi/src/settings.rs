@@ -55,8 +55,8 @@ pub(crate) struct Settings {
     pub(crate) unrestricted_auth: bool,
     pub(crate) threaded_callback: bool,
     pub(crate) proxy: Option<Proxy>,
-    /// Schemes in lower case.
-    pub(crate) safe_protocols: Arc<[String]>,
+    /// Schemes in lower case. `None`: http and https, or of a mail smtp and smtps.
+    pub(crate) safe_protocols: Option<Arc<[String]>>,
     pub(crate) unix_socket: Option<PathBuf>,
     pub(crate) resolve: Vec<Resolve>,
     pub(crate) interface: Option<IpAddr>,
@@ -234,7 +234,7 @@ impl Default for Settings {
             unrestricted_auth: false,
             threaded_callback: true,
             proxy: None,
-            safe_protocols: Arc::new(["http".to_owned(), "https".to_owned()]),
+            safe_protocols: None,
             unix_socket: None,
             resolve: Vec::new(),
             interface: None,

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egress::{Dialed, Key, Scheme};
+use egress::{Dialed, Key, Scheme, Trust};
 use mail::{
     Credentials, Envelope, Phase, Reply, Secret, Sender, Session, Times, Trouble, Upgraded,
 };
@@ -332,7 +332,16 @@ impl Way<'_> {
     /// Opens a connection that is ready for a message.
     async fn connect(&self) -> Result<Session<Dialed>, Failure> {
         let limit = self.settings.connect_timeout;
-        match tokio::time::timeout(limit, self.begin(limit)).await {
+        let begun = async {
+            match self.begin(limit, &self.host.key).await {
+                Err(failure) if failure.kind == Kind::Certificate && self.is_local() => {
+                    let key = Key { trust: Trust::Anyone, ..self.host.key.clone() };
+                    self.begin(limit, &key).await
+                }
+                begun => begun,
+            }
+        };
+        match tokio::time::timeout(limit, begun).await {
             Ok(result) => result,
             Err(_late) => {
                 let what =
@@ -342,11 +351,23 @@ impl Way<'_> {
         }
     }
 
-    async fn begin(&self, limit: Duration) -> Result<Session<Dialed>, Failure> {
+    /// Whether TLS without a verified certificate is no worse than the plain text that would go otherwise: the server is on this machine, and
+    /// nothing says which certificate it has to have, nor that there has to be one.
+    fn is_local(&self) -> bool {
+        let key = &self.host.key;
+        let address = lock(self.so_far).address;
+        self.post.how.start_tls == StartTls::Offered
+            && !self.post.how.tls
+            && matches!(key.trust, Trust::System)
+            && key.pins.is_empty()
+            && key.proxy.is_none()
+            && address.is_some_and(|address| address.ip().to_canonical().is_loopback())
+    }
+
+    async fn begin(&self, limit: Duration, key: &Key) -> Result<Session<Dialed>, Failure> {
         let engine = &self.io.runtime.egress;
         let began = Instant::now();
         let how = &self.post.how;
-        let key = &self.host.key;
         let dialed = engine.dial(key, how.tls, limit).await?;
         {
             let mut so_far = lock(self.so_far);
@@ -377,7 +398,9 @@ impl Way<'_> {
             return Err(unsafe_server("the server does not offer STARTTLS"));
         }
         if let Some(credentials) = &how.credentials {
-            let protected = session.stream().is_secure();
+            // Without a verified certificate a password is as much in the open as in plain text, unless the caller has said otherwise.
+            let verified = !matches!(key.trust, Trust::Anyone) || self.settings.insecure;
+            let protected = session.stream().is_secure() && verified;
             let logged_in = session.log_in(credentials, protected).await;
             if let Err(Trouble::Refused { reply, .. }) = &logged_in {
                 self.decided(reply);

@@ -32,15 +32,19 @@ const PATH: usize = 254;
 const NAME: usize = 900;
 
 impl Address {
-    /// Takes `local@domain`, `<local@domain>`, `Name <local@domain>` or `"Name" <local@domain>`.
+    /// Takes `local@domain`, `<local@domain>`, `Name <local@domain>` or `"Name" <local@domain>`, each with a comment in parentheses
+    /// behind it, which is the name where there is no other: `local@domain (Name)`. Quotes that are not in pairs are part of the name.
     pub fn parse(text: &str) -> Result<Self, Flaw> {
         let text = text.trim_matches(' ');
+        let (text, comment) = split_comment(text);
         match text.strip_suffix('>') {
-            None => Self::new("", text),
+            None => Self::new(comment, text),
             Some(before) => {
                 let (name, spec) = split_angle(before)
+                    .or_else(|| before.rsplit_once('<'))
                     .ok_or_else(|| Flaw::new(format!("address {text:?}: the < is missing")))?;
-                Self::new(&unquoted(name.trim_matches(' ')), spec)
+                let name = unquoted(name.trim_matches(' '));
+                Self::new(if name.is_empty() { comment } else { &name }, spec.trim_matches(' '))
             }
         }
     }
@@ -81,6 +85,17 @@ impl Address {
     /// Whether only a server with SMTPUTF8 (RFC 6531) accepts it.
     pub fn is_international(&self) -> bool {
         !self.local.is_ascii()
+    }
+}
+
+/// The text before a comment at the end, and what is in the comment: without nested ones, which are left where they are.
+fn split_comment(text: &str) -> (&str, &str) {
+    let parts = text.strip_suffix(')').and_then(|rest| rest.rsplit_once('('));
+    match parts {
+        Some((before, comment)) if before.contains('@') && !comment.contains(['>', '"']) => {
+            (before.trim_matches(' '), comment.trim_matches(' '))
+        }
+        _ => (text, ""),
     }
 }
 
@@ -188,6 +203,13 @@ mod tests {
             ("\"a b\"@x.test", "", "\"a b\"@x.test"),
             ("\"a@b\"@x.test", "", "\"a@b\"@x.test"),
             ("a..b@x.test", "", "\"a..b\"@x.test"),
+            ("\"Last, First\" <a@b>", "Last, First", "a@b"),
+            ("Last, First <a@b>", "Last, First", "a@b"),
+            ("Big\" Box <a@b>", "Big\" Box", "a@b"),
+            ("\"Giant; \"Big\" Box\" <a@b>", "Giant; \"Big\" Box", "a@b"),
+            ("a@b (Mary Smith)", "Mary Smith", "a@b"),
+            ("Mary <a@b> (at work)", "Mary", "a@b"),
+            ("< a@b >", "", "a@b"),
             ("a@[127.0.0.1]", "", "a@[127.0.0.1]"),
             ("a@[IPv6:::1]", "", "a@[IPv6:::1]"),
         ] {
@@ -214,6 +236,9 @@ mod tests {
             "a\0@x.test",
             "Name\r\nBcc: x <a@x.test>",
             "<a@x.test>\r\n",
+            "<a@x.test>, <b@x.test>",
+            "a@x.test (x) (y",
+            "a@x.test (x\r\nRCPT)",
             "a>@x.test",
             "a@[1.2.3]",
             "a@[IPv6:x]",

@@ -100,8 +100,8 @@ public:
     }
     Derived &set_text(hearth_option option, std::string_view value) {
         return edit([&] {
-            judge(
-                Library::set_text(handle_, option, value.data(), value.size()), code::options_set);
+            judge(Library::set_text(handle_, option, value.data(), value.size()),
+                option == HEARTH_SAFE_PROTOCOLS ? code::safe_protocols_set : code::options_set);
         });
     }
     // True, as it is by itself: callbacks on the engine's thread for them. False: on its I/O thread, where they must be short.

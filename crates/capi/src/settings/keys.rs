@@ -71,6 +71,9 @@ fn set<T>(place: &mut T, value: Result<T, Refused>) -> Result<(), Refused> {
     Ok(())
 }
 
+/// As libcurl has it: `CURL_MAX_INPUT_LENGTH`.
+const LONGEST_SECRET: usize = 8_000_000;
+
 /// All options; hearth.h lists the same, which a test compares.
 pub(crate) const OPTIONS: &[Item] = &[
     number(1, "accept_compression", |s, n| set(&mut s.accept_compression, n.flag())),
@@ -92,7 +95,10 @@ pub(crate) const OPTIONS: &[Item] = &[
     number(6, "maxredirs", |s, n| {
         let most = match n.value {
             -1 => Ok(None),
-            value => u32::try_from(value).map(Some).map_err(|_range| n.wrong("-1 or a number")),
+            // As libcurl: a number, but none that it takes.
+            value => u32::try_from(value).map(Some).map_err(|_range| {
+                Refused::unsupported(format!("maxredirs wants -1 or a number, not {value}"))
+            }),
         };
         set(&mut s.max_redirects, most)
     }),
@@ -159,10 +165,7 @@ pub(crate) const OPTIONS: &[Item] = &[
         Set::Number(|s, n| set(&mut s.engine.mail_connections_per_host, n.count())),
     ),
     text(128, "proxy", |s, t| set(&mut s.proxy, t.read(proxy))),
-    text(129, "safe_protocols", |s, t| {
-        s.safe_protocols = t.words().map(str::to_ascii_lowercase).collect();
-        Ok(())
-    }),
+    text(129, "safe_protocols", |s, t| set(&mut s.safe_protocols, t.read(protocols))),
     text(130, "unix_socket", |s, t| set(&mut s.unix_socket, Ok(t.file()))),
     text(131, "resolve", |s, t| set(&mut s.resolve, t.read(resolve))),
     text(132, "interface", |s, t| {
@@ -217,7 +220,12 @@ pub(crate) const OPTIONS: &[Item] = &[
         set(&mut s.auth.mode, t.one_of(known, "none, basic, digest or bearer"))
     }),
     authentication(161, "user", |s, t| set(&mut s.auth.user, t.line())),
-    authentication(162, "secret", |s, t| set(&mut s.auth.secret, t.line())),
+    authentication(162, "secret", |s, t| {
+        if t.value.len() > LONGEST_SECRET {
+            return Err(Refused::unsupported("secret is longer than 8000000 bytes"));
+        }
+        set(&mut s.auth.secret, t.line())
+    }),
     authentication(163, "mechanisms", |s, t| {
         s.mail.mechanisms = t.words().map(str::to_ascii_uppercase).collect();
         Ok(())
@@ -462,6 +470,30 @@ fn encodings(text: &str) -> Result<Option<HeaderValue>, String> {
     Ok(HeaderValue::from_str(&words.join(", ")).ok().filter(|_| !words.is_empty()))
 }
 
+/// Schemes, joined by commas; `all` is all that are known. Names that libcurl knows and Hearth does not are accepted: no URL of theirs is called.
+fn protocols(text: &str) -> Result<Option<Arc<[String]>>, String> {
+    const SPOKEN: [&str; 5] = ["http", "https", "smtp", "smtps", "file"];
+    const OTHERS: &str = "dict ftp ftps gopher gophers imap imaps ldap ldaps mqtt mqtts pop3 pop3s rtmp rtmpe rtmps rtmpt rtmpte rtmpts \
+                          rtsp scp sftp smb smbs telnet tftp ws wss";
+    let mut schemes = Vec::new();
+    for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
+        let word = word.to_ascii_lowercase();
+        if word == "all" {
+            schemes.extend(SPOKEN.map(str::to_owned));
+        } else if SPOKEN.contains(&word.as_str())
+            || OTHERS.split_ascii_whitespace().any(|other| other == word)
+        {
+            schemes.push(word);
+        } else {
+            return Err(format!("{word:?} is no protocol: {} are", SPOKEN.join(", ")));
+        }
+    }
+    if schemes.is_empty() {
+        return Err(format!("it names none of {}", SPOKEN.join(", ")));
+    }
+    Ok(Some(schemes.into()))
+}
+
 /// Cipher suites, as the registry or OpenSSL names them.
 fn ciphers(text: &str) -> Result<Option<Arc<[Cipher]>>, String> {
     let one = |name: &str| {
@@ -613,6 +645,21 @@ mod tests {
         let mut settings = Settings::default();
         assert!(settings.set_all(Group::Options, "timeout=1,insecure=7", false).is_err());
         assert_eq!(settings.timeout, Settings::default().timeout);
+    }
+
+    #[test]
+    fn unknown_protocols_are_named() {
+        let set = |text: &str| {
+            let mut settings = Settings::default();
+            let set = settings.set_text(129, text, false).map_err(|refused| refused.message);
+            set.map(|()| settings.safe_protocols.expect("a list").join(" "))
+        };
+        assert_eq!(set("HTTP, file,ftp").as_deref(), Ok("http file ftp"));
+        assert_eq!(set("all").as_deref(), Ok("http https smtp smtps file"));
+        let known = "http, https, smtp, smtps, file";
+        let unknown = format!("safe_protocols: \"htpp\" is no protocol: {known} are");
+        assert_eq!(set("https,htpp"), Err(unknown));
+        assert_eq!(set(" "), Err(format!("safe_protocols: it names none of {known}")));
     }
 
     #[test]
