@@ -113,9 +113,9 @@ final class Egress
     }
 
     /** What a script prints; with a socket, under the extension. */
-    private function php(array $arguments, ?string $socket, array $environment = [], array $settings = []): string
+    private function php(array $arguments, ?string $socket, array $environment = [], array $settings = [], array $within = []): string
     {
-        $command = [PHP_BINARY, '-d', 'display_errors=stderr', '-d', "error_log={$this->folder}/php.log", '-d', 'memory_limit=256M'];
+        $command = [...$within, PHP_BINARY, '-d', 'display_errors=stderr', '-d', "error_log={$this->folder}/php.log", '-d', 'memory_limit=256M'];
         if ($socket !== null) {
             array_push($command, '-d', "extension={$this->extension}", ...$settings);
             $environment['HEARTH_EGRESS'] = $socket;
@@ -432,6 +432,30 @@ final class Egress
         $this->check('limits: stock', [], array_keys(array_filter($stock, fn ($value) => $value === false)));
     }
 
+    /** SIGPIPE's disposition is left alone while calls to the broker are under way, and looked at after they have ended. Not within a sanitizer, which strace has not. */
+    public function signals(): void
+    {
+        if (isset(self::sanitizers()['LD_PRELOAD'])) {
+            return;
+        }
+        $calls = ['-r', '
+            $multi = curl_multi_init();
+            for ($n = 0; $n < 30; $n++) {
+                curl_multi_add_handle($multi, $handles[] = $curl = curl_init(getenv("EGRESS_HTTP") . "/delay/" . 10 * $n));
+                curl_setopt($curl, CURLOPT_RETURNTRANSFER, true);
+            }
+            do { curl_multi_exec($multi, $running); curl_multi_select($multi); } while ($running > 0);
+            echo array_sum(array_map(fn ($curl) => curl_getinfo($curl, CURLINFO_RESPONSE_CODE) === 200, $handles));'];
+        $seen = [];
+        foreach (['stock' => null, 'broker' => $this->socket] as $way => $socket) {
+            $trace = "{$this->folder}/signals.$way";
+            $within = ['strace', '-f', '-qq', '-e', 'trace=rt_sigaction', '-o', $trace];
+            $this->check("signals, $way: the calls", '30', $this->php($calls, $socket, [], [], $within));
+            $seen[$way] = substr_count((string) @file_get_contents($trace), 'rt_sigaction(SIGPIPE');
+        }
+        $this->check('signals: with a broker less than a tenth of stock', true, $seen['stock'] > 0 && $seen['broker'] * 10 < $seen['stock']);
+    }
+
     private function kill_broker(): void
     {
         proc_terminate($this->processes['broker'], 9);
@@ -585,9 +609,13 @@ $egress->table('streams', $argv[1] ?? '', ['-d', 'hearth.intercept_streams=1']);
 if (($argv[1] ?? '') === 'limits') {
     $egress->limits();
 }
+if (($argv[1] ?? '') === 'signals') {
+    $egress->signals();
+}
 if (!isset($argv[1])) {
     $egress->beyond();
     $egress->limits();
+    $egress->signals();
     $egress->faults();
     $egress->beyond_streams();
     $fpm = sprintf('/usr/sbin/php-fpm%d.%d', PHP_MAJOR_VERSION, PHP_MINOR_VERSION);
