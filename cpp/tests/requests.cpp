@@ -156,7 +156,7 @@ TEST_F(requests, a_scheme_that_is_not_safe_is_refused_as_libcurl_refuses_it) {
     EXPECT_EQ(origin.requests(), 0U);
     EXPECT_EQ(one->GET(origin.url()).safe_protocols("all").exec().get_code(), 200);
     EXPECT_EQ(one->GET(origin.url()).safe_protocols("http,ftp").exec().get_code(), 200);
-    for (const auto *unknown : {"http,htpps", "", "http://"}) {
+    for (const auto *unknown : {"http,htpps", " ", "http://"}) {
         EXPECT_EQ(one->GET(origin.url()).safe_protocols(unknown).exec().get_code(),
             code::safe_protocols_set)
             << unknown;

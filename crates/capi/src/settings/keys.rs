@@ -475,6 +475,9 @@ fn protocols(text: &str) -> Result<Option<Arc<[String]>>, String> {
     const SPOKEN: [&str; 5] = ["http", "https", "smtp", "smtps", "file"];
     const OTHERS: &str = "dict ftp ftps gopher gophers imap imaps ldap ldaps mqtt mqtts pop3 pop3s rtmp rtmpe rtmps rtmpt rtmpte rtmpts \
                           rtsp scp sftp smb smbs telnet tftp ws wss";
+    if text.is_empty() {
+        return Ok(None);
+    }
     let mut schemes = Vec::new();
     for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
         let word = word.to_ascii_lowercase();
