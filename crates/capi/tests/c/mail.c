@@ -199,7 +199,7 @@ static void what_would_break_out_is_refused(void) {
     CHECK_EQ(hearth_mail_add_header(made, "Bcc", 3, "c@x.test", HEARTH_TEXT), HEARTH_INVALID);
     CHECK_EQ(
         hearth_mail_set_target(made, "smtp://127.0.0.1/a\r\nRSET", HEARTH_TEXT), HEARTH_INVALID);
-    CHECK_EQ(hearth_mail_set_target(made, "http://127.0.0.1/", HEARTH_TEXT), HEARTH_INVALID);
+    CHECK_EQ(hearth_mail_set_target(made, "http://127.0.0.1/", HEARTH_TEXT), HEARTH_UNSUPPORTED);
     CHECK_EQ(hearth_mail_add_part(made, NULL), HEARTH_INVALID);
     hearth_part wrong = {sizeof wrong, 9, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0};
     CHECK_EQ(hearth_mail_add_part(made, &wrong), HEARTH_INVALID);
