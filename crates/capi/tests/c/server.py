@@ -53,10 +53,13 @@ class Connection:
         return part
 
     def exactly(self, length):
-        while len(self.buffer) < length:
-            self.read()
-        part, self.buffer = self.buffer[:length], self.buffer[length:]
-        return part
+        part, self.buffer = bytearray(self.buffer[:length]), self.buffer[length:]
+        while len(part) < length:
+            data = self.sock.recv(min(length - len(part), 1 << 20))
+            if not data:
+                raise Gone
+            part += data
+        return bytes(part)
 
     def send(self, data):
         self.sock.sendall(data)
