@@ -32,9 +32,9 @@ pub struct Call {
 /// The time limits of a call before it is under way. After that its owner ends it by dropping it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For opening a connection, from look-up to TLS.
+    /// Time limit for opening a connection, from look-up to TLS.
     pub connect: Duration,
-    /// For a connection to become free if the limit of connections is reached.
+    /// Time limit for a connection to become free if the limit of connections is reached.
     pub queue: Duration,
 }
 
@@ -95,7 +95,7 @@ pub struct CallError {
     pub kept: bool,
 }
 
-/// What a caller may do about a call without a response.
+/// The caller's options after a call without a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
     /// Nothing was sent to the origin: the caller may make the call itself.

@@ -321,7 +321,7 @@ fn unconnected(error: &io::Error, key: &Key, host: &str, port: u16, since: Insta
     CallError { exhausted: exhausted(error), ..declined }
 }
 
-/// Whether no descriptor was left: EMFILE, ENFILE.
+/// Returns whether no descriptor was left: EMFILE, ENFILE.
 fn exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let code = error.raw_os_error().map(Errno::from_raw_os_error);

@@ -23,7 +23,8 @@ impl Network {
         vec![v4, v6]
     }
 
-    /// Whether the network contains the address. An IPv4 address written as IPv6 counts as the IPv4 address that it reaches.
+    /// Returns whether the network contains the address. An IPv4 address written as IPv6 counts as the IPv4 address
+    /// that it reaches.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first.to_canonical(), reached(address)) {
             (IpAddr::V4(first), IpAddr::V4(address)) => {
@@ -41,12 +42,12 @@ impl Network {
     }
 }
 
-/// Whether one of the networks contains the address.
+/// Returns whether one of the networks contains the address.
 pub(crate) fn denied(networks: &[Network], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(address))
 }
 
-/// Whether a connection to this address and port reaches one of the sockets.
+/// Returns whether a connection to this address and port reaches one of the sockets.
 pub(crate) fn arrives_at(sockets: &[SocketAddr], address: IpAddr, port: u16) -> bool {
     let address = connected(address);
     let mut of_port = sockets.iter().filter(|socket| socket.port() == port);
@@ -65,12 +66,12 @@ fn connected(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether the address is the machine's own: only such an address can be bound. Nothing is sent.
+/// Returns whether the address is the machine's own: only such an address can be bound. Nothing is sent.
 fn is_of_this_machine(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// Whether the address is public (the IANA special-purpose registries, RFC 6890).
+/// Returns whether the address is public (the IANA special-purpose registries, RFC 6890).
 pub(crate) fn public(address: IpAddr) -> bool {
     match reached(address) {
         IpAddr::V4(v4) => {

@@ -96,7 +96,7 @@ impl Engine {
 }
 
 impl Dialed {
-    /// Whether TLS is used.
+    /// Returns whether TLS is used.
     pub fn is_secure(&self) -> bool {
         matches!(self.layer, Layer::Tls(_))
     }

@@ -159,7 +159,8 @@ impl std::fmt::Debug for Dns {
     }
 }
 
-/// Whether a name is `localhost` or below it: such names are always this machine's (RFC 6761, 6.3), as in libcurl.
+/// Returns whether a name is `localhost` or below it: such names are always this machine's (RFC 6761, 6.3), as in
+/// libcurl.
 fn is_local(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }

@@ -95,7 +95,7 @@ impl Common {
         permit.expect("it is never closed")
     }
 
-    /// Whether a call waits for a permit.
+    /// Returns whether a call waits for a permit.
     pub(crate) fn crowded(&self) -> bool {
         self.wanted.load(Relaxed) > 0
     }
@@ -416,7 +416,7 @@ async fn attempt(
                 }
                 return Ok(Answer { response, timing, secured, written });
             }
-            // No other try makes a request of what is none.
+            // Another try cannot make an invalid request valid.
             Err(Unsent::Refused(error)) => return Err(error.final_if(begun || tries.sent())),
             Err(Unsent::Broken(broken)) => broken,
         };

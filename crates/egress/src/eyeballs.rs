@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// What happens when: the last part of each address says what connecting to it does.
+    /// Times of events: the last part of each address determines the outcome of connecting to it.
     async fn run(texts: &[&str]) -> (Option<io::Result<IpAddr>>, Vec<(u128, IpAddr)>, u128) {
         let begin = Instant::now();
         let begun = RefCell::new(Vec::new());

@@ -5,8 +5,8 @@
 //! whether it was closed.
 //!
 //! Invariants
-//! - A connection goes back only when the answer was read to its end, the whole request was written, and both sides keep it; never after
-//!   a call that has signed it in.
+//! - A connection is kept only if the answer was read to its end, the whole request was written, and both sides keep
+//!   it. It is never kept after a call that has authenticated it.
 //! - A connection that is dropped while it carries a call is closed, and its origin knows.
 
 mod answer;
@@ -90,7 +90,7 @@ pub(crate) struct Http1 {
     rested: Duration,
     /// Whether the head of this call's response has arrived.
     answered: bool,
-    /// While it carries a call, or may.
+    /// The connection's origin, while it carries a call, or may.
     home: Option<Arc<Origin>>,
     /// The place of the call in its scope.
     ticket: Option<Ticket>,
@@ -185,22 +185,22 @@ impl Http1 {
         self.calls > 1
     }
 
-    /// From here on its origin is told when it is gone.
+    /// From here on its origin is notified when it is gone.
     pub(crate) fn leave(&mut self, home: Arc<Origin>) {
         self.home = Some(home);
     }
 
-    /// Its origin, while it is away.
+    /// The connection's origin, while the connection is in use.
     pub(crate) fn home(&self) -> Option<Arc<Origin>> {
         self.home.clone()
     }
 
-    /// Keeps the call's place in its scope until its origin has it again.
+    /// Keeps the call's place in its scope until the connection returns to its origin.
     pub(crate) fn hold(&mut self, ticket: Ticket) {
         self.ticket = Some(ticket);
     }
 
-    /// Its origin has it again. Returns the place of the call in its scope.
+    /// Marks the connection as back at its origin. Returns the call's place in its scope.
     pub(crate) fn come_home(&mut self, now: Instant) -> Option<Ticket> {
         self.used = now;
         self.outgoing.shrink();
@@ -510,7 +510,7 @@ impl Http1 {
 
 /// Why a body is incomplete.
 enum Cut {
-    /// Its chunks are malformed.
+    /// The body's chunks are malformed.
     Malformed,
     /// The connection ended within it.
     End,
@@ -521,7 +521,7 @@ impl Drop for Http1 {
     fn drop(&mut self) {
         let Some(home) = self.home.take() else { return };
         home.lost();
-        // What stands behind a whole answer would have been the next call's.
+        // Bytes behind a whole answer would have been taken for the next call's.
         let behind = self.answered && self.keeps && self.body.is_over() && !self.input.is_empty();
         if behind && unasked(&self.input) == Condition::Unasked {
             home.unasked();

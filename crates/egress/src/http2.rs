@@ -1,7 +1,8 @@
 //! One call on one stream of an HTTP/2 connection.
 //!
-//! Over h2 itself: hyper's client passes on no interim answers over HTTP/2, starts a task for every call, and hides whether a stream
-//! was refused. The task that waits for the answer sends the body, and then the one that reads the answer.
+//! It uses h2 directly, because hyper's client passes on no interim answers over HTTP/2, starts a task for every call,
+//! and hides whether a stream was refused. The task that waits for the answer sends the body, and then the one that
+//! reads the answer.
 //!
 //! Invariants
 //! - Dropping the answer resets its stream and nothing else.
@@ -31,16 +32,17 @@ use crate::silence::{Heard, Silence};
 use crate::upload::{Upload, Watch};
 use crate::{CallError, Interim, Reason, Secured};
 
-/// What may come on one stream before it is read: 20 ms away, 50 MB/s.
+/// Window of one stream in bytes: 50 MB/s at a distance of 20 ms.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// On all streams of a connection: the most there is (RFC 9113, 6.9.1). With less, a few unread answers would stop all others.
+/// Window of a connection: the maximum (RFC 9113, 6.9.1). With less, a few unread answers would stop all others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// What is written to one stream before the connection takes it.
+/// Bytes written to one stream before the connection accepts them.
 const SEND_BUFFER: usize = 256 << 10;
 /// Fields of one answer, and of all interim answers before it: libcurl's limit for all of them.
 const FIELDS: u32 = 300 << 10;
 
-/// How many streams an origin takes at a time, as its last connection said. Until one has, what every origin should take (RFC 9113, 6.5.2).
+/// Maximum number of concurrent streams, as announced on the origin's last connection. Before that, the number that
+/// every origin should accept (RFC 9113, 6.5.2).
 #[derive(Debug)]
 pub(crate) struct Streams(AtomicUsize);
 
@@ -60,7 +62,7 @@ pub(crate) struct Http2 {
     secured: Option<Arc<Secured>>,
     born: Instant,
     streams: Arc<Streams>,
-    /// What was taken for its limit before it said one.
+    /// The assumed limit before the origin announced one.
     assumed: usize,
 }
 
@@ -103,7 +105,7 @@ impl Http2 {
         Ok((this, Driver { connection, pings, silence }))
     }
 
-    /// A call has waited in vain: the connection is being pinged.
+    /// A call has waited without an answer: the connection is being pinged.
     pub(crate) fn suspected(&self) -> bool {
         self.silence.suspected()
     }
@@ -112,7 +114,7 @@ impl Http2 {
         self.birth
     }
 
-    /// What TLS has come to, where that is kept.
+    /// The outcome of TLS, if it is recorded.
     pub(crate) fn secured(&self) -> Option<&Arc<Secured>> {
         self.secured.as_ref()
     }
@@ -134,7 +136,7 @@ impl Http2 {
         Some(room)
     }
 
-    /// It has carried a call before.
+    /// The connection has carried a call before.
     pub(crate) fn kept(&self) -> bool {
         self.calls.load(Relaxed) > 0
     }
@@ -239,7 +241,8 @@ impl Http2 {
 }
 
 impl Driver {
-    /// Moves bytes until the connection ends. Pings the peer from time to time, and at once after a call waited in vain.
+    /// Moves bytes until the connection ends. Pings the peer from time to time, and at once after a call waited without
+    /// an answer.
     ///
     /// # Cancel safety
     /// Dropped, the connection is closed.
@@ -268,7 +271,7 @@ impl Driver {
     }
 }
 
-/// What an interim answer counts for: RFC 9113, 6.5.2, for its status and its fields.
+/// The size of an interim answer by RFC 9113, 6.5.2: its status and its fields.
 fn size(headers: &HeaderMap) -> usize {
     const EACH: usize = 32;
     let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + EACH);
@@ -290,7 +293,7 @@ fn told(error: &h2::Error, id: Option<u32>) -> CallError {
         };
     }
     match (error.reason(), id) {
-        // We have found fault with what came.
+        // The peer's data are invalid.
         (Some(reason), Some(id)) if error.is_reset() => CallError::stream(id, reason),
         (Some(reason), _) => CallError::failed(
             Reason::Stream,
@@ -318,7 +321,7 @@ impl Pump {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.chunk.is_empty() {
-                // The origin may want no more of it while none is there.
+                // The origin may stop the upload while there are no data to send.
                 if self.stream.poll_reset(cx).is_ready() {
                     return Poll::Ready(());
                 }
@@ -404,7 +407,7 @@ impl Http2Body {
         });
     }
 
-    /// The stream is the connection's again as soon as it is over, however long its reader takes.
+    /// The stream is free as soon as it has ended, however slow its reader is.
     fn settle(&mut self) {
         if self.pump.is_none() && self.stream.is_end_stream() {
             self.guard = None;

@@ -1,4 +1,4 @@
-//! What must be equal for two calls to share a connection. All of it is compared, never a hash alone.
+//! The properties that must be equal for two calls to share a connection. All of them are compared, never only a hash.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -174,7 +174,7 @@ pub struct ProxyTls {
 }
 
 impl ProxyKind {
-    /// Whether the proxy is an HTTP proxy.
+    /// Returns whether the proxy is an HTTP proxy.
     pub(crate) const fn http(self) -> bool {
         matches!(self, Self::Http | Self::Https)
     }

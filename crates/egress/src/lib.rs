@@ -1,12 +1,12 @@
 //! Outgoing connections that outlive requests and processes: the engine that owns them, and the broker's listeners through which other
 //! processes use it. docs/internals/egress.md is the specification.
 //!
-//! Knows nothing of PHP and of workers.
+//! It knows nothing of PHP or of workers.
 //!
 //! Invariants
-//! - A call goes out at most once, unless nothing of it was written or HTTP says that repeating is safe.
+//! - A call is sent at most once, unless no byte of it was written or HTTP says that repeating is safe.
 //! - Two calls share a connection only when their whole [`Key`]s are equal.
-//! - Bodies are passed on as they come, both ways: no call holds more than a few buffers.
+//! - Bodies are passed on as they arrive, in both directions: no call holds more than a few buffers.
 
 mod call;
 mod key;

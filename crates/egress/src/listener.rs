@@ -1,4 +1,4 @@
-//! The broker's listeners: how other processes ask for calls. docs/internals/egress.md describes what goes over the sockets.
+//! The broker's listeners, through which other processes request calls. The protocols are in docs/internals/egress.md.
 
 mod control;
 mod declined;

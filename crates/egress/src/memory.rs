@@ -42,7 +42,7 @@ impl Key {
     }
 }
 
-/// Whether the key has no options beyond its origin.
+/// Returns whether the key has no options beyond its origin.
 pub(crate) fn plain(key: &Key) -> bool {
     *key == Key::plain(key.uid, key.scheme, Arc::clone(&key.host), key.port)
 }
@@ -60,7 +60,7 @@ pub fn remember(file: &Path, keys: &[Key]) -> io::Result<()> {
     let written =
         open.and_then(|mut open| open.write_all(&text)).and_then(|()| fs::rename(&new, file));
     if written.is_err() {
-        // A disk that is full is not to be fuller for that. What was remembered before stays.
+        // This must not fill a full disk further. The previous file stays.
         drop(fs::remove_file(&new));
     }
     written

@@ -107,23 +107,23 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// Whether the caller has given up.
+    /// Returns whether the caller has given up.
     fn gone(&self) -> bool {
         self.tell.is_closed()
     }
 }
 
-/// What a call needs of a connection.
+/// A call's requirements for a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     pub(crate) limits: Limits,
     /// The call may be made again.
     pub(crate) repeatable: bool,
-    /// No HTTP/2 connection is opened for the call if there are so many.
+    /// No HTTP/2 connection is opened for the call if this many exist.
     pub(crate) most: usize,
 }
 
-/// What a caller waits for.
+/// The event that a caller waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Wait {
     /// A connection that is being made.
@@ -154,7 +154,7 @@ impl Lease1 {
         self.0.as_mut().expect("it is not taken yet").put(head, key, upload)
     }
 
-    /// The queued head, as it is sent.
+    /// The queued head, in its final form.
     pub(crate) fn head(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |connection| connection.head())
     }
@@ -183,7 +183,7 @@ impl Lease {
         }
     }
 
-    /// Whether the connection has carried a call before.
+    /// Returns whether the connection has carried a call before.
     pub(crate) fn kept(&self) -> bool {
         match self {
             Self::Http1(lease) => lease.0.as_ref().is_some_and(|connection| connection.kept()),
@@ -277,7 +277,7 @@ impl Origin {
         &self.common.closing
     }
 
-    /// Whether the origin is known to speak HTTP/2.
+    /// Returns whether the origin is known to speak HTTP/2.
     pub(crate) fn shares(&self) -> bool {
         self.state().plan.shares()
     }
@@ -310,7 +310,7 @@ impl Origin {
             while state.waiters.front().is_some_and(Waiter::gone) {
                 state.waiters.pop_front();
             }
-            // Calls that are not repeatable may wait for a new connection while kept ones are there for others.
+            // Calls that are not repeatable may wait for a new connection while other calls use kept ones.
             let first = state.waiters.is_empty()
                 || (repeatable && state.waiters.iter().all(|waiter| !waiter.repeatable));
             if first && let Some(taken) = state.plan.take(now, repeatable, most) {

@@ -16,12 +16,13 @@ impl Allowed {
         Self { own: rustix::process::geteuid().as_raw(), further }
     }
 
-    /// Whether this user may call.
+    /// Returns whether this user may call.
     pub(crate) fn may_call(&self, uid: u32) -> bool {
         uid == self.own || uid == ROOT || self.further.contains(&uid)
     }
 
-    /// Whether the broker may read files for this user. Only the broker's own user, because only its rights are known.
+    /// Returns whether the broker may read files for this user. Only the broker's own user, because only its rights are
+    /// known.
     pub(crate) fn reads_as_we_do(&self, uid: u32) -> bool {
         uid == self.own
     }

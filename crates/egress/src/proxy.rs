@@ -260,7 +260,8 @@ mod tests {
         Proxy { kind, host: "proxy.test".into(), port: 1080, credentials, tls: None }
     }
 
-    /// What the proxy read when it says this, and what came of it. The origin's first bytes must still be there.
+    /// The request that the proxy reads when it sends this answer, and the outcome. The origin's first bytes must not
+    /// be lost.
     async fn tunnel(
         proxy: Proxy,
         address: Option<IpAddr>,

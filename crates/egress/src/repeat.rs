@@ -66,7 +66,7 @@ impl Tries {
     }
 }
 
-/// Whether a method is idempotent: RFC 9110, 9.2.2, and QUERY. An unknown method is not.
+/// Returns whether a method is idempotent: RFC 9110, 9.2.2, and QUERY. An unknown method is not.
 pub(crate) fn idempotent(method: &Method) -> bool {
     matches!(
         *method,

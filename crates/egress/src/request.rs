@@ -17,7 +17,8 @@ use crate::{CallBody, CallError, Key, Scheme, proxy};
 #[derive(Clone, Debug)]
 pub(crate) struct Spelled(pub(crate) Bytes);
 
-/// Whether a request authenticates its connection, not only itself (RFC 4559, 6; MS-NTHT): the next request on it would have the same user.
+/// Returns whether a request authenticates its connection, not only itself (RFC 4559, 6; MS-NTHT): the next request on
+/// it would have the same user.
 pub(crate) fn signs_in(fields: &HeaderMap) -> bool {
     const SCHEMES: [&[u8]; 3] = [b"negotiate", b"ntlm", b"kerberos"];
     fields.get_all(AUTHORIZATION).iter().any(|value| {
@@ -69,12 +70,12 @@ impl Head {
         Ok((head, body))
     }
 
-    /// Whether no other caller may use its connection afterwards.
+    /// Returns whether no other caller may use its connection afterwards.
     pub(crate) fn signs_in(&self) -> bool {
         signs_in(&self.headers)
     }
 
-    /// Whether it has `Expect: 100-continue`.
+    /// Returns whether it has `Expect: 100-continue`.
     pub(crate) fn expectant(&self) -> bool {
         self.headers
             .get(EXPECT)

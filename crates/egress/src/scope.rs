@@ -35,7 +35,8 @@ impl Scope {
         self.total.map_or(usize::MAX, NonZeroUsize::get)
     }
 
-    /// How many HTTP/2 connections the origin may have before none is opened for this call. With a total an origin counts as one connection.
+    /// With this many HTTP/2 connections to the origin, no further one is opened for this call. With a total an origin
+    /// counts as one connection.
     pub(crate) fn shared(&self) -> usize {
         if self.total.is_some() { 1 } else { self.connections() }
     }

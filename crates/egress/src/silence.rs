@@ -40,7 +40,7 @@ impl Silence {
         Asked { silence: self, heard: self.heard.load(Relaxed), since: Instant::now() }
     }
 
-    /// Reports that a call has waited in vain, and nothing arrived since.
+    /// Reports that a call has waited, and no byte arrived since.
     pub(crate) fn suspected(&self) -> bool {
         self.suspected.load(Relaxed)
     }

@@ -39,7 +39,7 @@ pub struct OriginStats {
     pub unanswered: Vec<(Fate, Reason, u64)>,
 }
 
-/// Adds up origins; what is `unanswered` stays as it was.
+/// Adds up origins; `unanswered` stays unchanged.
 impl AddAssign for OriginStats {
     fn add_assign(&mut self, other: Self) {
         self.calls += other.calls;

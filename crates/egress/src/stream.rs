@@ -80,7 +80,7 @@ impl AsyncRead for Socket {
                 let read = match &this.wire {
                     Wire::Tcp(tcp) => rustix::net::recv(tcp, room, RecvFlags::DONTWAIT),
                     Wire::Unix(unix) => rustix::net::recv(unix, room, RecvFlags::DONTWAIT),
-                    // What the kernel has is no use without TLS.
+                    // Bytes in the kernel are of no use without TLS.
                     Wire::Proxied(_) => Err(rustix::io::Errno::AGAIN),
                 };
                 match read {

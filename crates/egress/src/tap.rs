@@ -12,7 +12,7 @@ pub trait Tap: Send + Sync {
     /// Receives one event.
     fn see(&self, sight: Sight<'_>);
 
-    /// Whether it wants heads. Over HTTP/2 they are put together for it.
+    /// Returns whether it wants heads. Over HTTP/2 they are put together for it.
     fn heads(&self) -> bool {
         true
     }

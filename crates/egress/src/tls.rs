@@ -136,7 +136,8 @@ impl Tls {
         Ok((stamp, loaded))
     }
 
-    /// Whether the system's authorities have changed since they verified connections. Returns true once per change.
+    /// Returns whether the system's authorities have changed since they verified connections. Returns true once per
+    /// change.
     pub(crate) fn changed(&self) -> bool {
         let mut verified = self.verified();
         let current = |of: &mut Stamp| system(self.ca.as_deref()).is_ok_and(|(_, now)| now == *of);

@@ -43,17 +43,17 @@ impl Watch {
         self.back.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether the body's source was read.
+    /// Returns whether the body's source was read.
     pub(crate) fn begun(&self) -> bool {
         self.begun.load(Relaxed)
     }
 
-    /// Whether the body's source has failed.
+    /// Returns whether the body's source has failed.
     pub(crate) fn broken(&self) -> bool {
         self.broken.load(Relaxed)
     }
 
-    /// Whether more of the body is to be sent.
+    /// Returns whether more of the body is to be sent.
     pub(crate) fn under_way(&self) -> bool {
         !self.over.load(Relaxed) && self.gate.load(Relaxed) != SHUT
     }
@@ -74,7 +74,7 @@ impl Watch {
     }
 }
 
-/// A body from its start: what was sent in vain, and the rest.
+/// A body from its start: the part that was sent without success, and the rest.
 #[derive(Debug)]
 pub(crate) struct Whole {
     sent: VecDeque<Bytes>,
@@ -114,9 +114,9 @@ impl Whole {
 /// A body that is being sent. After it is dropped, its [`Watch`] returns it, unless too much of it is lost.
 #[derive(Debug)]
 pub(crate) enum Upload {
-    /// There is no body.
+    /// The request has no body.
     Empty,
-    /// There is a body.
+    /// The request has a body.
     Body(Sending),
 }
 

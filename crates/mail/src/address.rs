@@ -77,12 +77,12 @@ impl Address {
         &self.domain
     }
 
-    /// `local@domain`, as commands have it.
+    /// `local@domain`, as in commands.
     pub fn spec(&self) -> String {
         format!("{}@{}", self.local, self.domain)
     }
 
-    /// Whether only a server with SMTPUTF8 (RFC 6531) accepts it.
+    /// Returns whether only a server with SMTPUTF8 (RFC 6531) accepts it.
     pub fn is_international(&self) -> bool {
         !self.local.is_ascii()
     }

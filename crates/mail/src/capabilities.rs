@@ -22,7 +22,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The first line is a greeting; the others are keywords. What is not known is passed over.
+    /// The first line is a greeting; the others are keywords. Unknown ones are skipped.
     pub(crate) fn of(reply: &Reply) -> Self {
         let mut found = Self::default();
         for line in reply.text.split('\n').skip(1) {

@@ -16,7 +16,8 @@ use crate::{
     Session, Times, Trouble, Upgraded, Witness,
 };
 
-/// Replies are the same however their bytes arrive, say nothing that could end a line of ours, and are never larger than what came.
+/// Replies do not depend on how their bytes arrive, contain nothing that could end a line of ours, and are never larger
+/// than their bytes.
 pub fn replies(input: &[u8]) {
     let all = read(input, usize::MAX);
     for piece in [1, 7] {
@@ -120,8 +121,8 @@ fn message() -> Message {
     draft.compose(SystemTime::now()).expect("a message")
 }
 
-/// Whatever a server says, from the greeting to the reply to the final dot: it comes to an end, each line of ours is one, no password is
-/// shown without TLS, and a message is taken only where its end was announced, once.
+/// Any output of a server, from the greeting to the reply to the final dot. The session ends, each of our lines is one
+/// line, and no password is sent without TLS. A message counts as accepted only if its end was announced, once.
 pub fn conversation(input: &[u8]) {
     let (flags, says) = input.split_first().unwrap_or((&0, &[]));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();

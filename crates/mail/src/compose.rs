@@ -30,7 +30,7 @@ enum Node<'a> {
 }
 
 impl Node<'_> {
-    /// Whether it contains bytes above 127, which only messages in messages do.
+    /// Returns whether it contains bytes above 127, which only messages in messages do.
     fn is_eight_bit(&self) -> bool {
         match self {
             Node::Leaf(Part { content: Content::Bytes(bytes), content_type, .. }) => {
@@ -47,7 +47,7 @@ fn is_message(content_type: &str) -> bool {
 }
 
 impl Draft {
-    /// Writes the message. Its files must be there; their sizes are those of now. Blocks as long as looking for them takes.
+    /// Writes the message. Its files must exist, and their sizes are read now. Blocks while it reads them.
     pub fn compose(&self, now: SystemTime) -> Result<Message, Flaw> {
         let from = self.from.as_ref().ok_or_else(|| Flaw::new("there is no author"))?;
         if self.recipients.is_empty() {
@@ -190,7 +190,7 @@ impl Writer {
         }
     }
 
-    /// A text may end without the end of a line: what comes next begins with one.
+    /// A text may end without a line break: the next part begins with one.
     fn node(&mut self, node: &Node<'_>) -> Result<(), Flaw> {
         match node {
             Node::Leaf(part) => self.leaf(part),
@@ -208,7 +208,7 @@ impl Writer {
                     "Content-Type: multipart/{kind};\r\n boundary=\"{edge}\"{glue}{parameters}\r\n"
                 )
                 .expect("a text takes all that is written to it");
-                // What several are together is as wide as the widest of them (RFC 2045, 6.4).
+                // The encoding of several parts together is the widest of them (RFC 2045, 6.4).
                 if node.is_eight_bit() {
                     self.text.push_str("Content-Transfer-Encoding: 8bit\r\n");
                 }
@@ -270,7 +270,7 @@ impl Writer {
                 self.pieces.push(Piece::File { path: path.clone(), length: facts.len() });
             }
             (Content::Bytes(_), Some(text)) => self.lines(text),
-            // RFC 2046, 5.2.1: a message in a message stays as it is.
+            // RFC 2046, 5.2.1: a message in a message stays unchanged.
             (Content::Bytes(bytes), None) if is_message(&lower) => self.inner(bytes)?,
             (Content::Bytes(bytes), None) => {
                 out.push_str("Content-Transfer-Encoding: base64\r\n\r\n");

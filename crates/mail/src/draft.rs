@@ -64,7 +64,7 @@ pub struct Part {
     pub place: Place,
     /// `type/subtype; parameters`
     pub content_type: String,
-    /// The file's name; with one, bytes are kept as they are.
+    /// The file's name. With one, bytes stay unchanged.
     pub name: Option<String>,
     /// `Content-ID` without brackets: `cid:…` in HTML.
     pub id: Option<String>,
@@ -75,7 +75,7 @@ pub struct Part {
 /// The place of a part.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
-    /// One form of what is read, the plainest first.
+    /// One form of the body, the plainest first.
     Body,
     /// A part that the HTML displays.
     Related,
@@ -94,7 +94,7 @@ pub enum Content {
     File(PathBuf),
 }
 
-/// The longest word of a field, and of a subject: what is longer cannot be folded (RFC 5322, 2.1.1).
+/// Maximum length of a word in a field or a subject: a longer one cannot be folded (RFC 5322, 2.1.1).
 const WORD: usize = 900;
 const SUBJECT: usize = 16 << 10;
 /// Fields that are written from the rest of the draft.
@@ -176,7 +176,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The message as it is, fields included, instead of parts, subject and fields.
+    /// The whole message, fields included, instead of parts, subject and fields.
     pub fn set_raw(&mut self, raw: Bytes) {
         self.raw = Some(raw);
     }

@@ -105,7 +105,7 @@ fn tidy(value: &str) -> String {
     value.map(blank).filter(fits).collect()
 }
 
-/// Whether the value is unchanged by folding and unfolding.
+/// Returns whether the value is unchanged by folding and unfolding.
 fn is_plain(value: &str) -> bool {
     value.bytes().all(|byte| (b' '..=b'~').contains(&byte))
         && !value.starts_with(' ')

@@ -1,10 +1,10 @@
-//! Mail: messages as they are written (RFC 5322, MIME), and SMTP as a client speaks it (RFC 5321 and its extensions).
+//! Mail: composes messages (RFC 5322, MIME), and is an SMTP client (RFC 5321 and its extensions).
 //!
-//! Knows nothing of sockets, TLS, names and C: a session speaks over any stream, and hands it back where TLS is to begin.
+//! It knows nothing of sockets, TLS, names or C: a session uses any stream, and returns it when TLS must start.
 //!
 //! Invariants
-//! - What a caller gives cannot break out of its place: no CR, LF or NUL reaches a command or a field's line.
-//! - A recipient in Bcc stands in the envelope and nowhere in the message.
+//! - A caller's data cannot break out of their place: no CR, LF or NUL reaches a command or a field's line.
+//! - A recipient in Bcc is in the envelope and nowhere in the message.
 //! - On the wire each line ends with CR LF, and a CR or LF stands nowhere else: a message has one end, its own.
 //! - The final dot is announced before its first byte can go out: from then on the outcome is unknown until the reply has come.
 

@@ -60,12 +60,12 @@ impl Message {
         self.size
     }
 
-    /// Whether it contains bytes above 127.
+    /// Returns whether it contains bytes above 127.
     pub fn is_eight_bit(&self) -> bool {
         self.eight_bit
     }
 
-    /// Whether its fields contain such bytes (RFC 6532).
+    /// Returns whether its fields contain such bytes (RFC 6532).
     pub fn is_international(&self) -> bool {
         self.international
     }

@@ -54,7 +54,7 @@ pub(crate) fn message(raw: &[u8], domain: &str, now: SystemTime) -> Result<Messa
     Ok(Message::new(vec![Piece::Bytes(Bytes::from(out))], eight_bit, international, id))
 }
 
-/// Fields, and what is behind the empty line.
+/// Fields, and the text behind the empty line.
 fn split(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.windows(4).position(|four| four == b"\r\n\r\n");
     match end {

@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! - Nothing is sent while there are unexpected bytes to read: a server that replies out of turn is not trusted.
-//! - The end of a message is announced to the witness before its first byte goes out, and nothing else of it is said twice.
-//! - A session is good for another message only where the server's last word was a reply to our last.
+//! - The end of a message is announced to the witness before its first byte is sent, and nothing else of it is sent
+//!   twice.
+//! - A session can send another message only if the server's last reply was to our last command.
 
 use std::fmt::Write as _;
 use std::future::{Future, poll_fn};
@@ -107,7 +108,7 @@ pub trait Witness {
 pub enum Upgraded<S> {
     /// TLS begins on this stream.
     Ready(S),
-    /// The server does not want to; it goes on as it was.
+    /// The server refuses; the session continues unchanged.
     Refused(Session<S>, Reply),
 }
 
@@ -197,7 +198,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     pub async fn start_tls(mut self) -> Result<Upgraded<S>, Trouble> {
         self.say("STARTTLS\r\n", Phase::StartTls).await?;
         let reply = self.reply(Phase::StartTls).await?;
-        // What stands behind this reply was not said under TLS, and would be taken for it (CVE-2011-0411 and those like it).
+        // Bytes behind this reply were not sent under TLS, and would be taken for TLS data (CVE-2011-0411 and similar
+        // ones).
         if !self.input.is_empty() {
             return Err(Trouble::Injected);
         }
@@ -331,7 +333,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let at_once = if self.can.pipelining { AT_ONCE } else { 1 };
         let mut judged = 0;
         let mut accepted = 0;
-        // Of those who were refused: the one that counts most is the first that is for good.
+        // The decisive one of the refused recipients: the first permanent refusal.
         let mut worst: Option<Reply> = None;
         for group in commands.chunks(at_once) {
             let first = group.first().map_or(Phase::Sender, |(phase, _)| *phase);
@@ -344,7 +346,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                     return Err(refused(*phase, reply));
                 }
                 match phase {
-                    // What comes behind a refused sender is refused, too.
+                    // Commands after a refused sender are refused, too.
                     _ if refusal.is_some() => {}
                     Phase::Recipient => {
                         witness.recipient(judged, &reply);
@@ -416,7 +418,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         match tokio::time::timeout(limit, write).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                // What it said before it hung up says more. Behind the final dot nothing does: the reply may be to another thing.
+                // The server's reply before it closed is more informative. Not after the final dot: that reply may be
+                // to another command.
                 let last = tokio::time::timeout(LAST_WORDS, self.reply(phase));
                 match last.await {
                     Ok(Ok(reply)) if phase != Phase::End && reply.code >= 400 => {

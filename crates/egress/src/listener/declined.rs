@@ -36,7 +36,7 @@ pub(crate) struct Counters {
 
 #[derive(Debug, Default)]
 struct Unanswered {
-    /// By whether the call failed, and by reason.
+    /// Counts, by whether the call failed, and by reason.
     counts: HashMap<(bool, &'static str), u64>,
     told: HashMap<(String, &'static str), Told>,
 }
@@ -60,7 +60,7 @@ impl Counters {
         }
     }
 
-    /// Whether to log it now, and how many were not logged since.
+    /// Returns whether to log it now, and how many were not logged since.
     fn count(&self, origin: &str, refusal: &Refusal, now: Instant) -> Option<u64> {
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         *unanswered.counts.entry((refusal.fate == Fate::Failed, refusal.word)).or_default() += 1;

@@ -38,7 +38,7 @@ pub(crate) fn of_trailers(fields: HeaderMap) -> HeaderMap {
     passed
 }
 
-/// Whether the caller wants to upgrade from HTTP/1.1 to something other than HTTP/2.
+/// Returns whether the caller wants to upgrade from HTTP/1.1 to something other than HTTP/2.
 pub(crate) fn wants_upgrade(fields: &HeaderMap) -> bool {
     fields.get_all(UPGRADE).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c"))
 }

@@ -38,7 +38,8 @@ impl Files {
         let content: Arc<[u8]> =
             tokio::fs::read(path).await.map_err(|error| unreadable(&error))?.into();
         let mut files = self.lock();
-        // The same content stays at the same place, so that keys are equal at a glance: calls at the same time may all have read the file.
+        // Equal content has the same address, so that keys compare quickly: concurrent calls may all have read the
+        // file.
         let content = match files.get(path) {
             Some((_, known)) if *known == content => Arc::clone(known),
             _ => content,

@@ -269,7 +269,7 @@ impl Caller<'_> {
         })
         .await;
         if matches!(passed, Err(Gone::Aborted)) {
-            // What is begun is written to its end: frames stay whole.
+            // A started frame is written to its end, so that frames stay whole.
             self.link.write(&mut out).await?;
         }
         passed

@@ -56,7 +56,7 @@ const TURNED_AWAY: Duration = Duration::from_secs(1);
 /// The times of the call, for callers that request them.
 const TIMING: HeaderName = HeaderName::from_static("hearth-timing");
 
-/// What a listener is told at start.
+/// Options of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerOptions {
     /// The path of the socket. Its folder also holds `egress.token`: there is one broker per folder.
@@ -303,7 +303,7 @@ impl Listener {
     }
 
     async fn call(&self, call: Call, slipped: &Slipped, read: &Read) -> Result<Answer, Refusal> {
-        // hyper says `100 Continue` by itself, when the body is wanted before the answer is there.
+        // hyper itself sends `100 Continue` if the body is read before the answer exists.
         let expects = call.request.headers().contains_key(EXPECT);
         let interim = |(status, headers, written): crate::Interim<'_>| {
             if !(expects && status == StatusCode::CONTINUE) {

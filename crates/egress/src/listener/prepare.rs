@@ -26,7 +26,7 @@ use crate::{
     Answer, Call, CallBody, CallError, Certificate, Engine, Fate, Key, Limits, Reason, Trust,
 };
 
-/// The largest head. curl accepts larger ones and seldom sends them.
+/// Maximum size of a head. Although curl accepts larger ones, it seldom sends them.
 pub(super) const HEAD: usize = 64 << 10;
 /// The most fields in a head.
 const FIELDS: usize = 1000;
@@ -198,7 +198,7 @@ impl Listener {
     }
 }
 
-/// Whether a field ends a call.
+/// Returns whether a field ends a call.
 pub(super) fn final_answer(answer: Answer) -> Result<Answer, Refusal> {
     if answer.response.status().is_informational() {
         return Err(Refusal::from(CallError {

@@ -1,4 +1,4 @@
-//! What a caller gets instead of a response: a status, `Hearth-Declined` or `Hearth-Failed`, and a line for people.
+//! Replaces a response: a status, `Hearth-Declined` or `Hearth-Failed`, and a line of text.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use crate::{CallError, Fate};
 
-/// The field of a declined call: nothing of it was sent.
+/// The field of a declined call, of which no byte was sent.
 const DECLINED: HeaderName = HeaderName::from_static("hearth-declined");
-/// The field of a failed call: something of it was sent.
+/// The field of a failed call, of which some bytes were sent.
 const FAILED: HeaderName = HeaderName::from_static("hearth-failed");
 /// The longest message; some contain what a peer has sent.
 const LONGEST: usize = 500;

@@ -39,7 +39,7 @@ impl Reserve {
         }
     }
 
-    /// Whether to log the shortage now.
+    /// Returns whether to log the shortage now.
     pub(crate) fn is_news(&self, now: Instant) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = told.is_none_or(|at| now.duration_since(at) >= QUIET);

@@ -43,7 +43,7 @@ pub enum SocketError {
     /// A system call failed.
     #[error("cannot create {}", path.display())]
     System {
-        /// What was to be created.
+        /// The path to be created.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -182,7 +182,7 @@ fn fill(path: &Path, file: &File, group: Option<u32>) -> io::Result<Token> {
     let mut random = [0; 32];
     getrandom::fill(&mut random)?;
     let token = Token::new(random);
-    // In one write: who reads it meanwhile finds the old one or the new one.
+    // Replaced atomically: a concurrent reader finds the old one or the new one.
     file.write_all_at(token.digits().as_bytes(), 0)?;
     file.set_len(token.digits().len() as u64)?;
     Ok(token)

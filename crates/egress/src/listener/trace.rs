@@ -1,4 +1,4 @@
-//! The span of a call, as OpenTelemetry's semantic conventions for HTTP clients have it (stable since 1.23).
+//! The span of a call by OpenTelemetry's semantic conventions for HTTP clients (stable since 1.23).
 //!
 //! Invariants
 //! - A caller's own `traceparent` is passed on unchanged: its span is the parent of ours, and the origin's spans belong below it.
@@ -145,7 +145,7 @@ impl Drop for CallSpan {
     }
 }
 
-/// Whether a client records the status as a failure: 400 and above.
+/// Returns whether a client records the status as a failure: 400 and above.
 fn failed(span: &mut Span, status: StatusCode) {
     if status.is_client_error() || status.is_server_error() {
         span.fail(status.as_str().to_owned(), status.to_string());

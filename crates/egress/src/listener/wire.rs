@@ -1,6 +1,5 @@
-//! A caller's connection below hyper. It injects what hyper's server cannot send: interim responses before the
-//! response, field names as the origin spells them, trailers without announcement, and an end that follows everything
-//! before it.
+//! A caller's connection below hyper. It injects parts that hyper's server cannot send: interim responses, field names
+//! in the origin's case, unannounced trailers, and an end that follows everything before it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -24,7 +23,7 @@ const INTERIM: usize = 64 << 10;
 /// How hyper ends a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// What is slipped in; shared by the connection, the call and the answer's body, which all run on one task.
+/// Injected parts, shared by the connection, the call and the answer's body, which all run on one task.
 #[derive(Debug, Default)]
 pub(crate) struct Slipped(Mutex<State>);
 
@@ -276,7 +275,7 @@ impl AsyncWrite for Wire {
         ready!(this.poll_ahead(cx))?;
         this.midway = true;
         if let Some(taken) = this.take_head(slices) {
-            // What is left of it goes before whatever comes next.
+            // Its rest is written before the next data.
             if let Poll::Ready(Err(error)) = this.poll_head(cx) {
                 return Poll::Ready(Err(error));
             }

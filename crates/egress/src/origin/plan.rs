@@ -155,7 +155,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         self.protocol = Some(protocol);
     }
 
-    /// Whether the origin is known to speak HTTP/2.
+    /// Returns whether the origin is known to speak HTTP/2.
     pub(super) fn shares(&self) -> bool {
         self.protocol == Some(Protocol::Http2)
     }
@@ -231,7 +231,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
             }
         }
         let free = self.slots.iter_mut().zip(&rooms).filter(|(slot, room)| slot.active < **room);
-        // The least busy; of those the one used last, for it is the warmest.
+        // The least busy one; among equals the one used last, which is the warmest.
         let (slot, _) = free.min_by_key(|(slot, _)| (slot.active, std::cmp::Reverse(slot.last)))?;
         if slot.active == 0 {
             slot.woke_cold = slot.last + limits.cold < now;
@@ -246,8 +246,8 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         Some(taken)
     }
 
-    /// How many connections are to be opened now, with so many calls waiting. They count as being opened from here on. `most`: as many HTTP/2 connections
-    /// may there be for those who wait.
+    /// Returns how many connections to open now for this many waiting calls, and counts them as being opened. `most`:
+    /// maximum number of HTTP/2 connections for the waiting calls.
     pub(super) fn wanted(&mut self, now: Instant, waiting: usize, most: usize) -> usize {
         let connecting = self.connecting();
         // Unless there is nothing else to wait for.

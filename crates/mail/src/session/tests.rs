@@ -1,4 +1,4 @@
-//! Against scripts: what the server says, and what it must have heard before.
+//! Tests against scripts: the server's output, and the input that it must have received before.
 
 use std::sync::Mutex;
 use std::time::SystemTime;

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::super::fields as passing;
 
-/// Returns the head for the caller: as it was written, without Hearth's fields, or built from its fields.
+/// Returns the head for the caller: the received one without Hearth's fields, or one built from its fields.
 pub(in crate::listener) fn answer(
     status: StatusCode,
     fields: &HeaderMap,

@@ -63,7 +63,7 @@ pub(super) struct Out {
 }
 
 impl Out {
-    /// Whether everything is written.
+    /// Returns whether everything is written.
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
@@ -80,7 +80,7 @@ struct Later {
 impl Input {
     /// Reads more bytes. The end of the stream is an error.
     fn poll_more(&mut self, stream: &UnixStream, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        // More room than comes, so that a short read tells that no more is there.
+        // More room than data, so that a short read means that no more data are available.
         let room = match wire::peek(&self.buffer, Sender::Caller) {
             Ok(Some(header)) => header.frame_len().saturating_sub(self.buffer.len()) + 1,
             _ => 0,

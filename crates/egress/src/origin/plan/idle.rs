@@ -14,13 +14,13 @@ use super::reuse::Reuse;
 /// The state of a connection without a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Condition {
-    /// It can carry a call.
+    /// The connection can carry a call.
     Open,
     /// The origin has closed it.
     Closed,
     /// The origin has sent unsolicited bytes.
     Unasked,
-    /// It cannot carry another call, for a reason that proves nothing about the origin.
+    /// The connection cannot carry another call, for a reason that proves nothing about the origin.
     Spent,
 }
 
@@ -32,7 +32,7 @@ pub(crate) trait Idle {
     fn probe(&mut self, now: Instant, repeatable: bool) -> Condition;
     /// How many calls it has carried.
     fn calls(&self) -> u64;
-    /// Whether the origin's last answer said that it keeps the connection.
+    /// Returns whether the origin's last answer said that it keeps the connection.
     fn announced(&self) -> bool;
     /// When it was opened.
     fn born(&self) -> Instant;
@@ -113,7 +113,7 @@ impl<A: Idle> Connections<A> {
         aged.map(|connection| (connection, true))
     }
 
-    /// Whether a call that is not repeatable may use it.
+    /// Returns whether a call that is not repeatable may use it.
     fn allows(&self, now: Instant, kept: &Kept<A>) -> bool {
         let connection = &kept.connection;
         let idle = now.saturating_duration_since(kept.since);

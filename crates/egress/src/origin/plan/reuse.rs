@@ -29,7 +29,7 @@ const IDLE_COUNTS: Duration = Duration::from_mins(10);
 /// How long the HTTP/1.1 connections of an origin are not kept after it has sent unsolicited bytes.
 const UNKEPT: Duration = Duration::from_hours(1);
 
-/// What is known of an origin's habit to close kept connections.
+/// The knowledge about an origin's habit to close kept connections.
 #[derive(Debug, Default)]
 pub(super) struct Reuse {
     /// A kept connection has carried another call, and none was closed after its first one since.
@@ -58,8 +58,8 @@ struct Late {
 }
 
 impl Reuse {
-    /// Whether a call that is not repeatable may use a connection that has carried `calls` and has been idle for `idle`. `announced`: the
-    /// origin's last answer on it said that it keeps the connection.
+    /// Returns whether a call that is not repeatable may use a connection that has carried `calls` and has been idle
+    /// for `idle`. `announced`: the origin's last answer on it said that it keeps the connection.
     pub(super) fn may_carry(
         &self,
         now: Instant,
@@ -79,7 +79,7 @@ impl Reuse {
         self.proven || idle >= SURVIVED || (announced && self.lessons == 0)
     }
 
-    /// Whether a connection that stays open without a call would show that the origin keeps connections.
+    /// Returns whether a connection that stays open without a call would show that the origin keeps connections.
     pub(super) fn undecided(&self, now: Instant) -> bool {
         !self.proven && self.early.is_none_or(|early| early.until <= now)
     }
@@ -124,7 +124,7 @@ impl Reuse {
         new
     }
 
-    /// Whether connections are kept at all.
+    /// Returns whether connections are kept at all.
     pub(super) fn keeps(&self, now: Instant) -> bool {
         self.unkept.is_none_or(|until| until <= now)
     }

@@ -27,7 +27,7 @@ struct Fake {
     kept_for: Option<Duration>,
     room: Rc<Cell<Option<usize>>>,
     calls: Cell<u64>,
-    /// What is found on it while it is open.
+    /// Data that arrive while it is open.
     unasked: Rc<Cell<bool>>,
 }
 
@@ -154,7 +154,7 @@ fn a_burst_on_a_cold_connection_opens_more_as_it_grows() {
         let wished = if call < BURST { 0 } else { usize::div_ceil(call, BURST).min(4) - 1 };
         assert_eq!(opened, wished, "after {call} calls");
     }
-    // The limit is 4: one was there.
+    // The limit is 4, and one exists already.
     assert_eq!((opened, plan.connecting()), (3, 3));
 }
 
@@ -216,7 +216,7 @@ fn the_most_recent_connection_is_reused_unless_expired() {
     assert!(plan.empty() && plan.wanted(now, 0, ANY) == 0);
 }
 
-/// One that has carried so many calls.
+/// A connection that has carried this many calls.
 fn used(name: &'static str, born: Instant, calls: u64) -> Fake {
     Fake { calls: Cell::new(calls), ..fake(name, born) }
 }

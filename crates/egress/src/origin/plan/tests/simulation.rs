@@ -4,18 +4,18 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What may happen to the connections of an origin.
+/// Events of an origin's connections.
 #[derive(Clone, Debug)]
 enum Event {
     Call,
-    /// One that may be made again: it takes a connection that is there, or goes without.
+    /// A repeatable call: it uses an existing connection, or none.
     Repeatable,
     /// A call that has one of the connections is over; with HTTP/1.1 its connection may be gone.
     Over(usize, bool),
     Connected(usize),
     Failed(usize),
     GivenUp(usize),
-    /// One that lives is closed by the other end.
+    /// The origin closes a living connection.
     Closed(usize),
     Passed(u64),
     Sweep,
@@ -38,7 +38,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 0..200)
 }
 
-/// It carries one more call.
+/// The connection carries one more call.
 fn carries(taken: &Taken<Fake, Fake>) {
     if let Taken::Http1(connection) = taken {
         connection.calls.set(connection.calls.get() + 1);
