@@ -49,9 +49,6 @@ impl Close {
     pub const RECONNECT: Self = Self::new(4200, "reconnect immediately");
     /// The client did not answer a ping.
     pub const PONG_TIMEOUT: Self = Self::new(4201, "pong reply not received in time");
-    /// The client was silent and cannot answer pings. Only clients of unsupported protocol versions before 5 are
-    /// affected.
-    pub const INACTIVE: Self = Self::new(4202, "closed after inactivity");
 
     const fn new(code: u16, reason: &'static str) -> Self {
         Self { code, reason }

@@ -103,6 +103,16 @@ pub(crate) async fn read_lines(
     stream: impl AsyncRead + Unpin,
     source: &'static str,
 ) {
+    each_line(stream, |text| {
+        info.remember(text);
+        let request = info.current_request();
+        Writer { pid: info.pid(), request: request.as_ref(), source }.log(text);
+    })
+    .await;
+}
+
+/// Calls `each` with every line of a stream that is not empty, until the stream is closed.
+pub(crate) async fn each_line(stream: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
     let mut lines = BufReader::with_capacity(1024, stream);
     let mut line = Vec::new();
     loop {
@@ -112,12 +122,9 @@ pub(crate) async fn read_lines(
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);
                 let text = text.trim_end();
-                if text.is_empty() {
-                    continue;
+                if !text.is_empty() {
+                    each(text);
                 }
-                info.remember(text);
-                let request = info.current_request();
-                Writer { pid: info.pid(), request: request.as_ref(), source }.log(text);
             }
         }
     }

@@ -12,8 +12,6 @@ pub struct InvalidCloseCode(pub u16);
 impl CloseCode {
     /// The purpose of the connection is fulfilled.
     pub const NORMAL: Self = Self(1000);
-    /// An endpoint goes away.
-    pub const GOING_AWAY: Self = Self(1001);
     /// The peer violated RFC 6455.
     pub const PROTOCOL: Self = Self(1002);
     /// A text message is not UTF-8.

@@ -150,11 +150,6 @@ impl Decoder {
         Self::default()
     }
 
-    /// Returns whether a message or frame is incomplete.
-    pub fn is_midway(&self) -> bool {
-        self.pending.is_some()
-    }
-
     /// Returns the number of bytes of memory held for incomplete input.
     pub fn held(&self) -> usize {
         self.pending.as_ref().map_or(0, |pending| {

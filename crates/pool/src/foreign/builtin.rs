@@ -27,12 +27,11 @@ use tokio::sync::oneshot;
 use tracing::{Instrument as _, debug};
 
 use super::answer::Answer;
-use super::process::read_lines;
 use super::request::Request;
 use super::{Common, Pace, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
-use crate::output::Writer;
+use crate::output::{Writer, each_line};
 use crate::process_stat;
 use crate::process_stat::must_see;
 use crate::variables::{Sink, reaches_php};
@@ -164,7 +163,7 @@ impl Worker {
             let info = Arc::clone(&info);
             let lines = async move {
                 let mut tell = Some(tell);
-                read_lines(stderr, |line| match listens_on(line) {
+                each_line(stderr, |line| match listens_on(line) {
                     Some(address) => {
                         if let Some(tell) = tell.take()
                             && tell.send(address).is_err()

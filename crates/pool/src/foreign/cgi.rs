@@ -22,13 +22,12 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tracing::debug;
 
 use super::answer::Answer;
-use super::process::read_lines;
 use super::request::Request;
 use super::{Common, Pace, PrivateFile, both_ways, malformed};
 use crate::clock::Clock;
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
-use crate::output::Writer;
+use crate::output::{Writer, each_line};
 use crate::status::{Ending, WorkerEnd};
 use crate::variables::Sink;
 
@@ -182,7 +181,7 @@ impl Worker {
             return Err(cannot_start(&"it has no pipes"));
         };
         let (pid, id) = (self.info.pid(), request.context.id.clone());
-        let lines = read_lines(stderr, move |line| {
+        let lines = each_line(stderr, move |line| {
             Writer { pid, request: Some(&id), source: "stderr" }.log(line);
         });
         let common = &self.cgi.common;

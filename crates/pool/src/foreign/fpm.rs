@@ -29,12 +29,12 @@ use tracing::{Instrument as _, debug, error, trace, warn};
 
 use super::answer::Answer;
 use super::fastcgi::{self, Record, RequestWriter};
-use super::process::{Process, read_lines};
+use super::process::Process;
 use super::request::Request;
 use super::{Common, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
-use crate::output::Writer;
+use crate::output::{Writer, each_line};
 use crate::process_stat;
 use crate::process_stat::must_see;
 use crate::status::{Ending, WorkerEnd};
@@ -348,7 +348,7 @@ impl Master {
         if let Some(stderr) = stderr {
             let (fpm, tail) = (Arc::clone(fpm), Arc::clone(&tail));
             let lines = async move {
-                read_lines(stderr, |line| {
+                each_line(stderr, |line| {
                     tail.remember(line);
                     fpm.line(line);
                 })

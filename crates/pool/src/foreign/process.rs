@@ -13,15 +13,11 @@ use std::sync::{Arc, mpsc};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 
 use crate::sandbox::Confinement;
 use crate::{Identity, Options, StartError, sys};
-
-/// Maximum length of a log line in bytes; a longer one is split.
-const MAX_LINE: u64 = 8 * 1024;
 
 /// A command, and where to send its child.
 type Job = (Command, oneshot::Sender<io::Result<Child>>);
@@ -103,25 +99,6 @@ impl Process {
     /// Kills it, if it has not ended.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
-    }
-}
-
-/// Calls `each` with every line of a stream until it is closed.
-pub(crate) async fn read_lines(stream: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
-    let mut lines = BufReader::with_capacity(1024, stream);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match (&mut lines).take(MAX_LINE).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {
-                let text = String::from_utf8_lossy(&line);
-                let text = text.trim_end();
-                if !text.is_empty() {
-                    each(text);
-                }
-            }
-        }
     }
 }
 
