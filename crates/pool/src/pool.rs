@@ -164,8 +164,8 @@ impl Pool {
         if parts.extensions.remove::<CompleteBody>().is_some()
             && let Some(source) = &mut body
         {
-            let frame = source.take_frame(ahead::LARGEST, length);
-            body_frame = frame.map_err(DispatchError::RequestBody)?;
+            body_frame =
+                source.take_frame(ahead::LARGEST, length).map_err(DispatchError::RequestBody)?;
             body = body.filter(|_| body_frame.is_none());
         }
         let write = |buffer: &mut Vec<u8>| -> Result<(), DispatchError> {

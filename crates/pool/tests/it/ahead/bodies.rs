@@ -7,7 +7,7 @@ use pool::{CompleteBody, DispatchError, Pool};
 use tokio::time::Instant;
 
 use super::{KNOWN, died, learn, send, start_deep, until_ahead};
-use crate::{context, eventually, options, text};
+use crate::{context, options, text};
 
 /// Sends a request whose body has arrived completely.
 fn post(
