@@ -159,8 +159,7 @@ impl Pool {
                 return foreign.dispatch(parts, context, body, length).await;
             }
         };
-        let mut body = body.map(|body| Box::new(Source::new(body)));
-        let mut body_frame = None;
+        let (mut body, mut body_frame) = (body.map(|body| Box::new(Source::new(body))), None);
         if parts.extensions.remove::<CompleteBody>().is_some()
             && let Some(source) = &mut body
         {
