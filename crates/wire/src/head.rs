@@ -97,9 +97,10 @@ impl<'b> RequestWriter<'b> {
             return;
         };
         self.buffer.reserve(name.len() + len + 8);
-        let [a, b] = name_len.to_le_bytes();
-        let [c, d, e, f] = value_len.to_le_bytes();
-        self.buffer.extend_from_slice(&[a, b, c, d, e, f]);
+        let mut lengths = [0; 6];
+        lengths[..2].copy_from_slice(&name_len.to_le_bytes());
+        lengths[2..].copy_from_slice(&value_len.to_le_bytes());
+        self.buffer.extend_from_slice(&lengths);
         self.buffer.extend_from_slice(name);
         self.buffer.push(0);
         let before = self.buffer.len();

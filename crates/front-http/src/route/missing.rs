@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Maximum time for which a path is trusted to be missing.
 pub(crate) const TRUST: Duration = Duration::from_millis(100);
 
-/// Number of paths.
+/// Number of paths: one for each value of a byte.
 const PLACES: usize = 256;
 
 /// The paths of one document root at which nothing was found.
@@ -54,7 +54,8 @@ impl MissingPaths {
     }
 
     fn place(&self, mark: Mark) -> &AtomicU64 {
-        &self.places[mark.0 as usize % PLACES]
+        let [place, ..] = mark.0.to_le_bytes();
+        &self.places[usize::from(place)]
     }
 }
 

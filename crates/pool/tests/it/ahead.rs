@@ -400,7 +400,8 @@ async fn storm(workers: usize, clients: u64, rounds: u64) {
                     let body = Full::new(bytes::Bytes::from(format!("form {n}")));
                     let form = http::Request::post("/echo").extension(context());
                     let form =
-                        if n % 2 == 0 { form.extension(CompleteBody) } else { form }.body(body);
+                        if n.is_multiple_of(2) { form.extension(CompleteBody) } else { form }
+                            .body(body);
                     let answer = text(pool.dispatch(form.unwrap()).await.unwrap()).await;
                     assert_eq!(answer, format!("form {n}"));
                 } else {
