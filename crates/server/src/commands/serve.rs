@@ -58,7 +58,7 @@ fn served(
         let Sockets { http, admin, activated } = sockets;
         let settings = &settings;
         let server = Server { target, settings, environment, predecessor, alone: begin, problems };
-        process::attend(&settings, admin, alone, async |state, drain| {
+        process::attend(settings, admin, alone, async |state, drain| {
             server.run(plans, users, (http, activated), state, drain).await
         })
         .await

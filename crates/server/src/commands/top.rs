@@ -92,7 +92,9 @@ fn server(top: &Top, environment: &Environment) -> Result<(Server, Figures), Fai
         (Some(address), _) => at(address.clone()),
         (None, Some(address)) => at(address),
         // The server of this folder, else one with the usual admin address.
-        (None, None) => here(".").or_else(|failure| at(USUAL.to_owned()).map_err(|_| failure)),
+        (None, None) => {
+            here(".").or_else(|failure| at(USUAL.to_owned()).map_err(|_nothing_there| failure))
+        }
     }
 }
 

@@ -139,8 +139,9 @@ macro_rules! settings {
             pub(super) fn wrong(sources: &Sources) -> Vec<ConfigError> {
                 let mut keys = KEYS.iter();
                 let mut next = || keys.next().expect("a row per field: both come from one table");
-                let values = [$($(sources.value::<$type>(next()).err()),+),+];
-                values.into_iter().flatten().collect()
+                let mut errors = Vec::new();
+                $($(errors.extend(sources.value::<$type>(next()).err());)+)+
+                errors
             }
         }
     };

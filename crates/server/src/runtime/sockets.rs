@@ -95,7 +95,9 @@ impl Sockets {
         let Address::Tcp(wanted) = listen.address else { return Ok(()) };
         // A server whose place this one takes has found a port already.
         if let Some(Given::Tcp(listener)) = self.http.first() {
-            listen.address = listener.local_addr().map_or(listen.address.clone(), Address::Tcp);
+            if let Ok(address) = listener.local_addr() {
+                listen.address = Address::Tcp(address);
+            }
             return Ok(());
         }
         let last = wanted.port().saturating_add(further);

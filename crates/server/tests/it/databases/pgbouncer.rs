@@ -1,4 +1,4 @@
-//! PostgreSQL through PgBouncer: connections are kept in session mode, and closed in modes that would lose the client's
+//! PostgreSQL through `PgBouncer`: connections are kept in session mode, and closed in modes that would lose the client's
 //! settings.
 
 use std::path::Path;

@@ -63,7 +63,6 @@ fn descriptors(hearth: &Hearth) -> usize {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that is not tried says so")]
 fn a_worker_ended_by_the_oom_killer_is_replaced_and_the_log_says_why() {
     let Some(group) = Group::with_limit(400 << 20) else {
         println!("not tried: a control group with a memory limit cannot be made here");

@@ -157,7 +157,7 @@ fn at_a_terminal_serve_says_what_check_finds_wrong() {
     assert!(!hearth.log().text().contains(missing), "{}", hearth.log().text());
 }
 
-/// An editor that waits for Xdebug: the other side of DBGp (<https://xdebug.org/docs/dbgp>).
+/// An editor that waits for Xdebug: the other side of `DBGp` (<https://xdebug.org/docs/dbgp>).
 struct Editor(TcpStream);
 
 impl Editor {
