@@ -249,7 +249,9 @@ impl Core {
             (Ending::Recycled, info.replaced_for.get().copied().unwrap_or("told to end"))
         } else {
             self.crashes.fetch_add(1, Ordering::Relaxed);
-            let last = Some(info.tail()).filter(|last| !last.is_empty());
+            // What Hearth's own workers print is in the log already.
+            let is_foreign = self.options.model.is_foreign();
+            let last = Some(info.tail()).filter(|last| is_foreign && !last.is_empty());
             error!(worker.pid = pid, requests, how, last, "worker died");
             (Ending::Crashed, how)
         };

@@ -91,12 +91,10 @@ async fn a_long_request_holds_up_no_request_behind_it_while_another_worker_is_fr
     let long = send(&pool, "/sleep?3000");
     let short = send(&pool, "/sleep?50");
     let behind: Vec<_> = (0..6).map(|_| send(&pool, "/hello")).collect();
-    until_ahead(&pool, 6).await;
-    let began = Instant::now();
     for answer in behind {
         assert_eq!(answer.await.unwrap().unwrap(), "hello");
     }
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(!long.is_finished(), "they did not wait for it");
     short.await.unwrap().unwrap();
     // The worker skips what was taken from it.
     assert_eq!(long.await.unwrap().unwrap(), "slept");
@@ -114,7 +112,6 @@ async fn a_client_that_takes_a_long_answer_slowly_holds_up_no_request_behind_it(
         async move { get(&pool, "/large?20000000").await.unwrap().into_body() }
     });
     let behind: Vec<_> = (0..6).map(|_| send(&pool, "/hello")).collect();
-    until_ahead(&pool, 6).await;
     let mut body = asked.await.unwrap();
     let mut taken = 0;
     while taken < 100_000 {

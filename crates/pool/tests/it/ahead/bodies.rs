@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use pool::{CompleteBody, DispatchError, Pool};
-use tokio::time::Instant;
 
 use super::{KNOWN, died, learn, send, start_deep, until_ahead};
 use crate::{context, options, text};
@@ -54,11 +53,9 @@ async fn bodies_behind_a_long_request_go_to_a_free_worker() {
     let pool = start_deep(options(2)).await;
     let long = send(&pool, "/sleep?3000");
     let short = send(&pool, "/sleep?50");
-    let began = Instant::now();
     let forms = (0..6).map(|n| post(&pool, "/echo", format!("form {n}"))).collect();
-    until_ahead(&pool, 6).await;
     are_echoed(forms).await;
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(!long.is_finished(), "they did not wait for it");
     short.await.unwrap().unwrap();
     assert_eq!(long.await.unwrap().unwrap(), "slept");
     learn(&pool).await;
