@@ -432,10 +432,10 @@ final class Egress
         $this->check('limits: stock', [], array_keys(array_filter($stock, fn ($value) => $value === false)));
     }
 
-    /** SIGPIPE's disposition is left alone while calls to the broker are under way, and looked at after they have ended. Not within a sanitizer, which strace has not. */
+    /** SIGPIPE's disposition is left alone while calls to the broker are under way, and looked at after they have ended. Only where strace is installed, and not within a sanitizer. */
     public function signals(): void
     {
-        if (isset(self::sanitizers()['LD_PRELOAD'])) {
+        if (isset(self::sanitizers()['LD_PRELOAD']) || !is_executable('/usr/bin/strace')) {
             return;
         }
         $calls = ['-r', '

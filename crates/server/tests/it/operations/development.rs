@@ -143,8 +143,9 @@ fn at_a_terminal_serve_says_what_check_finds_wrong() {
         .with_file("composer.json", r#"{"require": {"php": "^8.2", "ext-of-another-world": "*"}}"#);
     let serve = || Serve::new(site.path()).args(&["--model", "request"]);
     let missing = "composer.json requires extensions that this PHP does not have: of-another-world";
-    let spawn = "import pty, sys; pty.spawn(sys.argv[1:])";
-    let hearth = serve().through(&["/usr/bin/python3", "-c", spawn], &[]).start();
+    // script(1) makes the terminal.
+    let in_terminal = "exec script --quiet --flush --return --command \"$*\" /dev/null";
+    let hearth = serve().through(&["/bin/sh", "-c", in_terminal, "sh"], &[]).start();
     for part in [missing, "vendor/autoload.php is missing", "run `composer install`"] {
         let found = hearth.log().find(LIMIT, |line| line.contains(part).then_some(()));
         assert!(found.is_some(), "no {part:?}:\n{}", hearth.log().text());
