@@ -61,6 +61,13 @@ fn listeners(
         let own = before.iter().any(|other| other.excludes(&address));
         let own = own.then(|| settings.named_twice(&address.to_string())).flatten();
         match &address {
+            // Or on the next free port: one that is in use is no problem.
+            Address::Tcp(socket)
+                if flag == "--listen" && settings.server.dev.0 && settings.listens_by_default() =>
+            {
+                let what = format!("listens on {socket}, or on the next free port");
+                report.fine(Topic::Listeners, what);
+            }
             Address::Tcp(socket) => {
                 bound.extend(bindable(report, *socket, (flag, own), running));
             }

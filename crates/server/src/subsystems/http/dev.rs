@@ -17,7 +17,7 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use pool::{EventSink as _, PublishedEvent};
 
-use crate::config::{NamedApp, Settings};
+use crate::config::{NamedApp, Settings, Token};
 use crate::failure::Failure;
 use crate::subsystems::realtime::{DEVELOPMENT_APP, Publisher, Realtime};
 
@@ -29,8 +29,8 @@ const EVENT: &str = "changed";
 #[derive(Debug)]
 pub(crate) struct Dev {
     /// The key of the application of channels, and its secret, which is not used.
-    key: String,
-    secret: String,
+    key: Token,
+    secret: Token,
     /// The time of the last change, in milliseconds since 1970: a page that was made earlier reloads.
     version: AtomicU64,
     failure: Mutex<Option<Failure>>,
@@ -40,18 +40,14 @@ pub(crate) struct Dev {
 impl Dev {
     /// Returns development mode for a server that starts.
     pub(crate) fn new() -> Self {
-        let random = || {
-            let half = || getrandom::u64().expect("the system has random numbers");
-            format!("{:016x}{:016x}", half(), half())
-        };
         let version = AtomicU64::new(now());
         let (failure, publisher) = (Mutex::default(), Mutex::default());
-        Self { key: random(), secret: random(), version, failure, publisher }
+        Self { key: Token::draw(), secret: Token::draw(), version, failure, publisher }
     }
 
     /// Returns the application whose channel tells pages of edits.
     pub(crate) fn app(&self, settings: &Settings) -> NamedApp {
-        settings.realtime.apps.adopted(DEVELOPMENT_APP, &self.key, &self.secret)
+        settings.realtime.apps.adopted(DEVELOPMENT_APP, self.key.expose(), self.secret.expose())
     }
 
     /// Sends edits over these channels from now on.
@@ -87,7 +83,7 @@ impl Dev {
     }
 
     fn script(&self) -> Bytes {
-        let (key, version) = (&self.key, self.version.load(Ordering::Acquire));
+        let (key, version) = (self.key.expose(), self.version.load(Ordering::Acquire));
         Bytes::from(format!(
             "<script>/* hearth serve --dev */(()=>{{const connect=()=>{{\
              const socket=new WebSocket(location.origin.replace(/^http/,\"ws\")+\"/app/{key}?protocol=7&client=hearth-dev\");\

@@ -127,6 +127,11 @@ fn two_servers_in_development_take_ports_of_their_own() {
     let (two, second) = on_a_usual_port(&site);
     assert!(first >= 8080 && second >= 8080 && first != second, "{first} {second}");
     assert!(two.log().text().contains("is in use"), "{}", two.log().text());
+    // `check` tells what `serve` would do.
+    let other = Site::empty().with_file("public/index.html", "there");
+    let check = command().arg("check").arg(other.path()).arg("--dev").output().unwrap();
+    let report = String::from_utf8_lossy(&check.stdout);
+    assert!(check.status.success() && report.contains("or on the next free port"), "{report}");
     for (mut process, port) in [(one, first), (two, second)] {
         let address = ([127, 0, 0, 1], port).into();
         let answer = testkit::Client::connect(address).unwrap().get("/").unwrap();
