@@ -6,6 +6,7 @@ pub(crate) mod fallback;
 pub(crate) mod fallback_cost;
 pub(crate) mod footprint;
 pub(crate) mod format;
+pub(crate) mod html;
 pub(crate) mod lifecycle;
 pub(crate) mod log;
 pub(crate) mod metric;

@@ -7,7 +7,6 @@
 //! - No secrets: no query strings, no header fields, no settings.
 
 mod charts;
-mod html;
 mod problems;
 mod sections;
 
@@ -18,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use front_http::Report;
 use ring::digest::{SHA256, digest};
 
-use self::html::Html;
+use crate::ops::html::Html;
 use crate::ops::status::Status;
 
 const STYLE: &str = include_str!("dashboard/dashboard.css");

@@ -5,8 +5,8 @@ use std::time::Duration;
 use front_http::{Report, STEP, STEPS};
 
 use super::View;
-use super::html::Html;
 use crate::ops::format::{age, rate, took};
+use crate::ops::html::Html;
 
 /// The size of a chart in its own units; it is stretched to the room there is.
 const WIDTH: f64 = 300.0;

@@ -1,8 +1,8 @@
 //! The part of the page that says what is wrong.
 
 use super::View;
-use super::html::Html;
 use crate::ops::format::count;
+use crate::ops::html::Html;
 use crate::ops::problems::Level;
 
 /// The part of the page.

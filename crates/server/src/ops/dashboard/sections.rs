@@ -6,8 +6,8 @@ use std::time::Duration;
 use pool::{DatabaseServer, Ending, MemoryStatus, WorkerState};
 
 use super::View;
-use super::html::Html;
 use crate::ops::format::{age, ago, count, megabytes, percent, rate, took};
+use crate::ops::html::Html;
 use crate::ops::status::clients::describe;
 
 /// Rows of a table that clients or callers can make long.

@@ -4,7 +4,6 @@
 //! - Only answers of type `text/html` to a browser's own navigation are changed: a script of one line is appended, and `Content-Length` follows.
 //! - While the newest release does not boot, its error answers in place of PHP: never the page of an older release.
 
-use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,6 +18,7 @@ use pool::{EventSink as _, PublishedEvent};
 
 use crate::config::{NamedApp, Settings, Token};
 use crate::failure::Failure;
+use crate::ops::html::Html;
 use crate::subsystems::realtime::{DEVELOPMENT_APP, Publisher, Realtime};
 
 /// Where pages learn of edits. A channel whose name begins with `cache-` sends its last event to new subscribers, so that no edit is missed.
@@ -100,21 +100,22 @@ impl Dev {
     pub(crate) fn failure_page(&self) -> Option<Response<Bytes>> {
         let failure = self.failure.lock().expect("no holder panics");
         let failure = failure.as_ref()?;
-        let mut page = String::from(
+        let mut page = Html::default();
+        page.raw(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>The application did not boot</title>\
              <style>body{font:16px/1.5 system-ui,sans-serif;margin:3rem auto;max-width:60rem;padding:0 1rem}\
              pre{background:#f6f2ee;border-left:4px solid #c33;padding:1rem;white-space:pre-wrap}</style></head>\
              <body><h1>The application did not boot</h1>\n<pre>",
         );
-        escape(&failure.message(), &mut page);
-        page.push_str("</pre>\n");
-        if let Some(hint) = failure.hint() {
-            page.push_str("<p>");
-            escape(hint, &mut page);
-            page.push_str(".</p>\n");
+        for line in failure.message().lines() {
+            page.text(line).raw("\n");
         }
-        page.push_str("<p>The next change of a file is the next try.</p>\n</body></html>\n");
-        let mut response = Response::new(Bytes::from(page));
+        page.raw("</pre>\n");
+        if let Some(hint) = failure.hint() {
+            page.raw("<p>").text(hint).raw(".</p>\n");
+        }
+        page.raw("<p>The next change of a file is the next try.</p>\n</body></html>\n");
+        let mut response = Response::new(Bytes::from(page.into_string()));
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
@@ -169,18 +170,6 @@ fn is_navigation<B>(request: &Request<B>) -> bool {
     };
     matches!(*request.method(), Method::GET | Method::POST)
         && field("sec-fetch-dest").map_or_else(accepts_pages, |goal| goal == b"document")
-}
-
-/// Appends a text so that HTML shows it as it is.
-fn escape(text: &str, page: &mut String) {
-    for character in text.chars() {
-        match character {
-            '<' | '>' | '&' | '"' => {
-                write!(page, "&#{};", character as u32).expect("a String takes all");
-            }
-            _ => page.push(character),
-        }
-    }
 }
 
 fn now() -> u64 {
@@ -255,7 +244,7 @@ mod tests {
         let page = dev.failure_page().unwrap();
         assert_eq!(page.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let text = String::from_utf8(page.into_body().to_vec()).unwrap();
-        assert!(text.contains("unexpected token &#34;&#60;&#34; in a.php on line 3"), "{text}");
+        assert!(text.contains("unexpected token &quot;&lt;&quot; in a.php on line 3"), "{text}");
         dev.changed(None);
         assert!(dev.failure_page().is_none());
         assert!(dev.version.load(Ordering::Acquire) >= before + 2);

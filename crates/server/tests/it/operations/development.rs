@@ -91,8 +91,8 @@ fn a_boot_that_fails_in_development_is_shown_until_it_is_mended() {
     assert_eq!(first.status, 500);
     assert_eq!(first.field("cache-control"), Some("no-store"));
     let page = first.text();
-    assert!(page.contains("no &#60;database&#62; in ") && page.contains("worker.php:2"), "{page}");
-    assert!(!page.contains("<b>") && !page.contains("&#60;b&#62;"), "told once: {page}");
+    assert!(page.contains("no &lt;database&gt; in ") && page.contains("worker.php:2"), "{page}");
+    assert!(!page.contains("<b>") && !page.contains("&lt;b&gt;"), "told once: {page}");
 
     let open = OpenPage::of(&hearth, &page);
     boots("const NUMBER = 1;");

@@ -4,28 +4,28 @@ use std::fmt::{Display, Write};
 
 /// HTML that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Html(String);
+pub(crate) struct Html(String);
 
 impl Html {
     /// A literal of ours.
-    pub(super) fn raw(&mut self, html: &'static str) -> &mut Self {
+    pub(crate) fn raw(&mut self, html: &'static str) -> &mut Self {
         self.0.push_str(html);
         self
     }
 
     /// Writes a value as text, or as the value of a quoted attribute.
-    pub(super) fn text(&mut self, text: impl Display) -> &mut Self {
+    pub(crate) fn text(&mut self, text: impl Display) -> &mut Self {
         write!(Escaping(&mut self.0), "{text}").expect("a String takes all");
         self
     }
 
     /// A heading with a number beside it.
-    pub(super) fn heading(&mut self, name: &'static str, count: impl Display) -> &mut Self {
+    pub(crate) fn heading(&mut self, name: &'static str, count: impl Display) -> &mut Self {
         self.raw("<h2>").raw(name).raw(" <span class=\"soft\">").text(count).raw("</span></h2>")
     }
 
     /// The head of a table; columns with `>` hold numbers.
-    pub(super) fn table(&mut self, columns: &[&'static str]) -> &mut Self {
+    pub(crate) fn table(&mut self, columns: &[&'static str]) -> &mut Self {
         self.raw("<table><thead><tr>");
         for column in columns {
             match column.strip_prefix('>') {
@@ -37,21 +37,21 @@ impl Html {
         self.raw("</tr></thead><tbody>")
     }
 
-    pub(super) fn end_table(&mut self) -> &mut Self {
+    pub(crate) fn end_table(&mut self) -> &mut Self {
         self.raw("</tbody></table>")
     }
 
     /// A cell of text.
-    pub(super) fn cell(&mut self, text: impl Display) -> &mut Self {
+    pub(crate) fn cell(&mut self, text: impl Display) -> &mut Self {
         self.raw("<td>").text(text).raw("</td>")
     }
 
     /// A cell of a number.
-    pub(super) fn number(&mut self, number: impl Display) -> &mut Self {
+    pub(crate) fn number(&mut self, number: impl Display) -> &mut Self {
         self.raw("<td class=\"n\">").text(number).raw("</td>")
     }
 
-    pub(super) fn into_string(self) -> String {
+    pub(crate) fn into_string(self) -> String {
         self.0
     }
 }
