@@ -4,8 +4,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use testkit::ProcessFacts;
+use testkit::{ProcessFacts, eventually};
 
 use crate::hearth::{Hearth, Serve, Site, models};
 
@@ -91,7 +92,10 @@ fn a_worker_ended_by_the_oom_killer_is_replaced_and_the_log_says_why() {
                 open = descriptors(&hearth);
             }
         }
-        assert_eq!(descriptors(&hearth), open, "{model}");
+        // The first count may hold a connection that is being closed; a leak would be three.
+        eventually("no descriptor is left of a worker", Duration::from_secs(20), || {
+            descriptors(&hearth) <= open
+        });
         let line = hearth.log_line("worker died");
         let how = line["how"].as_str().unwrap();
         assert!(how.contains("signal 9 (SIGKILL): out of memory"), "{model}: {line}");
