@@ -119,6 +119,12 @@ static php_stream *body_stream(void) {
     return php_stream_temp_create_ex(TEMP_STREAM_DEFAULT, BODY_IN_MEMORY, PG(upload_tmp_dir));
 }
 
+/* rfc1867_post_handler(), main/rfc1867.c, reads such a body and keeps only its parts. */
+static bool is_multipart(const char *content_type) {
+    static const char type[] = "multipart/form-data";
+    return content_type != NULL && strncasecmp(content_type, type, sizeof type - 1) == 0;
+}
+
 static size_t read_post(char *buffer, size_t len) {
     if (!request_present()) {
         return 0;
@@ -162,7 +168,7 @@ static int activate(void) {
         keeper = NULL;
     }
     if (request_present() && request_head()->content_length != 0 && SG(request_info).request_body == NULL &&
-        SG(read_post_bytes) == 0) {
+        SG(read_post_bytes) == 0 && !is_multipart(SG(request_info).content_type)) {
         /* for php://input, which would create its own: php_stream_url_wrap_php(), ext/standard/php_fopen_wrapper.c */
         SG(request_info).request_body = body_stream();
     }
