@@ -9,6 +9,7 @@
 //! - A request over its time limit loses its worker within a tenth of the limit, and at most within
 //!   [`Supervisor::LONGEST_TICK`].
 
+mod crashes;
 mod limits;
 mod zygotes;
 
@@ -23,7 +24,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{Instrument as _, debug, error, info, warn};
 
-use self::zygotes::{Silent, next_of_silent};
+use self::crashes::Crashes;
+use self::zygotes::{Replaced, next_of_replaced};
 use crate::backend::{Backend as _, Core};
 use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
@@ -48,8 +50,9 @@ pub(crate) struct Supervisor {
     overloaded: bool,
     commands: mpsc::Receiver<Command>,
     zygote: Option<Zygote>,
-    /// A zygote that does not respond and whose workers have not ended.
-    silent: Option<Silent>,
+    /// A zygote that is being replaced; not all of its workers have ended.
+    replaced: Option<Replaced>,
+    crashes: Crashes,
     /// Consecutive ticks at which the zygote had not responded for too long.
     silent_ticks: u32,
     /// Zygotes that were killed and whose end is awaited.
@@ -115,7 +118,8 @@ impl Supervisor {
             overloaded: false,
             commands,
             zygote: Some(zygote),
-            silent: None,
+            replaced: None,
+            crashes: Crashes::default(),
             silent_ticks: 0,
             ending: JoinSet::new(),
             closing: false,
@@ -167,8 +171,8 @@ impl Supervisor {
                     Ok(event) => self.event(event).await,
                     Err(gone) => self.lost_zygote(&gone).await,
                 },
-                event = next_of_silent(&mut self.silent) => {
-                    self.event_of_silent(event);
+                event = next_of_replaced(&mut self.replaced) => {
+                    self.event_of_replaced(event);
                     self.fill();
                 }
                 Some(started) = self.starting.join_next() => {
@@ -292,7 +296,7 @@ impl Supervisor {
             Ok(zygote) => {
                 self.shared.zygote_pid.store(zygote.pid(), Ordering::Relaxed);
                 self.zygote = Some(zygote);
-                self.succeed_silent();
+                self.succeed_replaced();
                 self.fill();
             }
             Err(cause) => {
@@ -450,6 +454,7 @@ impl Supervisor {
                 if booted_at == 0 || (lived < Self::INFANCY && !spent) {
                     self.pause();
                 }
+                self.count_crash(slot, status);
             }
         }
     }
@@ -570,7 +575,7 @@ impl Supervisor {
         self.closing = true;
         self.shared.close_queue();
         self.starting.abort_all();
-        self.end_silent();
+        self.end_replaced();
         let deadline = Instant::now() + patience;
         let mut tick = tokio::time::interval(Self::LONGEST_TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,18 +1,18 @@
-//! Handles zygotes that end or do not respond, and their workers.
+//! Handles zygotes that end, do not respond or have had too many crashes, and their workers.
 //!
 //! Invariants
 //! - A zygote that owes a response and sends nothing for [`Supervisor::ANSWER`] (or `boot_timeout`, if that is
 //!   shorter) is replaced.
-//! - Workers of an unresponsive zygote continue until another zygote has started; each then ends after its current
-//!   request.
-//! - At most one unresponsive zygote is kept for its workers. It is killed when they have ended, and they die with
-//!   it.
+//! - Workers of a zygote that is being replaced continue until another zygote has started; each then ends after its
+//!   current request.
+//! - At most one replaced zygote is kept for its workers. It is killed when they have ended, and they die with it.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::{NO_ZYGOTE, Supervisor};
@@ -21,13 +21,15 @@ use crate::process_stat::resident_bytes;
 use crate::worker::{Event, Gone};
 use crate::zygote::Zygote;
 
-/// The reason recorded for workers of an unresponsive zygote.
+/// The reasons recorded for workers of a replaced zygote.
 const UNANSWERED: &str = "its zygote did not answer";
+const CRASHES: &str = "its address-space layout had too many crashes";
 
-/// A zygote that does not respond.
+/// A zygote that is being replaced.
 #[derive(Debug)]
-pub(super) struct Silent {
+pub(super) struct Replaced {
     pub(super) zygote: Zygote,
+    why: &'static str,
     /// Workers that were forked from it.
     slots: HashSet<u32>,
     /// Another zygote has started, and its workers replace these.
@@ -41,8 +43,8 @@ impl Supervisor {
 
     /// Returns the zygote that has forked a worker, or is to fork it.
     pub(super) fn zygote_of(&mut self, slot: u32) -> Option<&mut Zygote> {
-        match &mut self.silent {
-            Some(silent) if silent.slots.contains(&slot) => Some(&mut silent.zygote),
+        match &mut self.replaced {
+            Some(old) if old.slots.contains(&slot) => Some(&mut old.zygote),
             _ => self.zygote.as_mut(),
         }
     }
@@ -56,13 +58,15 @@ impl Supervisor {
         self.silent_ticks >= 2
     }
 
-    /// Starts another zygote in place of an unresponsive one, and ends that when its workers have ended.
+    /// Starts another zygote in place of an unresponsive one, and ends a replaced one when its workers have ended.
     pub(super) fn look_at_zygotes(&mut self) {
         while self.ending.try_join_next().is_some() {}
         if self.is_zygote_silent()
             && let Some(zygote) = self.zygote.take()
         {
-            self.put_aside(zygote);
+            let seconds = zygote.silence().as_secs_f64();
+            error!(pid = zygote.pid(), seconds, "zygote does not answer, another is started");
+            self.put_aside(zygote, UNANSWERED);
         }
         let workers = &self.workers;
         let clock = &self.shared.clock;
@@ -76,35 +80,49 @@ impl Supervisor {
                     || (info.busy_since.load(Ordering::Relaxed) == 0 && (!has_memory || is_over))
             })
         };
-        let is_over = |silent: &Silent| silent.succeeded && silent.slots.iter().all(has_ended);
-        if self.silent.as_ref().is_some_and(is_over) {
-            self.end_silent();
+        let is_over = |old: &Replaced| old.succeeded && old.slots.iter().all(has_ended);
+        if self.replaced.as_ref().is_some_and(is_over) {
+            self.end_replaced();
         }
     }
 
-    fn put_aside(&mut self, zygote: Zygote) {
-        let seconds = zygote.silence().as_secs_f64();
-        error!(pid = zygote.pid(), seconds, "zygote does not answer, another is started");
-        self.end_silent();
+    /// Handles the crash of a worker: too many of them end the address-space layout that all workers share.
+    pub(super) fn count_crash(&mut self, slot: u32, status: u32) {
+        let is_old = self.replaced.as_ref().is_some_and(|old| old.slots.contains(&slot));
+        let now = Instant::now();
+        if is_old || !self.crashes.count(status, now) || self.replaced.is_some() || self.closing {
+            return;
+        }
+        let Some(zygote) = self.zygote.take() else { return };
+        warn!(
+            pid = zygote.pid(),
+            "many workers crashed by memory errors: the application boots again with another address-space layout"
+        );
+        self.crashes.replaced(now);
+        self.put_aside(zygote, CRASHES);
+    }
+
+    fn put_aside(&mut self, zygote: Zygote, why: &'static str) {
+        self.end_replaced();
         for slow in self.traced.give_up(NO_ZYGOTE).collect::<Vec<_>>() {
             self.shared.report_slow(slow);
         }
         let slots = self.workers.keys().copied().collect();
-        self.silent = Some(Silent { zygote, slots, succeeded: false });
+        self.replaced = Some(Replaced { zygote, why, slots, succeeded: false });
         // They may never be forked.
         let unborn: Vec<_> =
             self.workers.values().filter(|info| !info.has_booted()).cloned().collect();
         for info in unborn {
             info.cut();
-            self.ended_with_zygote(info.slot);
+            self.ended_with_zygote(info.slot, why);
         }
     }
 
-    /// Called when another zygote has started: it forks the successors of all workers of the unresponsive one.
-    pub(super) fn succeed_silent(&mut self) {
-        let Some(silent) = &mut self.silent else { return };
-        silent.succeeded = true;
-        let slots: Vec<u32> = silent.slots.iter().copied().collect();
+    /// Called when another zygote has started: it forks the successors of all workers of the replaced one.
+    pub(super) fn succeed_replaced(&mut self) {
+        let Some(old) = &mut self.replaced else { return };
+        old.succeeded = true;
+        let (why, slots): (_, Vec<u32>) = (old.why, old.slots.iter().copied().collect());
         for slot in slots {
             let Some(info) = self.workers.get(&slot).cloned() else { continue };
             if info.is_given_up() || info.gone_since.load(Ordering::Relaxed) != 0 {
@@ -116,50 +134,50 @@ impl Supervisor {
                     self.shared.remove_idle(slot);
                 }
             } else if info.life.order_successor() {
-                self.replace(slot, UNANSWERED);
+                self.replace(slot, why);
             }
         }
     }
 
-    /// Handles an event of the unresponsive zygote.
-    pub(super) fn event_of_silent(&mut self, event: Result<Event, Gone>) {
-        let Some(silent) = &mut self.silent else { return };
+    /// Handles an event of the replaced zygote.
+    pub(super) fn event_of_replaced(&mut self, event: Result<Event, Gone>) {
+        let Some(old) = &mut self.replaced else { return };
         match event {
             Ok(Event::Exited { pid, status, processor_time }) => {
                 self.shared.add_processor_time(processor_time);
                 let of_it =
                     |slot: &&u32| self.workers.get(slot).is_some_and(|info| info.pid() == pid);
-                let slot = silent.slots.iter().find(of_it).copied();
+                let slot = old.slots.iter().find(of_it).copied();
                 if let Some(slot) = slot {
                     self.exited(slot, status);
                 }
             }
             // Its slot was given to another worker.
             Ok(Event::Spawned { pid, .. }) => {
-                if let Err(error) = silent.zygote.kill(pid, Signal::KILL) {
+                if let Err(error) = old.zygote.kill(pid, Signal::KILL) {
                     debug!(worker.pid = pid, %error, "zygote takes no orders");
                 }
             }
             Ok(_) => {}
-            Err(_gone) => self.end_silent(),
+            Err(_gone) => self.end_replaced(),
         }
     }
 
-    /// Kills the unresponsive zygote, and with it the rest of its workers (`PR_SET_PDEATHSIG`).
-    pub(super) fn end_silent(&mut self) {
-        let Some(Silent { zygote, slots, .. }) = self.silent.take() else { return };
-        info!(pid = zygote.pid(), "zygote that did not answer is killed");
+    /// Kills the replaced zygote, and with it the rest of its workers (`PR_SET_PDEATHSIG`).
+    pub(super) fn end_replaced(&mut self) {
+        let Some(Replaced { zygote, why, slots, .. }) = self.replaced.take() else { return };
+        info!(pid = zygote.pid(), why, "replaced zygote is killed");
         self.ending.spawn(zygote.end(Duration::ZERO));
         for slot in slots {
-            self.ended_with_zygote(slot);
+            self.ended_with_zygote(slot, why);
         }
     }
 
-    fn ended_with_zygote(&mut self, slot: u32) {
+    fn ended_with_zygote(&mut self, slot: u32, why: &'static str) {
         if let Some(info) = self.workers.get(&slot) {
             // A worker that served and was gone before has crashed.
             if !info.has_booted() || info.gone_since.load(Ordering::Relaxed) == 0 {
-                info.replaced_for.get_or_init(|| UNANSWERED);
+                info.replaced_for.get_or_init(|| why);
                 info.life.dismiss(Dismissal::Recycled);
             }
             self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
@@ -175,10 +193,9 @@ impl Supervisor {
         for slow in self.traced.give_up(NO_ZYGOTE).collect::<Vec<_>>() {
             self.shared.report_slow(slow);
         }
-        let silent = self.silent.as_ref();
-        let of_silent = |slot: &u32| silent.is_some_and(|silent| silent.slots.contains(slot));
-        let slots: Vec<u32> =
-            self.workers.keys().filter(|slot| !of_silent(slot)).copied().collect();
+        let old = self.replaced.as_ref();
+        let is_old = |slot: &u32| old.is_some_and(|old| old.slots.contains(slot));
+        let slots: Vec<u32> = self.workers.keys().filter(|slot| !is_old(slot)).copied().collect();
         for slot in slots {
             self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
         }
@@ -196,15 +213,15 @@ impl Supervisor {
             }
             zygote.end(if silent { Duration::ZERO } else { PATIENCE }).await;
         }
-        self.end_silent();
+        self.end_replaced();
         while self.ending.join_next().await.is_some() {}
     }
 }
 
-/// Returns the next event of the unresponsive zygote; pending forever without one. Cancel safe.
-pub(super) async fn next_of_silent(silent: &mut Option<Silent>) -> Result<Event, Gone> {
-    match silent {
-        Some(silent) => silent.zygote.next().await,
+/// Returns the next event of the replaced zygote; pending forever without one. Cancel safe.
+pub(super) async fn next_of_replaced(replaced: &mut Option<Replaced>) -> Result<Event, Gone> {
+    match replaced {
+        Some(old) => old.zygote.next().await,
         None => std::future::pending().await,
     }
 }

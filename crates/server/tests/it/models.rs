@@ -1,6 +1,7 @@
 //! Differences between models: which process answers, what boots and when, and the model that replaces one that cannot
 //! run.
 
+mod crashes;
 mod endurance;
 mod fallback;
 mod foreign;
