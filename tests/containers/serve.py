@@ -271,6 +271,23 @@ def wrong_profile(call: str, expected: str) -> None:
             raise AssertionError(f"exit status {status}, {len(said)} lines with {expected!r}:\n" + "\n".join(server.lines[-12:]))
 
 
+def without_a_writable_tmp() -> None:
+    writable = [folder for folder in WRITABLE if folder != "/tmp"]
+    with Server([str(HERE / "confined"), str(USER), *writable, "--", HEARTH, "serve", str(WORKER), "--listen", "127.0.0.1:0"]) as server:
+        status = server.wait()
+        said = [line for line in server.lines if re.search(r"^error: .*Read-only file system", line)]
+        if status != 1 or len(said) != 1:
+            raise AssertionError(f"exit status {status}:\n" + "\n".join(server.lines[-12:]))
+
+
+def without_shared_memory() -> None:
+    hidden = 'umount --lazy /dev/shm 2>/dev/null; [[ ! -e /dev/shm/. ]] || mount -t tmpfs -o ro,size=4k tmpfs /dev/shm; exec "$@"'
+    with Server(["unshare", "--mount", "--propagation", "private", "bash", "-c", hidden, "-", HEARTH, "serve", str(WORKER), "--listen", "127.0.0.1:0"]) as server:
+        server.ready().expect("/", "hello from")
+        if not any("snapshot model" in line for line in server.lines) or any("cannot run here" in line for line in server.lines):
+            raise AssertionError("\n".join(server.lines))
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory(dir=os.environ["CARGO_TARGET_DIR"]) as name:
         folder = Path(name)
@@ -280,6 +297,8 @@ def main() -> int:
         check("deployment.yaml agrees with the image", agree_with_the_image)
         check("packaging/seccomp.json allows unshare(CLONE_VM) beyond Docker's default, and nothing else", beyond_dockers_default)
         in_its_container(folder)
+    check("without a writable /tmp: one clear line, no hang", without_a_writable_tmp)
+    check("without /dev/shm the model is snapshot", without_shared_memory)
     for call, expected in WRONG.items():
         check(f"a profile without {call}: one clear line, no hang", lambda call=call, expected=expected: wrong_profile(call, expected))
     print(f"{passed} passed, {failed} failed")
