@@ -133,7 +133,10 @@ fn an_application_that_boots_with_threads_runs_as_request() {
     assert_eq!(hearth.get("/").text(), "front controller");
     assert_eq!(hearth.status()["model"], "request");
     let [warning] = &warnings(&hearth)[..] else { panic!("{:?}", warnings(&hearth)) };
-    assert!(warning["why"].as_str().unwrap().contains("threads while it booted (exporter)"), "{warning}");
+    assert!(
+        warning["why"].as_str().unwrap().contains("threads while it booted (exporter)"),
+        "{warning}"
+    );
 
     // The application can boot in each process instead, because that process is not forked afterwards.
     let hearth = serve(&site, "worker.php", "prespawn").ini("ffi.enable", "1").start();
