@@ -150,16 +150,25 @@ return [
     'newrelic' => ['use' => static fn () => newrelic_set_appname('test') || true, 'change' => static fn () => newrelic_name_transaction('left')],
     'oauth' => ['use' => static fn () => oauth_get_sbs('GET', 'http://example.com/', ['a' => 'b'])],
     'opentelemetry' => [
+        // Where there is a boot, requests are traced by its hook.
         'use' => static function () {
-            $calls = 0;
-            $name = 'traced_' . bin2hex(random_bytes(8));
-            eval("function $name() { return 1; }");
-            OpenTelemetry\Instrumentation\hook(null, $name, static function () use (&$calls) {
-                $calls++;
-            });
-            return $name() + $calls;
+            if (!function_exists('traced')) {
+                eval('function traced() {} function traced_later() {}');
+                OpenTelemetry\Instrumentation\hook(null, 'traced', static fn () => $GLOBALS['calls']++);
+            }
+            $GLOBALS['calls'] = 0;
+            traced();
+            return $GLOBALS['calls'];
         },
-        'change' => static fn () => OpenTelemetry\Instrumentation\hook(null, 'look_at_hook', static fn () => Left::$behind['hook'] = true),
+        'change' => static function () {
+            function_exists('traced_later') || eval('function traced_later() {}');
+            OpenTelemetry\Instrumentation\hook(null, 'traced_later', static fn () => $GLOBALS['later'] = true);
+        },
+        'look' => static function () {
+            $GLOBALS['later'] = false;
+            function_exists('traced_later') && traced_later();
+            return $GLOBALS['later'];
+        },
     ],
     'parallel' => ['use' => static fn () => parallel\run(static fn () => 42)->value()],
     'pcov' => [
