@@ -30,7 +30,6 @@ const NEEDS = [
     'redis' => ['igbinary'],
     'solr' => ['curl'],
     'swoole' => ['sockets', 'curl'],
-    'wddx' => ['xml'],
     'xmlreader' => ['dom'],
     'xmlrpc' => ['xml'],
     'xsl' => ['dom'],
