@@ -18,6 +18,7 @@ test-all: ## every test: all models, sanitizers, Debian packages, other PHPs, â€
 
 test-matrix: ## the tests that need PHP, in Debians with PHP 8.4 and 8.5 (root; SUITES=trixie: only that)
 	@scripts/test-matrix $(SUITES)
+
 test-extensions: ## every PHP extension of Debian in four models (root; SUITES=trixie; UPDATE=1 writes docs/extensions.md)
 	@scripts/test-extensions $(SUITES)
 
