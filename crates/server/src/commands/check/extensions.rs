@@ -89,7 +89,7 @@ fn row(line: &str, column: usize) -> Option<Row<'_>> {
 
 /// Of `8.2.36`: `8.2`.
 fn minor_of(version: &str) -> &str {
-    version.rfind('.').map_or(version, |dot| &version[..dot])
+    version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }
 
 #[cfg(test)]
