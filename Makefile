@@ -1,7 +1,7 @@
 # Every target is one line; the work is in scripts/, each of which describes itself at its top.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test test-all test-matrix test-arm64 test-kernels build client deb layer install lint fmt fuzz bench setup clean
+.PHONY: help demo test test-all test-matrix test-extensions test-arm64 test-kernels build client deb layer install lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -18,6 +18,9 @@ test-all: ## every test: all models, sanitizers, Debian packages, other PHPs, â€
 
 test-matrix: ## the tests that need PHP, in Debians with PHP 8.4 and 8.5 (root; SUITES=trixie: only that)
 	@scripts/test-matrix $(SUITES)
+
+test-extensions: ## every PHP extension of Debian in four models (root; SUITES=trixie; UPDATE=1 writes docs/extensions.md)
+	@scripts/test-extensions $(SUITES)
 
 test-arm64: ## cross-compile the worker and its tests for ARM64, run them under emulation (PART=system: on an ARM64 kernel in QEMU)
 	@scripts/test-arm64 $(PART)

@@ -66,9 +66,12 @@ static void fork_workers(const struct worker_run *run) {
     databases_leave();
     boot_descriptors_report();
     if (!process_has_one_thread()) {
+        char names[256];
+        process_thread_names(names, sizeof names);
         log_line(LOG_ERR, LOG_SOURCE_WORKER,
-            "the application started threads while it booted, and a process with threads cannot be "
-            "forked");
+            "the application started threads while it booted (%s), and a process with threads "
+            "cannot be forked; docs/extensions.md names extensions that do this",
+            names);
         _exit(EXIT_UNFIT);
     }
     randomness_prepare(); /* libraries that the boot has loaded */

@@ -9,6 +9,7 @@ mod application;
 mod connectors;
 mod databases;
 mod egress;
+mod extensions;
 mod lambda;
 mod machine;
 mod measured;

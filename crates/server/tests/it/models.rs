@@ -24,10 +24,11 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, isolating, of_tie
 
 const PID: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
 
-/// PHP code that leaves a thread running in its process.
+/// PHP code that leaves a thread named `exporter` running in its process.
 const THREAD: &str = "$c = FFI::cdef('int pthread_create(unsigned long *, void *, void *, void *);\n\
-    void *dlsym(void *, const char *);', 'libc.so.6');\n\
-    $id = $c->new('unsigned long'); $c->pthread_create(FFI::addr($id), null, $c->dlsym(null, 'pause'), null);\n";
+    int pthread_setname_np(unsigned long, const char *); void *dlsym(void *, const char *);', 'libc.so.6');\n\
+    $id = $c->new('unsigned long'); $c->pthread_create(FFI::addr($id), null, $c->dlsym(null, 'pause'), null);\n\
+    $c->pthread_setname_np($id->cdata, 'exporter');\n";
 
 fn serve(site: &Site, script: &str, model: &str) -> Serve {
     Serve::new(site.path().join(script)).args(&["--model", model]).workers(1)
@@ -133,7 +134,10 @@ fn an_application_that_boots_with_threads_runs_as_request() {
     assert_eq!(hearth.get("/").text(), "front controller");
     assert_eq!(hearth.status()["model"], "request");
     let [warning] = &warnings(&hearth)[..] else { panic!("{:?}", warnings(&hearth)) };
-    assert!(warning["why"].as_str().unwrap().contains("threads"), "{warning}");
+    assert!(
+        warning["why"].as_str().unwrap().contains("threads while it booted (exporter)"),
+        "{warning}"
+    );
 
     // The application can boot in each process instead, because that process is not forked afterwards.
     let hearth = serve(&site, "worker.php", "prespawn").ini("ffi.enable", "1").start();

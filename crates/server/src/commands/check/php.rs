@@ -4,7 +4,7 @@ use pool::{ByteSize, Model};
 use rustix::process::geteuid;
 use serde_json::Value;
 
-use super::{Report, Topic};
+use super::{Report, Topic, extensions};
 use crate::app::php::{self, Info};
 use crate::app::plan::{PhpPlan, Plan};
 use crate::app::user::{NOT_AS_ROOT, PHP_IS_ROOT};
@@ -55,6 +55,9 @@ pub(crate) fn look(
     opcache(report, &info);
     unknown_ini(report, settings, &info);
     complaints(report, &info);
+    if let Some(php) = plan.and_then(|plan| plan.php.as_ref()) {
+        extensions::look(report, php.model, &info);
+    }
     report.php(info.clone());
     Some(info)
 }
