@@ -121,6 +121,7 @@ fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
             send::publish(out, event.event, event.except, event.data, channels.into_iter())
                 .expect("what was decoded keeps the limits");
         }
+        FromWorker::Files(files) => send::files(out, files),
         FromWorker::Spawned { slot, pid } => send::spawned(out, slot, pid),
         FromWorker::Exited { pid, status, processor_time } => {
             send::exited(out, pid, status, processor_time);

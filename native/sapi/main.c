@@ -61,6 +61,7 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "client\n"
                        "  --rehearse          those are served by a throwaway fork that tells what "
                        "it loaded\n"
+                       "  --report-files      tells the server which files the boot has included\n"
                        "  --confine           workers cannot look into each other, nor signal "
                        "others\n"
                        "  --version           print PHP's version\n"
@@ -114,6 +115,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
         }
         if (strcmp(name, "--confine") == 0) {
             options->confine = true;
+            continue;
+        }
+        if (strcmp(name, "--report-files") == 0) {
+            options->report_files = true;
             continue;
         }
         if (strcmp(name, "--rehearse") == 0) {

@@ -29,9 +29,10 @@ struct options {
     const char *script; /* absolute; of the models with a worker script. Static. */
     char **ini;         /* `key=value`, in order. Static. */
     size_t ini_count;
-    unsigned warm_up; /* synthetic requests that the zygote serves once it has booted */
-    bool confine;     /* workers from each other: see confine.h */
-    bool rehearse;    /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
+    unsigned warm_up;  /* synthetic requests that the zygote serves once it has booted */
+    bool report_files; /* that the boot has included: see included_files.h */
+    bool confine;      /* workers from each other: see confine.h */
+    bool rehearse;     /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
 };
 
 /* Exit codes beside 0, and SNAPSHOT_EXIT_RETIRED (75). */

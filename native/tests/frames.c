@@ -294,6 +294,21 @@ static void check_writing(const struct vector *v) {
         frame_write_stack(&out, (uint32_t)number(v, "pid"), stack, why);
         free(stack_text);
         free(why_text);
+    } else if (strcmp(type, "FILES") == 0) {
+        struct frame_text files[16];
+        char *owned[16];
+        size_t count = 0;
+        for (size_t i = 0; i < v->count && count < 16; i++) {
+            if (strcmp(v->keys[i], "file") == 0) {
+                char *path = owned[count] = strdup(v->values[i]);
+                files[count].len = unescape(path);
+                files[count++].at = path;
+            }
+        }
+        frame_write_files(&out, files, count);
+        while (count > 0) {
+            free(owned[--count]);
+        }
     } else if (strcmp(type, "READY") == 0) {
         frame_write_empty(&out, FRAME_READY);
     } else if (strcmp(type, "INFORM") == 0) {

@@ -77,6 +77,7 @@ static int allowed_flags(enum frame_from from, uint8_t type) {
         case FRAME_BODY:
         case FRAME_LOG:
         case FRAME_PUBLISH:
+        case FRAME_FILES:
             return 0;
         }
         return -1;
@@ -89,6 +90,7 @@ static int allowed_flags(enum frame_from from, uint8_t type) {
         case FRAME_EXITED:
         case FRAME_FAILED:
         case FRAME_LOG:
+        case FRAME_FILES:
         case FRAME_STACK:
             return 0;
         }
@@ -311,6 +313,18 @@ bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
         p = put_text(p, part.at, part.len);
     }
     return true;
+}
+
+void frame_write_files(struct frame_buffer *buffer, const struct frame_text *files, size_t count) {
+    size_t payload_len = 0, fitting = 0;
+    while (fitting < count && files[fitting].len <= FRAME_MAX_PAYLOAD - 4 &&
+           payload_len <= FRAME_MAX_PAYLOAD - 4 - files[fitting].len) {
+        payload_len += 4 + files[fitting++].len;
+    }
+    uint8_t *p = begin(buffer, FRAME_FILES, 0, (uint32_t)payload_len);
+    for (size_t i = 0; i < fitting; i++) {
+        p = put_text(p, files[i].at, files[i].len);
+    }
 }
 
 void frame_write_two(struct frame_buffer *buffer, uint8_t type, uint32_t first, uint32_t second) {

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 5,
+    FRAME_VERSION = 6,
     FRAME_HEADER = 8,
     FRAME_MAX_PAYLOAD = 1048576,
     FRAME_MAX_BODY = 65536,
@@ -32,6 +32,7 @@ enum frame_type {
     FRAME_END = 0x15,
     FRAME_LOG = 0x16,
     FRAME_PUBLISH = 0x17,
+    FRAME_FILES = 0x18,
     FRAME_SPAWN = 0x21,
     FRAME_KILL = 0x22,
     FRAME_TRACE = 0x23,
@@ -148,6 +149,8 @@ struct frame_text {
 bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
     struct frame_text except, struct frame_text data, const struct frame_text *channels,
     size_t count);
+/* Leaves out those that do not fit the frame. Borrowed: all texts. */
+void frame_write_files(struct frame_buffer *buffer, const struct frame_text *files, size_t count);
 /* SPAWNED and FAILED. */
 void frame_write_two(struct frame_buffer *buffer, uint8_t type, uint32_t first, uint32_t second);
 /* EXITED: with the processor time of the process in microseconds. */

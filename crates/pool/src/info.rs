@@ -15,6 +15,7 @@ use rustix::net::SendFlags;
 use tokio::sync::Notify;
 use tracing::{Span, debug};
 
+use crate::boot_files::BootFiles;
 use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
@@ -86,6 +87,8 @@ pub(crate) struct WorkerInfo {
     own_message: Mutex<Option<String>>,
     /// The sink of events that it publishes.
     pub(crate) sink: Sink,
+    /// Receives the files that its boot has included.
+    pub(crate) boot_files: Option<Arc<BootFiles>>,
     /// Tracing span of its pool, which names the application.
     pub(crate) span: Span,
     counters: OnceLock<Arc<SharedCounters>>,
@@ -120,6 +123,7 @@ impl WorkerInfo {
             tail: Mutex::new(VecDeque::new()),
             own_message: Mutex::new(None),
             sink,
+            boot_files: None,
             span: Span::current(),
             counters: OnceLock::new(),
             hang_up: Mutex::new(None),
@@ -128,6 +132,11 @@ impl WorkerInfo {
             read_out: AtomicBool::new(false),
             was_read_out: Notify::new(),
         }
+    }
+
+    /// Reports the files of its boot there.
+    pub(crate) fn reporting_to(self, boot_files: Option<Arc<BootFiles>>) -> Self {
+        Self { boot_files, ..self }
     }
 
     pub(crate) fn pid(&self) -> u32 {

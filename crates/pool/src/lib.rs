@@ -11,6 +11,7 @@ mod ahead;
 mod backend;
 mod backlog;
 mod body;
+mod boot_files;
 mod clock;
 mod context;
 mod databases;
@@ -49,6 +50,7 @@ mod worker;
 mod zygote;
 
 pub use body::{Cut, ResponseBody};
+pub use boot_files::BootFiles;
 pub use context::{CompleteBody, HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
 pub use databases::{DatabaseServer, DatabaseStatus, ResetTimes};
 pub use error::{DispatchError, StartError};

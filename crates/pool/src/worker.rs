@@ -130,6 +130,12 @@ impl FrameReader {
                     events::publish(info, &publication);
                     continue;
                 }
+                FromWorker::Files(files) => {
+                    if let Some(boot_files) = &info.boot_files {
+                        boot_files.report(files);
+                    }
+                    continue;
+                }
                 FromWorker::Log(line) => {
                     output::log_frame(info, &line);
                     continue;

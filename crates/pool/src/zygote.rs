@@ -113,7 +113,8 @@ impl Zygote {
         let mut child =
             spawned.map_err(|cause| StartError::Program { program: program.clone(), cause })?;
 
-        let info = Arc::new(WorkerInfo::new(0, u64::MAX, None));
+        let info = WorkerInfo::new(0, u64::MAX, None);
+        let info = Arc::new(info.reporting_to(options.boot_files.clone()));
         info.pid.store(child.id().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         let mut output = tokio::task::JoinSet::new();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
@@ -381,6 +382,9 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
             arguments.push("--rehearse".into());
         }
     }
+    if options.boot_files.is_some() {
+        arguments.push("--report-files".into());
+    }
     if options.sandbox.is_some() {
         arguments.push("--confine".into());
     }
@@ -441,6 +445,7 @@ mod tests {
             memory_limit: None,
             slow: None,
             events: None,
+            boot_files: None,
         }
     }
 

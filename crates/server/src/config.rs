@@ -43,6 +43,7 @@ use reference::{command_line_page, settings_page};
 pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};
 pub(crate) use value::{
     Address, Auto, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value,
+    WatchedFiles,
 };
 pub(crate) use workers::{most_workers, workers};
 

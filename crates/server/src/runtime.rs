@@ -1,4 +1,5 @@
 pub(crate) mod boot;
+pub(crate) mod boot_watch;
 pub(crate) mod generation;
 pub(crate) mod memory;
 pub(crate) mod process;

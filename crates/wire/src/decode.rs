@@ -144,6 +144,36 @@ impl<'a> Iterator for Channels<'a> {
     }
 }
 
+/// Paths, validated when their frame was decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files<'a> {
+    rest: &'a [u8],
+}
+
+impl Files<'_> {
+    /// Iterates over all paths once, so that iterating later cannot fail.
+    fn check(self) -> Result<Self, Malformed> {
+        let mut read = Reader { rest: self.rest };
+        while !read.rest.is_empty() {
+            if read.text()?.is_empty() {
+                return Err(Malformed::Payload("a file without a path"));
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl<'a> Iterator for Files<'a> {
+    type Item = Text<'a>;
+
+    fn next(&mut self) -> Option<Text<'a>> {
+        let mut read = Reader { rest: self.rest };
+        let path = read.text().ok();
+        self.rest = read.rest;
+        path
+    }
+}
+
 /// A frame from a worker or zygote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromWorker<'a> {
@@ -177,6 +207,8 @@ pub enum FromWorker<'a> {
     Log(Output<'a>),
     /// An event for clients of realtime channels.
     Publish(Publication<'a>),
+    /// The files that the boot has included.
+    Files(Files<'a>),
     /// The zygote has forked a worker.
     Spawned {
         /// The slot of SPAWN.
@@ -307,6 +339,7 @@ impl<'a> FromWorker<'a> {
                 let channels = Channels { rest: read.rest, left }.check()?;
                 return Ok(Self::Publish(Publication { event, except, data, channels }));
             }
+            Kind::Files => return Ok(Self::Files(Files { rest: payload }.check()?)),
             Kind::Spawned => Self::Spawned { slot: read.u32()?, pid: read.u32()? },
             Kind::Exited => {
                 Self::Exited { pid: read.u32()?, status: read.u32()?, processor_time: read.u64()? }

@@ -119,6 +119,18 @@ pub fn publish<'a>(
     Ok(())
 }
 
+/// Writes the files that a boot has included; one more that does not fit the frame ends the list.
+pub fn files<'a>(buffer: &mut Vec<u8>, files: impl IntoIterator<Item = &'a [u8]>) {
+    let start = begin(buffer);
+    for file in files {
+        if buffer.len() - start - HEADER_LEN + 4 + file.len() > crate::MAX_PAYLOAD {
+            break;
+        }
+        text(buffer, file);
+    }
+    finish(buffer, start, Kind::Files, 0);
+}
+
 /// Writes SPAWNED.
 pub fn spawned(buffer: &mut Vec<u8>, slot: u32, pid: u32) {
     two(buffer, Kind::Spawned, slot, pid);

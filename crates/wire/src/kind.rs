@@ -26,6 +26,8 @@ pub enum Kind {
     Log = 0x16,
     /// An event for clients of realtime channels.
     Publish = 0x17,
+    /// The files that the boot has included.
+    Files = 0x18,
     /// Fork a worker, to the zygote.
     Spawn = 0x21,
     /// Signal a worker, to the zygote.
@@ -101,6 +103,7 @@ impl Kind {
             0x15 => Self::End,
             0x16 => Self::Log,
             0x17 => Self::Publish,
+            0x18 => Self::Files,
             0x21 => Self::Spawn,
             0x22 => Self::Kill,
             0x23 => Self::Trace,
@@ -135,11 +138,18 @@ impl Kind {
                     | Self::End
                     | Self::Log
                     | Self::Publish
+                    | Self::Files
             ),
             Sender::ServerToZygote => matches!(self, Self::Spawn | Self::Kill | Self::Trace),
             Sender::Zygote => matches!(
                 self,
-                Self::Hello | Self::Log | Self::Spawned | Self::Exited | Self::Failed | Self::Stack
+                Self::Hello
+                    | Self::Log
+                    | Self::Files
+                    | Self::Spawned
+                    | Self::Exited
+                    | Self::Failed
+                    | Self::Stack
             ),
             Sender::Caller => matches!(self, Self::Open | Self::Call | Self::Body | Self::Abort),
             Sender::Broker => matches!(

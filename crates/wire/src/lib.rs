@@ -15,7 +15,7 @@ mod limits;
 
 pub use call::{AnswerHead, CallBody, FromBroker, FromCaller, NoAnswer, OPENING};
 pub use decode::{
-    Channels, FromServer, FromWorker, Header, Malformed, Output, Pairs, Publication, Text,
+    Channels, Files, FromServer, FromWorker, Header, Malformed, Output, Pairs, Publication, Text,
     ToZygote, peek,
 };
 pub use encode::{TooLarge, body_header};
@@ -33,6 +33,6 @@ pub mod send {
     pub use crate::encode::{
         abort, body, end, hello, kill, log, ready, response_body, spawn, trace,
     };
-    pub use crate::encode::{exited, failed, publish, spawned, stack};
+    pub use crate::encode::{exited, failed, files, publish, spawned, stack};
     pub use crate::head::{RequestWriter, ResponseWriter};
 }

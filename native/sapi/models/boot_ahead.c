@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "sapi/boot/boot_descriptors.h"
+#include "sapi/boot/included_files.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/boot/rehearsal.h"
 #include "sapi/boot/worker.h"
@@ -65,6 +66,9 @@ static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
 static void fork_workers(const struct worker_run *run) {
     databases_leave();
     boot_descriptors_report();
+    if (run->options->report_files) {
+        included_files_report();
+    }
     if (!process_has_one_thread()) {
         char names[256];
         process_thread_names(names, sizeof names);

@@ -11,6 +11,7 @@
 
 #include "ext/host.h"
 #include "sapi/boot/boot_state.h"
+#include "sapi/boot/included_files.h"
 #include "sapi/databases/databases.h"
 #include "sapi/databases/guard.h"
 #include "sapi/models/fork_model.h"
@@ -95,6 +96,9 @@ static bool end_boot(void) {
         worker_run_start_callbacks();
         if (EG(exception) != NULL) {
             return false;
+        }
+        if (run.options->report_files) {
+            included_files_report();
         }
     }
     settle_boot();

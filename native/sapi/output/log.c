@@ -15,6 +15,12 @@ void log_through(bool (*send)(struct frame_buffer *frame)) {
     through = send;
 }
 
+void log_frame(struct frame_buffer *frame) {
+    if (through != NULL) {
+        through(frame);
+    }
+}
+
 void log_text(int level, int source, const char *message, size_t message_len, const char *context,
     size_t context_len) {
     int saved = errno;

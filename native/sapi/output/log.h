@@ -20,6 +20,9 @@ enum {
 struct frame_buffer;
 void log_through(bool (*send)(struct frame_buffer *frame));
 
+/* Sends another frame the same way. Without a server it is lost. */
+void log_frame(struct frame_buffer *frame);
+
 /* Borrowed: all pointers. */
 void log_text(int level, int source, const char *message, size_t message_len, const char *context,
     size_t context_len);

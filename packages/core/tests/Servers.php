@@ -39,7 +39,7 @@ final class Servers
                     proc_terminate($process, SIGKILL);
                     proc_close($process);
                 }
-                foreach (glob(self::$folder . '/{*/*,*}', GLOB_BRACE) ?: [] as $file) {
+                foreach (glob(self::$folder . '/{*/*/*,*/*,*}', GLOB_BRACE) ?: [] as $file) {
                     is_dir($file) && !is_link($file) ? rmdir($file) : unlink($file);
                 }
                 rmdir(self::$folder);
@@ -177,14 +177,81 @@ final class Servers
         return self::said('channels', 'ready on ');
     }
 
-    /** `php artisan hearth:channels` on any port: the process and the address of its HTTP API. @return array{int, string} */
-    public static function artisan(): array
+    /**
+     * `php artisan COMMAND` on any port, for the application in `$folder`: the process and the address that it serves.
+     *
+     * @param list<string> $command
+     * @return array{int, string}
+     */
+    public static function artisan(string $name, array $command, string $folder): array
     {
-        $program = getenv('HEARTH_BIN') ?: self::program('hearth');
-        $command = ['hearth:channels', "--hearth={$program}", '--host=127.0.0.1', '--port=0'];
-        self::start('artisan', [PHP_BINARY, dirname(__DIR__, 2) . '/laravel/tests/artisan.php', ...$command], 0);
-        $address = self::said('artisan', 'ready on ');
-        return [proc_get_status(self::$processes['artisan'])['pid'], $address];
+        self::start($name, self::artisanCommand([$command[0], '--host=127.0.0.1', '--port=0', ...array_slice($command, 1)], $folder), 0);
+        $address = self::said($name, 'ready on ');
+        return [proc_get_status(self::$processes[$name])['pid'], $address];
+    }
+
+    /**
+     * `php artisan COMMAND`, which ends: its exit status and output.
+     *
+     * @param list<string> $command
+     * @return array{int, string}
+     */
+    public static function artisanEnds(array $command, string $folder): array
+    {
+        exec(implode(' ', array_map(escapeshellarg(...), self::artisanCommand($command, $folder))) . ' 2>&1', $lines, $status);
+        return [$status, implode("\n", $lines)];
+    }
+
+    /**
+     * @param list<string> $command
+     * @return list<string>
+     */
+    private static function artisanCommand(array $command, string $folder): array
+    {
+        // Its own run folder: other servers of this machine, which may hang, are not asked.
+        $environment = ["APP_BASE_PATH={$folder}", "HEARTH_SERVER_RUN_DIR={$folder}/run", 'HEARTH_BIN=' . (getenv('HEARTH_BIN') ?: self::program('hearth'))];
+        if (getenv('HEARTH_WORKER_DIR')) {
+            $environment[] = 'HEARTH_WORKER_DIR=' . getenv('HEARTH_WORKER_DIR');
+        }
+        if (getenv('HEARTH_LIBRARIES')) {
+            $environment[] = 'LIBRARIES=' . getenv('HEARTH_LIBRARIES');
+        }
+        // hearth refuses unknown variables with its prefix.
+        foreach (array_keys(getenv()) as $name) {
+            if (str_starts_with($name, 'HEARTH_')) {
+                array_unshift($environment, '-u', $name);
+            }
+        }
+        return ['env', ...$environment, PHP_BINARY, dirname(__DIR__, 2) . '/laravel/tests/artisan.php', ...$command];
+    }
+
+    /**
+     * A folder of this run with these files.
+     *
+     * @param array<string, string> $files
+     */
+    public static function site(string $name, array $files): string
+    {
+        $folder = self::folder() . "/{$name}";
+        foreach ($files as $file => $text) {
+            @mkdir(dirname("{$folder}/{$file}"), 0700, true);
+            file_put_contents("{$folder}/{$file}", $text);
+        }
+        return $folder;
+    }
+
+    /** Sends a signal to a process that `artisan()` has started, and returns its exit status. */
+    public static function exitOf(string $name, int $signal): int
+    {
+        proc_terminate(self::$processes[$name], $signal);
+        return self::awaitExit($name);
+    }
+
+    public static function awaitExit(string $name): int
+    {
+        $status = proc_close(self::$processes[$name]);
+        unset(self::$processes[$name]);
+        return $status;
     }
 
     /** Events that it has published, one for each channel. */

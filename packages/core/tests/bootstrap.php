@@ -19,6 +19,8 @@ spl_autoload_register(static function (string $class): void {
         'Hearth\\Tests\\Laravel\\' => "{$packages}/laravel/tests/",
         'Hearth\\Tests\\Symfony\\' => "{$packages}/symfony/tests/",
         'Hearth\\Tests\\' => "{$packages}/core/tests/",
+        // OCTANE: a copy of Laravel Octane. Without one, what we rely on of it.
+        'Laravel\\Octane\\' => (getenv('OCTANE') ?: "{$packages}/laravel/tests/octane") . '/src/',
         'Hearth\\Guzzle\\' => "{$packages}/guzzle/src/",
         'Hearth\\Laravel\\' => "{$packages}/laravel/src/",
         'Hearth\\Symfony\\' => "{$packages}/symfony/src/",
@@ -33,7 +35,7 @@ spl_autoload_register(static function (string $class): void {
             return;
         }
     }
-    $libraries = getenv('HEARTH_LIBRARIES') ?: '/usr/share/php';
+    $libraries = getenv('HEARTH_LIBRARIES') ?: getenv('LIBRARIES') ?: '/usr/share/php';
     $path = str_replace('\\', '/', $class);
     $files = ["{$libraries}/{$path}.php"];
     if (str_starts_with($path, 'Illuminate/Support/')) {
@@ -56,7 +58,7 @@ if (!interface_exists(Psr\Http\Server\RequestHandlerInterface::class)) {
 }
 
 // Functions, which no autoloader finds.
-$libraries = getenv('HEARTH_LIBRARIES') ?: '/usr/share/php';
+$libraries = getenv('HEARTH_LIBRARIES') ?: getenv('LIBRARIES') ?: '/usr/share/php';
 $functions = [
     ...glob("{$libraries}/Illuminate/{Collections,Events,Filesystem,Log,Reflection,Support}/{functions,helpers}.php", GLOB_BRACE) ?: [],
     ...glob("{$libraries}/Symfony/Contracts/Deprecation/function.php") ?: [],

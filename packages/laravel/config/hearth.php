@@ -19,6 +19,12 @@ return [
         'direct' => [],
     ],
 
+    // Where `php artisan hearth:serve` listens, with the variables of `artisan serve`; else hearth.toml says it.
+    'serve' => [
+        'host' => env('SERVER_HOST'),
+        'port' => env('SERVER_PORT'),
+    ],
+
     // Where `php artisan hearth:channels` listens.
     'channels' => [
         'host' => env('REVERB_SERVER_HOST', '0.0.0.0'),

@@ -27,6 +27,7 @@ final class HearthServiceProvider extends ServiceProvider
     {
         $this->mergeConfigFrom(__DIR__ . '/../config/hearth.php', 'hearth');
         $this->broadcasting();
+        $this->octane();
         $this->app->bind(LookUp::class, static function (Application $app): LookUp {
             $token = $app['config']['hearth.lookup.token'] ?? null;
             return new LookUp($app[Applications::class], is_string($token) ? $token : null);
@@ -61,8 +62,16 @@ final class HearthServiceProvider extends ServiceProvider
             }
         });
         if ($this->app->runningInConsole()) {
-            $this->commands([ChannelsCommand::class]);
+            $this->commands([ServeCommand::class, ChannelsCommand::class]);
             $this->publishes([__DIR__ . '/../config/hearth.php' => $this->app->configPath('hearth.php')], 'hearth-config');
+        }
+    }
+
+    /** Octane's commands by ours, which know the server `hearth` and leave the others to Octane's. Without Octane these names are never asked for. */
+    private function octane(): void
+    {
+        foreach (['Start', 'Reload', 'Stop', 'Status'] as $name) {
+            $this->app->bind("Laravel\\Octane\\Commands\\{$name}Command", __NAMESPACE__ . "\\Octane\\{$name}Command");
         }
     }
 

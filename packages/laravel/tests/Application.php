@@ -16,9 +16,9 @@ use Illuminate\Support\Facades\Facade;
 final class Application
 {
     /** @param array<string, mixed> $egress settings */
-    public static function with(array $egress): LaravelsApplication
+    public static function with(array $egress, ?string $folder = null): LaravelsApplication
     {
-        $app = new LaravelsApplication(Servers::folder());
+        $app = new LaravelsApplication($folder ?? Servers::folder());
         $app->instance('config', new Repository(['hearth' => ['egress' => $egress + ['enabled' => true, 'max_handles' => 5, 'direct' => []]]]));
         $app->register(new EventServiceProvider($app));
         $app->register(new HearthServiceProvider($app));

@@ -14,7 +14,7 @@ final class ChannelsCommandTest extends TestCase
 {
     public function testTheProgramTakesThePlaceOfTheCommandAndHasTheApplication(): void
     {
-        [$pid, $address] = Servers::artisan();
+        [$pid, $address] = Servers::artisan('artisan', ['hearth:channels'], Servers::folder());
         $this->assertSame('hearth', trim((string) file_get_contents("/proc/{$pid}/comm")));
         $application = new PusherApplication(Servers::CHANNELS['id'], Servers::CHANNELS['key'], Servers::CHANNELS['secret']);
         $path = '/apps/' . Servers::CHANNELS['id'] . '/channels';
@@ -24,9 +24,8 @@ final class ChannelsCommandTest extends TestCase
 
     public function testWithoutTheProgramItSaysWhatToDo(): void
     {
-        $command = [PHP_BINARY, __DIR__ . '/artisan.php', 'hearth:channels', '--hearth=/no/such/hearth'];
-        exec(implode(' ', array_map(escapeshellarg(...), $command)) . ' 2>&1', $lines, $status);
-        $this->assertStringContainsString('--hearth=/path/to/hearth', implode("\n", $lines));
+        [$status, $output] = Servers::artisanEnds(['hearth:channels', '--hearth=/no/such/hearth'], Servers::folder());
+        $this->assertStringContainsString('--hearth=/path/to/hearth', $output);
         $this->assertSame(1, $status);
     }
 }

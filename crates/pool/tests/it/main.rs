@@ -49,6 +49,7 @@ pub(crate) fn options(workers: usize) -> Options {
         memory_limit: None,
         slow: None,
         events: None,
+        boot_files: None,
     }
 }
 

@@ -23,7 +23,7 @@ use super::reload::Written;
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
     Account, Auto, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
-    UrlPath, Value, Wanted,
+    UrlPath, Value, Wanted, WatchedFiles,
 };
 use super::{ConfigError, Sources};
 
@@ -351,6 +351,12 @@ settings! {
         ///
         /// It is requested once, like the warm-up. `auto`: `/`, where any answer but 500 counts. `off`: a completed boot is enough.
         reload_check: Auto<Option<UrlPath>> = "auto";
+        /// Reload when a file changes that the boot has included, also in production: `boot`. For applications that update themselves, and for Composer in place.
+        ///
+        /// A changed release takes over as at a reload: only if it boots and answers. For the models that keep a boot (`worker`,
+        /// `prespawn`, `fork`, `snapshot`); in the others each request reads the files. Where the kernel has no room for watches
+        /// (`fs.inotify.max_user_watches`) the files are looked at every five seconds.
+        watch: Option<WatchedFiles> = "off";
         /// URL paths that the booted application answers before the first request, so that code and caches are warm. For the models `fork` and `snapshot`.
         ///
         /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; the answers are discarded.

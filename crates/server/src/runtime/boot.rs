@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pool::{Model, Pool};
+use pool::{BootFiles, Model, Pool};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use crate::app::applications::{Planned, Plans};
 use crate::app::boot::{DATABASES, OwnFiles, bind_broker, boot_failure, pool_options};
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
-use crate::config::Settings;
+use crate::config::{Settings, WatchedFiles};
 use crate::failure::Failure;
 use crate::runtime::generation::{Booted, Generation, Running, end};
 use crate::runtime::reload::Generations;
@@ -174,12 +174,17 @@ impl Means {
     ) -> Result<Booted, Failure> {
         let _place = self.places_at_once.acquire().await.expect("it is never closed");
         let runs = running.and_then(|running| running.model);
+        let watches = planned.settings.php.watch == Some(WatchedFiles::Boot);
+        let mut boot_files = None;
         let pool = loop {
             if measure::is_due(&planned.plan, &planned.settings) {
                 self.fit_to_costs(&mut planned, own_files.as_ref(), runs).await?;
             }
             let Some(php) = &planned.plan.php else { break None };
             let mut options = self.options(php, &planned.plan, &planned, own_files.as_ref());
+            boot_files =
+                (watches && php.model.runs_worker_script()).then(|| Arc::new(BootFiles::default()));
+            options.boot_files.clone_from(&boot_files);
             // As many as have turned out to be needed: it takes all requests at once.
             if let (Some(scaling), Some(running)) = (&mut options.scaling, running) {
                 scaling.start = running.workers;
@@ -197,7 +202,7 @@ impl Means {
                 }
             }
         };
-        Ok(Booted { planned, pool, own_files })
+        Ok(Booted { planned, pool, own_files, boot_files })
     }
 
     /// Measures which of the models that could take the place of `snapshot` is cheaper, and takes that.

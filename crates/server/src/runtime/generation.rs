@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool::{Model, Pool};
+use pool::{BootFiles, Model, Pool};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,8 @@ pub(crate) struct Booted {
     pub pool: Option<Pool>,
     /// Kept until the pool is drained: workers that are replaced read their files again.
     pub own_files: Option<OwnFiles>,
+    /// What its boot has included, if that is watched.
+    pub boot_files: Option<Arc<BootFiles>>,
 }
 
 impl Booted {

@@ -25,6 +25,7 @@ use crate::ops::notify;
 use crate::ops::reloads::{Ask, Reloaded};
 use crate::ops::state::{Serving, State};
 use crate::ops::subsystem::Subsystem;
+use crate::runtime::boot_watch::BootWatch;
 use crate::runtime::generation::{Booted, Generation, Running};
 use crate::runtime::proof::prove_all;
 use crate::runtime::source::Source;
@@ -79,6 +80,8 @@ pub(crate) struct Generations<'s> {
     pub retired: JoinSet<()>,
     /// The watched folders of the running generation.
     pub watched: Watched,
+    /// What the boot has included, watched for changes.
+    pub boot_watch: BootWatch,
     /// Development mode, if it is on.
     pub dev: Option<Arc<Dev>>,
 }
@@ -183,6 +186,7 @@ impl Generations<'_> {
         let manager = self.source.environment.notify_socket();
         notify::reloading(manager).await;
         self.state.reloads.note(|reloads| reloads.under_way = true);
+        self.boot_watch.boot_begins().await;
         let outcome = self.reload().await;
         match &outcome {
             Ok(reloaded) => {
@@ -221,6 +225,9 @@ impl Generations<'_> {
 
     /// Watches the folders that are served now, if `--watch` is set.
     async fn watch(&mut self) -> Result<(), Failure> {
+        if let Some(current) = &self.current {
+            self.boot_watch.follow(current, self.state, self.drain).await;
+        }
         match &self.current {
             Some(current) if self.settings.server.watch.0 => {
                 let ignored = &self.settings.server.watch_ignore;

@@ -25,6 +25,7 @@ use crate::ops::control::Control;
 use crate::ops::log;
 use crate::ops::notify;
 use crate::ops::state::State;
+use crate::runtime::boot_watch::BootWatch;
 use crate::runtime::memory;
 use crate::runtime::reload::Generations;
 use crate::runtime::source::Source;
@@ -117,6 +118,7 @@ impl Server<'_> {
             current: None,
             retired: JoinSet::new(),
             watched: Watched::default(),
+            boot_watch: BootWatch::default(),
             dev,
         };
         if !generations.start(plans).await? {

@@ -182,7 +182,7 @@ impl Watch {
 }
 
 /// Returns whether an event changes a file: others only read it.
-fn matters(kind: EventKind) -> bool {
+pub(crate) fn matters(kind: EventKind) -> bool {
     match kind {
         EventKind::Create(_) | EventKind::Remove(_) => true,
         EventKind::Modify(what) => !matches!(what, ModifyKind::Metadata(_)),
@@ -190,7 +190,7 @@ fn matters(kind: EventKind) -> bool {
     }
 }
 
-fn is_gone(error: &notify::Error) -> bool {
+pub(crate) fn is_gone(error: &notify::Error) -> bool {
     match &error.kind {
         notify::ErrorKind::PathNotFound => true,
         notify::ErrorKind::Io(error) => error.kind() == std::io::ErrorKind::NotFound,

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::json;
 
 use super::laravel::laravel;
 use super::symfony::symfony;
-use super::{App, BOOTED, FROM_BOOT, Site, material, written_after_answer};
+use super::{App, BOOTED, FROM_BOOT, Site, material, repository, written_after_answer};
 
 #[test]
 fn a_script_like_octanes_runs() {
@@ -116,4 +117,88 @@ fn symfony_runtimes_frankenphp_loop_runs_on_request() {
         serves_with_a_runner(&app, &site, model);
         site.end();
     }
+}
+
+/// The runtime of `packages/symfony`, and the autoloader that it comes with.
+const HEARTHS: &str = "Hearth\\Symfony\\Runtime";
+
+fn hearths_runtime(app: &App) {
+    runtime_style(app);
+    let sources = repository().join("packages/symfony/src");
+    app.append(
+        "src/Kernel.php",
+        &format!(
+            "\nspl_autoload_register(static function (string $class): void {{\n\
+             if (str_starts_with($class, 'Hearth\\\\Symfony\\\\')) {{\n\
+             require '{}/' . str_replace('\\\\', '/', substr($class, 15)) . '.php';\n}}\n}});\n",
+            sources.display()
+        ),
+    );
+}
+
+#[test]
+fn hearths_runtime_for_symfony_boots_the_kernel_once() {
+    let app = symfony();
+    hearths_runtime(&app);
+    for model in BOOTED {
+        let mut command = app.command(model);
+        let site = Site::start(command.env("APP_RUNTIME", HEARTHS).env("LISTENS_TO_THE_END", "1"));
+        serves_with_a_runner(&app, &site, model);
+        assert_eq!(site.get("/leave").lines().next(), Some("HTTP/1.1 200 OK"), "{model}");
+        assert_eq!(site.json("/count")["calls_since_reset"], 1, "{model}: reset after exit() too");
+        assert_eq!(site.json("/stack")["main"], "/stack", "{model}");
+        site.end();
+    }
+    // It is Symfony's own where each request starts PHP.
+    let site = Site::start(app.command("request").env("APP_RUNTIME", HEARTHS));
+    assert_eq!(site.json("/count")["requests"], 1);
+    site.end();
+}
+
+#[test]
+fn hearths_runtime_for_symfony_creates_what_asks_for_the_request_with_each() {
+    let app = symfony();
+    hearths_runtime(&app);
+    let answers = [
+        // A response from the request.
+        "fn (Request $request): Response => new JsonResponse([$request->query->get('a'), getmypid()])",
+        // A response without one.
+        "fn (): Response => new JsonResponse([$_GET['a'] ?? null, getmypid()])",
+    ];
+    for answer in answers {
+        app.write(
+            "public/index.php",
+            &format!(
+                "<?php\nuse Symfony\\Component\\HttpFoundation\\{{JsonResponse, Request, Response}};\n\
+                 require_once dirname(__DIR__).'/vendor/autoload_runtime.php';\nreturn {answer};\n"
+            ),
+        );
+        for model in BOOTED {
+            let site = Site::start(app.command(model).env("APP_RUNTIME", HEARTHS));
+            let (first, second) = (site.json("/?a=1"), site.json("/?a=2"));
+            assert_eq!((&first[0], &second[0]), (&json!("1"), &json!("2")), "{model}");
+            let stays = model == "worker" || model == "snapshot";
+            assert_eq!(first[1] == second[1], stays, "{model}: the process");
+            site.end();
+        }
+    }
+}
+
+#[test]
+fn hearths_runtime_for_symfony_leaves_consoles_alone() {
+    let app = symfony();
+    hearths_runtime(&app);
+    app.write(
+        "bin/console",
+        "<?php\nrequire_once dirname(__DIR__).'/vendor/autoload_runtime.php';\n\
+         return function (array $context) {\n\
+         $console = new Symfony\\Component\\Console\\Application('of ' . $context['APP_ENV']);\n\
+         $console->setAutoExit(false);\nreturn $console;\n};\n",
+    );
+    let mut command = Command::new("php");
+    command.arg(app.path().join("bin/console")).arg("--version").env("APP_RUNTIME", HEARTHS);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("of prod"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0));
 }

@@ -269,6 +269,10 @@ fn from_worker(frame: FromWorker<'_>) -> Fields {
             ("data", escape(publication.data)),
             ("channel", publication.channels.map(escape).collect::<Vec<_>>().join("\n")),
         ]),
+        FromWorker::Files(files) => fields([
+            ("type", "FILES".into()),
+            ("file", files.map(escape).collect::<Vec<_>>().join("\n")),
+        ]),
         FromWorker::Spawned { slot, pid } => fields([
             ("type", "SPAWNED".into()),
             ("slot", slot.to_string()),
@@ -406,6 +410,10 @@ fn every_valid_vector_encodes_as_described() {
                     channels.iter().map(Vec::as_slice),
                 )
                 .unwrap();
+            }
+            "FILES" => {
+                let files: Vec<Vec<u8>> = vector.texts("file").collect();
+                wire::send::files(&mut bytes, files.iter().map(Vec::as_slice));
             }
             "SPAWNED" => {
                 wire::send::spawned(&mut bytes, vector.number("slot"), vector.number("pid"));

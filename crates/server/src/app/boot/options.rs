@@ -114,6 +114,7 @@ pub(crate) fn pool_options(
         memory_limit: settings.php.memory_limit,
         sandbox,
         events: None,
+        boot_files: None,
     }
 }
 

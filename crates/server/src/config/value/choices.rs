@@ -175,6 +175,32 @@ impl Value for LogFormat {
     }
 }
 
+/// The files whose changes are a reload in production.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchedFiles {
+    /// Those that the boot has included.
+    Boot,
+}
+
+impl Value for WatchedFiles {
+    const PLACEHOLDER: &'static str = "FILES";
+
+    fn expected() -> String {
+        "`boot`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["boot"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "boot" => Ok(Self::Boot),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
 /// The kind of code that answers the events of AWS Lambda.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handler {
