@@ -156,6 +156,11 @@ impl Environment {
         vec![beside.to_owned(), beside.join("../lib/hearth")]
     }
 
+    /// The folder of `hearth` itself. In the tarball PHP's programs are there too.
+    pub(crate) fn program_folder(&self) -> Option<PathBuf> {
+        self.program.parent().map(Path::to_owned)
+    }
+
     /// The folders of PATH.
     pub(crate) fn search_path(&self) -> Vec<PathBuf> {
         self.path("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default()
