@@ -15,8 +15,6 @@ set -eu
 
 version=${HEARTH_VERSION:-0.1.0}
 url=${HEARTH_URL:-https://github.com/hearth-php/hearth/releases/download/v$version}
-# They are no settings of the program.
-unset HEARTH_URL HEARTH_VERSION
 download=''
 unpacked=''
 made=''

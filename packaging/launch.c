@@ -86,8 +86,9 @@ static size_t put_loader(char **words, char *argv0) {
 #define LOADER program
 
 /* The files in which systems keep their authorities, as in crates/egress/src/tls.rs. */
-static const char *const system_ca[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+static const char *const system_ca[] = {"/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
 
 static char character_sets[PATH_MAX]; /* gconv modules of the tarball's C library */
 

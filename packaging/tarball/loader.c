@@ -20,11 +20,12 @@ enum { PATH_LEN = 4096, STANDARD_ERROR = 2, CANNOT_LOAD = 127 };
 
 /* graft.py writes these. Addresses are those of the file. */
 struct parameters {
-    uint64_t self;      /* of this structure */
-    uint64_t entry;     /* the program's own entry */
-    char loader[240];   /* relative to the program's folder */
+    uint64_t self;    /* of this structure */
+    uint64_t entry;   /* the program's own entry */
+    char loader[240]; /* relative to the program's folder */
 };
-__attribute__((section(".parameters"), visibility("hidden"), used)) volatile struct parameters parameters;
+__attribute__((
+    section(".parameters"), visibility("hidden"), used)) volatile struct parameters parameters;
 
 __asm__(".globl _start\n"
         ".hidden _start\n"
@@ -71,10 +72,12 @@ __attribute__((noreturn)) static void fail(const char *path) {
 
 /* The loader's path into `path`: beside /proc/self/exe, or beside the path that was executed if there is no /proc. */
 static void find_loader(char *path, const char *executed) {
-    long length = call(SYS_readlink, (long)"/proc/self/exe", (long)path, PATH_LEN - sizeof parameters.loader, 0, 0, 0);
+    long length = call(SYS_readlink, (long)"/proc/self/exe", (long)path,
+        PATH_LEN - sizeof parameters.loader, 0, 0, 0);
     if (length <= 0) {
         length = 0;
-        while (executed != NULL && executed[length] != '\0' && length < PATH_LEN - (long)sizeof parameters.loader) {
+        while (executed != NULL && executed[length] != '\0' &&
+               length < PATH_LEN - (long)sizeof parameters.loader) {
             path[length] = executed[length];
             length++;
         }
@@ -89,11 +92,13 @@ static void find_loader(char *path, const char *executed) {
 }
 
 static int protection(const Elf64_Phdr *segment) {
-    return ((segment->p_flags & PF_R) ? PROT_READ : 0) | ((segment->p_flags & PF_W) ? PROT_WRITE : 0) |
+    return ((segment->p_flags & PF_R) ? PROT_READ : 0) |
+           ((segment->p_flags & PF_W) ? PROT_WRITE : 0) |
            ((segment->p_flags & PF_X) ? PROT_EXEC : 0);
 }
 
-static void map(uint64_t at, size_t size, int access, long file, uint64_t offset, const char *path) {
+static void map(
+    uint64_t at, size_t size, int access, long file, uint64_t offset, const char *path) {
     int flags = MAP_PRIVATE | MAP_FIXED | (file < 0 ? MAP_ANONYMOUS : 0);
     if (call(SYS_mmap, (long)at, (long)size, access, flags, file, (long)offset) != (long)at) {
         fail(path);
@@ -104,7 +109,8 @@ static void map(uint64_t at, size_t size, int access, long file, uint64_t offset
 static uint64_t map_loader(const char *path, uint64_t *entry) {
     _Alignas(16) char head[2048];
     long file = call(SYS_open, (long)path, 02000000 /* O_CLOEXEC */, 0, 0, 0, 0);
-    if (file < 0 || call(SYS_read, file, (long)head, sizeof head, 0, 0, 0) < (long)sizeof(Elf64_Ehdr)) {
+    if (file < 0 ||
+        call(SYS_read, file, (long)head, sizeof head, 0, 0, 0) < (long)sizeof(Elf64_Ehdr)) {
         fail(path);
     }
     const Elf64_Ehdr *elf = (const Elf64_Ehdr *)head;
@@ -130,7 +136,8 @@ static uint64_t map_loader(const char *path, uint64_t *entry) {
         uint64_t start = (uint64_t)base + segment->p_vaddr;
         uint64_t filled = start + segment->p_filesz;
         uint64_t limit = PAGE_UP(start + segment->p_memsz);
-        map(PAGE_DOWN(start), filled - PAGE_DOWN(start), protection(segment), file, PAGE_DOWN(segment->p_offset), path);
+        map(PAGE_DOWN(start), filled - PAGE_DOWN(start), protection(segment), file,
+            PAGE_DOWN(segment->p_offset), path);
         if (segment->p_memsz > segment->p_filesz) {
             for (uint64_t at = filled; at < PAGE_UP(filled); at++) {
                 *(volatile char *)at = 0;
@@ -160,12 +167,23 @@ __attribute__((used, visibility("hidden"))) uint64_t load(uint64_t *stack) {
     size_t count = 0;
     for (; vector->a_type != AT_NULL; vector++) {
         switch (vector->a_type) {
-            case AT_BASE: base = vector; break;
-            case AT_ENTRY: start = vector; break;
-            case AT_PHDR: headers = (Elf64_Phdr *)vector->a_un.a_val; break;
-            case AT_PHNUM: count = vector->a_un.a_val; break;
-            case AT_EXECFN: executed = (const char *)vector->a_un.a_val; break;
-            default: break;
+        case AT_BASE:
+            base = vector;
+            break;
+        case AT_ENTRY:
+            start = vector;
+            break;
+        case AT_PHDR:
+            headers = (Elf64_Phdr *)vector->a_un.a_val;
+            break;
+        case AT_PHNUM:
+            count = vector->a_un.a_val;
+            break;
+        case AT_EXECFN:
+            executed = (const char *)vector->a_un.a_val;
+            break;
+        default:
+            break;
         }
     }
     char path[PATH_LEN];

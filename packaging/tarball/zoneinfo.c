@@ -28,8 +28,8 @@ __attribute__((constructor)) static void find_next(void) {
 /* The path to open in place of `path`; `room` has PATH_MAX bytes. Borrowed: one of the two. */
 static const char *place(const char *path, char *room) {
     size_t length = sizeof SYSTEM - 1;
-    if (path == NULL || strncmp(path, SYSTEM, length) != 0 || (path[length] != '\0' && path[length] != '/') ||
-        access(SYSTEM, F_OK) == 0) {
+    if (path == NULL || strncmp(path, SYSTEM, length) != 0 ||
+        (path[length] != '\0' && path[length] != '/') || access(SYSTEM, F_OK) == 0) {
         return path;
     }
     Dl_info self;
@@ -38,7 +38,8 @@ static const char *place(const char *path, char *room) {
     }
     const char *slash = strrchr(self.dli_fname, '/');
     int folder = slash == NULL ? 0 : (int)(slash - self.dli_fname);
-    int written = snprintf(room, PATH_MAX, "%.*s/zoneinfo%s", folder, self.dli_fname, path + length);
+    int written =
+        snprintf(room, PATH_MAX, "%.*s/zoneinfo%s", folder, self.dli_fname, path + length);
     return written > 0 && written < PATH_MAX ? room : path;
 }
 

@@ -53,10 +53,13 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
         "HEARTH_SNAPSHOT_TRACKER",
         "forces how the model `snapshot` finds written pages: `file` or `none`",
     ),
+    ("HEARTH_TARBALL", "the tarball that `make demo` serves with"),
     (
         "HEARTH_TAKE_OVER",
         "set by Hearth for its successor at an upgrade: the socket that passes the listeners",
     ),
+    ("HEARTH_URL", "the folder that install.sh downloads from"),
+    ("HEARTH_VERSION", "the version that install.sh installs"),
     (
         "HEARTH_WARM_UP",
         "set by Hearth for PHP: 1 in a request that no client sent, see `php.warm_up`",
