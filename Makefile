@@ -1,13 +1,13 @@
 # Every target is one line; the work is in scripts/, each of which describes itself at its top.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test test-all test-matrix test-extensions test-arm64 test-kernels build client deb layer install lint fmt fuzz bench setup clean
+.PHONY: help demo test test-all test-matrix test-extensions test-arm64 test-kernels build client deb apt-repo layer tarball install lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## install what is missing, build, serve the Laravel example on http://127.0.0.1:8080
+demo: ## install what is missing, build, serve the Laravel example on http://127.0.0.1:8080 (HEARTH_TARBALL=FILE: do not build)
 	@scripts/demo
 
 test: ## install what is missing, build, run the quick tests (10 minutes); the last line counts them
@@ -37,6 +37,12 @@ client: ## libhearth.so, libhearth.a and hearth.h, optimised, into target/releas
 deb: ## Debian packages of all of it, into target/deb
 	@scripts/build-deb --release
 
+apt-repo: ## a signed apt repository of target/deb, in target/apt (APT_KEY=NAME: the key of gpg; else one for tests)
+	@scripts/build-apt-repo
+
+tarball: ## server and PHP for any Linux on x86-64: target/hearth-VERSION-linux-x86_64.tar.gz, and its .sha256
+	@scripts/build-tarball --release
+
 layer: ## the AWS Lambda layer, target/hearth-layer-8.x.zip
 	@scripts/build-layer --release
 
@@ -56,7 +62,7 @@ bench: ## NAME=models, egress, realtime, …: measure against the peers that are
 	@scripts/bench "$(NAME)"
 
 setup: ## install every Debian package that any of these targets needs
-	@scripts/setup build test client cpp deb examples layer lint bench
+	@scripts/setup build test client cpp deb apt examples layer tarball lint bench
 
 clean: ## remove what these targets made
 	@scripts/clean

@@ -19,6 +19,9 @@ say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 note() { printf '    %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# The version of Cargo.toml.
+workspace_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
+
 # The PHP that this release of Debian calls `php`, e.g. 8.2.
 default_php() {
     local codename

@@ -31,9 +31,18 @@ const SYSTEM: [&str; 5] = [
     "/etc/ssl/cert.pem",                  // Alpine
 ];
 
-/// Returns the file of the system's authorities, if there is one.
+/// The authorities that the tarball brings, relative to the program's folder: for systems that have none.
+const OF_TARBALL: &str = "../lib/hearth/runtime/ca-certificates.crt";
+
+static CANDIDATES: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
+    let program = std::env::current_exe().ok();
+    let of_tarball = program.and_then(|program| Some(program.parent()?.join(OF_TARBALL)));
+    SYSTEM.iter().map(PathBuf::from).chain(of_tarball).collect()
+});
+
+/// Returns the file of the system's authorities, else that of the tarball that the program is part of.
 pub fn system_authorities() -> Option<PathBuf> {
-    SYSTEM.iter().map(PathBuf::from).find(|file| std::fs::File::open(file).is_ok())
+    CANDIDATES.iter().find(|file| std::fs::File::open(file).is_ok()).cloned()
 }
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
@@ -212,7 +221,7 @@ fn versions(min: TlsVersion, max: TlsVersion) -> Vec<&'static SupportedProtocolV
 fn system(ca: Option<&Path>) -> Result<(PathBuf, Stamp), CallError> {
     let files: Vec<&Path> = match ca {
         Some(file) => vec![file],
-        None => SYSTEM.iter().map(Path::new).collect(),
+        None => CANDIDATES.iter().map(PathBuf::as_path).collect(),
     };
     let there = |file: &&Path| {
         let open = std::fs::File::open(file).ok()?;

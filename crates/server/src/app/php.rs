@@ -137,6 +137,7 @@ pub(crate) fn program(
     // Folders that an ordinary user's PATH leaves out.
     let mut folders = environment.search_path();
     folders.extend(["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from));
+    folders.extend(environment.program_folder());
     let find =
         |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
     let of_version = |version: PhpVersion| {
@@ -317,7 +318,8 @@ pub(crate) fn cli_program(
         .version
         .0
         .or_else(|| workers(environment).first().and_then(|worker| worker.version));
-    let folders = environment.search_path();
+    let mut folders = environment.search_path();
+    folders.extend(environment.program_folder());
     let in_path =
         |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
     if let Some(version) = version

@@ -72,3 +72,16 @@ fn the_php_command_matches_the_version() {
     let missing = program("[php]\nversion = \"8.3\"\n").unwrap_err().render();
     assert!(missing.starts_with("error: no php8.3 in PATH"), "{missing}");
 }
+
+#[test]
+fn php_programs_beside_hearth_are_found_without_path() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["php8.2", "php-fpm8.2", "php-cgi8.2", "hearth-worker-8.2"] {
+        executable(folder.path(), name, "");
+    }
+    let environment = Environment::for_test(folder.path(), &[("PATH", "/nonexistent")]);
+    let settings = settings(folder.path(), "[php]\nversion = 8.2\n", &environment);
+    assert_eq!(cli_program(&settings, &environment).unwrap(), folder.path().join("php8.2"));
+    let cgi = program(Model::Cgi, &settings, &environment).unwrap();
+    assert!(cgi.program.ends_with("php-cgi8.2"), "{cgi:?}");
+}

@@ -53,10 +53,13 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
         "HEARTH_SNAPSHOT_TRACKER",
         "forces how the model `snapshot` finds written pages: `file` or `none`",
     ),
+    ("HEARTH_TARBALL", "the tarball that `make demo` serves with"),
     (
         "HEARTH_TAKE_OVER",
         "set by Hearth for its successor at an upgrade: the socket that passes the listeners",
     ),
+    ("HEARTH_URL", "the folder that install.sh downloads from"),
+    ("HEARTH_VERSION", "the version that install.sh installs"),
     (
         "HEARTH_WARM_UP",
         "set by Hearth for PHP: 1 in a request that no client sent, see `php.warm_up`",
@@ -154,6 +157,11 @@ impl Environment {
         }
         let beside = self.program.parent().unwrap_or_else(|| Path::new("/"));
         vec![beside.to_owned(), beside.join("../lib/hearth")]
+    }
+
+    /// The folder of `hearth` itself. In the tarball PHP's programs are there too.
+    pub(crate) fn program_folder(&self) -> Option<PathBuf> {
+        self.program.parent().map(Path::to_owned)
     }
 
     /// The folders of PATH.
