@@ -2,6 +2,7 @@ pub(crate) mod boot;
 pub(crate) mod generation;
 pub(crate) mod memory;
 pub(crate) mod process;
+pub(crate) mod processes;
 pub(crate) mod proof;
 pub(crate) mod reload;
 pub(crate) mod server;

@@ -4,6 +4,7 @@ mod applications;
 mod control;
 mod development;
 mod drain;
+mod processes;
 mod reload;
 mod reload_snapshots;
 mod rotation;
