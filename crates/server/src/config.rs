@@ -39,7 +39,7 @@ pub(crate) use file::File;
 use file::Table;
 pub(crate) use hints::hint_of_application;
 pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings, paragraphs};
-pub(crate) use processes::{CommandLine, Cron, NamedProcess, StopSignal};
+pub(crate) use processes::{CommandLine, Cron, NamedProcess};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
 pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};

@@ -29,27 +29,30 @@ pub(crate) fn run() -> ExitCode {
     let mut groups = BTreeSet::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_at_checked(1) {
-            Some(("+", group)) => groups.extend(group.parse::<i32>()),
-            Some(("-", group)) => {
-                groups.retain(|known| group.parse() != Ok(*known));
-            }
+            Some(("+", group)) => groups.extend(group.parse::<u32>()),
+            Some(("-", group)) => groups.retain(|known| group.parse() != Ok(*known)),
             _ => {}
         }
     }
     // Started meanwhile by what is killed: a second look finds them.
     for _ in 0..2 {
         for group in groups_of_session().intersection(&groups) {
-            if let Some(group) = Pid::from_raw(*group) {
-                // It may have ended by now.
-                let _gone = kill_process_group(group, Signal::KILL).is_err();
-            }
+            kill_group(*group);
         }
     }
     ExitCode::SUCCESS
 }
 
+/// Kills every process of a group.
+pub(crate) fn kill_group(group: u32) {
+    if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
+        // It may have ended by now.
+        let _gone = kill_process_group(group, Signal::KILL).is_err();
+    }
+}
+
 /// Returns the numbers of the process groups that have a process in our session.
-pub(crate) fn groups_of_session() -> BTreeSet<i32> {
+pub(crate) fn groups_of_session() -> BTreeSet<u32> {
     let ours = getsid(None).ok().map(|session| session.as_raw_nonzero().get());
     let group = |entry: io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
@@ -113,6 +116,6 @@ mod tests {
     #[test]
     fn our_own_group_is_of_our_session() {
         let ours = rustix::process::getpgrp().as_raw_nonzero().get();
-        assert!(groups_of_session().contains(&ours));
+        assert!(groups_of_session().contains(&ours.unsigned_abs()));
     }
 }

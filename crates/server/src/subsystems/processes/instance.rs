@@ -76,6 +76,11 @@ impl Instance {
         self.program.ended().await;
     }
 
+    /// Returns the guard that knows its group.
+    pub(super) fn guard(&self) -> Option<Arc<Guard>> {
+        self.guard.clone()
+    }
+
     /// Returns how long it has run.
     pub(super) fn ran(&self) -> Duration {
         self.began.elapsed()

@@ -5,13 +5,12 @@
 //! - An instance of a release starts when that of the release before has ended.
 //! - The slot ends when the server drains and its instance has ended, whatever the instance does.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -24,7 +23,7 @@ use super::instance::Instance;
 use super::place::Place;
 use super::schedule::Schedule;
 use super::{Definition, Wanted};
-use crate::system::guard::groups_of_session;
+use crate::system::guard::{Guard, groups_of_session, kill_group};
 
 /// How long output is read after the last instance has ended: a process that has left the group may keep it open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -46,7 +45,7 @@ pub(super) struct Slot {
     /// The error of the last start, which is said once.
     refused: Option<String>,
     /// Groups of runs of `cron` that have ended and left processes in the background.
-    background: BTreeSet<i32>,
+    background: BTreeMap<u32, Option<Arc<Guard>>>,
 }
 
 impl Slot {
@@ -67,7 +66,7 @@ impl Slot {
             readers,
             schedule: None,
             refused: None,
-            background: BTreeSet::new(),
+            background: BTreeMap::new(),
         }
     }
 
@@ -94,9 +93,14 @@ impl Slot {
 
     /// Forgets groups in the background that have ended.
     fn note_background(&mut self) {
-        if !self.background.is_empty() {
-            let there = groups_of_session();
-            self.background.retain(|group| there.contains(group));
+        if self.background.is_empty() {
+            return;
+        }
+        let there = groups_of_session();
+        for (group, guard) in self.background.extract_if(.., |group, _| !there.contains(group)) {
+            if let Some(guard) = guard {
+                guard.remove(group);
+            }
         }
     }
 
@@ -109,13 +113,10 @@ impl Slot {
             sleep(BEAT).await;
             self.note_background();
         }
-        for group in std::mem::take(&mut self.background) {
+        for (group, _) in std::mem::take(&mut self.background) {
             let name = &*definition.name;
             tracing::warn!(process.name = name, group, "what a run left in the background is killed");
-            if let Some(group) = Pid::from_raw(group) {
-                // It may have ended by now.
-                let _gone = kill_process_group(group, Signal::KILL).is_err();
-            }
+            kill_group(group);
         }
     }
 
@@ -175,7 +176,7 @@ impl Slot {
 
     /// Starts an instance. An error is said once, and again when it is another one.
     async fn start(&mut self, definition: &Arc<Definition>) -> Option<Instance> {
-        let shown = (&self.board, &self.guards);
+        let shown = (&self.board, &*self.guards);
         let started = Instance::start(definition, self.number, shown, &mut self.readers).await;
         match started {
             Ok(instance) => {
@@ -223,7 +224,7 @@ impl Slot {
                 () = ended => {
                     if let Some(instance) = running.take() {
                         // What a run has put into the background goes on, as with every cron.
-                        self.background.extend(i32::try_from(instance.pid()));
+                        self.background.insert(instance.pid(), instance.guard());
                         instance.finish(true, None).await;
                         self.note_background();
                     }
