@@ -75,8 +75,8 @@ impl Launcher {
         self.options.identity.as_ref()
     }
 
-    /// Starts the program. Its input is empty.
-    pub async fn start(&self) -> io::Result<Program> {
+    /// Starts the program, with these further variables. Its input is empty.
+    pub async fn start(&self, further: &[(&str, String)]) -> io::Result<Program> {
         let ProgramOptions { program, arguments, directory, env, hidden, .. } = &self.options;
         let mut command = Command::new(program);
         for name in NOT_INHERITED.iter().map(OsStr::new).chain(hidden.iter().map(OsStr::new)) {
@@ -85,6 +85,7 @@ impl Launcher {
         command
             .args(arguments)
             .envs(env.iter().map(|(name, value)| (name, value)))
+            .envs(further.iter().map(|(name, value)| (name, value)))
             .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

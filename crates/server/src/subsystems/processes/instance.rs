@@ -22,6 +22,10 @@ use crate::system::guard::Guard;
 /// After SIGKILL a process may still be in an uninterruptible system call: its end is not awaited then.
 const AFTER_KILL: Duration = Duration::from_secs(2);
 
+/// The variables by which an instance knows itself: consumers of a group need different names.
+const NAME: &str = "HEARTH_PROCESS";
+const NUMBER: &str = "HEARTH_PROCESS_NUMBER";
+
 /// An instance that runs.
 #[derive(Debug)]
 pub(super) struct Instance {
@@ -43,7 +47,8 @@ impl Instance {
     ) -> io::Result<Self> {
         let launcher = definition.launcher.as_ref();
         let launcher = launcher.map_err(|failure| io::Error::other(failure.message()))?;
-        let mut program = launcher.start().await?;
+        let own = [(NAME, definition.name.to_string()), (NUMBER, number.to_string())];
+        let mut program = launcher.start(&own).await?;
         let pid = program.pid();
         let guard = guards.of(launcher.identity());
         if let Some(guard) = &guard {

@@ -63,7 +63,7 @@ fn lines_with<'l>(lines: &'l [String], part: &str) -> Vec<&'l String> {
 fn a_process_has_the_applications_folder_environment_and_php() {
     let site = site(
         "[php.env]\nCOLOUR = \"blue\"\n[processes.facts]\n\
-         command = [\"php\", \"-r\", \"echo getcwd(), ' ', getenv('COLOUR'), ' ', getenv('APP_COLOUR'), ' ', PHP_MAJOR_VERSION, '.', PHP_MINOR_VERSION, ' ', getenv('NOTIFY_SOCKET') === false ? 'quiet' : 'loud', PHP_EOL; sleep(60);\"]\n\
+         command = [\"php\", \"-r\", \"echo getcwd(), ' ', getenv('COLOUR'), ' ', getenv('APP_COLOUR'), ' ', PHP_MAJOR_VERSION, '.', PHP_MINOR_VERSION, ' ', getenv('HEARTH_PROCESS'), '.', getenv('HEARTH_PROCESS_NUMBER'), PHP_EOL; sleep(60);\"]\n\
          [processes.own]\ncommand = \"bin/own 'an argument'\"\n",
     );
     site.write("bin/own", "#!/bin/sh\necho \"PHP Warning:  $1\"\nhead -c 10000 /dev/zero | tr '\\0' x >&2\nexec sleep 60\n");
@@ -71,7 +71,7 @@ fn a_process_has_the_applications_folder_environment_and_php() {
     std::process::Command::new("chmod").arg("+x").arg(own).status().unwrap();
     let hearth = serve(&site);
     let folder = site.path().canonicalize().unwrap();
-    let facts = format!("{} blue red {} quiet", folder.display(), php_version());
+    let facts = format!("{} blue red {} facts.1", folder.display(), php_version());
     let line = hearth.log_line(&facts);
     let pid = running(&hearth, "facts", 1)[0];
     assert_eq!(line["message"], facts, "{line}");
