@@ -149,11 +149,13 @@ pub(super) fn unknown_names(file: &Path, tables: &[Table]) -> Vec<ConfigError> {
         }
         let known = |name: &str| PROCESS_KEYS.iter().any(|key| key.name == name);
         let unknown = table.entries.iter().filter(|entry| !known(&entry.name));
-        errors.extend(unknown.map(|entry| ConfigError::UnknownKey {
-            name: format!("processes.{}.{}", table.name, entry.name),
-            origin: Origin::File { path: file.to_owned(), line: entry.line },
-            nearest: nearest(&entry.name, PROCESS_KEYS.iter().map(|key| key.name))
-                .map(|near| format!("processes.{}.{near}", table.name)),
+        errors.extend(unknown.map(|entry| {
+            ConfigError::UnknownKey {
+                name: format!("processes.{}.{}", table.name, entry.name),
+                origin: Origin::File { path: file.to_owned(), line: entry.line },
+                nearest: nearest(&entry.name, PROCESS_KEYS.iter().map(|key| key.name))
+                    .map(|near| format!("processes.{}.{near}", table.name)),
+            }
         }));
     }
     errors
@@ -180,11 +182,7 @@ pub(super) fn wrong(sources: &Sources) -> Vec<ConfigError> {
     all.filter_map(|table| process(&file.path, table, &applications).err()).collect()
 }
 
-fn process(
-    file: &Path,
-    table: &Table,
-    applications: &[&str],
-) -> Result<NamedProcess, ConfigError> {
+fn process(file: &Path, table: &Table, applications: &[&str]) -> Result<NamedProcess, ConfigError> {
     let place = |key: &str| {
         let line = table.entry(key).map_or(table.line, |entry| entry.line);
         format!("`processes.{}` ({}:{line})", table.name, file.display())

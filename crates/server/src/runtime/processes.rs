@@ -17,8 +17,7 @@ impl Generations<'_> {
     ) -> Vec<Definition> {
         let definition = |process: &NamedProcess| {
             let mut applications = generation.applications.iter();
-            let booted =
-                applications.find(|booted| booted.planned.name == process.application);
+            let booted = applications.find(|booted| booted.planned.name == process.application);
             Definition {
                 name: process.name.clone(),
                 application: process.application.clone(),

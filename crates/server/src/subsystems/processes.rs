@@ -27,8 +27,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::board::Board;
-pub(crate) use self::place::Places;
 use self::guards::Guards;
+pub(crate) use self::place::Places;
 use self::slot::Slot;
 use crate::config::Cron;
 use crate::failure::Failure;
@@ -53,9 +53,8 @@ pub(crate) struct Definition {
 
 /// Prepares a program; a sandbox that the kernel refuses is a failure.
 pub(crate) fn launcher(options: ProgramOptions) -> Result<Launcher, Failure> {
-    Launcher::new(options).map_err(|error| {
-        Failure::caused_by("it cannot be confined", &error, "correct `[sandbox]`")
-    })
+    Launcher::new(options)
+        .map_err(|error| Failure::caused_by("it cannot be confined", &error, "correct `[sandbox]`"))
 }
 
 /// What one slot is to run.

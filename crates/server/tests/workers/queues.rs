@@ -78,7 +78,8 @@ fn laravel_with_jobs(connection: &str, redis: Option<&Redis>) -> App {
     // The example's class map has all classes but this one.
     let autoload = app.path().join("vendor/autoload.php");
     let own = fs::read_to_string(&autoload).unwrap();
-    let own = own.replacen("return ", "require_once dirname(__DIR__) . '/app/Jobs/load.php'; return ", 1);
+    let own =
+        own.replacen("return ", "require_once dirname(__DIR__) . '/app/Jobs/load.php'; return ", 1);
     fs::write(autoload, own).unwrap();
     app.write(
         "app/Jobs/load.php",

@@ -40,8 +40,7 @@ const MONTH: Field = Field(
     &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
 );
 /// 7 is Sunday, too.
-const WEEKDAY: Field =
-    Field("weekday", 0, 7, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]);
+const WEEKDAY: Field = Field("weekday", 0, 7, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]);
 
 /// Names of whole lines.
 const NAMES: &[(&str, &str)] = &[
@@ -69,8 +68,7 @@ impl Value for Cron {
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
-        let cron =
-            Self::read(text).map_err(|why| Wrong(format!("`{text}`, where {why}")))?;
+        let cron = Self::read(text).map_err(|why| Wrong(format!("`{text}`, where {why}")))?;
         if cron.is_ever_due() {
             Ok(cron)
         } else {
@@ -107,9 +105,7 @@ impl Cron {
 
     /// Returns whether it is due in that minute.
     pub(crate) fn fits(&self, at: DateTime) -> bool {
-        has(self.minutes, at.minute())
-            && has(self.hours, at.hour())
-            && self.fits_date(at.date())
+        has(self.minutes, at.minute()) && has(self.hours, at.hour()) && self.fits_date(at.date())
     }
 
     /// Returns whether it is due on that day.

@@ -115,7 +115,11 @@ impl Slot {
         }
         for (group, _) in std::mem::take(&mut self.background) {
             let name = &*definition.name;
-            tracing::warn!(process.name = name, group, "what a run left in the background is killed");
+            tracing::warn!(
+                process.name = name,
+                group,
+                "what a run left in the background is killed"
+            );
             kill_group(group);
         }
     }
@@ -205,8 +209,7 @@ impl Slot {
         let Some((cron, zone)) = &definition.cron else { return };
         let now = Timestamp::now();
         let kept = self.schedule.take().filter(|kept| kept.is(cron, zone));
-        let mut schedule =
-            kept.unwrap_or_else(|| Schedule::new(cron.clone(), zone.clone(), now));
+        let mut schedule = kept.unwrap_or_else(|| Schedule::new(cron.clone(), zone.clone(), now));
         self.note_next(definition, &schedule);
         let mut running: Option<Instance> = None;
         let mut said_overlap = false;

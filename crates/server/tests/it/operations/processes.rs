@@ -1,6 +1,8 @@
 //! Supervised commands: they run beside the application, are started again, replaced with their release, and never
 //! outlive the server.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -10,6 +12,8 @@ use testkit::{ProcessFacts, eventually};
 use super::reload::Deploys;
 use super::upgrade::{upgrade, upgraded};
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, signal};
+use crate::isolation::php_user::{PHP, is_root, programs};
+use crate::isolation::user::open;
 
 /// A command that says which release it is of, and ends on TERM once the file `gate` is there.
 const WORKER: &str = "trap 'echo asked $RELEASE; while [ ! -e $GATE ]; do sleep 0.05; done; echo finished $RELEASE; exit 0' TERM\n\
@@ -152,7 +156,11 @@ fn a_reload_replaces_processes_with_their_release() {
         deploys.write(number, "bin/worker", &worker(number));
         let toml = "[processes.queue]\ncommand = \"sh bin/worker\"\ncount = 2\n";
         let more = "[processes.more]\ncommand = \"sleep 600\"\n";
-        deploys.write(number, "hearth.toml", &(toml.to_owned() + if number == 2 { more } else { "" }));
+        deploys.write(
+            number,
+            "hearth.toml",
+            &(toml.to_owned() + if number == 2 { more } else { "" }),
+        );
     }
     let hearth = deploys.serve("request").workers(1).start();
     let old = running(&hearth, "queue", 2);
@@ -176,7 +184,9 @@ fn a_reload_replaces_processes_with_their_release() {
     std::fs::remove_file(&gate).unwrap();
     deploys.point_to(1);
     assert!(deploys.reload().status().unwrap().success());
-    eventually("both were asked", LIMIT, || lines_with(&hearth.log().lines(), "asked 2").len() == 2);
+    eventually("both were asked", LIMIT, || {
+        lines_with(&hearth.log().lines(), "asked 2").len() == 2
+    });
     let mut busy = running(&hearth, "queue", 2);
     busy.sort_unstable();
     let mut new = new;
@@ -331,6 +341,61 @@ fn development_mode_restarts_processes_after_an_edit() {
     hearth.log().wait_for("works on one");
     site.write("worker.php", "<?php echo \"works on two\\n\"; sleep(600);");
     hearth.log().wait_for("works on two");
+    assert_eq!(hearth.stop().code(), Some(0));
+}
+
+#[test]
+fn a_process_runs_as_phps_user_in_its_sandbox() {
+    if !is_root() {
+        return;
+    }
+    let programs = programs();
+    let site = site(&format!(
+        "[php]\nuser = {PHP}\ngroup = {PHP}\n[sandbox]\nwritable = [\"storage\", \"loose\"]\n\
+         [processes.facts]\ncommand = \"php facts.php\"\n"
+    ));
+    let facts = "<?php @unlink(__DIR__ . '/storage/old'); echo json_encode(['user' => posix_getuid(), 'groups' => posix_getgroups(),\n\
+                 'storage' => @file_put_contents(__DIR__ . '/storage/new', 'x'), 'other' => @file_put_contents(__DIR__ . '/other/new', 'x'),\n\
+                 'token' => getenv('HEARTH_ADMIN_TOKEN')]), PHP_EOL; exec('sleep 600 > /dev/null & echo child $!', $said); echo $said[0], PHP_EOL; sleep(600);";
+    site.write("facts.php", facts);
+    for folder in ["storage", "other", "loose"] {
+        site.write(&format!("{folder}/old"), "");
+        let folder = site.path().join(folder);
+        std::fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+    }
+    open(site.path());
+    let mut hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .set("HEARTH_LIB_DIR", programs.path().to_str().unwrap())
+        .set("HEARTH_ADMIN_TOKEN", "a-token-that-cannot-be-guessed")
+        .ini("opcache.lockfile_path", &site.path().join("loose").display().to_string())
+        .workers(1)
+        .start();
+    let told = format!(
+        "{{\"user\":{PHP},\"groups\":[{PHP}],\"storage\":1,\"other\":false,\"token\":false}}"
+    );
+    let line = hearth.log_line("groups");
+    assert_eq!(line["message"], told, "{line}");
+    let line = hearth.log_line("child ");
+    let child = line["message"].as_str().unwrap().strip_prefix("child ").unwrap();
+    let pids = [line["process.pid"].as_u64().unwrap().try_into().unwrap(), child.parse().unwrap()];
+    // The guard is of that user, too.
+    hearth.process.signal(Signal::KILL);
+    hearth.process.wait(LIMIT);
+    assert_gone(&pids);
+}
+
+#[test]
+fn a_process_belongs_to_one_of_several_applications() {
+    let site = site(
+        "[applications.shop]\npath = \"shop\"\nhosts = [\"shop.test\"]\n[applications.shop.php.env]\nWHOSE = \"shop\"\n\
+         [processes.queue]\napplication = \"shop\"\ncommand = [\"sh\", \"-c\", \"echo $WHOSE works in $PWD; exec sleep 600\"]\n",
+    );
+    site.write("shop/public/index.php", "<?php echo 'shop';");
+    let hearth = serve(&site);
+    let folder = site.path().canonicalize().unwrap().join("shop");
+    hearth.log_line(&format!("shop works in {}", folder.display()));
+    assert_eq!(process(&hearth, "queue")["application"], "shop");
     assert_eq!(hearth.stop().code(), Some(0));
 }
 
