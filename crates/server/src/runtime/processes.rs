@@ -1,5 +1,7 @@
 //! The processes of a generation: `[processes]`, with the folder, user and environment of its applications.
 
+use std::sync::Arc;
+
 use crate::app::boot::{Surroundings, program_options};
 use crate::config::{NamedProcess, Settings};
 use crate::failure::Failure;
@@ -19,8 +21,8 @@ impl Generations<'_> {
             let mut applications = generation.applications.iter();
             let booted = applications.find(|booted| booted.planned.name == process.application);
             Definition {
-                name: process.name.clone(),
-                application: process.application.clone(),
+                name: Arc::clone(&process.name),
+                application: Arc::clone(&process.application),
                 command: process.command.to_string(),
                 generation: generation.number,
                 count: process.count.get(),

@@ -3,15 +3,17 @@
 //! Invariants
 //! - Counters of a name count since the start of the server, whatever releases have come and gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::Definition;
+use crate::failure::Failure;
 use crate::ops::status::processes::{self as status, Exit};
 
 /// All processes by name.
@@ -33,7 +35,7 @@ pub(super) struct Entry {
     pub(super) next_run: Option<Timestamp>,
     /// Why instances could not be started, and which of them fail again and again.
     pub(super) cannot_start: Option<String>,
-    pub(super) failing: BTreeMap<usize, ()>,
+    pub(super) failing: BTreeSet<usize>,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl Board {
                 all.entry(Arc::clone(&definition.name)).or_insert_with(|| Entry::new(definition));
             entry.definition = Some(Arc::clone(definition));
             entry.last = Arc::clone(definition);
-            entry.cannot_start = definition.launcher.as_ref().err().map(|why| why.message());
+            entry.cannot_start = definition.launcher.as_ref().err().map(Failure::message);
             entry.next_run = None;
         }
     }
@@ -93,7 +95,7 @@ impl Entry {
             last_exit: None,
             next_run: None,
             cannot_start: None,
-            failing: BTreeMap::new(),
+            failing: BTreeSet::new(),
         }
     }
 

@@ -171,7 +171,7 @@ impl Slot {
     fn note_failing(&self, definition: &Definition, fails: bool) {
         self.board.of(definition, |entry| {
             if fails {
-                entry.failing.insert(self.number, ());
+                entry.failing.insert(self.number);
             } else {
                 entry.failing.remove(&self.number);
             }
