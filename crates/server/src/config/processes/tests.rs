@@ -28,7 +28,7 @@ fn a_process_is_a_command_with_defaults() {
     assert_eq!(queue.command.arguments, ["artisan", "queue:work", "--queue=a,b"]);
     assert_eq!((queue.count.get(), &*queue.application), (2, MAIN));
     assert_eq!(queue.stop_signal, StopSignal(Signal::TERM));
-    assert_eq!(queue.stop_timeout, Duration::from_secs(60));
+    assert_eq!(queue.stop_timeout, Duration::from_mins(1));
     assert!(queue.cron.is_none());
     assert_eq!(schedule.command.to_string(), "php artisan schedule:run");
     assert_eq!(schedule.cron.as_ref().unwrap().to_string(), "* * * * *");
