@@ -16,7 +16,7 @@ mod cgi;
 mod fastcgi;
 mod fpm;
 mod head;
-mod process;
+pub(crate) mod process;
 mod request;
 mod slots;
 

@@ -111,8 +111,26 @@ pub(crate) async fn read_lines(
     .await;
 }
 
-/// Calls `each` with every line of a stream that is not empty, until the stream is closed.
-pub(crate) async fn each_line(stream: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
+/// The level that a line of output states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// An error, or worse.
+    Error,
+    /// A warning.
+    Warning,
+}
+
+/// Returns the level that a line states in Monolog's formats or in PHP's own; `None` below a warning.
+pub fn own_level(line: &str) -> Option<Level> {
+    match own_level::own_level(line)? {
+        0..=ERROR => Some(Level::Error),
+        _ => Some(Level::Warning),
+    }
+}
+
+/// Calls `each` with every line of a stream that is not empty, until the stream is closed. A line of more than 8 KiB is
+/// split.
+pub async fn each_line(stream: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
     let mut lines = BufReader::with_capacity(1024, stream);
     let mut line = Vec::new();
     loop {

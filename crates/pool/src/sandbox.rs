@@ -119,8 +119,30 @@ impl Confinement {
     /// Returns the sandbox of a pool, if it has one.
     pub(crate) fn of(options: &Options) -> Result<Option<Self>, SandboxError> {
         let Some(sandbox) = &options.sandbox else { return Ok(None) };
-        Ok(Some(Self { rules: rules(sandbox, options)?, filter: filter()? }))
+        let run_dir = Some(&*options.run_dir).filter(|path| !path.as_os_str().is_empty());
+        let places = Places {
+            program: &options.program,
+            script: options.worker_script.as_deref(),
+            directory: &options.directory,
+            run_dir,
+        };
+        Self::new(sandbox, &places).map(Some)
     }
+
+    /// Returns a sandbox for a program.
+    pub(crate) fn new(sandbox: &Sandbox, places: &Places<'_>) -> Result<Self, SandboxError> {
+        Ok(Self { rules: rules(sandbox, places)?, filter: filter()? })
+    }
+}
+
+/// The paths that a program uses in every sandbox.
+#[derive(Debug)]
+pub(crate) struct Places<'p> {
+    pub(crate) program: &'p Path,
+    pub(crate) script: Option<&'p Path>,
+    pub(crate) directory: &'p Path,
+    /// The server's folder for it, which it may write.
+    pub(crate) run_dir: Option<&'p Path>,
 }
 
 fn reads() -> BitFlags<AccessFs> {
@@ -151,7 +173,7 @@ fn handled(sandbox: &Sandbox) -> Result<BitFlags<AccessFs>, SandboxError> {
     Ok(handled)
 }
 
-fn rules(sandbox: &Sandbox, options: &Options) -> Result<Option<OwnedFd>, SandboxError> {
+fn rules(sandbox: &Sandbox, places: &Places<'_>) -> Result<Option<OwnedFd>, SandboxError> {
     let refused = |error: RulesetError| SandboxError::Refused(error.to_string());
     let (reads, writes) = (reads(), writes());
     let handled = handled(sandbox)?;
@@ -186,14 +208,14 @@ fn rules(sandbox: &Sandbox, options: &Options) -> Result<Option<OwnedFd>, Sandbo
     for path in WRITABLE_SYSTEM {
         allow(Path::new(path), AccessFs::WriteFile.into(), false)?;
     }
-    let program = options.program.canonicalize().unwrap_or_else(|_| options.program.clone());
-    let of_program = [options.program.parent(), program.parent()];
-    let script = options.worker_script.as_deref().and_then(Path::parent);
-    for path in of_program.into_iter().flatten().chain(script).chain([&*options.directory]) {
+    let program = places.program.canonicalize().unwrap_or_else(|_| places.program.to_owned());
+    let of_program = [places.program.parent(), program.parent()];
+    let script = places.script.and_then(Path::parent);
+    for path in of_program.into_iter().flatten().chain(script).chain([places.directory]) {
         allow(path, reads, false)?;
     }
-    if !options.run_dir.as_os_str().is_empty() {
-        allow(&options.run_dir, reads | writes, false)?;
+    if let Some(run_dir) = places.run_dir {
+        allow(run_dir, reads | writes, false)?;
     }
     for path in &sandbox.own_readable {
         allow(path, reads, false)?;

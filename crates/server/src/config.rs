@@ -17,6 +17,7 @@ mod hints;
 mod keys;
 mod listeners;
 mod log_filter;
+mod processes;
 #[cfg(test)]
 mod reference;
 mod reload;
@@ -38,6 +39,7 @@ pub(crate) use file::File;
 use file::Table;
 pub(crate) use hints::hint_of_application;
 pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings, paragraphs};
+pub(crate) use processes::{CommandLine, Cron, NamedProcess};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
 pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};
@@ -332,6 +334,7 @@ pub(crate) fn load_on(
     let mut settings = Settings::read(&sources)?;
     settings.check_together()?;
     settings.applications = applications::read(&sources)?;
+    settings.processes = processes::read(&sources)?;
     Ok(settings)
 }
 
@@ -348,6 +351,7 @@ pub(crate) fn problems(
     let mut all = sources.unknown_names();
     all.extend(Settings::wrong(&sources));
     all.extend(applications::wrong(&sources));
+    all.extend(processes::wrong(&sources));
     // An error in a value for all applications is reported once.
     let mut told: Vec<String> = Vec::new();
     all.retain(|error| {

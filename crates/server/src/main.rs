@@ -23,9 +23,12 @@ use commands::{
 };
 use config::Environment;
 use failure::Failure;
-use system::sys;
+use system::{guard, sys};
 
 fn main() -> ExitCode {
+    if guard::is_wanted() {
+        return guard::run();
+    }
     match run() {
         Ok(status) => status,
         Err(failure) => {

@@ -3,6 +3,7 @@ pub(crate) mod boot_watch;
 pub(crate) mod generation;
 pub(crate) mod memory;
 pub(crate) mod process;
+pub(crate) mod processes;
 pub(crate) mod proof;
 pub(crate) mod reload;
 pub(crate) mod server;

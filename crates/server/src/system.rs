@@ -1,3 +1,4 @@
+pub(crate) mod guard;
 pub(crate) mod machine;
 pub(crate) mod paths;
 pub(crate) mod places;

@@ -34,7 +34,14 @@ impl Spawner {
     /// Starts the thread. Must be called within a runtime, which reaps the children. They run with the identity and
     /// sandbox of `options`.
     pub(crate) fn new(options: &Options) -> Result<Self, StartError> {
-        let confinement = Confinement::of(options)?;
+        Ok(Self::with(options.identity.clone(), Confinement::of(options)?)?)
+    }
+
+    /// Starts the thread for programs with this identity and sandbox.
+    pub(crate) fn with(
+        identity: Option<Identity>,
+        confinement: Option<Confinement>,
+    ) -> io::Result<Self> {
         // Callers wait for their child, so the bound is never reached in practice.
         let (jobs, todo) = mpsc::sync_channel::<Job>(1024);
         let runtime = tokio::runtime::Handle::current();
@@ -45,7 +52,6 @@ impl Spawner {
                 drop(reply.send(command.spawn()));
             }
         })?;
-        let identity = options.identity.clone();
         Ok(Self { jobs, identity, confinement: confinement.map(Arc::new) })
     }
 

@@ -74,6 +74,7 @@ impl Plans {
             let plan = plan(application.clone(), &name, settings, environment)?;
             let mut settings = settings.clone();
             settings.applications.clear();
+            settings.processes.clear();
             let claims = vec![Claim::everything()];
             all.push(Planned { name, claims, is_at_path: true, settings, plan });
         }

@@ -16,6 +16,7 @@ mod measured;
 mod model;
 mod paths;
 mod php;
+mod processes;
 mod realtime;
 mod report;
 mod traces;
@@ -126,11 +127,24 @@ pub(crate) fn check(
     if let Some(plan) = &plan {
         measured::look(&mut report, (MAIN, plan), (&settings, environment), &running, boots);
     }
+    match (&application, nobody_there) {
+        (Some(application), _) => {
+            let whose = (MAIN, &*application.folder);
+            processes::look(&mut report, &settings.processes, whose, &settings, environment);
+        }
+        (None, true) => processes::without_application(&mut report, &settings.processes),
+        // Why there is none was said.
+        (None, false) => {}
+    }
     for named in &settings.applications {
         report.about(Some(&named.name));
         let at_path = at_path.as_ref().ok().and_then(Option::as_ref);
         let booted = (&running, boots);
         another(&mut report, named, at_path, (others_have_users, &access), environment, booted);
+        if let Ok(found) = applications::found(named, at_path) {
+            let (whose, own) = ((&*named.name, &*found.folder), &named.settings);
+            processes::look(&mut report, &settings.processes, whose, own, environment);
+        }
     }
     report.about(None);
     realtime::look(&mut report, &folder, &settings, environment);

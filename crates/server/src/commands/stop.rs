@@ -85,6 +85,8 @@ fn what_is_waited_for(server: &Server, left: Duration) -> Option<String> {
     part(waiting, "request that waits", "requests that wait");
     let sockets = figures.realtime.as_ref().map_or(0, |realtime| realtime.sockets);
     part(sockets, "connection of realtime", "connections of realtime");
+    let instances = figures.instances();
+    part(instances, "process that finishes its work", "processes that finish their work");
     if parts.is_empty() {
         return None;
     }

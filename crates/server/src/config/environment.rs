@@ -35,6 +35,11 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
     ("HEARTH_LIB_DIR", "the folder of the worker programs"),
     ("HEARTH_MODEL", "set by Hearth for its own worker scripts: the execution model"),
+    ("HEARTH_PROCESS", "set by Hearth for a command of `[processes]`: its name"),
+    (
+        "HEARTH_PROCESS_NUMBER",
+        "set by Hearth for a command of `[processes]`: the number of the instance, from 1 to `count`",
+    ),
     (
         "HEARTH_REALTIME",
         "set by Hearth for PHP: that hearth_publish() works, and the limits it keeps",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::value::Raw;
-use super::{ConfigError, KEYS, OTHER_NAMES, Origin, SECTIONS, applications, nearest};
+use super::{ConfigError, KEYS, OTHER_NAMES, Origin, SECTIONS, applications, nearest, processes};
 
 /// A read file.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +14,7 @@ pub(crate) struct File {
     pub path: PathBuf,
     entries: Vec<Entry>,
     applications: Vec<Table>,
+    processes: Vec<Table>,
 }
 
 /// A name with its value.
@@ -27,10 +28,10 @@ pub(super) struct Entry {
     pub line: usize,
 }
 
-/// `[applications.NAME]`.
+/// `[applications.NAME]` or `[processes.NAME]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    /// The application's.
+    /// NAME.
     pub(super) name: String,
     /// The first line.
     pub(super) line: usize,
@@ -43,8 +44,9 @@ impl Table {
     }
 }
 
-/// The table of tables.
+/// The tables of tables.
 const APPLICATIONS: &str = "applications";
+const PROCESSES: &str = "processes";
 
 impl File {
     /// Reads a file that must be there.
@@ -75,19 +77,22 @@ impl File {
             line: line(error.span().map_or(0, |span| span.start)),
             message: error.message().to_owned(),
         })?;
-        let mut file =
-            Self { path: path.to_owned(), entries: Vec::new(), applications: Vec::new() };
+        let mut file = Self { path: path.to_owned(), ..Self::default() };
         for (section, content) in document.get_ref() {
             match content.get_ref() {
                 DeValue::Table(tables)
-                    if section.get_ref() == APPLICATIONS
+                    if [APPLICATIONS, PROCESSES].contains(&&**section.get_ref())
                         && tables.values().all(|table| table.get_ref().is_table()) =>
                 {
+                    let all = match &**section.get_ref() {
+                        APPLICATIONS => &mut file.applications,
+                        _ => &mut file.processes,
+                    };
                     for (name, table) in tables {
                         let DeValue::Table(table) = table.get_ref() else { continue };
                         let mut entries = entries_of(table, line);
                         entries.sort_by_key(|entry| entry.line);
-                        file.applications.push(Table {
+                        all.push(Table {
                             name: name.get_ref().to_string(),
                             line: line(name.span().start),
                             entries,
@@ -110,6 +115,7 @@ impl File {
         file.entries.sort_by_key(|entry| entry.line);
         // As they stand in the file.
         file.applications.sort_by_key(|table| table.line);
+        file.processes.sort_by_key(|table| table.line);
         Ok(file)
     }
 
@@ -120,6 +126,10 @@ impl File {
 
     pub(super) fn applications(&self) -> &[Table] {
         &self.applications
+    }
+
+    pub(super) fn processes(&self) -> &[Table] {
+        &self.processes
     }
 
     /// Removes the given keys.
@@ -137,19 +147,22 @@ impl File {
         let mut errors: Vec<ConfigError> =
             self.entries.iter().filter(unknown).map(|entry| self.unknown(entry)).collect();
         errors.extend(applications::unknown_names(&self.path, &self.applications));
+        errors.extend(processes::unknown_names(&self.path, &self.processes));
         errors
     }
 
     fn unknown(&self, entry: &Entry) -> ConfigError {
-        if entry.name == APPLICATIONS {
-            return ConfigError::Together {
-                problem: format!(
-                    "`{APPLICATIONS}` ({}:{}) has a value outside the table of an application",
-                    self.path.display(),
-                    entry.line
-                ),
-                hint: "write it below `[applications.NAME]`".into(),
-            };
+        for (tables, one) in [(APPLICATIONS, "an application"), (PROCESSES, "a process")] {
+            if entry.name == tables {
+                return ConfigError::Together {
+                    problem: format!(
+                        "`{tables}` ({}:{}) has a value outside the table of {one}",
+                        self.path.display(),
+                        entry.line
+                    ),
+                    hint: format!("write it below `[{tables}.NAME]`"),
+                };
+            }
         }
         ConfigError::UnknownKey {
             name: entry.name.clone(),
@@ -177,7 +190,7 @@ fn nearest_key(name: &str) -> Option<String> {
             return Some(format!("{section}.{key}"));
         }
     }
-    let sections = SECTIONS.iter().map(|section| section.name).chain([APPLICATIONS]);
+    let sections = SECTIONS.iter().map(|section| section.name).chain([APPLICATIONS, PROCESSES]);
     nearest(name, sections.chain(KEYS.iter().map(|key| key.name))).map(str::to_owned)
 }
 

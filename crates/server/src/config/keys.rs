@@ -19,6 +19,7 @@ use super::applications::NamedApplication;
 use super::apps::{AdapterUrl, Apps, LookupTarget, SubjectPrefix, WebhookTarget};
 use super::connectors::Connectors;
 use super::log_filter::LogFilter;
+use super::processes::NamedProcess;
 use super::reload::Written;
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
@@ -95,6 +96,8 @@ macro_rules! settings {
             $($(#[doc = $section_doc])+ pub $section: $Section,)+
             /// The applications beside the one at PATH, with their own settings; those have no further ones.
             pub applications: Vec<NamedApplication>,
+            /// The commands that run beside the applications.
+            pub processes: Vec<NamedProcess>,
             /// The written values, by which a reload finds changes.
             pub(super) written: Written,
         }
@@ -131,6 +134,7 @@ macro_rules! settings {
                 Ok(Self {
                     $($section: $Section { $($key: sources.value(next())?,)+ },)+
                     applications: Vec::new(),
+                    processes: Vec::new(),
                     written: Written::of(sources),
                 })
             }

@@ -11,6 +11,7 @@ use super::apps::{APP_KEYS, AppKey};
 use super::connectors::{CONNECTOR_KEYS, ConnectorKey};
 use super::environment::NOT_SETTINGS;
 use super::keys::paragraphs;
+use super::processes::{PROCESS_KEYS, ProcessKey};
 use super::{KEYS, Key, SECTIONS};
 
 const GENERATED: &str = "<!-- Generated from crates/server/src by `UPDATE=1 cargo test -p server`. Do not edit. -->\n\n";
@@ -98,6 +99,15 @@ pub(crate) fn settings_page() -> String {
         names(IN_FOLDER)
     )
     .expect("a String takes all");
+    page.push_str(concat!(
+        "\n## [processes]\n\nCommands that run beside the application, such as queue workers (docs/guide/processes.md). In `hearth.toml` only, for\n",
+        "`hearth serve`. A reload replaces them.\n\n### Keys of `[processes.NAME]`\n\n| key | is | accepts | default |\n|---|---|---|---|\n",
+    ));
+    for ProcessKey { name, doc, expected, default } in PROCESS_KEYS {
+        let default = if default.is_empty() { "required".into() } else { format!("`{default}`") };
+        writeln!(page, "| `{name}` | {doc} | {} | {default} |", expected())
+            .expect("a String takes all");
+    }
     page.push_str("\n## Other variables\n\n| variable | is |\n|---|---|\n");
     for (name, purpose) in NOT_SETTINGS {
         writeln!(page, "| `{name}` | {purpose} |").expect("a String takes all");

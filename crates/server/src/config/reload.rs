@@ -84,6 +84,7 @@ impl Settings {
                 ..old.http.clone()
             },
             applications,
+            processes: self.processes,
             ..old.clone()
         };
         if same_tls {

@@ -126,7 +126,7 @@ pub(crate) struct Introduction {
 /// `POST /stop`: it will end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Stopping {
-    /// `server.shutdown_patience`.
+    /// `server.shutdown_patience`, or the longest `stop_timeout` of a process.
     pub(crate) patience_seconds: u64,
 }
 
@@ -155,12 +155,15 @@ async fn command<B>(
         (&Method::POST, "/stop") => {
             let now = request.uri().query() == Some("now");
             tracing::info!(now, "stop requested");
+            let processes = state.status().processes;
+            let longest = processes.iter().map(|process| process.stop_timeout_seconds).max();
+            let patience_seconds = who.patience.as_secs().max(longest.unwrap_or_default());
             if now {
                 state.lifecycle.ending().at_once();
             } else {
                 state.lifecycle.ending().drain.cancel();
             }
-            json(StatusCode::OK, &Stopping { patience_seconds: who.patience.as_secs() })
+            json(StatusCode::OK, &Stopping { patience_seconds })
         }
         (&Method::POST, "/reload") => match new_generation(state).await {
             Ok(reloaded) => json(StatusCode::OK, &reloaded),

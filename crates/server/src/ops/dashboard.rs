@@ -8,6 +8,7 @@
 
 mod charts;
 mod problems;
+mod processes;
 mod sections;
 
 use std::sync::LazyLock;
@@ -43,6 +44,7 @@ const PARTS: &[(&str, Part)] = &[
     ("charts", charts::render),
     ("applications", sections::applications),
     ("workers", sections::workers),
+    ("processes", processes::render),
     ("clients", sections::clients),
     ("slow", sections::slow),
     ("ended", sections::ended),

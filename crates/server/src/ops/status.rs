@@ -2,6 +2,7 @@
 
 pub(crate) mod clients;
 pub(crate) mod egress;
+pub(crate) mod processes;
 pub(crate) mod realtime;
 pub(crate) mod tls;
 
@@ -39,6 +40,7 @@ pub(crate) struct Status {
     pub reloads: Reloads,
     pub egress: Option<egress::Status>,
     pub connectors: Vec<dbproxy::Report>,
+    pub processes: Vec<processes::Status>,
     pub realtime: Option<realtime::Status>,
     pub certificates: Vec<tls::Status>,
     pub acme: Option<tls::AcmeStatus>,
@@ -68,6 +70,7 @@ impl Status {
             reloads: Reloads::default(),
             egress: None,
             connectors: Vec::new(),
+            processes: Vec::new(),
             realtime: None,
             certificates: Vec::new(),
             acme: None,

@@ -35,6 +35,7 @@ use crate::subsystems::egress::{self, Inside};
 use crate::subsystems::generation_guard::GenerationGuard;
 use crate::subsystems::http::dev::Dev;
 use crate::subsystems::http::{Http, front};
+use crate::subsystems::processes::{Definition, Processes};
 use crate::subsystems::realtime::{Php, Realtime};
 use crate::subsystems::tls::{self, Tls};
 use crate::system::run_dir::RunDir;
@@ -74,6 +75,10 @@ pub(crate) struct Generations<'s> {
     pub broker: Inside,
     /// The connectors outlive all generations, too: sessions stay logged in.
     pub connectors: Connectors,
+    /// Supervised commands, which are replaced with their application.
+    pub processes: Processes,
+    /// The processes of the first generation, until the previous server has handed over.
+    pub waiting: Option<Vec<Definition>>,
     /// The generation that takes requests.
     pub current: Option<Generation>,
     /// The generations that drain.
@@ -163,7 +168,14 @@ impl Generations<'_> {
         self.connectors.beside().iter().cloned().chain(of_broker).collect()
     }
 
-    /// Stops all generations, then the broker and the connectors.
+    /// Starts the processes that waited for the previous server to hand over.
+    pub(crate) fn start_processes(&mut self) {
+        if let Some(processes) = self.waiting.take() {
+            self.processes.replace(processes);
+        }
+    }
+
+    /// Stops all generations, then the broker and the connectors. Processes were asked to end when the server began to drain.
     pub(crate) async fn end(mut self, deadline: Instant) {
         const LAST_WORDS: Duration = Duration::from_secs(3);
         if let Some(current) = self.current.take() {
@@ -175,6 +187,8 @@ impl Generations<'_> {
                 "an older generation was cut: it took longer than `server.shutdown_patience`"
             );
         }
+        // They may still use a database or the broker.
+        self.processes.end().await;
         self.connectors.drain(deadline.saturating_duration_since(Instant::now())).await;
         self.broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
@@ -311,6 +325,7 @@ impl Generations<'_> {
         );
         all.push(Arc::new(self.connectors.watches()));
         all.extend(self.realtime.clone().map(|realtime| realtime as Arc<dyn Subsystem>));
+        all.push(self.processes.board());
         all
     }
 
@@ -341,6 +356,12 @@ impl Generations<'_> {
             console: self.realtime.clone().map(|realtime| realtime as Arc<dyn Console>),
         };
         self.state.ready_with(generation.number, serving);
+        let processes = self.processes_of(&settings, &generation);
+        if self.predecessor.is_some() {
+            self.waiting = Some(processes);
+        } else {
+            self.processes.replace(processes);
+        }
         self.settings = settings;
         if let Some(old) = self.current.replace(generation) {
             let state = Arc::clone(self.state);

@@ -35,6 +35,7 @@ use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::Inside;
 use crate::subsystems::http::dev::Dev;
 use crate::subsystems::http::{Http, front};
+use crate::subsystems::processes::{Places, Processes};
 use crate::subsystems::realtime::{self, Broadcasting, Realtime};
 use crate::subsystems::tls::Tls;
 use crate::subsystems::traces::Collector;
@@ -100,6 +101,9 @@ impl Server<'_> {
             Some(run_dir) => Connectors::start(settings, run_dir.path(), first.as_ref(), succeeds)?,
             None => return Err(no_run_dir(&std::io::Error::other("there is none"))),
         };
+        let before = self.predecessor.as_ref().zip(environment.take_over());
+        let before = before.and_then(|(server, socket)| Some((socket.parent()?, server.pid())));
+        let places = Places::new(run_dir.as_deref(), before);
         let mut generations = Generations {
             source: Source { target, environment, users: users.clone() },
             settings: settings.clone(),
@@ -115,6 +119,8 @@ impl Server<'_> {
             tls,
             broker: Inside::traced(tracer),
             connectors,
+            processes: Processes::new(places, drain.clone()),
+            waiting: None,
             current: None,
             retired: JoinSet::new(),
             watched: Watched::default(),
@@ -130,6 +136,7 @@ impl Server<'_> {
             self.take_over(predecessor, all, &generations, &mut published).await?;
             // Metrics of later generations are described from the start.
             generations.predecessor = None;
+            generations.start_processes();
             front.stale().remove();
             if let Some(run_dir) = &run_dir {
                 commands.listen(self, run_dir, &front, (activated, !users.is_empty()), state);

@@ -3,7 +3,7 @@
 mod adversary;
 mod isolation_effects;
 mod isolation_suite;
-mod php_user;
+pub(crate) mod php_user;
 pub(crate) mod published_leaks;
 mod randomness;
 mod sandbox;

@@ -5,6 +5,7 @@ mod boot_watch;
 mod control;
 mod development;
 mod drain;
+mod processes;
 mod reload;
 mod reload_snapshots;
 mod rotation;

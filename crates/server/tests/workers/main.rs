@@ -9,6 +9,7 @@
 mod server;
 
 mod laravel;
+mod queues;
 mod runners;
 mod symfony;
 

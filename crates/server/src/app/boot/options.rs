@@ -11,6 +11,7 @@ use crate::app::plan::{PhpPlan, Plan, WorkerScript};
 use crate::config::{self, Databases, Settings};
 use crate::subsystems::egress;
 use crate::subsystems::realtime::{self, Publisher};
+use crate::system::users::PhpUser;
 
 pub(crate) fn pool_options(
     php: &PhpPlan,
@@ -20,37 +21,20 @@ pub(crate) fn pool_options(
     egress_socket: Option<&Path>,
     publisher: Option<&Publisher>,
 ) -> pool::Options {
-    let mut env = settings.php.env.0.clone();
-    env.extend(php.env.iter().cloned());
-    let of_user = php.user.iter().flat_map(|user| &user.env);
-    let missing = of_user.filter(|(name, _)| !env.iter().any(|(set, _)| set == name)).cloned();
-    env.extend(missing.collect::<Vec<_>>());
-    if let Some(socket) = egress_socket
-        && !env.iter().any(|(name, _)| name == egress::VARIABLE)
-    {
-        env.push((egress::VARIABLE.into(), socket.display().to_string()));
-        if php.user.is_some() {
-            let owner = rustix::process::geteuid().as_raw();
-            env.push((egress::OWNER_VARIABLE.into(), owner.to_string()));
-        }
-    }
+    let mut env = environment(settings, &php.env, php.user.as_ref(), egress_socket);
     if let Some(publisher) = publisher.filter(|_| !php.model.is_foreign()) {
         env.push((realtime::VARIABLE.into(), publisher.limits()));
     }
     if matches!(php.model, Model::Snapshot | Model::Fork) {
         env.push((DATABASES.into(), databases(&settings.databases, php.model)));
     }
-    let sandbox = sandbox(&settings.sandbox).map(|mut sandbox| {
+    let sandbox = sandbox(&settings.sandbox).map(|sandbox| {
         let missing = sandbox.missing();
         if !missing.is_empty() {
             let missing = missing.join("; ");
             tracing::warn!(missing, "this kernel cannot do all of PHP's sandbox");
         }
-        // The socket that PHP finds in its environment may be another broker's.
-        let told = env.iter().find(|(name, value)| name == egress::VARIABLE && !value.is_empty());
-        let token = told.map(|(_, socket)| egress::token_of(Path::new(socket)));
-        sandbox.own_readable.extend(token);
-        sandbox
+        with_token(sandbox, &env)
     });
     let mut ini = settings.php.ini.0.clone();
     let mut default = |name: &str, value: &str| {
@@ -116,6 +100,40 @@ pub(crate) fn pool_options(
         events: None,
         boot_files: None,
     }
+}
+
+/// Returns the variables of an application's programs: those of the settings, those that a worker script expects, the
+/// user's own, and the broker's socket.
+pub(super) fn environment(
+    settings: &Settings,
+    of_script: &[(String, String)],
+    user: Option<&PhpUser>,
+    egress_socket: Option<&Path>,
+) -> Vec<(String, String)> {
+    let mut env = settings.php.env.0.clone();
+    env.extend(of_script.iter().cloned());
+    let of_user = user.into_iter().flat_map(|user| &user.env);
+    let missing = of_user.filter(|(name, _)| !env.iter().any(|(set, _)| set == name)).cloned();
+    env.extend(missing.collect::<Vec<_>>());
+    if let Some(socket) = egress_socket
+        && !env.iter().any(|(name, _)| name == egress::VARIABLE)
+    {
+        env.push((egress::VARIABLE.into(), socket.display().to_string()));
+        if user.is_some() {
+            let owner = rustix::process::geteuid().as_raw();
+            env.push((egress::OWNER_VARIABLE.into(), owner.to_string()));
+        }
+    }
+    env
+}
+
+/// Lets a sandbox read the token of the broker that `env` names.
+pub(super) fn with_token(mut sandbox: pool::Sandbox, env: &[(String, String)]) -> pool::Sandbox {
+    // The socket that PHP finds in its environment may be another broker's.
+    let told = env.iter().find(|(name, value)| name == egress::VARIABLE && !value.is_empty());
+    let token = told.map(|(_, socket)| egress::token_of(Path::new(socket)));
+    sandbox.own_readable.extend(token);
+    sandbox
 }
 
 /// The sandbox of PHP, if it has one.

@@ -54,6 +54,8 @@ pub(crate) enum Topic {
     Model,
     /// Databases.
     Databases,
+    /// Supervised commands.
+    Processes,
     /// Outgoing calls.
     Egress,
     /// Addresses and certificates.
@@ -76,6 +78,7 @@ impl Topic {
             Self::Php => "php",
             Self::Model => "model",
             Self::Databases => "databases",
+            Self::Processes => "processes",
             Self::Egress => "egress",
             Self::Listeners => "listeners",
             Self::Realtime => "realtime",

@@ -1,6 +1,7 @@
 //! The fields of `/status` that `hearth top` and `hearth status` read. Fields that another version lacks are not shown.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// `/status`.
 #[derive(Debug, Default, Deserialize)]
@@ -23,9 +24,15 @@ pub(crate) struct Figures {
     pub applications: Vec<Application>,
     pub egress: Option<Egress>,
     pub realtime: Option<Realtime>,
+    pub processes: Vec<Process>,
 }
 
 impl Figures {
+    /// Returns how many instances of processes run.
+    pub(crate) fn instances(&self) -> u64 {
+        self.processes.iter().map(|process| process.instances.len() as u64).sum()
+    }
+
     /// Returns whether names are needed to tell applications apart.
     pub(crate) fn several(&self) -> bool {
         self.applications.len() > 1
@@ -54,6 +61,17 @@ pub(crate) struct Application {
     pub overloaded: bool,
     pub requests: u64,
     pub refused: u64,
+}
+
+/// A supervised command.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Process {
+    pub name: String,
+    pub cron: Option<String>,
+    pub count: u64,
+    pub instances: Vec<IgnoredAny>,
+    pub restarts: u64,
 }
 
 /// A generation that finishes what it has.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::figures::{
-    Application, Clients, Draining, Egress, Figures, Pool, Reloads, Traffic, Worker,
+    Application, Clients, Draining, Egress, Figures, Pool, Process, Reloads, Traffic, Worker,
 };
 use crate::ops::format::{age, count, harmless, megabytes, percent, rate, took};
 
@@ -140,6 +140,10 @@ impl Screen {
         for application in figures.applications.iter().filter(|_| figures.several()) {
             add(&of_application(application));
         }
+        if !figures.processes.is_empty() {
+            let all: Vec<String> = figures.processes.iter().map(of_process).collect();
+            add(&format!("processes {}", all.join(", ")));
+        }
         if let Some(egress) = &figures.egress {
             add(&of_egress(egress));
         }
@@ -197,6 +201,18 @@ impl Screen {
             Some(style) => format!("{style}{text}{PLAIN}"),
             None => text,
         }
+    }
+}
+
+/// `queue 2/2`, or what `cron` runs now.
+fn of_process(process: &Process) -> String {
+    let Process { name, cron, count, instances, restarts } = process;
+    let running = instances.len();
+    let restarts = if *restarts > 0 { format!(" ({restarts} restarts)") } else { String::new() };
+    match cron {
+        Some(_) if running > 0 => format!("{name} runs"),
+        Some(_) => format!("{name} waits"),
+        None => format!("{name} {running}/{count}{restarts}"),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::isolation::user::{fact, open};
 use crate::operations::upgrade::{upgrade, upgraded};
 
 /// PHP's user: a number without an account, with its own group.
-const PHP: &str = "54321";
+pub(crate) const PHP: &str = "54321";
 /// The server's user, if it is not root.
 const SERVER: &str = "54322";
 /// The server's user when the applications have two users.
@@ -67,7 +67,7 @@ const NEVER: &[&str] = &[
 ];
 
 /// Copies of the programs that every user may run, because the build folder may be private.
-fn programs() -> TempDir {
+pub(crate) fn programs() -> TempDir {
     let programs = tempfile::tempdir().unwrap();
     open(programs.path());
     for name in
@@ -125,7 +125,7 @@ fn is_php_and_nothing_more(model: &str, told: &Value) {
 
 /// Only root may run programs as another user.
 #[expect(clippy::print_stdout, reason = "a skipped test prints that")]
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     if !geteuid().is_root() {
         println!("not tried: only root can");
     }

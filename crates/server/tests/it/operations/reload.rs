@@ -44,11 +44,11 @@ impl Deploys {
         self.write(number, "worker.php", worker);
     }
 
-    fn write(&self, number: u32, path: &str, text: &str) {
+    pub(super) fn write(&self, number: u32, path: &str, text: &str) {
         self.0.write(&format!("releases/{number}/{path}"), text);
     }
 
-    fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.0.path().join("current")
     }
 
