@@ -23,13 +23,14 @@ use commands::{
 };
 use config::Environment;
 use failure::Failure;
+use ops::log;
 use system::sys;
 
 fn main() -> ExitCode {
     match run() {
         Ok(status) => status,
         Err(failure) => {
-            print_to(&mut std::io::stderr(), &failure.render());
+            log::failure(&failure);
             ExitCode::from(failure.status())
         }
     }

@@ -4,6 +4,7 @@ pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod proof;
 pub(crate) mod reload;
+pub(crate) mod retry;
 pub(crate) mod server;
 pub(crate) mod sockets;
 pub(crate) mod source;

@@ -27,6 +27,7 @@ use crate::ops::notify;
 use crate::ops::state::State;
 use crate::runtime::memory;
 use crate::runtime::reload::Generations;
+use crate::runtime::retry::Retry;
 use crate::runtime::source::Source;
 use crate::runtime::upgrade::{Offer, Predecessor};
 use crate::runtime::watch::Watched;
@@ -118,6 +119,7 @@ impl Server<'_> {
             retired: JoinSet::new(),
             watched: Watched::default(),
             dev,
+            retry: Retry::default(),
         };
         if !generations.start(plans).await? {
             return Ok(());
@@ -137,9 +139,7 @@ impl Server<'_> {
         if let Some(serving) = state.serving() {
             serving.announce();
         }
-        for url in &generations.listeners {
-            log::line(&format!("ready on {url}"));
-        }
+        log::ready(&generations.listeners, generations.runs());
         self.problems.lines().for_each(log::plain);
         notify::notify(environment.notify_socket(), "READY=1").await;
         commands.live(environment, state);

@@ -1,6 +1,7 @@
 //! What operators see: log lines, the admin address, the ready line, exit codes, and messages about a boot that fails.
 
 mod applications;
+mod boot_failures;
 mod control;
 mod development;
 mod drain;
