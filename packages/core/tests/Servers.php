@@ -172,7 +172,7 @@ final class Servers
     {
         if (!isset(self::$processes['channels'])) {
             $program = getenv('HEARTH_BIN') ?: self::program('hearth');
-            self::start('channels', [$program, 'channels', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--app', implode(':', self::CHANNELS)], 0);
+            self::start('channels', [$program, 'channels', '--log-format', 'text', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--app', implode(':', self::CHANNELS)], 0);
         }
         return self::said('channels', 'ready on ');
     }
@@ -182,7 +182,7 @@ final class Servers
     {
         $program = getenv('HEARTH_BIN') ?: self::program('hearth');
         $command = ['hearth:channels', "--hearth={$program}", '--host=127.0.0.1', '--port=0'];
-        self::start('artisan', [PHP_BINARY, dirname(__DIR__, 2) . '/laravel/tests/artisan.php', ...$command], 0);
+        self::start('artisan', ['env', 'HEARTH_LOG_FORMAT=text', PHP_BINARY, dirname(__DIR__, 2) . '/laravel/tests/artisan.php', ...$command], 0);
         $address = self::said('artisan', 'ready on ');
         return [proc_get_status(self::$processes['artisan'])['pid'], $address];
     }
