@@ -58,13 +58,7 @@ fn log(info: &WorkerInfo, line: &wire::Output<'_>) {
 }
 
 /// Logs a line of a process, unless it repeats the one before.
-fn write(
-    info: &WorkerInfo,
-    source: &'static str,
-    level: u8,
-    line: &str,
-    context: Option<String>,
-) {
+fn write(info: &WorkerInfo, source: &'static str, level: u8, line: &str, context: Option<String>) {
     let request = info.current_request().map(|id| id.0);
     let written = Written { level, source, request, line: line.to_owned(), context };
     let Logged { repeated, line } = info.fold(|fold| fold.take(written, Instant::now()));

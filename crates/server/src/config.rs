@@ -42,7 +42,8 @@ pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings, paragra
 use reference::{command_line_page, settings_page};
 pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};
 pub(crate) use value::{
-    Address, Auto, BootFailure, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value,
+    Address, Auto, BootFailure, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token,
+    Value,
 };
 pub(crate) use workers::{most_workers, workers};
 

@@ -29,8 +29,8 @@ static struct {
     char reason[512]; /* of the last PHP error in it */
 } warm_ups;
 enum { FIRST_ERROR = 500 }; /* of HTTP's status codes that blame the server */
-static bool rehearses;     /* this is the throwaway fork that serves them */
-static bool waits_shortly; /* for databases that warm-ups connect to */
+static bool rehearses;      /* this is the throwaway fork that serves them */
+static bool waits_shortly;  /* for databases that warm-ups connect to */
 
 void boot_ahead_begin(const struct worker_run *run) {
     unsigned count = run->options->warm_up;

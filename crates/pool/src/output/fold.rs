@@ -106,7 +106,10 @@ mod tests {
         for _ in 0..37 {
             assert_eq!(text(fold.take(written("a", "1"), at(2.0))), [""; 0]);
         }
-        assert_eq!(text(fold.take(written("b", "1"), at(2.5))), ["… repeated 37 times in 2.5 s: a", "b"]);
+        assert_eq!(
+            text(fold.take(written("b", "1"), at(2.5))),
+            ["… repeated 37 times in 2.5 s: a", "b"]
+        );
         // Another request's line is no repetition.
         assert_eq!(text(fold.take(written("b", "2"), at(3.0))), ["b"]);
         assert_eq!(text(fold.take(written("b", "2"), at(4.0))), [""; 0]);
@@ -115,7 +118,10 @@ mod tests {
         assert_eq!(text(fold.take(written("b", "2"), at(7.0))), ["b"]);
         // A line that never stops is counted every ten seconds.
         assert_eq!(text(fold.take(written("b", "2"), at(8.0))), [""; 0]);
-        assert_eq!(text(fold.take(written("b", "2"), at(17.5))), ["… repeated 2 times in 10.5 s: b"]);
+        assert_eq!(
+            text(fold.take(written("b", "2"), at(17.5))),
+            ["… repeated 2 times in 10.5 s: b"]
+        );
         assert_eq!(fold.end(at(18.0)), None);
     }
 }

@@ -64,10 +64,21 @@ mod tests {
 
     #[test]
     fn a_page_becomes_one_line_with_its_title() {
-        let page = ["before", "<!DOCTYPE html>", "<html><head>", "  <title>Server Error</title>", "<body>x", "</html>", "after"];
+        let page = [
+            "before",
+            "<!DOCTYPE html>",
+            "<html><head>",
+            "  <title>Server Error</title>",
+            "<body>x",
+            "</html>",
+            "after",
+        ];
         let line = "an HTML page of 5 lines is left out: Server Error";
         assert_eq!(logged(&page), ["before", line, "after"]);
-        assert_eq!(logged(&["<html><h1>No</h1></html>", "<p>"]), ["an HTML page of 1 line is left out: No", "<p>"]);
+        assert_eq!(
+            logged(&["<html><h1>No</h1></html>", "<p>"]),
+            ["an HTML page of 1 line is left out: No", "<p>"]
+        );
         assert_eq!(logged(&["<HTML>", "x"]), ["an HTML page of 2 lines is left out"]);
         assert_eq!(logged(&["a <html> b", "<br />", "<title>x</title>"]).len(), 3);
     }

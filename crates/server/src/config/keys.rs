@@ -22,8 +22,8 @@ use super::log_filter::LogFilter;
 use super::reload::Written;
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
-    Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
-    UrlPath, Value, Wanted,
+    Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
+    PhpVersion, Token, UrlPath, Value, Wanted,
 };
 use super::{ConfigError, Sources};
 

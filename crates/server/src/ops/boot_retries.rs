@@ -100,7 +100,9 @@ impl Subsystem for BootRetries {
             }
             _ => String::new(),
         };
-        let text = format!("The server is degraded: the application did not boot, and is booted again in {seconds} s.{failed}");
+        let text = format!(
+            "The server is degraded: the application did not boot, and is booted again in {seconds} s.{failed}"
+        );
         problems.add(Level::Warning, text);
     }
 }

@@ -103,7 +103,10 @@ impl Workers {
         if generation.is_some() {
             // A pool that the next generation keeps does not drain.
             let stays = |pool: &Pool| {
-                applications.iter().filter_map(|served| served.pool.as_ref()).any(|kept| kept.is(pool))
+                applications
+                    .iter()
+                    .filter_map(|served| served.pool.as_ref())
+                    .any(|kept| kept.is(pool))
             };
             let old: Vec<NamedPool> =
                 generations.pools().filter(|(_, pool)| !stays(pool)).collect();

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::app::applications::{Planned, Plans};
-use crate::app::boot::{DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, pool_options};
+use crate::app::boot::{
+    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, pool_options,
+};
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
 use crate::config::{BootFailure, Settings};

@@ -51,7 +51,8 @@ impl Retry {
 impl Generations<'_> {
     /// Plans the first attempt for the generation that takes requests now, if one of its boots failed.
     pub(crate) fn plan_retries(&mut self) {
-        let failed = self.current.as_ref().is_some_and(|current| current.to_retry().next().is_some());
+        let failed =
+            self.current.as_ref().is_some_and(|current| current.to_retry().next().is_some());
         self.retry = Retry { attempts: 0, at: failed.then(|| Instant::now() + pause(0)) };
         self.state.boot_retries.next(self.retry.at);
     }
@@ -109,7 +110,11 @@ impl Generations<'_> {
         let (generation, guard) = old.succeeded_by(booted);
         let (number, explanation) = (generation.number, generation.explanation());
         self.take_over(self.settings.clone(), generation, guard, release);
-        tracing::info!(generation = number, explanation, "the application boots again, generation took over");
+        tracing::info!(
+            generation = number,
+            explanation,
+            "the application boots again, generation took over"
+        );
         Ok(true)
     }
 }

@@ -5,6 +5,7 @@ mod boot_failures;
 mod control;
 mod development;
 mod drain;
+mod messages;
 mod reload;
 mod reload_snapshots;
 mod rotation;

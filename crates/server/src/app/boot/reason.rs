@@ -5,7 +5,8 @@
 //! - What is not understood is passed on: its last line is the message.
 
 /// The heads of PHP's own messages that end a script (`php_error_cb()`, main/main.c).
-const HEADS: &[&str] = &["PHP Fatal error:  ", "PHP Parse error:  ", "PHP Recoverable fatal error:  "];
+const HEADS: &[&str] =
+    &["PHP Fatal error:  ", "PHP Parse error:  ", "PHP Recoverable fatal error:  "];
 
 /// The reason of a failed boot.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +47,8 @@ fn of_php(output: &str) -> Option<(&'static str, &str)> {
     let found = HEADS.iter().filter_map(|head| Some((output.rfind(head)?, *head)));
     let (at, head) = found.max_by_key(|(at, _)| *at)?;
     let text = output.get(at + head.len()..)?;
-    let end = ["\nStack trace:", "\n  thrown in ", "\nNext "].iter().filter_map(|end| text.find(end));
+    let end =
+        ["\nStack trace:", "\n  thrown in ", "\nNext "].iter().filter_map(|end| text.find(end));
     Some((head, text.get(..end.min().unwrap_or(text.len()))?))
 }
 
@@ -70,7 +72,9 @@ fn without_place(text: &str) -> (&str, Option<String>) {
     let place = place.lines().next().unwrap_or_default().trim();
     let split = place.rsplit_once(" on line ").or_else(|| place.rsplit_once(':'));
     match split {
-        Some((file, line)) if !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit()) => {
+        Some((file, line))
+            if !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
             (message, Some(format!("{file}:{line}")))
         }
         _ => whole,
@@ -89,7 +93,8 @@ fn hint(head: &str, message: &str) -> String {
     }
     let hint = if head.contains("Parse") || message.contains("syntax error, ") {
         "correct the file: PHP cannot read it"
-    } else if message.contains("Failed opening required") && message.contains("vendor/autoload.php") {
+    } else if message.contains("Failed opening required") && message.contains("vendor/autoload.php")
+    {
         "run `composer install` in the application's folder"
     } else if message.contains("ended before it ") {
         "find what calls exit() or die() in the boot, and let it throw an exception"
@@ -152,7 +157,9 @@ const EXTENSIONS: &[(&str, &str)] = &[
 /// The extension whose function or class a message misses, in words.
 fn missing_extension(message: &str) -> Option<String> {
     if message.contains("could not find driver") {
-        return Some("of the database's driver (`pdo_mysql`, `pdo_pgsql` or `pdo_sqlite`)".to_owned());
+        return Some(
+            "of the database's driver (`pdo_mysql`, `pdo_pgsql` or `pdo_sqlite`)".to_owned(),
+        );
     }
     let after = |what: &str| message.split_once(what).map(|(_, rest)| rest);
     let name = after("Call to undefined function ")

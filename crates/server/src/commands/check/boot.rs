@@ -35,7 +35,9 @@ fn not_here(plan: &Plan, settings: &Settings, environment: &Environment) -> Opti
     if plan.application.kind.is_function() {
         Some("functions are booted by `hearth lambda --emulate`")
     } else if environment.is_root && as_another && own_user {
-        Some("the server runs as another user (`server.user`), and this is root: run `hearth check` as that user")
+        Some(
+            "the server runs as another user (`server.user`), and this is root: run `hearth check` as that user",
+        )
     } else if !settings.databases.connectors.0.is_empty() {
         Some("its connectors to databases (`databases.connectors`) run in a server only")
     } else {
@@ -91,7 +93,8 @@ async fn booted(
     let pool = loop {
         let php = plan.php.as_ref().expect("only what runs PHP is booted");
         let options = pool_options(php, &plan, settings, own.as_ref(), None, None);
-        let one = pool::Options { workers: NonZeroUsize::MIN, scaling: None, slow: None, ..options };
+        let one =
+            pool::Options { workers: NonZeroUsize::MIN, scaling: None, slow: None, ..options };
         let error = match Pool::start(one).await {
             Ok(pool) => break pool,
             Err(error) => error,
@@ -102,7 +105,8 @@ async fn booted(
             return match &error {
                 StartError::Boot { output } => {
                     let reason = Reason::of(output);
-                    let what = format!("the application does not boot in `{model}`: {}", reason.line());
+                    let what =
+                        format!("the application does not boot in `{model}`: {}", reason.line());
                     report.problem(Topic::Application, what, reason.hint);
                 }
                 _ => report.failure(Topic::Application, &boot_failure(&error)),
@@ -110,7 +114,9 @@ async fn booted(
         };
         let (what, instead) = (fallback.why, fallback.instead.name());
         let what = if fallback.degraded {
-            format!("the application does not boot in `{model}`, and `{instead}` would run in its place: {what}")
+            format!(
+                "the application does not boot in `{model}`, and `{instead}` would run in its place: {what}"
+            )
         } else {
             format!("`{instead}` would run in place of `{model}`: {what}")
         };
@@ -158,7 +164,8 @@ fn report_answer(report: &mut Report, why: &str, lines: &[Line]) {
             (what, if is_about_boots { "correct the application".to_owned() } else { reason.hint })
         }
         None => {
-            let hint = "the application's own log says why; `php.warm_up` names other paths, or `off`";
+            let hint =
+                "the application's own log says why; `php.warm_up` names other paths, or `off`";
             (why.to_owned(), hint.to_owned())
         }
     };

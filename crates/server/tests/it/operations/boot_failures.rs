@@ -62,11 +62,27 @@ fn check_boots_the_application_and_names_what_is_wrong() {
         found.unwrap_or_else(|| panic!("no {part:?} in\n{text}"))
     };
     for (boot, message, hint) in [
-        ("ini_set('memory_limit', '8M');\nstr_repeat('x', 64 << 20);", "worker.php:3: Allowed memory size of 8388608 bytes exhausted", "raise `memory_limit`"),
-        ("throw new RuntimeException('no provider');", "worker.php:2: RuntimeException: no provider", "correct the application"),
+        (
+            "ini_set('memory_limit', '8M');\nstr_repeat('x', 64 << 20);",
+            "worker.php:3: Allowed memory size of 8388608 bytes exhausted",
+            "raise `memory_limit`",
+        ),
+        (
+            "throw new RuntimeException('no provider');",
+            "worker.php:2: RuntimeException: no provider",
+            "correct the application",
+        ),
         ("$a = ;", "worker.php:2: syntax error, unexpected token \";\"", "correct the file"),
-        ("new MongoDB\\Driver\\Manager();", "worker.php:2: Error: Class \"MongoDB\\Driver\\Manager\" not found", "install PHP's extension `mongodb`"),
-        ("exit(3);", "worker.php ended before it called hearth_handle_request()", "exit() or die()"),
+        (
+            "new MongoDB\\Driver\\Manager();",
+            "worker.php:2: Error: Class \"MongoDB\\Driver\\Manager\" not found",
+            "install PHP's extension `mongodb`",
+        ),
+        (
+            "exit(3);",
+            "worker.php ended before it called hearth_handle_request()",
+            "exit() or die()",
+        ),
         ("sleep(600);", "not ready within 1s", "`php.boot_timeout`"),
     ] {
         // There is nothing that could run in its place.
@@ -79,7 +95,10 @@ fn check_boots_the_application_and_names_what_is_wrong() {
         assert!(began.elapsed() < LIMIT, "{boot}");
         assert_eq!(code, 1, "{boot}: {text}");
         let found = line(&text, message);
-        assert!(found.starts_with("✗ application: the application does not boot in `snapshot`: "), "{found}");
+        assert!(
+            found.starts_with("✗ application: the application does not boot in `snapshot`: "),
+            "{found}"
+        );
         line(&text, hint);
     }
 
@@ -87,24 +106,30 @@ fn check_boots_the_application_and_names_what_is_wrong() {
     let (code, text) = check(&site_that_is_down(), &|_| {});
     assert_eq!(code, 0, "{text}");
     let found = line(&text, "worker.php:1: RuntimeException: no database at db.example:3306");
-    assert!(found.starts_with("! application: ") && found.contains("`request` would run"), "{found}");
+    assert!(
+        found.starts_with("! application: ") && found.contains("`request` would run"),
+        "{found}"
+    );
     line(&text, "boots in `request`, and answers GET /");
 
     // In the model `request` the page itself is asked for.
-    let page = Site::empty().with_file("public/index.php", "<?php\n\nthrow new LogicException('no page');");
+    let page = Site::empty()
+        .with_file("public/index.php", "<?php\n\nthrow new LogicException('no page');");
     let (code, text) = check(&page, &|_| {});
     assert_eq!(code, 1, "{text}");
     let found = line(&text, "public/index.php:3: LogicException: no page");
     assert!(found.contains("GET /: status 500"), "{found}");
 
-    let sound = Site::empty().with_file("worker.php", &format!("<?php\necho 'hello from the boot';\n{loops}"));
+    let sound = Site::empty()
+        .with_file("worker.php", &format!("<?php\necho 'hello from the boot';\n{loops}"));
     let (code, text) = check(&sound, &|_| {});
     assert_eq!(code, 0, "{text}");
     line(&text, "boots in `snapshot`, and answers GET /");
     line(&text, "prints output, which no client gets: hello from the boot");
 
     // Without a boot no script runs.
-    let trace = Site::empty().with_file("worker.php", &format!("<?php touch(__DIR__ . '/ran'); {loops}"));
+    let trace =
+        Site::empty().with_file("worker.php", &format!("<?php touch(__DIR__ . '/ran'); {loops}"));
     let (code, text) = check(&trace, &|check| {
         check.arg("--no-boot");
     });
@@ -136,7 +161,10 @@ fn a_failed_boot_is_retried_until_it_takes_over_and_no_request_fails() {
     assert_eq!((up.status, up.text().as_str()), (200, "degraded\n"));
     assert_eq!(metric(&hearth, "hearth_degraded"), 1.0);
     let warning = hearth.log_line("model cannot run here, another takes its place");
-    assert_eq!(warning["why"].as_str().unwrap().rsplit_once("worker.php:").unwrap().1, "1: RuntimeException: no database at db.example:3306");
+    assert_eq!(
+        warning["why"].as_str().unwrap().rsplit_once("worker.php:").unwrap().1,
+        "1: RuntimeException: no database at db.example:3306"
+    );
 
     let (over, visits) = (AtomicBool::new(false), AtomicUsize::new(0));
     let answers = std::thread::scope(|scope| {
@@ -194,7 +222,8 @@ fn a_boot_that_fails_ends_the_server_or_leaves_the_fallback_as_set() {
     for (arguments, action) in [(named, ""), (&[], "exit"), (named, "exit")] {
         let site = site_that_is_down();
         let serve = Serve::new(site.path()).args(arguments);
-        let serve = if action.is_empty() { serve } else { serve.set("HEARTH_PHP_BOOT_FAILURE", action) };
+        let serve =
+            if action.is_empty() { serve } else { serve.set("HEARTH_PHP_BOOT_FAILURE", action) };
         let mut process = serve.launch();
         let (status, text) = process.finish(LIMIT);
         assert_eq!(status.code(), Some(1), "{arguments:?} {action}: {text}");
@@ -227,7 +256,13 @@ fn a_boot_that_fails_ends_the_server_or_leaves_the_fallback_as_set() {
 fn a_boot_that_succeeds_later_replaces_no_other_application() {
     let site = site_that_is_down();
     let other = Site::empty().with_file("public/index.php", "<?php echo getmypid();");
-    site.write("hearth.toml", &format!("[applications.other]\npath = \"{}\"\nhosts = [\"other.example\"]\n", other.path().display()));
+    site.write(
+        "hearth.toml",
+        &format!(
+            "[applications.other]\npath = \"{}\"\nhosts = [\"other.example\"]\n",
+            other.path().display()
+        ),
+    );
     let hearth = Serve::new(site.path()).workers(1).start();
     let of_other = || {
         let mut client = hearth.connect();
@@ -241,7 +276,8 @@ fn a_boot_that_succeeds_later_replaces_no_other_application() {
     eventually("the old one drains", LIMIT, || hearth.status()["draining"] == Value::Array(vec![]));
     assert_eq!(of_other(), pid);
     let status = hearth.status();
-    let requests = status["applications"].as_array().unwrap().iter().find(|one| one["name"] == "other");
+    let requests =
+        status["applications"].as_array().unwrap().iter().find(|one| one["name"] == "other");
     assert_eq!(requests.unwrap()["requests"], 3, "each request is counted once: {status}");
     assert_eq!(hearth.stop().code(), Some(0));
 }
