@@ -1,7 +1,7 @@
 //! The model that runs when the requested one cannot: by what the machine allows, and by the outcome of the application's boot.
 //!
 //! Invariants
-//! - Isolation is never given up: what replaces an isolating model isolates too, so nothing here ever becomes `worker`.
+//! - Isolation is kept: an isolating model is replaced by an isolating one, never by `worker`.
 //! - Every fallback is logged: one warning with the reason and what to do about it.
 
 use pool::{Model, StartError};
@@ -60,7 +60,7 @@ impl Plan {
                 "find what leaves a thread running at boot, or say that this is meant with `--model request`"
                     .to_owned(),
             ),
-            // Perhaps only the front controller can start the application. An application that has booted before keeps its model.
+            // Perhaps only the front controller can start the application. An application that booted previously keeps its model.
             StartError::Boot { output }
                 if front_controller
                     && php.boot_failure != BootFailure::Exit

@@ -4,12 +4,12 @@
  * Hearth's worker script for Laravel 8 and later: boots the application once, then answers requests.
  *
  * What happens after a request depends on the model:
- * - `worker`: what Laravel itself keeps per request is put back: the container (bindings, instances, terminating callbacks),
- *   configuration, events, views, URLs, translations, log context, open transactions. It cannot put back what the application keeps in
- *   statics, globals and singletons made while it booted. Database and Redis connections stay open.
- * - all others: nothing, because Hearth puts the whole process back, or ends it. Before that they may be asked synthetic requests, to
- *   warm up what real ones will need. After each of those everything that the application itself has made goes again: instances,
- *   properties of its objects, its static properties, database and Redis connections. Classes, views, routes, opcache stay warm.
+ * - `worker`: Laravel's own state is restored: the container (bindings, instances, terminating callbacks), configuration, events, views,
+ *   URLs, translations, log context, open transactions. The application's statics, globals and boot-time singletons are not restored.
+ *   Database and Redis connections stay open.
+ * - all others: nothing, because Hearth restores or ends the whole process. Before the first request, synthetic requests may warm up
+ *   the application. After each of them, everything that the application itself has created is removed: instances, properties of its
+ *   objects, its static properties, database and Redis connections. Classes, views, routes and OPcache stay warm.
  */
 
 declare(strict_types=1);
@@ -35,7 +35,7 @@ use Symfony\Component\HttpFoundation\Response;
     chdir($folder . '/public');
     defined('LARAVEL_START') || define('LARAVEL_START', microtime(true));
 
-    // A client that goes away must not end the script: the next request is not its fault.
+    // A client that disconnects must not end the script, which serves other requests too.
     ignore_user_abort(true);
 
     require $folder . '/vendor/autoload.php';
@@ -43,7 +43,7 @@ use Symfony\Component\HttpFoundation\Response;
         $app = require $folder . '/bootstrap/app.php';
         $kernel = $app->make(Kernel::class);
 
-        // Service providers may ask for the request while they boot. There is none yet: they get a command's, made of APP_URL.
+        // Service providers may need a request while they boot. They get the one for console commands, built from APP_URL.
         $app->instance('request', Request::create('http://localhost'));
         $app->beforeBootstrapping(RegisterProviders::class, static function ($app): void {
             (new SetRequestForConsole())->bootstrap($app);
@@ -52,7 +52,7 @@ use Symfony\Component\HttpFoundation\Response;
         $app->afterBootstrapping(LoadConfiguration::class, static fn ($app) => Connectors::ofLaravel($app->make('config')));
         $kernel->bootstrap();
     } catch (Throwable $reason) {
-        // Laravel would render a page for it, and fail at that too, because views are among what is not there yet.
+        // Laravel would try to render an error page, and fail, because views are not available yet.
         $where = '';
         if ($reason instanceof PDOException && isset($app) && $app->bound('config')) {
             require_once __DIR__ . '/databases.php';
@@ -67,7 +67,7 @@ use Symfony\Component\HttpFoundation\Response;
         exit(1);
     }
 
-    // Made once and free of request state, so each request finds them ready.
+    // Services without request state, created once for all requests.
     $warm = [
         'cache', 'config', 'cookie', 'db', 'db.factory', 'encrypter', 'events', 'files', 'hash', 'log', 'redis', 'router',
         'routes', 'session', 'translator', 'url', 'view', 'view.engine.resolver', 'view.finder', 'blade.compiler',
@@ -77,14 +77,14 @@ use Symfony\Component\HttpFoundation\Response;
             try {
                 $app->make($name);
             } catch (Throwable) {
-                // Not configured: the request that needs it will say so.
+                // Not configured: a request that needs it fails with an error.
             }
         }
     }
     Facade::clearResolvedInstances();
 
-    // What a request changes in these objects is undone: their properties are put back as they are now. Arrays are copied only
-    // when a request writes to them. The container comes last, so that it forgets what the others made.
+    // The properties of these objects are restored after each request. Arrays are copied only when a request writes to them. The
+    // container comes last, so that instances which the others create are removed too.
     $frozen = [];
     foreach (['config', 'cookie', 'events', 'log', 'router', 'session', 'translator', 'url', 'view'] as $name) {
         if ($app->resolved($name)) {
@@ -110,7 +110,7 @@ use Symfony\Component\HttpFoundation\Response;
     $cleanUp = static function (?Request $request) use ($app, $putBack): void {
         $route = $request?->route();
         if (is_object($route)) {
-            // A route belongs to all requests; what it knows of the last one goes.
+            // Route objects are shared by all requests: the last request's controller and parameters are removed.
             if (method_exists($route, 'flushController')) {
                 $route->flushController();
             }
@@ -146,7 +146,7 @@ use Symfony\Component\HttpFoundation\Response;
         $putBack();
     };
 
-    // Sockets that this process has opened are of no use in its forks.
+    // Forks cannot use sockets that this process has opened.
     $disconnect = static function () use ($app): void {
         if ($app->resolved('db')) {
             foreach (array_keys($app->make('db')->getConnections()) as $name) {
@@ -160,14 +160,14 @@ use Symfony\Component\HttpFoundation\Response;
         }
     };
 
-    // Values of .env are in $_SERVER too, which PHP fills again for each request.
+    // PHP fills $_SERVER again for each request, without the values of .env.
     $environment = array_filter(
         array_intersect_key($_SERVER, $_ENV),
         static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),
         ARRAY_FILTER_USE_KEY,
     );
 
-    // When nothing happens after the answer, it and its end leave in one piece: send() would say first that work goes on behind it.
+    // Without work after the response, it and its end are sent in one frame: send() would announce work after the response.
     $middlewareEnds = [];
     $endsSilently = static function (Request $request) use ($app, $kernel, &$middlewareEnds): bool {
         $callbacks = (fn (): array => $this->terminatingCallbacks)->call($app);
@@ -185,7 +185,7 @@ use Symfony\Component\HttpFoundation\Response;
             $middleware = is_object($route) ? $app->make('router')->gatherRouteMiddleware($route) : [];
             foreach (array_filter([...$middleware, ...$this->middleware], is_string(...)) as $class) {
                 $class = explode(':', $class, 2)[0];
-                // The framework's own has nothing to do unless something was deferred.
+                // The framework's own middleware has work only if callbacks were deferred.
                 $isOwn = $class === 'Illuminate\\Foundation\\Http\\Middleware\\InvokeDeferredCallbacks';
                 if (!$isOwn && (!class_exists($class) || method_exists($class, 'terminate'))) {
                     return true;
@@ -209,20 +209,20 @@ use Symfony\Component\HttpFoundation\Response;
     $handle = static function () use ($kernel, $environment, $maintenance, $send, &$request, &$isWarmUp): void {
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
         $_SERVER += $environment;
-        // `artisan down --render` has put a page there, which ends the script unless the visitor may pass.
+        // `artisan down --render` writes this page. It ends the script unless the visitor has the bypass cookie.
         if (is_file($maintenance)) {
             (static fn (): mixed => require $maintenance)();
         }
         $request = Request::capture();
         $response = $kernel->handle($request);
         $send($request, $response);
-        // When this does anything the client has its answer already.
+        // The client already has its response.
         $kernel->terminate($request, $response);
     };
 
     if ($sharesState) {
         while (hearth_handle_request($handle)) {
-            // Here and not in the handler: exit() leaves that one early.
+            // Not in the handler, because exit() would skip it.
             $cleanUp($request);
             $request = null;
         }
@@ -231,7 +231,7 @@ use Symfony\Component\HttpFoundation\Response;
 
     require_once __DIR__ . '/application_state.php';
     $disconnect();
-    // All instances, but for caches of what depends on files alone.
+    // All instances except caches that depend on files only.
     $instances = (function (): array {
         $caches = ['blade.compiler', 'files', 'routes', 'view.engine.resolver', 'view.finder'];
         return array_filter(array_diff_key($this->instances, array_flip($caches)), is_object(...));
@@ -240,7 +240,7 @@ use Symfony\Component\HttpFoundation\Response;
     $state = new ApplicationState($folder, [$app->bootstrapPath('cache'), $app->storagePath()], []);
     $state->remember([$app, $kernel]);
 
-    // The fork that a request ends would have to log in as well.
+    // In `fork` each request's process would have to log in.
     if (getenv('HEARTH_MODEL') === 'snapshot') {
         require_once __DIR__ . '/databases.php';
         hearth_on_worker_start(static fn () => Databases::ofLaravel($app));
@@ -257,7 +257,7 @@ use Symfony\Component\HttpFoundation\Response;
             ApplicationState::putBackProperties($object, $values);
         }
         $state->putBack([$app, $kernel]);
-        // What only cycles hold may be an open connection.
+        // Garbage in cycles may include an open connection.
         gc_collect_cycles();
     }
 })();
