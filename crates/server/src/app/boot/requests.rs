@@ -85,6 +85,9 @@ pub(crate) fn boot_failure(error: &StartError) -> Failure {
         StartError::Unfit { .. } => {
             "use `--model prespawn`, which boots it in each process, or find what leaves a thread running at boot"
         }
+        StartError::Zygote { output, .. } if output.contains("Unable to create lock file") => {
+            "OPcache needs a folder that it may write: mount a tmpfs at /tmp, or set `--ini opcache.lockfile_path=FOLDER`"
+        }
         StartError::Zygote { .. } => "`hearth check` shows PHP's settings and extensions",
         _ => "`hearth check` looks at limits and folders",
     };

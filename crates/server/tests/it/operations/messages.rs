@@ -11,7 +11,11 @@ use crate::hearth::{Serve, Site, command};
 /// Runs `hearth serve` with its output in a pipe and no setting of a format, ends it once it is ready, and returns its lines.
 fn lines_of(site: &Site, arguments: &[&str]) -> Vec<Value> {
     let mut serve = command();
-    serve.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--workers", "1"]).args(arguments);
+    serve
+        .arg("serve")
+        .arg(site.path())
+        .args(["--listen", "127.0.0.1:0", "--workers", "1"])
+        .args(arguments);
     let mut process = serve.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let parsed = |line: String| {
         serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
@@ -43,7 +47,10 @@ fn a_pipe_gets_json_lines_only_and_the_ready_line_is_an_event() {
     assert_eq!((&ready["model"], &ready["workers"]), (&"request".into(), &1.into()));
 
     // The failure that ends a server is an event, too.
-    let broken = Site::empty().with_file("worker.php", "<?php throw new LogicException('no boot'); hearth_handle_request(fn () => 1);");
+    let broken = Site::empty().with_file(
+        "worker.php",
+        "<?php throw new LogicException('no boot'); hearth_handle_request(fn () => 1);",
+    );
     let lines = lines_of(&broken, &[]);
     let last = lines.last().unwrap();
     assert_eq!(last["level"], "ERROR", "{last}");
@@ -57,7 +64,7 @@ fn repeated_lines_are_counted_and_pages_of_html_are_one_line() {
     let site = Site::empty().with_file(
         "worker.php",
         &format!(
-            "<?php fwrite(STDOUT, {page:?}); while (hearth_handle_request(function () {{\n\
+            "<?php echo {page:?}; while (hearth_handle_request(function () {{\n\
              for ($i = 0; $i < 38; $i++) {{ error_log('PHP Warning:  again'); }} error_log('after'); }})) {{ }}"
         ),
     );
@@ -76,7 +83,10 @@ fn repeated_lines_are_counted_and_pages_of_html_are_one_line() {
     };
     let repeated = of_request("… repeated 37 times in ");
     assert_eq!(repeated["level"], "WARN");
-    assert!(repeated["message"].as_str().unwrap().ends_with(" s: PHP Warning:  again"), "{repeated}");
+    assert!(
+        repeated["message"].as_str().unwrap().ends_with(" s: PHP Warning:  again"),
+        "{repeated}"
+    );
     of_request("after");
     let text = hearth.log().text();
     let of_id = text.lines().filter(|line| line.contains(id) && line.contains("Warning:  again"));
@@ -86,10 +96,17 @@ fn repeated_lines_are_counted_and_pages_of_html_are_one_line() {
 
 #[test]
 fn a_failed_warm_up_is_logged_with_path_status_and_reason() {
-    let worker = |body: &str| format!("<?php while (hearth_handle_request(function () {{ {body} }})) {{ }}");
+    let worker =
+        |body: &str| format!("<?php while (hearth_handle_request(function () {{ {body} }})) {{ }}");
     for (body, message) in [
-        ("http_response_code(503); trigger_error('no stock', E_USER_WARNING);", "the warm-up request GET /news was answered with status 503: no stock"),
-        ("throw new LogicException('no news');", "the warm-up request GET /news ended the worker script (Uncaught LogicException: no news in "),
+        (
+            "http_response_code(503); trigger_error('no stock', E_USER_WARNING);",
+            "the warm-up request GET /news was answered with status 503: no stock",
+        ),
+        (
+            "throw new LogicException('no news');",
+            "the warm-up request GET /news ended the worker script (Uncaught LogicException: no news in ",
+        ),
     ] {
         let site = Site::empty().with_file("worker.php", &worker(body));
         let hearth = Serve::new(site.path()).workers(1).set("HEARTH_PHP_WARM_UP", "/news").start();
