@@ -7,7 +7,7 @@
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## install what is missing, build, serve the Laravel example on http://127.0.0.1:8080 (HEARTH_TARBALL=FILE: do not build)
+demo: ## install what is missing, build, serve the Laravel example; prints its addresses (HEARTH_TARBALL=FILE: do not build)
 	@scripts/demo
 
 test: ## install what is missing, build, run the quick tests (10 minutes); the last line counts them

@@ -59,7 +59,7 @@ def start_hearth(folder: Path, before: list[str] | None = None) -> tuple[Server,
     lines = [*(before or []), f'[realtime.apps."{identity}"]', *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
     (folder / "hearth.toml").write_text("\n".join(lines) + "\n")
     server = Server("Hearth", "", folder / "output.log")
-    server.run([str(program()), "channels", "--config", str(folder / "hearth.toml"), "--listen", "127.0.0.1:0", "--log-level", "warn"])
+    server.run([str(program()), "channels", "--config", str(folder / "hearth.toml"), "--listen", "127.0.0.1:0", "--log-level", "warn", "--log-format", "text"])
     deadline = time.monotonic() + 30
     while not (ready := re.search(r"hearth: ready on http://(\S+)", server.log.read_text(errors="replace"))):
         _still_starting(server, deadline)

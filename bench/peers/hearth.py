@@ -55,7 +55,7 @@ def start(name: str, app: App, work: Path, model: str, environment: dict[str, st
         settings += ["--tls-cert", str(certificate.signed), "--tls-key", str(certificate.key)]
     must_not_be_another_model(model, settings, environment)
     server = Server(name, "", work / "output.log")
-    server.run([str(program()), "serve", *settings, "--listen", "127.0.0.1:0", "--log-level", "warn"], environment)
+    server.run([str(program()), "serve", *settings, "--listen", "127.0.0.1:0", "--log-level", "warn", "--log-format", "text"], environment)
     deadline = time.monotonic() + 30
     while not (ready := re.search(r"hearth: ready on (https?://\S+)", server.log.read_text(errors="replace"))):
         if time.monotonic() > deadline or server.started[0].poll() is not None:

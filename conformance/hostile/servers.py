@@ -115,7 +115,7 @@ def hearth(site: Site, *arguments: str, workers: int = 2) -> Iterator[tuple[int,
     binary = os.environ.get("HEARTH_BIN") or target / "debug/hearth"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEARTH_") or name == "HEARTH_WORKER_DIR"}
     log = site.folder / "hearth.log"
-    command = [binary, "serve", site.folder, "--model", "request", "--workers", str(workers), "--listen", "127.0.0.1:0", *arguments]
+    command = [binary, "serve", site.folder, "--model", "request", "--workers", str(workers), "--listen", "127.0.0.1:0", "--log-format", "text", *arguments]
     with program(command, log, env=environment) as process:
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline and process.poll() is None:

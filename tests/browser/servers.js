@@ -11,7 +11,7 @@ const CHROMIUM = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-
 /** Starts it and waits for its ready line. `options.settings`: variables of its environment. */
 export async function hearth(args, options = {}) {
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('HEARTH_')));
-    Object.assign(env, options.settings);
+    Object.assign(env, { HEARTH_LOG_FORMAT: 'text' }, options.settings);
     if (process.env.HEARTH_WORKER_DIR) {
         env.HEARTH_LIB_DIR = process.env.HEARTH_WORKER_DIR;
     }

@@ -22,6 +22,7 @@ use crate::databases::DatabaseStatus;
 use crate::events::Sink;
 use crate::lifecycle::Lifecycle;
 use crate::memory::{ProcessMemory, SnapshotMemory};
+use crate::output::fold::Fold;
 use crate::shared_counters::SharedCounters;
 use crate::status::{Running, WorkerStatus};
 
@@ -83,6 +84,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) replaced_for: OnceLock<&'static str>,
     /// The last output lines, for the error if the worker does not boot.
     tail: Mutex<VecDeque<String>>,
+    /// The last line that it wrote, and how often it was repeated.
+    fold: Mutex<Fold>,
     /// Last message of the worker program itself (LOG with source 2): why it retires.
     own_message: Mutex<Option<String>>,
     /// The sink of events that it publishes.
@@ -121,6 +124,7 @@ impl WorkerInfo {
             request: Mutex::new(None),
             replaced_for: OnceLock::new(),
             tail: Mutex::new(VecDeque::new()),
+            fold: Mutex::default(),
             own_message: Mutex::new(None),
             sink,
             boot_files: None,
@@ -172,6 +176,11 @@ impl WorkerInfo {
         let tail = self.tail.lock().expect("no holder panics");
         let lines = tail.iter().map(String::as_str).filter(not_displayed());
         lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Changes what is known of repeated lines.
+    pub(crate) fn fold<T>(&self, change: impl FnOnce(&mut Fold) -> T) -> T {
+        change(&mut self.fold.lock().expect("no holder panics"))
     }
 
     /// Keeps a line for [`WorkerInfo::own_message`].

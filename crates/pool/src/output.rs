@@ -4,15 +4,22 @@
 //! - A line has at most [`MAX_LINE`] bytes; a longer one is split, so a worker cannot fill the server's memory.
 //! - Output without a level is `info`, or more severe if its text names a level ([`own_level`]); never less severe,
 //!   because people are meant to see it.
+//! - A page of HTML is one line ([`page`]), and a line that is repeated is counted ([`fold`]).
 
+pub(crate) mod fold;
 mod own_level;
+mod page;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
+use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
+use self::fold::{Logged, Written};
+use self::page::Pages;
 use crate::context::RequestId;
 use crate::info::WorkerInfo;
 
@@ -41,14 +48,34 @@ fn log(info: &WorkerInfo, line: &wire::Output<'_>) {
             "worker"
         }
     };
-    let request = info.current_request();
     let context = (!line.context.is_empty()).then(|| String::from_utf8_lossy(line.context));
-    let who = Writer { pid: info.pid(), request: request.as_ref(), source };
-    match (line.source, line.level) {
+    let level = match (line.source, line.level) {
         // `error_log()` writes everything this way.
-        (0, NOTICE) => who.log(message),
-        (_, level) => who.log_at(level, message, context.as_deref()),
+        (0, NOTICE) => own_level::own_level(message).unwrap_or(NOTICE),
+        (_, level) => level,
+    };
+    write(info, source, level, message, context.map(Cow::into_owned));
+}
+
+/// Logs a line of a process, unless it repeats the one before.
+fn write(info: &WorkerInfo, source: &'static str, level: u8, line: &str, context: Option<String>) {
+    let request = info.current_request().map(|id| id.0);
+    let written = Written { level, source, request, line: line.to_owned(), context };
+    let Logged { repeated, line } = info.fold(|fold| fold.take(written, Instant::now()));
+    repeated.into_iter().chain(line).for_each(|one| log_written(info, &one));
+}
+
+/// Logs how often the last line of a process was repeated. Called at the end of a request, and of a process.
+pub(crate) fn end_repetitions(info: &WorkerInfo) {
+    if let Some(repeated) = info.fold(|fold| fold.end(Instant::now())) {
+        info.span.in_scope(|| log_written(info, &repeated));
     }
+}
+
+fn log_written(info: &WorkerInfo, one: &Written) {
+    let request = one.request.clone().map(RequestId);
+    let who = Writer { pid: info.pid(), request: request.as_ref(), source: one.source };
+    who.log_at(one.level, &one.line, one.context.as_deref());
 }
 
 /// The origin of a line.
@@ -95,6 +122,7 @@ pub(crate) async fn read_pipes(
     stderr: pipe::Receiver,
 ) {
     tokio::join!(read_lines(&info, stdout, "stdout"), read_lines(&info, stderr, "stderr"));
+    end_repetitions(&info);
 }
 
 /// Logs every line of one stream.
@@ -103,12 +131,21 @@ pub(crate) async fn read_lines(
     stream: impl AsyncRead + Unpin,
     source: &'static str,
 ) {
-    each_line(stream, |text| {
+    let mut pages = Pages::default();
+    let log = |text: &str| {
         info.remember(text);
-        let request = info.current_request();
-        Writer { pid: info.pid(), request: request.as_ref(), source }.log(text);
+        let level = own_level::own_level(text).unwrap_or(NOTICE);
+        write(info, source, level, text, None);
+    };
+    each_line(stream, |text| {
+        if let Some(text) = pages.take(text) {
+            log(&text);
+        }
     })
     .await;
+    if let Some(text) = pages.end() {
+        log(&text);
+    }
 }
 
 /// The level that a line of output states.

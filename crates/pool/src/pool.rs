@@ -88,6 +88,15 @@ impl Pool {
         }
     }
 
+    /// Returns whether both are handles of one pool.
+    pub fn is(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::Frames(one), Kind::Frames(other)) => Arc::ptr_eq(one, other),
+            (Kind::Foreign(one), Kind::Foreign(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// Returns the state of the pool.
     pub fn status(&self) -> PoolStatus {
         self.backend().status()

@@ -33,7 +33,7 @@ use crate::scaler::Load;
 use crate::shared::{Command, Shared};
 use crate::status::WorkerState;
 use crate::worker::Worker;
-use crate::{DispatchError, exchange};
+use crate::{DispatchError, exchange, output};
 
 /// The idle workers and the waiting requests.
 #[derive(Debug)]
@@ -268,6 +268,7 @@ impl Shared {
     /// otherwise it has read nothing.
     pub(crate) fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
         let info = &worker.info;
+        output::end_repetitions(info);
         if !self.one_shot() || !spoken {
             info.life.set_spent(false);
             return self.release(worker, if spoken { Release::Answered } else { Release::Unused });

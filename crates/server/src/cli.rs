@@ -19,6 +19,7 @@ pub(crate) use self::help::command;
 use self::misuse::misused;
 use self::offered::{of_application, of_channels, of_control, of_egress, of_lambda};
 use crate::app::target::{LambdaTarget, Target};
+use crate::commands::check::Boots;
 use crate::commands::invoke::Invoke;
 use crate::commands::top::Top;
 use crate::config::{KEYS, Key, Raw};
@@ -53,8 +54,8 @@ pub(crate) enum Invocation {
         target: Target,
         /// `--lambda`.
         lambda: bool,
-        /// `--boot`.
-        boots: bool,
+        /// `--boot` and `--no-boot`.
+        boots: Boots,
         /// `--json`.
         json: bool,
     },
@@ -116,7 +117,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         }
         "check" => {
             let json = matches.get_flag("json");
-            let (lambda, boots) = (matches.get_flag("lambda"), matches.get_flag("boot"));
+            let lambda = matches.get_flag("lambda");
+            let boots = match (matches.get_flag("boot"), matches.get_flag("no-boot")) {
+                (true, _) => Boots::Measured,
+                (false, true) => Boots::No,
+                (false, false) => Boots::Once,
+            };
             let target = target(&mut matches, of_application);
             Invocation::Check { target, lambda, boots, json }
         }

@@ -44,8 +44,8 @@ pub(crate) use processes::{CommandLine, Cron, NamedProcess};
 use reference::{command_line_page, settings_page};
 pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};
 pub(crate) use value::{
-    Address, Auto, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value,
-    WatchedFiles,
+    Address, Auto, BootFailure, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token,
+    Value, WatchedFiles,
 };
 pub(crate) use workers::{most_workers, workers};
 

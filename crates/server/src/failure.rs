@@ -58,6 +58,16 @@ impl Failure {
         std::iter::once(self.message.clone()).chain(causes).collect()
     }
 
+    /// Returns the message without its causes.
+    pub(crate) fn text(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns the causes, the nearest first.
+    pub(crate) fn causes(&self) -> &[String] {
+        &self.causes
+    }
+
     /// Returns the failure as one of the server, which this command only passes on: its status is 1.
     #[must_use]
     pub(crate) fn of_server(self) -> Self {

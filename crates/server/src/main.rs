@@ -23,6 +23,7 @@ use commands::{
 };
 use config::Environment;
 use failure::Failure;
+use ops::log;
 use system::{guard, sys};
 
 fn main() -> ExitCode {
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(status) => status,
         Err(failure) => {
-            print_to(&mut std::io::stderr(), &failure.render());
+            log::failure(&failure);
             ExitCode::from(failure.status())
         }
     }

@@ -1,4 +1,5 @@
 pub(crate) mod admin;
+pub(crate) mod boot_retries;
 pub(crate) mod console;
 pub(crate) mod control;
 pub(crate) mod dashboard;

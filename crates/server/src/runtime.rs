@@ -6,6 +6,7 @@ pub(crate) mod process;
 pub(crate) mod processes;
 pub(crate) mod proof;
 pub(crate) mod reload;
+pub(crate) mod retry;
 pub(crate) mod server;
 pub(crate) mod sockets;
 pub(crate) mod source;

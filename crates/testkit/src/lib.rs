@@ -25,6 +25,6 @@ pub use origin::{
 };
 pub use pgbouncer::PgBouncer;
 pub use php_fpm::PhpFpm;
-pub use process::{Log, ProcessFacts, Running, eventually};
+pub use process::{Log, ProcessFacts, Running, eventually, for_people};
 pub use programs::{copy_program, fake_worker, php_worker, write_program};
 pub use runtime_api::{Act, LambdaEvent, Posted, RuntimeApi};

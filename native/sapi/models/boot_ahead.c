@@ -3,6 +3,7 @@
 
 #include <SAPI.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "sapi/boot/boot_descriptors.h"
@@ -25,9 +26,12 @@ static struct {
     unsigned left;
     uint8_t *frames;
     size_t len;
+    char path[256];   /* of the last one; empty before the first */
+    char reason[512]; /* of the last PHP error in it */
 } warm_ups;
-static bool rehearses;     /* this is the throwaway fork that serves them */
-static bool waits_shortly; /* for databases that warm-ups connect to */
+enum { FIRST_ERROR = 500 }; /* of HTTP's status codes that blame the server */
+static bool rehearses;      /* this is the throwaway fork that serves them */
+static bool waits_shortly;  /* for databases that warm-ups connect to */
 
 void boot_ahead_begin(const struct worker_run *run) {
     unsigned count = run->options->warm_up;
@@ -41,10 +45,21 @@ void boot_ahead_begin(const struct worker_run *run) {
     }
 }
 
+/* Remembers why the last warm-up failed: the first line of PHP's last error. */
+static void keep_reason(void) {
+    const char *text = "the application's own log may say why";
+    if (PG(last_error_message) != NULL) {
+        text = ZSTR_VAL(PG(last_error_message));
+    }
+    snprintf(warm_ups.reason, sizeof(warm_ups.reason), "%.*s", (int)strcspn(text, "\n"), text);
+}
+
 void boot_ahead_again(void) {
     /* a boot that has served a warm-up badly is not forked */
     log_line(LOG_WARNING, LOG_SOURCE_WORKER,
-        "a warm-up request ended the worker script: it boots again and is not warmed up");
+        "the warm-up request GET %s ended the worker script (%s): it boots again and is not warmed "
+        "up",
+        warm_ups.path, warm_ups.reason);
     warm_ups.left = 0;
 }
 
@@ -57,7 +72,16 @@ static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
         _exit(0);
     }
     script_request_close();
+    const char *path = REQUEST_VARIABLE("REQUEST_URI");
+    snprintf(warm_ups.path, sizeof(warm_ups.path), "%s", path != NULL ? path : "/");
     worker_run_serve(run, call);
+    int status = SG(sapi_headers).http_response_code;
+    if (status >= FIRST_ERROR) {
+        keep_reason();
+        log_line(LOG_WARNING, LOG_SOURCE_WORKER,
+            "the warm-up request GET %s was answered with status %d: %s", warm_ups.path, status,
+            warm_ups.reason);
+    }
     worker_run_clean_up();
     return true;
 }
@@ -148,7 +172,13 @@ void boot_ahead_script_ended(const struct worker_run *run) {
         }
         end_after_bailout(run);
     }
+    if (warm_ups.path[0] != '\0') {
+        keep_reason();
+    }
     if (rehearses) {
+        log_line(LOG_WARNING, LOG_SOURCE_WORKER,
+            "the warm-up request GET %s ended the worker script (%s)", warm_ups.path,
+            warm_ups.reason);
         end_rehearsal();
     }
 }

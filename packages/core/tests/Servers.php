@@ -172,7 +172,7 @@ final class Servers
     {
         if (!isset(self::$processes['channels'])) {
             $program = getenv('HEARTH_BIN') ?: self::program('hearth');
-            self::start('channels', [$program, 'channels', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--app', implode(':', self::CHANNELS)], 0);
+            self::start('channels', [$program, 'channels', '--log-format', 'text', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--app', implode(':', self::CHANNELS)], 0);
         }
         return self::said('channels', 'ready on ');
     }
@@ -209,7 +209,7 @@ final class Servers
     private static function artisanCommand(array $command, string $folder): array
     {
         // Its own run folder: other servers of this machine, which may hang, are not asked.
-        $environment = ["APP_BASE_PATH={$folder}", "HEARTH_SERVER_RUN_DIR={$folder}/run", 'HEARTH_BIN=' . (getenv('HEARTH_BIN') ?: self::program('hearth'))];
+        $environment = ["APP_BASE_PATH={$folder}", "HEARTH_SERVER_RUN_DIR={$folder}/run", 'HEARTH_LOG_FORMAT=text', 'HEARTH_BIN=' . (getenv('HEARTH_BIN') ?: self::program('hearth'))];
         if (getenv('HEARTH_WORKER_DIR')) {
             $environment[] = 'HEARTH_WORKER_DIR=' . getenv('HEARTH_WORKER_DIR');
         }

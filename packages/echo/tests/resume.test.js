@@ -17,7 +17,7 @@ before(async () => {
     folder = mkdtempSync(join(tmpdir(), 'hearth-echo-'));
     writeFileSync(join(folder, 'hearth.toml'), `[realtime.apps.1]\nkey = "k"\nsecret = "s"\nhistory_events = ${HISTORY}\nhistory_channels = "kept-"\n`);
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('HEARTH_')));
-    server = spawn(process.env.HEARTH_BIN ?? 'hearth', ['channels', '--listen', '127.0.0.1:0'], { cwd: folder, env });
+    server = spawn(process.env.HEARTH_BIN ?? 'hearth', ['channels', '--listen', '127.0.0.1:0', '--log-format', 'text'], { cwd: folder, env });
     let said = '';
     port = await new Promise((ready, failed) => {
         server.on('exit', () => failed(new Error(said)));

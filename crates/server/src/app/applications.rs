@@ -11,6 +11,7 @@ use front_http::{Claim, Release};
 use pool::Model;
 
 use crate::app::detect::{self, Application, DetectError, Kind};
+use crate::app::measure;
 use crate::app::php;
 use crate::app::plan::Plan;
 use crate::app::release;
@@ -88,6 +89,11 @@ impl Plans {
             return Err(realtime::no_php());
         }
         Ok(Self(all))
+    }
+
+    /// Returns the plans of applications that are read already.
+    pub(crate) fn of(all: Vec<Planned>) -> Self {
+        Self(all)
     }
 
     /// Returns the folders of all applications, each once.
@@ -202,9 +208,9 @@ fn plan(
     plan.check_user()?;
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
         let probe = php::probe(&php.worker, php.user.as_ref(), settings);
-        // Without a named model the cheaper one is still to be measured, and the warning follows then.
+        // The cheaper one may still have to be measured, and the warning follows then.
         if let Some(fallback) = plan.fit_to_machine(&probe)
-            && settings.php.model.0.is_some()
+            && !measure::is_due(&plan, settings)
         {
             fallback.of_application(name).warn();
         }

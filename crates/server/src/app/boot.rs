@@ -6,9 +6,13 @@
 mod files;
 mod options;
 mod programs;
+mod reason;
 mod requests;
 
 pub(crate) use self::files::{OwnFiles, RUN_DIR_HINT, bind_broker, no_run_dir, own_files, run_dir};
 pub(crate) use self::options::{DATABASES, pool_options, sandbox};
 pub(crate) use self::programs::{Surroundings, program, program_options};
-pub(crate) use self::requests::{boot_failure, context_of_ours, request_of_ours, service_of};
+pub(crate) use self::reason::Reason;
+pub(crate) use self::requests::{
+    boot_failure, context_of_ours, explained_boot_failure, request_of_ours, service_of,
+};

@@ -6,9 +6,11 @@
 
 use pool::{Model, StartError};
 
+use crate::app::boot::Reason;
 use crate::app::detect::Kind;
 use crate::app::php::Probe;
 use crate::app::plan::Plan;
+use crate::config::BootFailure;
 use crate::ops::fallback::Fallback;
 use crate::ops::fallback_cost::Costs;
 
@@ -28,6 +30,7 @@ impl Plan {
             instead: Model::Fork,
             why: format!("written pages cannot be found on this machine: {}", probe.why),
             hint: format!("{HINT}, or say that this is meant with `--model fork`"),
+            degraded: false,
             costs: None,
         };
         php.fallback = Some(fallback.clone());
@@ -49,31 +52,32 @@ impl Plan {
             StartError::NoSnapshot { why } => (
                 Model::Fork,
                 why.clone(),
-                "see docs/guide/isolation.md, or say that this is meant with `--model fork`",
+                "see docs/guide/isolation.md, or say that this is meant with `--model fork`".to_owned(),
             ),
             StartError::Unfit { why } if front_controller => (
                 Model::Request,
                 why.clone(),
-                "find what leaves a thread running at boot, or say that this is meant with `--model request`",
+                "find what leaves a thread running at boot, or say that this is meant with `--model request`"
+                    .to_owned(),
             ),
-            // The user did not request the boot, and perhaps only the front controller can start the application. An application that
-            // booted previously keeps its model.
+            // Perhaps only the front controller can start the application. An application that booted previously keeps its model.
             StartError::Boot { output }
                 if front_controller
-                    && php.boot_is_our_idea
+                    && php.boot_failure != BootFailure::Exit
                     && runs.is_none_or(|runs| runs == Model::Request) =>
             {
-                (
-                    Model::Request,
-                    output.clone(),
-                    "correct what the boot says, write a worker script of your own (`--worker-script`), or say that this is \
-                     meant with `--model request`",
-                )
+                let reason = Reason::of(output);
+                let hint = format!(
+                    "{}, write a worker script of your own (`--worker-script`), or say that this is meant with `--model request`",
+                    reason.hint
+                );
+                (Model::Request, reason.line(), hint)
             }
             _ => return None,
         };
         debug_assert!(instead.isolates(), "isolation is never given up");
-        let fallback = Fallback { wished, instead, why, hint: hint.to_owned(), costs: None };
+        let degraded = matches!(error, StartError::Boot { .. });
+        let fallback = Fallback { wished, instead, why, hint, degraded, costs: None };
         php.fallback = Some(fallback.clone());
         self.become_model(instead);
         Some(fallback)

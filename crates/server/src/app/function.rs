@@ -11,7 +11,7 @@ use pool::Model;
 use crate::app::detect::{self, Application, DetectError, Kind};
 use crate::app::php;
 use crate::app::plan::{PhpPlan, Plan, WorkerScript};
-use crate::config::{Environment, Handler, Settings};
+use crate::config::{BootFailure, Environment, Handler, Settings};
 use crate::failure::Failure;
 use crate::system::machine::processors;
 use crate::system::users::PhpUser;
@@ -114,7 +114,7 @@ impl Plan {
             model,
             wished: model,
             fallback: None,
-            boot_is_our_idea: false,
+            boot_failure: BootFailure::Exit,
             script: Some(if is_console { CONSOLE_SCRIPT } else { FUNCTION_SCRIPT }),
             env,
             user: PhpUser::of(settings, environment)?,

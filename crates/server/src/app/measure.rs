@@ -29,11 +29,11 @@ const ENOUGH: Duration = Duration::from_secs(1);
 /// The time within which all requests to one model must be answered.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Returns whether the cheaper of `fork` and `request` is still unknown: no setting names a model, and `snapshot` cannot run.
+/// Returns whether the cheaper of `fork` and `request` is still unknown: `snapshot` is to run, by a setting or by default, and cannot.
 pub(crate) fn is_due(plan: &Plan, settings: &Settings) -> bool {
     let Some(php) = &plan.php else { return false };
     let undecided = php.fallback.as_ref().is_some_and(|fallback| fallback.costs.is_none());
-    settings.php.model.0.is_none()
+    settings.php.model.0.is_none_or(|named| named == Model::Snapshot)
         && php.wished == Model::Snapshot
         && php.model == Model::Fork
         && undecided

@@ -14,7 +14,7 @@ use rustix::fs::Access;
 use crate::app::detect::{self, Application, Kind};
 use crate::app::php::{self, Worker};
 use crate::app::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
-use crate::config::{Environment, Settings, workers};
+use crate::config::{BootFailure, Environment, Settings, workers};
 use crate::failure::Failure;
 use crate::ops::fallback::Fallback;
 use crate::system::machine::processors;
@@ -52,8 +52,8 @@ pub(crate) struct PhpPlan {
     pub wished: Model,
     /// The last fallback, if there was one.
     pub fallback: Option<Fallback>,
-    /// Neither the model nor a worker script is set: booting ahead is our default.
-    pub boot_is_our_idea: bool,
+    /// What becomes of it if it does not boot.
+    pub boot_failure: BootFailure,
     /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
     /// The environment that the worker script expects.
@@ -131,14 +131,15 @@ impl Plan {
         };
         let (workers, workers_max) = numbers(model, settings)?;
         let worker = php::program(model, settings, environment)?;
-        let boot_is_our_idea =
-            settings.php.model.0.is_none() && settings.php.worker_script.0.is_none();
+        // A model that a setting names is not replaced silently.
+        let named = settings.php.model.0.is_some() || settings.php.worker_script.0.is_some();
+        let usual = if named { BootFailure::Exit } else { BootFailure::Retry };
         let php = PhpPlan {
             worker,
             model,
             wished: model,
             fallback: None,
-            boot_is_our_idea,
+            boot_failure: settings.php.boot_failure.0.unwrap_or(usual),
             script,
             env,
             user: PhpUser::of(settings, environment)?,

@@ -161,7 +161,14 @@ fn check() -> Command {
             Arg::new("boot")
                 .long("boot")
                 .action(ArgAction::SetTrue)
-                .help("Also boot the application, and measure how many workers fit into memory"),
+                .help("Boot the application with two workers, and measure how many fit into memory"),
+        )
+        .arg(
+            Arg::new("no-boot")
+                .long("no-boot")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("boot")
+                .help("Run no code of the application; otherwise it is booted once, and asked for one page"),
         )
         .arg(
             Arg::new("json")

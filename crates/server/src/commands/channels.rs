@@ -89,9 +89,7 @@ async fn serve_and_drain(
         console: Some(Arc::<Realtime>::clone(&realtime)),
         ..Serving::default()
     });
-    for url in &listeners {
-        log::line(&format!("ready on {url}"));
-    }
+    log::ready(&listeners, None);
     notify::notify(environment.notify_socket(), "READY=1").await;
     if let Some(keeper) = &mut keeper {
         keeper.obtain(drain);

@@ -1,11 +1,13 @@
 //! `hearth check`: what would run, and everything that is wrong with it.
 //!
 //! Invariants
-//! - It changes nothing: no file is written, no script of the application runs (but with `--boot`); sockets are bound, and closed at the end.
+//! - It changes nothing of its own: sockets are bound, and closed at the end. The application is booted once, and no script of it runs with
+//!   `--no-boot`.
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod access;
 mod application;
+mod boot;
 mod connectors;
 mod databases;
 mod egress;
@@ -37,10 +39,21 @@ use access::AccessCheck;
 pub(crate) use report::Report;
 use report::Topic;
 
+/// How much of the application a check runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Boots {
+    /// Nothing: `--no-boot`, and what `hearth serve` prints, which boots anyway.
+    No,
+    /// One boot and one request.
+    Once,
+    /// Two workers and some requests, to measure their memory: `--boot`.
+    Measured,
+}
+
 /// Checks everything. `on_lambda`: also checks what a cold start on AWS Lambda would spend time on.
 pub(crate) fn check(
     target: &Target,
-    (on_lambda, boots): (bool, bool),
+    (on_lambda, boots): (bool, Boots),
     environment: &Environment,
 ) -> Result<Report, Failure> {
     let mut report = Report::default();
@@ -163,7 +176,7 @@ fn another(
     at_path: Option<&Application>,
     (others_have_users, access): (bool, &AccessCheck),
     environment: &Environment,
-    (running, boots): (&Running<'_>, bool),
+    (running, boots): (&Running<'_>, Boots),
 ) {
     let settings = &named.settings;
     let found = match applications::found(named, at_path) {

@@ -46,7 +46,7 @@ async fn serve_and_drain(
         subsystems: vec![Arc::new(watch)],
         ..Serving::default()
     });
-    log::line(&format!("ready on {listener}"));
+    log::ready(&[listener], None);
     notify::notify(environment.notify_socket(), "READY=1").await;
     let draining = async {
         drain.cancelled().await;

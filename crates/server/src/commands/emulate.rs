@@ -56,7 +56,7 @@ pub(crate) fn run(
                     () = over.cancelled() => return,
                 }
                 log::line(&format!("HTTP requests come as events of {integration}"));
-                log::line(&format!("ready on http://{api}"));
+                log::ready(&[format!("http://{api}")], None);
                 notify::notify(socket.as_deref(), "READY=1").await;
             });
         }

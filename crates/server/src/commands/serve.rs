@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::applications::Plans;
 use crate::app::target::Target;
 use crate::app::user;
-use crate::commands::check;
+use crate::commands::check::{self, Boots};
 use crate::config::{Address, Environment, Settings};
 use crate::failure::Failure;
 use crate::ops::log;
@@ -74,7 +74,7 @@ fn problems(
     if !environment.stderr_is_terminal || predecessor.is_some() {
         return String::new();
     }
-    let report = check::check(target, (false, false), environment);
+    let report = check::check(target, (false, Boots::No), environment);
     report.map(|report| report.problems(environment.colour_stderr())).unwrap_or_default()
 }
 

@@ -23,8 +23,8 @@ use super::processes::NamedProcess;
 use super::reload::Written;
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
-    Account, Auto, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
-    UrlPath, Value, Wanted, WatchedFiles,
+    Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
+    PhpVersion, Token, UrlPath, Value, Wanted, WatchedFiles,
 };
 use super::{ConfigError, Sources};
 
@@ -351,6 +351,15 @@ settings! {
         request_timeout: Option<Duration> = "60s", flag "request-timeout";
         /// The time that PHP may take to start, and a worker script to boot (its warm-up included).
         boot_timeout: Duration = "30s";
+        /// What the server does when an application does not boot: `retry`, `fallback` or `exit`.
+        ///
+        /// `retry`: the front controller answers in the model `request`, and the boot is tried again after 1 s, 2 s, 4 s and so on, at
+        /// most 1 min apart. Once it succeeds and answers, its model takes over; no request is lost. `fallback`: the same without further
+        /// attempts, until a reload. `exit`: the server ends with status 1, and a service manager starts it again. `auto`: `retry` if
+        /// neither `php.model` nor `php.worker_script` is set, else `exit`: a model that you have named is not replaced silently. An
+        /// application without a front controller, or one that was served in another model before, has no fallback. A release that does
+        /// not boot at a reload never replaces one that has booted.
+        boot_failure: Auto<BootFailure> = "auto";
         /// The path that a new release must answer with a status below 400 before a reload or an upgrade switches to it. Else the old one stays.
         ///
         /// It is requested once, like the warm-up. `auto`: `/`, where any answer but 500 counts. `off`: a completed boot is enough.

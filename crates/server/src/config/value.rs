@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use pool::ByteSize;
 
-pub(crate) use self::choices::{Handler, LogFormat, PhpVersion, Token, UrlPath, WatchedFiles};
+pub(crate) use self::choices::{
+    BootFailure, Handler, LogFormat, PhpVersion, Token, UrlPath, WatchedFiles,
+};
 pub(crate) use self::network::{Address, Hsts, Listen, OriginUrl};
 
 /// A value before it has a type.

@@ -367,6 +367,8 @@ pub(crate) fn look<B>(
     }
     match request.uri().path() {
         guard::OPEN => match state.lifecycle.phase() {
+            // It answers: a balancer that took it out would make a slow site an unreachable one.
+            "ready" if state.is_degraded() => text(StatusCode::OK, "degraded\n".into()),
             "ready" => text(StatusCode::OK, "ok\n".into()),
             phase => text(StatusCode::SERVICE_UNAVAILABLE, format!("{phase}\n")),
         },

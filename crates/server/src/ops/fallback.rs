@@ -19,6 +19,8 @@ pub(crate) struct Fallback {
     pub why: String,
     /// What an operator can do about it.
     pub hint: String,
+    /// The application did not boot: the server is degraded, and a later boot may succeed.
+    pub degraded: bool,
     /// The cost of a request in the possible replacements, if no setting names one. `None`: there was no choice.
     pub costs: Option<Costs>,
 }

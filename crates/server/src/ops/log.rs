@@ -1,16 +1,24 @@
 //! Logging: tracing events to stderr, as text for people or one JSON object per line for programs.
 //!
 //! PHP's own log lines arrive as events too, from the pool (target `php`).
+//!
+//! Invariant: with the format `json`, which a pipe or file gets by default, every line of a server is one JSON object: also its first lines,
+//! the ready line, and the failure that ends it (target `hearth`).
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
 use front_lambda::emulator::LogTail;
+use serde_json::{Map, Value};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::time::SystemTime;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use crate::config::{Environment, LogFormat, Settings};
 use crate::failure::Failure;
+
+/// Set if the lines of the program itself are JSON objects, too.
+static JSON: OnceLock<()> = OnceLock::new();
 
 /// The end of the log, if it is kept: callers of the Lambda emulator may ask for it.
 static TAIL: OnceLock<LogTail> = OnceLock::new();
@@ -19,7 +27,7 @@ static TAIL: OnceLock<LogTail> = OnceLock::new();
 #[derive(Debug)]
 struct Output;
 
-impl Write for Output {
+impl io::Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(tail) = TAIL.get() {
             tail.write(bytes);
@@ -47,7 +55,11 @@ pub(crate) fn start(settings: &Settings, environment: &Environment) -> Result<()
         .with_writer(|| Output)
         .with_timer(SystemTime)
         .with_ansi(environment.colour_stderr());
-    let started = match format(settings, environment) {
+    let format = format(settings, environment);
+    if format == LogFormat::Json {
+        JSON.get_or_init(|| ());
+    }
+    let started = match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => {
             builder.json().flatten_event(true).with_span_list(false).with_ansi(false).try_init()
@@ -64,13 +76,55 @@ pub(crate) fn format(settings: &Settings, environment: &Environment) -> LogForma
     settings.log.format.0.unwrap_or(fitting)
 }
 
-/// Prints a line of the program itself, e.g. the ready line: plain on stderr in every format, because scripts search for it.
-#[expect(
-    clippy::print_stderr,
-    reason = "these lines are for people and scripts, not for log collectors"
-)]
+/// A line of the program itself, whatever the level of the log: `hearth: LINE`, or the message of a JSON object.
+#[expect(clippy::print_stderr, reason = "it is no event of the log: no level leaves it out")]
 pub(crate) fn line(line: &str) {
-    eprintln!("hearth: {line}");
+    if JSON.get().is_some() {
+        event("INFO", line, Map::new());
+    } else {
+        eprintln!("hearth: {line}");
+    }
+}
+
+/// The ready line: `hearth: ready on ADDRESS` for each address, or one JSON object with all of them.
+pub(crate) fn ready(addresses: &[String], runs: Option<(&str, usize)>) {
+    if JSON.get().is_none() {
+        return addresses.iter().for_each(|address| line(&format!("ready on {address}")));
+    }
+    let mut fields = Map::new();
+    fields.insert("addresses".to_owned(), addresses.into());
+    if let Some((model, workers)) = runs {
+        fields.insert("model".to_owned(), model.into());
+        fields.insert("workers".to_owned(), workers.into());
+    }
+    event("INFO", "ready", fields);
+}
+
+/// Prints the failure that ends the program.
+pub(crate) fn failure(failure: &Failure) {
+    if JSON.get().is_none() {
+        drop(io::stderr().write_all(failure.render().as_bytes()));
+        return;
+    }
+    let mut fields = Map::new();
+    fields.insert("causes".to_owned(), failure.causes().into());
+    fields.insert("hint".to_owned(), failure.hint().into());
+    event("ERROR", failure.text(), fields);
+}
+
+/// Prints a JSON object in the form of the log's.
+fn event(level: &str, message: &str, fields: Map<String, Value>) {
+    let mut timestamp = String::new();
+    let _written = SystemTime.format_time(&mut Writer::new(&mut timestamp)).is_ok();
+    let mut object = Map::new();
+    object.insert("timestamp".to_owned(), timestamp.into());
+    object.insert("level".to_owned(), level.into());
+    object.insert("message".to_owned(), message.into());
+    object.extend(fields);
+    object.insert("target".to_owned(), "hearth".into());
+    let mut line = Value::Object(object).to_string();
+    line.push('\n');
+    drop(io::stderr().write_all(line.as_bytes()));
 }
 
 /// A line without the program's name: those of the Lambda platform, as AWS writes them, and what people read on a terminal.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use front_http::AccessLogFile;
 
 use crate::config::MAIN;
+use crate::ops::boot_retries::BootRetries;
 use crate::ops::console::Console;
 use crate::ops::lifecycle::Lifecycle;
 use crate::ops::log;
@@ -22,6 +23,7 @@ use crate::ops::workers::{Served, Workers};
 pub(crate) struct State {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) reloads: Arc<ReloadQueue>,
+    pub(crate) boot_retries: Arc<BootRetries>,
     pub(crate) upgrades: UpgradeQueue,
     pub(crate) workers: Arc<Workers>,
     /// The subsystems that every command has, and those that are shown before it is ready.
@@ -77,14 +79,17 @@ impl State {
     pub(crate) fn starting() -> Arc<Self> {
         let lifecycle = Arc::new(Lifecycle::starting());
         let (reloads, workers) = (Arc::<ReloadQueue>::default(), Arc::<Workers>::default());
+        let boot_retries = Arc::<BootRetries>::default();
         let subsystems: Vec<Arc<dyn Subsystem>> = vec![
             Arc::<Lifecycle>::clone(&lifecycle),
             Arc::<Workers>::clone(&workers),
             Arc::<ReloadQueue>::clone(&reloads),
+            Arc::<BootRetries>::clone(&boot_retries),
         ];
         Arc::new(Self {
             lifecycle,
             reloads,
+            boot_retries,
             upgrades: UpgradeQueue::default(),
             workers,
             subsystems: RwLock::new(subsystems),
@@ -126,6 +131,11 @@ impl State {
         }
         status.problems = problems.worst_first();
         status
+    }
+
+    /// Returns whether an application did not boot, and another model runs in its place.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.serving().is_some_and(|serving| serving.applications.iter().any(Served::is_degraded))
     }
 
     /// Remembers the file of the access log.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use pool::{Model, PoolStatus, WorkerState};
 use serde::Serialize;
 
+use crate::ops::boot_retries::BootRetriesStatus;
 use crate::ops::fallback::Fallback;
 use crate::ops::fallback_cost::Costs;
 use crate::ops::footprint::Footprint;
@@ -38,6 +39,9 @@ pub(crate) struct Status {
     pub applications: Vec<OfApplication>,
     pub draining: Vec<Draining>,
     pub reloads: Reloads,
+    /// An application did not boot, and another model runs in its place.
+    pub degraded: bool,
+    pub boot_retries: BootRetriesStatus,
     pub egress: Option<egress::Status>,
     pub connectors: Vec<dbproxy::Report>,
     pub processes: Vec<processes::Status>,
@@ -68,6 +72,8 @@ impl Status {
             applications: Vec::new(),
             draining: Vec::new(),
             reloads: Reloads::default(),
+            degraded: false,
+            boot_retries: BootRetriesStatus::default(),
             egress: None,
             connectors: Vec::new(),
             processes: Vec::new(),

@@ -37,6 +37,11 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// Returns whether the application did not boot, and another model runs in its place.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.fallback.as_ref().is_some_and(|fallback| fallback.degraded)
+    }
+
     /// Returns the only application, which runs PHP.
     pub(crate) fn alone(pool: Pool, model: Option<&'static str>, explanation: String) -> Self {
         let claims = vec![front_http::Claim::everything().to_string()];
@@ -96,7 +101,15 @@ impl Workers {
     pub(crate) fn show(&self, generation: Option<u64>, applications: Vec<Served>) {
         let mut generations = self.generations();
         if generation.is_some() {
-            let old: Vec<NamedPool> = generations.pools().collect();
+            // A pool that the next generation keeps does not drain.
+            let stays = |pool: &Pool| {
+                applications
+                    .iter()
+                    .filter_map(|served| served.pool.as_ref())
+                    .any(|kept| kept.is(pool))
+            };
+            let old: Vec<NamedPool> =
+                generations.pools().filter(|(_, pool)| !stays(pool)).collect();
             if let Some(number) = generations.number.filter(|_| !old.is_empty()) {
                 generations.draining.push((number, old));
             }
@@ -157,13 +170,15 @@ impl Subsystem for Workers {
         let of = |served| OfApplication::of(served, pools.get(&served.name).unwrap_or(&none));
         status.model = current.first().and_then(|first| first.model);
         status.applications = current.iter().map(of).collect();
+        status.degraded = current.iter().any(Served::is_degraded);
         status.pool = in_one(pools);
     }
 
     fn metrics(&self) {
         let (generation, draining) = self.draining();
         if let Some(generation) = generation {
-            metrics::set_generations(generation, draining.len());
+            let degraded = self.generations().current.iter().any(Served::is_degraded);
+            metrics::set_generations(generation, draining.len(), degraded);
         }
         let mut pools = self.pools();
         // Processes are processes, whatever generation they are of.

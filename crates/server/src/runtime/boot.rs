@@ -11,10 +11,12 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::app::applications::{Planned, Plans};
-use crate::app::boot::{DATABASES, OwnFiles, bind_broker, boot_failure, pool_options};
+use crate::app::boot::{
+    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, pool_options,
+};
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
-use crate::config::{Settings, WatchedFiles};
+use crate::config::{BootFailure, Settings, WatchedFiles};
 use crate::failure::Failure;
 use crate::runtime::generation::{Booted, Generation, Running, end};
 use crate::runtime::reload::Generations;
@@ -115,6 +117,41 @@ impl Generations<'_> {
         Ok(Some(Generation::new(number, booted)))
     }
 
+    /// Boots the applications again that did not boot, beside what runs in their place. None: the server is to end.
+    pub(crate) async fn boot_again(
+        &mut self,
+        failed: Vec<Planned>,
+    ) -> Result<Option<Vec<Booted>>, Failure> {
+        let number = self.current.as_ref().map_or(1, |current| current.number + 1);
+        let all = self.current.iter().flat_map(|current| &current.applications).map(|booted| {
+            let mut planned = booted.planned.clone();
+            planned.plan = booted.retried.clone().unwrap_or(planned.plan);
+            planned
+        });
+        let all = Plans::of(all.collect());
+        let (several, means) = (all.several(), self.means(&all)?);
+        let mut booted = Vec::new();
+        for planned in failed {
+            let own_files = OwnFiles::of_generation(number, &planned, self.run_dir.as_deref())?;
+            let name = Arc::clone(&planned.name);
+            let one = tokio::select! {
+                one = means.boot_again(planned, own_files) => one,
+                () = self.drain.cancelled() => {
+                    end(booted, Instant::now()).await;
+                    return Ok(None);
+                }
+            };
+            match one {
+                Ok(one) => booted.push(one),
+                Err(failure) => {
+                    end(booted, Instant::now()).await;
+                    return Err(if several { failure.of_application(&name) } else { failure });
+                }
+            }
+        }
+        Ok(Some(booted))
+    }
+
     /// Returns the context in which the applications of a generation are started.
     fn means(&self, plans: &Plans) -> Result<Means, Failure> {
         // They count together which sessions of connectors are theirs to keep.
@@ -174,16 +211,15 @@ impl Means {
     ) -> Result<Booted, Failure> {
         let _place = self.places_at_once.acquire().await.expect("it is never closed");
         let runs = running.and_then(|running| running.model);
-        let watches = planned.settings.php.watch == Some(WatchedFiles::Boot);
         let mut boot_files = None;
+        let mut retried = None;
         let pool = loop {
             if measure::is_due(&planned.plan, &planned.settings) {
                 self.fit_to_costs(&mut planned, own_files.as_ref(), runs).await?;
             }
             let Some(php) = &planned.plan.php else { break None };
             let mut options = self.options(php, &planned.plan, &planned, own_files.as_ref());
-            boot_files =
-                (watches && php.model.runs_worker_script()).then(|| Arc::new(BootFiles::default()));
+            boot_files = watched_files(&planned, php);
             options.boot_files.clone_from(&boot_files);
             // As many as have turned out to be needed: it takes all requests at once.
             if let (Some(scaling), Some(running)) = (&mut options.scaling, running) {
@@ -193,16 +229,45 @@ impl Means {
                 Ok(pool) => break Some(pool),
                 Err(error) => {
                     let Planned { name, settings, plan, .. } = &mut planned;
+                    let failed = plan.clone();
                     let Some(fallback) = plan.fit_to_application(&error, runs) else {
-                        return Err(boot_failure(&error, plan));
+                        return Err(explained_boot_failure(&error, plan));
                     };
+                    let retries = |php: &PhpPlan| php.boot_failure == BootFailure::Retry;
+                    if fallback.degraded && failed.php.as_ref().is_some_and(retries) {
+                        retried = Some(failed);
+                    }
                     if !measure::is_due(plan, settings) {
                         fallback.of_application(name).warn();
                     }
                 }
             }
         };
-        Ok(Booted { planned, pool, own_files, boot_files })
+        Ok(Booted { planned, pool, own_files, boot_files, retried })
+    }
+
+    /// Starts the workers of an application that did not boot before, in its own model only.
+    async fn boot_again(
+        &self,
+        planned: Planned,
+        own_files: Option<OwnFiles>,
+    ) -> Result<Booted, Failure> {
+        let Some(php) = &planned.plan.php else {
+            return Ok(Booted { planned, pool: None, own_files, retried: None, boot_files: None });
+        };
+        let mut options = self.options(php, &planned.plan, &planned, own_files.as_ref());
+        let boot_files = watched_files(&planned, php);
+        options.boot_files.clone_from(&boot_files);
+        match Pool::start(options).await {
+            Ok(pool) => {
+                Ok(Booted { planned, pool: Some(pool), own_files, boot_files, retried: None })
+            }
+            Err(pool::StartError::Boot { output }) => {
+                let reason = Reason::of(&output);
+                Err(Failure::failed(reason.line(), reason.hint))
+            }
+            Err(error) => Err(Failure::caused(&error, "`hearth check` says more")),
+        }
     }
 
     /// Measures which of the models that could take the place of `snapshot` is cheaper, and takes that.
@@ -217,7 +282,7 @@ impl Means {
             self.options(php, plan, planned, own_files)
         };
         let costs = measure::costs(&planned.plan, &planned.settings, runs, options).await;
-        let costs = costs.map_err(|error| boot_failure(&error, &planned.plan))?;
+        let costs = costs.map_err(|error| explained_boot_failure(&error, &planned.plan))?;
         if let Some(fallback) = planned.plan.fit_to_costs(costs) {
             fallback.of_application(&planned.name).warn();
         }
@@ -261,4 +326,10 @@ impl Means {
         options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
         options
     }
+}
+
+/// The files that the boot includes, if the settings say that they are watched.
+fn watched_files(planned: &Planned, php: &PhpPlan) -> Option<Arc<BootFiles>> {
+    let watches = planned.settings.php.watch == Some(WatchedFiles::Boot);
+    (watches && php.model.runs_worker_script()).then(|| Arc::new(BootFiles::default()))
 }

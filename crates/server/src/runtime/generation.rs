@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::applications::{self, Planned};
 use crate::app::boot::OwnFiles;
+use crate::app::plan::Plan;
 use crate::failure::Failure;
 use crate::ops::workers::Served;
 use crate::subsystems::generation_guard::GenerationGuard;
@@ -49,6 +50,8 @@ pub(crate) struct Booted {
     pub own_files: Option<OwnFiles>,
     /// What its boot has included, if that is watched.
     pub boot_files: Option<Arc<BootFiles>>,
+    /// The plan of the boot that failed, if another model runs in its place until a later boot succeeds.
+    pub retried: Option<Plan>,
 }
 
 impl Booted {
@@ -136,6 +139,31 @@ impl Generation {
     /// Returns the applications as operators see them.
     pub(crate) fn served(&self) -> Vec<Served> {
         self.applications.iter().map(Booted::served).collect()
+    }
+
+    /// Returns the applications whose boot is to be tried again, with the plan for it.
+    pub(crate) fn to_retry(&self) -> impl Iterator<Item = Planned> {
+        self.applications.iter().filter_map(|booted| {
+            let plan = booted.retried.clone()?;
+            Some(Planned { plan, ..booted.planned.clone() })
+        })
+    }
+
+    /// Moves the applications to a new generation in which `successors` replace those of their names. The replaced ones stay in this
+    /// generation, and drain with it.
+    pub(crate) fn succeeded_by(&mut self, mut successors: Vec<Booted>) -> (Self, GenerationGuard) {
+        let mut all = Vec::new();
+        for booted in std::mem::take(&mut self.applications) {
+            let same = |other: &Booted| other.planned.name == booted.planned.name;
+            match successors.iter().position(same) {
+                Some(place) => {
+                    all.push(successors.swap_remove(place));
+                    self.applications.push(booted);
+                }
+                None => all.push(booted),
+            }
+        }
+        Self::new(self.number + 1, all)
     }
 
     /// Waits until no guard is left, answers the requests that came, and ends. After `patience` it kills what still runs.

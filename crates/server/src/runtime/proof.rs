@@ -36,7 +36,7 @@ pub(crate) async fn prove_all(generation: &Generation) -> Result<(), Failure> {
 }
 
 /// Waits until every worker is ready, and one of them answers a request that no client sent.
-async fn prove(booted: &Booted) -> Result<(), Failure> {
+pub(crate) async fn prove(booted: &Booted) -> Result<(), Failure> {
     let Booted { planned: Planned { settings, plan, .. }, pool, .. } = booted;
     let Some(pool) = pool else { return Ok(()) };
     let patience = settings.php.boot_timeout;

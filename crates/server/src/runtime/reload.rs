@@ -28,6 +28,7 @@ use crate::ops::subsystem::Subsystem;
 use crate::runtime::boot_watch::BootWatch;
 use crate::runtime::generation::{Booted, Generation, Running};
 use crate::runtime::proof::prove_all;
+use crate::runtime::retry::Retry;
 use crate::runtime::source::Source;
 use crate::runtime::watch::Watched;
 use crate::subsystems::connectors::Connectors;
@@ -89,6 +90,8 @@ pub(crate) struct Generations<'s> {
     pub boot_watch: BootWatch,
     /// Development mode, if it is on.
     pub dev: Option<Arc<Dev>>,
+    /// Attempts to boot what did not boot.
+    pub retry: Retry,
 }
 
 fn ending() -> Failure {
@@ -108,7 +111,7 @@ impl Generations<'_> {
                 return Ok(true);
             }
         };
-        let release = release(&generation)?;
+        let release = release_of(&generation)?;
         self.take_over(settings, generation, guard, release);
         self.watch().await?;
         Ok(true)
@@ -136,11 +139,16 @@ impl Generations<'_> {
     pub(crate) async fn run(&mut self) {
         let Some(mut asked) = self.state.reloads.asked() else { return };
         loop {
+            let retry_at = self.retry.at();
             let first = tokio::select! {
                 biased;
                 () = self.drain.cancelled() => return,
                 Some(_) = self.retired.join_next() => continue,
                 Some(ask) = asked.recv() => ask,
+                () = Retry::due(retry_at) => {
+                    self.retry().await;
+                    continue;
+                }
             };
             let mut asks = vec![first];
             while let Ok(ask) = asked.try_recv() {
@@ -152,6 +160,14 @@ impl Generations<'_> {
                 drop(answer.send(outcome.clone()));
             }
         }
+    }
+
+    /// Returns the model of the application at PATH, and the number of workers of all applications.
+    pub(crate) fn runs(&self) -> Option<(&'static str, usize)> {
+        let current = self.current.as_ref()?;
+        let model = current.applications.first()?.planned.plan.php.as_ref()?.model.name();
+        let pools = current.applications.iter().filter_map(|booted| booted.pool.as_ref());
+        Some((model, pools.map(|pool| pool.status().wanted).sum()))
     }
 
     /// Waits until the generation that is to take requests has proved that it answers.
@@ -281,7 +297,7 @@ impl Generations<'_> {
             () = self.drain.cancelled() => Err(ending()),
         };
         // A fallback may have changed its model, and with it the routes.
-        let release = match proved.and_then(|()| release(&generation)) {
+        let release = match proved.and_then(|()| release_of(&generation)) {
             Ok(release) => release,
             Err(failure) => {
                 generation.end(Instant::now()).await;
@@ -330,7 +346,7 @@ impl Generations<'_> {
     }
 
     /// Directs every request to a generation from now on, and retires the previous one.
-    fn take_over(
+    pub(crate) fn take_over(
         &mut self,
         settings: Settings,
         generation: Generation,
@@ -373,10 +389,11 @@ impl Generations<'_> {
                 tracing::info!(generation = number, "generation drained");
             });
         }
+        self.plan_retries();
     }
 }
 
 /// Returns the release of a generation for the front. Its models may differ from the plan, and so its routes.
-fn release(generation: &Generation) -> Result<Release, Failure> {
+fn release_of(generation: &Generation) -> Result<Release, Failure> {
     release::release(generation.applications.iter().map(|booted| &booted.planned))
 }

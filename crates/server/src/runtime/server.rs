@@ -28,6 +28,7 @@ use crate::ops::state::State;
 use crate::runtime::boot_watch::BootWatch;
 use crate::runtime::memory;
 use crate::runtime::reload::Generations;
+use crate::runtime::retry::Retry;
 use crate::runtime::source::Source;
 use crate::runtime::upgrade::{Offer, Predecessor};
 use crate::runtime::watch::Watched;
@@ -126,6 +127,7 @@ impl Server<'_> {
             watched: Watched::default(),
             boot_watch: BootWatch::default(),
             dev,
+            retry: Retry::default(),
         };
         if !generations.start(plans).await? {
             return Ok(());
@@ -146,9 +148,7 @@ impl Server<'_> {
         if let Some(serving) = state.serving() {
             serving.announce();
         }
-        for url in &generations.listeners {
-            log::line(&format!("ready on {url}"));
-        }
+        log::ready(&generations.listeners, generations.runs());
         self.problems.lines().for_each(log::plain);
         notify::notify(environment.notify_socket(), "READY=1").await;
         commands.live(environment, state);

@@ -19,6 +19,8 @@ fn hearth(folder: &Path) -> Command {
     command
         .env_clear()
         .env("HEARTH_LIB_DIR", folder.join("lib"))
+        // The format for people, which a pipe does not get by default.
+        .env("HEARTH_LOG_FORMAT", "text")
         .current_dir(folder)
         .stdin(Stdio::null());
     command

@@ -22,7 +22,10 @@ impl Server {
     /// Reads lines until one contains `mark`, and returns the text after it.
     pub(crate) fn address(&mut self, mark: &str) -> String {
         for line in self.lines.by_ref().map(Result::unwrap) {
-            let address = line.split_once(mark).map(|(_, address)| address.to_owned());
+            // A JSON object has it in the words for people.
+            let mut all = testkit::for_people(&line);
+            all.push(line.clone());
+            let address = all.iter().find_map(|line| Some(line.split_once(mark)?.1.to_owned()));
             self.said.push(line);
             if let Some(address) = address {
                 return address;

@@ -1,10 +1,12 @@
 //! What operators see: log lines, the admin address, the ready line, exit codes, and messages about a boot that fails.
 
 mod applications;
+mod boot_failures;
 mod boot_watch;
 mod control;
 mod development;
 mod drain;
+mod messages;
 mod processes;
 mod reload;
 mod reload_snapshots;

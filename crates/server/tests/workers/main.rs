@@ -85,6 +85,7 @@ impl App {
         command
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
+            .env("HEARTH_LOG_FORMAT", "text")
             .env("HEARTH_PHP_WORKER_PROGRAM", program)
             .args(["serve", "--listen", "127.0.0.1:0", "--workers", "1", "--model", model])
             .arg(self.path());

@@ -8,6 +8,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request};
 use pool::{RequestContext, RequestId, Scheme, Script, StartError};
 
+use super::reason::Reason;
 use crate::app::plan::Plan;
 use crate::failure::Failure;
 use crate::ops::log;
@@ -56,8 +57,17 @@ pub(crate) fn request_of_ours(path: PathAndQuery, plan: &Plan, purpose: &str) ->
     request
 }
 
-pub(crate) fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
+/// Returns the failure of an application's boot, after the line that explains what was booted.
+pub(crate) fn explained_boot_failure(error: &StartError, plan: &Plan) -> Failure {
     log::line(&plan.explain(None));
+    boot_failure(error)
+}
+
+/// Returns the failure of an application's boot: what to do depends on the error.
+pub(crate) fn boot_failure(error: &StartError) -> Failure {
+    if let StartError::Boot { output } = error {
+        return Failure::caused(error, Reason::of(output).hint);
+    }
     let hint = match error {
         StartError::Sandbox(pool::SandboxError::NoLandlock) => {
             "take the paths out of `[sandbox]` and set `sandbox.enabled`, or run a kernel that has it"
@@ -75,10 +85,10 @@ pub(crate) fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
         StartError::Unfit { .. } => {
             "use `--model prespawn`, which boots it in each process, or find what leaves a thread running at boot"
         }
-        StartError::Zygote { .. } => "`hearth check` shows PHP's settings and extensions",
-        StartError::Boot { .. } => {
-            "correct the application, or set `php.boot_timeout` if it only needs longer"
+        StartError::Zygote { output, .. } if output.contains("Unable to create lock file") => {
+            "OPcache needs a folder that it may write: mount a tmpfs at /tmp, or set `--ini opcache.lockfile_path=FOLDER`"
         }
+        StartError::Zygote { .. } => "`hearth check` shows PHP's settings and extensions",
         _ => "`hearth check` looks at limits and folders",
     };
     Failure::caused(error, hint)

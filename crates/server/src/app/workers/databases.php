@@ -27,6 +27,7 @@ final class Databases
         $driver = $url ?: $config->get("database.connections.$name.driver");
         if ($app->bound('db') && in_array($driver, [...self::DRIVERS, 'postgres', 'postgresql'], true)) {
             $attempts[] = [
+                "the database `$name`" . self::at($config->get("database.connections.$name")),
                 static function () use ($app): object {
                     $connection = $app->make('db')->connection();
                     $connection->getPdo();
@@ -38,6 +39,7 @@ final class Databases
         }
         foreach ($app->bound('redis') ? self::redisOfLaravel($config) : [] as $redis) {
             $attempts[] = [
+                "the Redis connection `$redis`" . self::at($config->get("database.redis.$redis")),
                 static function () use ($app, $redis): object {
                     $connection = $app->make('redis')->connection($redis);
                     $connection->ping();
@@ -77,6 +79,7 @@ final class Databases
                 continue;
             }
             $attempts[] = [
+                'the database' . self::at($connection->getParams()),
                 static function () use ($connection): object {
                     // connect() is not public since DBAL 4
                     method_exists($connection, 'getNativeConnection') ? $connection->getNativeConnection() : $connection->connect();
@@ -88,20 +91,37 @@ final class Databases
         self::open($attempts);
     }
 
-    /** @param list<array{callable(): object, callable(): mixed}> $attempts how to open a connection and how to close it */
+    /**
+     * Names the server of a connection, never its user or password: ` at db.example:3306`.
+     *
+     * @param array<string, mixed>|null $settings
+     */
+    public static function at(?array $settings): string
+    {
+        $url = parse_url((string) ($settings['url'] ?? '')) ?: [];
+        $place = $settings['unix_socket'] ?? '' ?: $url['host'] ?? $settings['host'] ?? '';
+        $place = is_array($place) ? implode(', ', $place) : (string) $place;
+        $port = $url['port'] ?? $settings['port'] ?? '';
+        if ($place === '') {
+            return '';
+        }
+        return str_starts_with($place, '/') || $port === '' ? " at $place" : " at $place:$port";
+    }
+
+    /** @param list<array{string, callable(): object, callable(): mixed}> $attempts its name, how to open a connection, how to close it */
     private static function open(array $attempts): void
     {
         if (str_starts_with(getenv('HEARTH_DATABASES') ?: '0', '0')) {
             return; // `databases.keep = off`
         }
         $failure = null;
-        foreach ($attempts as [$open, $close]) {
+        foreach ($attempts as [$name, $open, $close]) {
             try {
                 if (hearth_keep_connection($open())) {
                     continue;
                 }
             } catch (\Throwable $reason) {
-                $failure ??= $reason;
+                $failure ??= new \RuntimeException("$name: " . $reason->getMessage(), 0, $reason);
             }
             $close();
             // Connections in garbage cycles are still open.

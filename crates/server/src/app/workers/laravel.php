@@ -53,8 +53,16 @@ use Symfony\Component\HttpFoundation\Response;
         $kernel->bootstrap();
     } catch (Throwable $reason) {
         // Laravel would try to render an error page, and fail, because views are not available yet.
+        $where = '';
+        if ($reason instanceof PDOException && isset($app) && $app->bound('config')) {
+            require_once __DIR__ . '/databases.php';
+            $config = $app->make('config');
+            $name = $reason->connectionName ?? $config->get('database.default');
+            $where = " (the database `$name`" . Databases::at($config->get("database.connections.$name")) . ')';
+        }
         do {
-            error_log(sprintf('%s: %s in %s:%d', $reason::class, $reason->getMessage(), $reason->getFile(), $reason->getLine()));
+            error_log(sprintf('%s: %s%s in %s:%d', $reason::class, $reason->getMessage(), $where, $reason->getFile(), $reason->getLine()));
+            $where = '';
         } while ($reason = $reason->getPrevious());
         exit(1);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pool::{Model, Pool};
 use serde::Deserialize;
 
-use super::{Report, Topic};
+use super::{Boots, Report, Topic, boot};
 use crate::app::boot::{boot_failure, own_files, pool_options};
 use crate::app::measure;
 use crate::app::plan::Plan;
@@ -55,13 +55,16 @@ pub(crate) fn look(
     (name, plan): (&str, &Plan),
     (settings, environment): (&Settings, &Environment),
     running: &Running<'_>,
-    boots: bool,
+    boots: Boots,
 ) {
     if plan.php.is_none() {
         return;
     }
-    let measured = if boots {
-        match boot(report, plan, settings, environment) {
+    if boots == Boots::Once {
+        boot::look(report, plan, settings, environment);
+    }
+    let measured = if boots == Boots::Measured {
+        match measure_here(report, plan, settings, environment) {
             Ok(measured) => measured,
             Err(failure) => return report.failure(Topic::Application, &failure),
         }
@@ -116,7 +119,7 @@ fn of_running(report: &mut Report, name: &str, running: &Running<'_>) -> Option<
     })
 }
 
-fn boot(
+fn measure_here(
     report: &mut Report,
     plan: &Plan,
     settings: &Settings,
@@ -135,7 +138,7 @@ fn boot(
     let runtime = runtime.map_err(|error| {
         Failure::caused_by("cannot start the runtime", &error, "raise the limit of processes")
     })?;
-    runtime.block_on(booted(report, plan.clone(), settings, environment))
+    runtime.block_on(booted(report, plan.clone(), &boot::apart(settings), environment))
 }
 
 async fn booted(
@@ -153,7 +156,7 @@ async fn booted(
     let pool = loop {
         if measure::is_due(&plan, settings) {
             let costs = measure::costs(&plan, settings, None, options).await;
-            let costs: Costs = costs.map_err(|error| boot_failure(&error, &plan))?;
+            let costs: Costs = costs.map_err(|error| boot_failure(&error))?;
             let (text, model) = (costs.text(), costs.cheaper().name());
             plan.fit_to_costs(costs);
             report.fine(Topic::Model, format!("`{model}` takes the place of `snapshot`: {text}"));
@@ -162,7 +165,7 @@ async fn booted(
             Ok(pool) => break pool,
             Err(error) => {
                 let Some(fallback) = plan.fit_to_application(&error, None) else {
-                    return Err(boot_failure(&error, &plan));
+                    return Err(boot_failure(&error));
                 };
                 let what = format!(
                     "`{}` would run in place of `{}`: {}",

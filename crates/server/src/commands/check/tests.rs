@@ -37,7 +37,7 @@ fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)])
     let all = flags.iter().chain(&defaults);
     let all = all.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
     let target = Target { path: folder.path().to_owned(), config: None, flags: all };
-    let mut report = check(&target, (false, false), &environment).unwrap();
+    let mut report = check(&target, (false, Boots::No), &environment).unwrap();
     let canonical = folder.path().canonicalize().unwrap();
     for (path, name) in [(canonical.as_path(), "APP"), (lib.path(), "LIB")] {
         report.replace(path.to_str().unwrap(), name);
@@ -62,7 +62,7 @@ fn cold_start(files: &[(&str, &str)], flags: &[(&'static str, &str)]) -> String 
     let environment = Environment::for_test(folder.path(), &variables);
     let flags = flags.iter().map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
     let target = Target { path: folder.path().to_owned(), config: None, flags };
-    let text = check(&target, (false, false), &environment).unwrap().text(false);
+    let text = check(&target, (false, Boots::No), &environment).unwrap().text(false);
     let lines: Vec<&str> = text.lines().filter(|line| line.contains("lambda: ")).collect();
     lines.join("\n")
 }
@@ -255,7 +255,7 @@ fn unusable_settings_are_found_in_files_and_rejected_as_flags() {
     let environment = Environment::for_test(Path::new("/"), &[]);
     let flags = vec![("http.listen", Raw::Text("80".into()))];
     let refused =
-        check(&Target { path: "/".into(), config: None, flags }, (false, false), &environment)
+        check(&Target { path: "/".into(), config: None, flags }, (false, Boots::No), &environment)
             .unwrap_err();
     assert_eq!(refused.status(), 2);
 }
@@ -357,7 +357,7 @@ fn check_accepts_addresses_of_this_applications_running_server() {
         let flags = flags.map(|(name, value)| (name, Raw::Text(value.to_owned()))).into();
         let target = Target { path: folder.path().to_owned(), config: None, flags };
         let environment = Environment::for_test(folder.path(), &[]);
-        let text = check(&target, (false, false), &environment).unwrap().text(false);
+        let text = check(&target, (false, Boots::No), &environment).unwrap().text(false);
         let told = format!("✓ listeners: the running server (process 4711) listens on {address}");
         assert!(text.contains(&told), "{text}");
     });
@@ -414,7 +414,7 @@ fn check_warns_about_root_and_checks_access_as_phps_user() {
         let flags = defaults.iter().chain(flags);
         let flags = flags.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
         let target = Target { path: folder.path().to_owned(), config: None, flags };
-        check(&target, (false, false), &environment).unwrap().text(false)
+        check(&target, (false, Boots::No), &environment).unwrap().text(false)
     };
     assert!(look(&[]).contains("! php: PHP runs as root\n    `--user NAME`"));
     let other = look(&[("server.user", "nobody")]);
@@ -467,7 +467,7 @@ fn check_finds_files_that_php_cannot_read() {
         let flags = defaults.into_iter().chain(user);
         let flags = flags.map(|(name, value)| (name, Raw::Text(value.into()))).collect();
         let target = Target { path: folder.path().to_owned(), config: None, flags };
-        let text = check(&target, (false, false), &environment).unwrap().text(false);
+        let text = check(&target, (false, Boots::No), &environment).unwrap().text(false);
         for name in names {
             mode(&folder.path().join(name), 0o755);
         }

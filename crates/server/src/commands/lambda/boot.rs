@@ -9,7 +9,7 @@ use front_lambda::Report;
 use pool::{Model, Pool, Script};
 use traces::Tracer;
 
-use crate::app::boot::{OwnFiles, bind_broker, boot_failure, own_files, pool_options};
+use crate::app::boot::{OwnFiles, bind_broker, explained_boot_failure, own_files, pool_options};
 use crate::app::detect::{self, Application, DetectError, Kind};
 use crate::app::function;
 use crate::app::php;
@@ -157,7 +157,7 @@ async fn start_pool(
             Ok(pool) => return Ok(pool),
             Err(error) => {
                 let Some(fallback) = plan.fit_to_application(&error, None) else {
-                    return Err(boot_failure(&error, plan));
+                    return Err(explained_boot_failure(&error, plan));
                 };
                 fallback.warn();
             }
@@ -193,7 +193,7 @@ pub(super) async fn restored(
                 booted.pool = start_pool(settings, &mut booted.plan, own_files, socket).await?;
                 Ok(())
             }
-            Err(error) => Err(boot_failure(&error, &booted.plan)),
+            Err(error) => Err(explained_boot_failure(&error, &booted.plan)),
         }
     };
     let renewed: Result<(), Failure> = renewed.await;

@@ -233,6 +233,38 @@ impl Value for Handler {
     }
 }
 
+/// What becomes of an application that does not boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BootFailure {
+    /// Another model runs in its place, and the boot is tried again until it succeeds.
+    Retry,
+    /// Another model runs in its place until the next reload.
+    Fallback,
+    /// The server ends.
+    Exit,
+}
+
+impl Value for BootFailure {
+    const PLACEHOLDER: &'static str = "ACTION";
+
+    fn expected() -> String {
+        "`retry`, `fallback` or `exit`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["retry", "fallback", "exit"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "retry" => Ok(Self::Retry),
+            "fallback" => Ok(Self::Fallback),
+            "exit" => Ok(Self::Exit),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
 impl Value for Integration {
     const PLACEHOLDER: &'static str = "KIND";
 

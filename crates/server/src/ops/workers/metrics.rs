@@ -14,10 +14,11 @@ const WORKER_STATES: &[(WorkerState, &str)] = &[
 ];
 
 /// Sets the metrics of generations: the one that takes requests, and how many finish what they have.
-pub(super) fn set_generations(current: u64, draining: usize) {
+pub(super) fn set_generations(current: u64, draining: usize, degraded: bool) {
     metrics_table! { &[];
         gauge "hearth_generation" = current, "The generation of workers that takes requests";
         gauge "hearth_generations_draining" = draining, "Generations that finish what they have";
+        gauge "hearth_degraded" = degraded, "1 while another model runs in the place of an application that did not boot";
     }
 }
 

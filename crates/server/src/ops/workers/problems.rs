@@ -65,7 +65,9 @@ fn of_application(one: &OfApplication, ready: bool, problems: &mut Problems) {
 
 /// Adds the fallback of an application.
 fn of_model(one: &OfApplication, several: bool, problems: &mut Problems) {
-    let Some(Fallback { wished, instead, why, hint, costs }) = &one.fallback else { return };
+    let Some(Fallback { wished, instead, why, hint, costs, degraded: _ }) = &one.fallback else {
+        return;
+    };
     let costs = costs.as_ref().map(|costs| format!(" Measured at the start: {}.", costs.text()));
     let costs = costs.unwrap_or_default();
     let (wished, instead) = (wished.name(), instead.name());

@@ -1,0 +1,245 @@
+//! Boots the application once, as `hearth serve` would, has it answer one request, and ends it again.
+//!
+//! Invariants
+//! - Every step has a time limit: `php.boot_timeout` for each boot, and a few seconds for the request and the end.
+//! - No process is left behind, and nothing that runs is touched: no connector, no broker, no socket of a server.
+//! - What PHP writes to its log and its output meanwhile is read, and not printed.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pool::{Pool, StartError};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+
+use super::{Report, Topic};
+use crate::app::boot::{Reason, boot_failure, own_files, pool_options};
+use crate::app::measure;
+use crate::app::plan::Plan;
+use crate::config::{Auto, Environment, Settings};
+use crate::failure::Failure;
+
+/// The time that the processes have to end.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A finding that is a problem only if nothing else answers in its place.
+type Finding = (Topic, String, String);
+
+/// Returns why an application is not booted here, in words that follow "not booted: ".
+fn not_here(plan: &Plan, settings: &Settings, environment: &Environment) -> Option<&'static str> {
+    let as_another = settings.server.user.is_some_and(|user| user.0 != 0);
+    let own_user = plan.php.as_ref().is_some_and(|php| php.user.is_none());
+    if plan.application.kind.is_function() {
+        Some("functions are booted by `hearth lambda --emulate`")
+    } else if environment.is_root && as_another && own_user {
+        Some(
+            "the server runs as another user (`server.user`), and this is root: run `hearth check` as that user",
+        )
+    } else if !settings.databases.connectors.0.is_empty() {
+        Some("its connectors to databases (`databases.connectors`) run in a server only")
+    } else {
+        None
+    }
+}
+
+/// Returns these settings for a boot that uses a folder of its own, in place of the one where a server may run.
+pub(super) fn apart(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    settings.server.run_dir = Auto(None);
+    settings
+}
+
+/// Boots the application and reports what is wrong with that.
+pub(crate) fn look(
+    report: &mut Report,
+    plan: &Plan,
+    settings: &Settings,
+    environment: &Environment,
+) {
+    if let Some(why) = not_here(plan, settings, environment) {
+        return report.fine(Topic::Application, format!("not booted: {why}"));
+    }
+    let settings = &apart(settings);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let hint = "raise the limit of processes and descriptors";
+            let failure = Failure::caused_by("cannot start the runtime", &error, hint);
+            return report.failure(Topic::System, &failure);
+        }
+    };
+    let heard = Heard::default();
+    let subscriber = tracing_subscriber::registry().with(heard.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        runtime.block_on(booted(report, plan.clone(), (settings, environment), &heard));
+    });
+}
+
+async fn booted(
+    report: &mut Report,
+    mut plan: Plan,
+    (settings, environment): (&Settings, &Environment),
+    heard: &Heard,
+) {
+    let own = match own_files(settings, &plan, environment) {
+        Ok(own) => own,
+        Err(failure) => return report.failure(Topic::System, &failure),
+    };
+    let mut replaced: Vec<Finding> = Vec::new();
+    let pool = loop {
+        let php = plan.php.as_ref().expect("only what runs PHP is booted");
+        let options = pool_options(php, &plan, settings, own.as_ref(), None, None);
+        let one =
+            pool::Options { workers: NonZeroUsize::MIN, scaling: None, slow: None, ..options };
+        let error = match Pool::start(one).await {
+            Ok(pool) => break pool,
+            Err(error) => error,
+        };
+        let model = php.model.name();
+        let Some(fallback) = plan.fit_to_application(&error, None) else {
+            report_all(report, replaced, false);
+            return match &error {
+                StartError::Boot { output } => {
+                    let reason = Reason::of(output);
+                    let what =
+                        format!("the application does not boot in `{model}`: {}", reason.line());
+                    report.problem(Topic::Application, what, reason.hint);
+                }
+                _ => report.failure(Topic::Application, &boot_failure(&error)),
+            };
+        };
+        let (what, instead) = (fallback.why, fallback.instead.name());
+        let what = if fallback.degraded {
+            format!(
+                "the application does not boot in `{model}`, and `{instead}` would run in its place: {what}"
+            )
+        } else {
+            format!("`{instead}` would run in place of `{model}`: {what}")
+        };
+        let topic = if fallback.degraded { Topic::Application } else { Topic::Model };
+        replaced.push((topic, what, fallback.hint));
+    };
+    let answered = answer(&pool, &plan, settings).await;
+    pool.drain(GOODBYE).await;
+    let model = plan.php.as_ref().map_or("", |php| php.model.name());
+    report_all(report, replaced, answered.is_ok());
+    match answered {
+        Err(why) => report_answer(report, &why, &heard.lines()),
+        Ok(what) => report.fine(Topic::Application, format!("boots in `{model}`{what}")),
+    }
+    // A line without an end is read when its process has ended.
+    if let Some(first) = heard.printed() {
+        report.warning(
+            Topic::Application,
+            format!("the boot prints output, which no client gets: {first}"),
+            "let the boot print nothing, or write to the log with error_log()",
+        );
+    }
+}
+
+/// Reports the models that did not start: it is a warning where another one answers.
+fn report_all(report: &mut Report, findings: Vec<Finding>, answers: bool) {
+    for (topic, what, hint) in findings {
+        if answers {
+            report.warning(topic, what, hint);
+        } else {
+            report.problem(topic, what, hint);
+        }
+    }
+}
+
+/// Reports an answer that is an error, by the message that PHP logged with it.
+fn report_answer(report: &mut Report, why: &str, lines: &[Line]) {
+    let last = lines.iter().rev().find(|line| line.is_error);
+    let (what, hint) = match last {
+        Some(line) => {
+            let reason = Reason::of(&line.text);
+            // It has booted.
+            let what = format!("{why}: {}", reason.line());
+            let is_about_boots = reason.hint.contains("php.boot_timeout");
+            (what, if is_about_boots { "correct the application".to_owned() } else { reason.hint })
+        }
+        None => {
+            let hint =
+                "the application's own log says why; `php.warm_up` names other paths, or `off`";
+            (why.to_owned(), hint.to_owned())
+        }
+    };
+    report.problem(Topic::Application, what, hint);
+}
+
+/// Sends one warm-up request. Returns what was answered, in words.
+async fn answer(pool: &Pool, plan: &Plan, settings: &Settings) -> Result<String, String> {
+    if tokio::time::timeout(settings.php.boot_timeout, pool.filled()).await.is_err() {
+        let limit = settings.php.boot_timeout;
+        return Err(format!("no worker was ready within {limit:?} (`php.boot_timeout`)"));
+    }
+    let Some(path) = Plan::measured_paths(settings).into_iter().next() else {
+        return Ok(String::new());
+    };
+    measure::get(pool, plan, &path).await?;
+    Ok(format!(", and answers GET {path}"))
+}
+
+/// What PHP's processes wrote: a layer of tracing that keeps the lines.
+#[derive(Clone, Debug, Default)]
+struct Heard(Arc<Mutex<Vec<Line>>>);
+
+/// A line of PHP's log or output.
+#[derive(Clone, Debug)]
+struct Line {
+    text: String,
+    is_error: bool,
+    is_output: bool,
+}
+
+impl Heard {
+    fn lines(&self) -> Vec<Line> {
+        self.0.lock().expect("no holder panics").clone()
+    }
+
+    /// Returns the first line that was printed, if any was.
+    fn printed(&self) -> Option<String> {
+        const LONGEST: usize = 200;
+        let lines = self.lines();
+        let first = lines.iter().find(|line| line.is_output && !line.is_error)?;
+        Some(first.text.chars().take(LONGEST).collect())
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Heard {
+    fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
+        if event.metadata().target() != "php" {
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let is_error = *event.metadata().level() == tracing::Level::ERROR;
+        let line = Line { text: fields.message, is_error, is_output: fields.source == "stdout" };
+        self.0.lock().expect("no holder panics").push(line);
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    source: String,
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "source" {
+            value.clone_into(&mut self.source);
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        }
+    }
+}
