@@ -28,7 +28,7 @@ enum {
     PENDING_MAX = 65536, /* more signals are not taken out of a queue */
     IOPRIO_PROCESS = 1,  /* IOPRIO_WHO_PROCESS */
     RATE_KNOWN_NS = 10000000,
-    SLACK_PART = 1000,   /* of a limit of processor time: so much of it a request may find used ... */
+    SLACK_PART = 1000, /* of a limit of processor time: so much of it a request may find used ... */
     SLACK_MAX_US = 20000, /* ... but no more than the kernel's clock tick, twice */
 };
 
@@ -284,7 +284,9 @@ static void note_limit(void) {
     e->limit_started = cycles();
     /* before that the rate of the counter is not known well enough */
     e->limit_cycles =
-        ns < RATE_KNOWN_NS ? 0 : (uint64_t)((double)passed / (double)ns * 1000 * (double)e->attributes.limit_slack);
+        ns < RATE_KNOWN_NS
+            ? 0
+            : (uint64_t)((double)passed / (double)ns * 1000 * (double)e->attributes.limit_slack);
 }
 
 static void put_back_timers(bool thorough) {

@@ -21,7 +21,8 @@
 #include "snapshot/text.h"
 
 enum {
-    FOR_REQUESTS = 12, /* numbers at the table's end. A request that needs more makes the table larger */
+    FOR_REQUESTS =
+        12, /* numbers at the table's end. A request that needs more makes the table larger */
     FILLERS_MAX = 128,
     HOLES_MAX = 8,
 };

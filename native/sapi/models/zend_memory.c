@@ -215,7 +215,8 @@ void zend_memory_detach_handles(void) {
     store->free_list_head = -1;
     if (store->size - store->top < FREE_HANDLES) {
         store->size += FREE_HANDLES;
-        store->object_buckets = erealloc(store->object_buckets, store->size * sizeof(zend_object *));
+        store->object_buckets =
+            erealloc(store->object_buckets, store->size * sizeof(zend_object *));
     }
 }
 

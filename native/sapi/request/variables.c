@@ -212,7 +212,8 @@ void variables_set_script(const char *script) {
     for (size_t i = 0; i < sizeof of_scripts / sizeof *of_scripts; i++) {
         zval one;
         ZVAL_CHAR(&one, '1');
-        zend_hash_update(&script_table, permanent_string(of_scripts[i], strlen(of_scripts[i])), &one);
+        zend_hash_update(
+            &script_table, permanent_string(of_scripts[i], strlen(of_scripts[i])), &one);
     }
 }
 
