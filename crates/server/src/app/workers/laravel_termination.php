@@ -4,7 +4,7 @@
  * What Laravel does behind an answer, known before it is done.
  *
  * Promises
- * - isEmpty() is true only if Kernel::terminate() would call nothing of the application: no middleware with a terminate() method, no callback, no
+ * - isEmpty() is true only if Kernel::terminate() would call nothing of the application: no terminate() of a middleware, no callback, no
  *   listener, no deferred function.
  * - Kernel::terminate() makes every middleware again to look for that method. Here it is looked for once for each list of middleware.
  */
