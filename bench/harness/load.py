@@ -1,8 +1,11 @@
 """Load from wrk on the other core, and what the server paid for it."""
 
 import json
+import re
 import subprocess
+import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,9 +32,19 @@ def warm_up(server: Server, seconds: float) -> None:
     _wrk(server.url, 16, seconds)
 
 
-def measure(server: Server, connections: int, seconds: float) -> Sample:
+def measure(server: Server, connections: int, seconds: float, *options: str, body: int = 0) -> Sample:
+    """One run of wrk with further `options`. `body`: POST that many bytes."""
+    return _sample(server, lambda: _wrk(server.url, connections, seconds, *options, body=body))
+
+
+def measure_http2(server: Server, connections: int, streams: int, seconds: float) -> Sample:
+    """One run of h2load with this number of connections, and of streams on each at a time."""
+    return _sample(server, lambda: _h2load(server.url, connections, streams, seconds))
+
+
+def _sample(server: Server, load: Callable[[], dict]) -> Sample:
     before = cpu_seconds(server.roots)
-    summary = _wrk(server.url, connections, seconds)
+    summary = load()
     cpu = cpu_seconds(server.roots) - before
     done = max(1, summary["requests"])
     return Sample(
@@ -55,14 +68,29 @@ def settle(server: Server, seconds: float = 3) -> None:
         before = now
 
 
-def _wrk(url: str, connections: int, seconds: float) -> dict:
+def _wrk(url: str, connections: int, seconds: float, *options: str, body: int = 0) -> dict:
     began = time.monotonic()
     # wrk counts whole seconds only.
     command = ["taskset", "--cpu-list", ",".join(map(str, LOAD_CORES)), "wrk", "--threads", "1",
                "--connections", str(connections), "--duration", f"{max(1, round(seconds))}s", "--timeout", "10s",
-               "--script", str(REPORT), url]
+               "--script", str(REPORT), *options, url, *(["--", str(body)] if body else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             return json.loads(line)
     raise RuntimeError(f"wrk failed after {time.monotonic() - began:.1f} s: {done.stdout}{done.stderr}")
+
+
+def _h2load(url: str, connections: int, streams: int, seconds: float) -> dict:
+    with tempfile.NamedTemporaryFile() as log:
+        command = ["taskset", "--cpu-list", ",".join(map(str, LOAD_CORES)), "h2load", "--threads=1", f"--clients={connections}",
+                   f"--max-concurrent-streams={streams}", f"--duration={max(1, round(seconds))}", f"--log-file={log.name}", url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
+        # Each line: start, status, duration in microseconds.
+        lines = [line.split() for line in Path(log.name).read_text().splitlines()]
+    times = sorted(int(line[2]) for line in lines if line[1] == "200")
+    took = re.search(r"finished in ([0-9.]+)(ms|s)", done.stdout)
+    if not times or not took:
+        raise RuntimeError(f"h2load failed: {done.stdout}{done.stderr}")
+    return {"requests": len(times), "duration": float(took[1]) * (1e6 if took[2] == "s" else 1e3), "p50": times[len(times) // 2],
+            "p99": times[len(times) * 99 // 100], "errors": len(lines) - len(times)}

@@ -16,6 +16,8 @@ from pathlib import Path
 TICKS = os.sysconf("SC_CLK_TCK")
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE = CORES[0]
+server_cores = [SERVER_CORE]
+"""The cores of servers that are started from now on."""
 LOAD_CORES = CORES[1:2] or CORES[:1]
 
 
@@ -96,10 +98,10 @@ class Server:
         return self.started[-1].pid
 
     def run(self, command: list[str], environment: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-        """Starts a program of this server on the server's core; several make one server (php-fpm, then nginx)."""
+        """Starts a program of this server on the servers' cores; several make one server (php-fpm, then nginx)."""
         with self.log.open("ab") as log:
             self.started.append(subprocess.Popen(
-                ["taskset", "--cpu-list", str(SERVER_CORE), *command],
+                ["taskset", "--cpu-list", ",".join(map(str, server_cores)), *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd,
                 env=os.environ | (environment or {}), start_new_session=True,
             ))

@@ -28,10 +28,11 @@ class App:
 
 @dataclass(frozen=True)
 class Peer:
-    """One row of a table: a server in one of its ways to run PHP. `start(app, work)` gives it a folder for its files."""
+    """One row of a table: a server in one of its ways to run PHP. `start(app, work)` gives it a folder for its files; a certificate
+    as third argument makes it serve HTTPS."""
 
     name: str
-    start: Callable[[App, Path], Server]
+    start: Callable[..., Server]
     note: str = ""
     expected: str | None = None  # its answer instead of the application's page
     slow: bool = False  # a process per request: short runs will do

@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from harness.certificates import Certificate
 from harness.machine import first_line
 from harness.processes import Server
 
@@ -19,13 +20,16 @@ def find() -> list[Peer | Missing]:
     threads = int(os.environ.get("FRANKENPHP_THREADS", "1"))
     return [
         Peer(f"FrankenPHP {way} ({threads})",
-             lambda app, work, way=way: _start(f"FrankenPHP {way} ({threads})", binary, threads, way, app, work), version)
+             lambda app, work, certificate=None, way=way: _start(f"FrankenPHP {way} ({threads})", binary, threads, way, app, work, certificate),
+             version)
         for way in ("classic", "worker")
     ]
 
 
-def _start(name: str, binary: str, threads: int, way: str, app: App, work: Path) -> Server:
+def _start(name: str, binary: str, threads: int, way: str, app: App, work: Path,
+           certificate: Certificate | None) -> Server:
     port = free_port()
+    scheme = "https" if certificate else "http"
     # Without a limit of its own a worker scales to a second thread, which a PHP without thread safety does not survive.
     worker = f"""worker {{
             file {app.worker_script}
@@ -48,14 +52,15 @@ def _start(name: str, binary: str, threads: int, way: str, app: App, work: Path)
         max_threads {total}
     }}
 }}
-http://127.0.0.1:{port} {{
+{scheme}://127.0.0.1:{port} {{
+    {f"tls {certificate.signed} {certificate.key}" if certificate else ""}
     root * {app.public}
     php_server {{
         {worker if way == "worker" else ""}
     }}
 }}
 """)
-    server = Server(name, f"http://127.0.0.1:{port}{app.path}", work / "output.log")
+    server = Server(name, f"{scheme}://127.0.0.1:{port}{app.path}", work / "output.log")
     home = {"HOME": str(work), "XDG_DATA_HOME": str(work), "XDG_CONFIG_HOME": str(work)}
     server.run([binary, "run", "--config", str(work / "Caddyfile"), "--adapter", "caddyfile"],
                ini_environment(work) | home)

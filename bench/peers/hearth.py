@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from harness.certificates import Certificate
 from harness.machine import first_line
 from harness.processes import Server
 
@@ -17,6 +18,8 @@ MODELS = {"worker": "A", "spawn": "B", "prespawn": "C", "fork": "D", "fpm": "E",
           "snapshot": "S"}
 WITH_SCRIPT = ("worker", "prespawn", "fork", "snapshot")
 BOOTED_IN_ZYGOTE = ("fork", "snapshot")
+PLAIN = ("echo", "transports")
+"""Applications without a framework: models that boot ahead run their script."""
 PROCESS_PER_REQUEST = ("spawn", "prespawn", "fork", "cgi")
 
 
@@ -30,7 +33,7 @@ def find() -> list[Peer | Missing]:
     if not program().exists():
         return [Missing("hearth", f"{program()} is not built: make build")]
     version = first_line([str(program()), "--version"])
-    return [Peer(_name(model), lambda app, work, model=model: start(_name(model), app, work, model), version,
+    return [Peer(_name(model), lambda app, work, certificate=None, model=model: start(_name(model), app, work, model, certificate=certificate), version,
                  slow=model in PROCESS_PER_REQUEST)
             for model in MODELS]
 
@@ -39,19 +42,22 @@ def _name(model: str) -> str:
     return f"hearth {model} ({WORKERS})"
 
 
-def start(name: str, app: App, work: Path, model: str, environment: dict[str, str] | None = None) -> Server:
+def start(name: str, app: App, work: Path, model: str, environment: dict[str, str] | None = None,
+          certificate: Certificate | None = None) -> Server:
     """Starts `hearth serve` on a port of its choice and learns it from the ready line. Models that boot ahead run Hearth's own script for
     a framework, and for plain PHP the one that FrankenPHP runs too; those that boot in the zygote have answered the page before."""
-    script = ["--worker-script", str(app.worker_script)] if model in WITH_SCRIPT and app.name == "echo" else []
+    script = ["--worker-script", str(app.worker_script)] if model in WITH_SCRIPT and app.name in PLAIN else []
     settings = [str(app.folder), "--model", model, *script, "--workers", str(WORKERS)]
     environment = ini_environment(work) | (environment or {})
     if model in BOOTED_IN_ZYGOTE:
         environment["HEARTH_PHP_WARM_UP"] = app.path
+    if certificate:
+        settings += ["--tls-cert", str(certificate.signed), "--tls-key", str(certificate.key)]
     must_not_be_another_model(model, settings, environment)
     server = Server(name, "", work / "output.log")
     server.run([str(program()), "serve", *settings, "--listen", "127.0.0.1:0", "--log-level", "warn"], environment)
     deadline = time.monotonic() + 30
-    while not (ready := re.search(r"hearth: ready on (http://\S+)", server.log.read_text(errors="replace"))):
+    while not (ready := re.search(r"hearth: ready on (https?://\S+)", server.log.read_text(errors="replace"))):
         if time.monotonic() > deadline or server.started[0].poll() is not None:
             output = server.log.read_text(errors="replace")[-1500:]
             server.stop()

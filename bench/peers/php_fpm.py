@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from harness.certificates import Certificate
 from harness.machine import first_line
 from harness.processes import Server
 
@@ -18,7 +19,7 @@ def find() -> list[Peer | Missing]:
     if not fpm or not nginx:
         return [Missing(name, "install nginx and php-fpm: scripts/setup bench")]
     versions = f"{first_line([str(fpm), '--version'])}; {first_line([nginx, '-v'])}"
-    return [Peer(name, lambda app, work: start(name, str(fpm), nginx, app, work), versions)]
+    return [Peer(name, lambda app, work, certificate=None: start(name, str(fpm), nginx, app, work, certificate=certificate), versions)]
 
 
 def programs() -> tuple[Path | None, str | None]:
@@ -26,7 +27,8 @@ def programs() -> tuple[Path | None, str | None]:
     return fpm, shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 
 
-def start(name: str, fpm: str, nginx: str, app: App, work: Path, children: int = CHILDREN) -> Server:
+def start(name: str, fpm: str, nginx: str, app: App, work: Path, children: int = CHILDREN,
+          certificate: Certificate | None = None) -> Server:
     port = free_port()
     socket = work / "fpm.sock"
     root = os.geteuid() == 0
@@ -59,7 +61,8 @@ http {{
     uwsgi_temp_path {work}/uwsgi;
     scgi_temp_path {work}/scgi;
     server {{
-        listen 127.0.0.1:{port} backlog=1024;
+        listen 127.0.0.1:{port} backlog=1024{" ssl http2" if certificate else ""};
+        {f"ssl_certificate {certificate.signed}; ssl_certificate_key {certificate.key};" if certificate else ""}
         root {app.public};
         index index.php;
         location / {{ try_files $uri $uri/ /index.php$is_args$args; }}
@@ -71,7 +74,7 @@ http {{
     }}
 }}
 """)
-    server = Server(name, f"http://127.0.0.1:{port}{app.path}", work / "output.log")
+    server = Server(name, f"http{'s' if certificate else ''}://127.0.0.1:{port}{app.path}", work / "output.log")
     flags = ["--allow-to-run-as-root"] if root else []
     server.run([fpm, "--nodaemonize", "--fpm-config", str(work / "fpm.conf"), *flags], ini_environment(work))
     server.run([nginx, "-c", str(work / "nginx.conf"), "-p", str(work)])

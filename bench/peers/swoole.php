@@ -45,6 +45,13 @@ function send(Symfony\Component\HttpFoundation\Response $answer, SwooleResponse 
 
 $answer = null;
 $server->on('workerStart', static function () use (&$answer, $name, $folder): void {
+    if ($name === 'transports') {
+        $answer = static fn (SwooleRequest $request, SwooleResponse $response) => $response->end(
+            $request->getMethod() === 'POST' ? (string) strlen($request->rawContent()) : str_repeat('x', (int) ($request->get['bytes'] ?? 13)),
+        );
+
+        return;
+    }
     if ($name === 'echo') {
         $answer = static fn (SwooleRequest $request, SwooleResponse $response) => $response->end('Hello, world!');
 

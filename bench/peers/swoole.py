@@ -5,9 +5,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from harness.certificates import Certificate
 from harness.processes import Server
 
-from . import App, Missing, Peer, free_port, ini_environment
+from . import App, Missing, Peer, Unavailable, free_port, ini_environment
 
 WORKERS = 2
 SCRIPT = Path(__file__).with_name("swoole.php")
@@ -24,10 +25,12 @@ def find() -> list[Peer | Missing]:
     name = f"Swoole ({WORKERS})"
     if not version:
         return [Missing("Swoole", "PHP has no swoole extension; SWOOLE=path names a swoole.so")]
-    return [Peer(name, lambda app, work: _start(name, [php, *extension], app, work), f"Swoole {version}")]
+    return [Peer(name, lambda app, work, certificate=None: _start(name, [php, *extension], app, work, certificate), f"Swoole {version}")]
 
 
-def _start(name: str, php: list[str], app: App, work: Path) -> Server:
+def _start(name: str, php: list[str], app: App, work: Path, certificate: Certificate | None) -> Server:
+    if certificate:
+        raise Unavailable("no HTTPS in this bench")
     port = free_port()
     server = Server(name, f"http://127.0.0.1:{port}{app.path}", work / "output.log")
     server.run([*php, str(SCRIPT), app.name, str(app.folder), str(port), str(WORKERS)], ini_environment(work))

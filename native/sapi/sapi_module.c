@@ -111,9 +111,28 @@ static int send_headers(sapi_headers_struct *headers) {
     return SAPI_HEADER_SENT_SUCCESSFULLY;
 }
 
+/* Bytes of a body that PHP keeps in memory; more are in a temporary file. PHP's own limit is 16 KiB (SAPI_POST_BLOCK_SIZE), and a
+ * temporary file costs more than the rest of a small request. The server's buffers have the same limit (crates/front-http). */
+#define BODY_IN_MEMORY (256 << 10)
+
+static php_stream *body_stream(void) {
+    return php_stream_temp_create_ex(TEMP_STREAM_DEFAULT, BODY_IN_MEMORY, PG(upload_tmp_dir));
+}
+
+/* rfc1867_post_handler(), main/rfc1867.c, reads such a body and keeps only its parts. */
+static bool is_multipart(const char *content_type) {
+    static const char type[] = "multipart/form-data";
+    return content_type != NULL && strncasecmp(content_type, type, sizeof type - 1) == 0;
+}
+
 static size_t read_post(char *buffer, size_t len) {
     if (!request_present()) {
         return 0;
+    }
+    if (PG(during_request_startup) && SG(read_post_bytes) == 0 && SG(request_info).request_body != NULL) {
+        /* by sapi_read_standard_form_data(), main/SAPI.c: it has just created its own stream, and writes to this one */
+        php_stream_close(SG(request_info).request_body);
+        SG(request_info).request_body = body_stream();
     }
     if (request_head()->content_length == FRAME_LENGTH_UNKNOWN && SG(post_max_size) > 0) {
         /* The engine compares post_max_size with the announced length, and while it reads a body as a whole. A multipart body
@@ -147,6 +166,11 @@ static int activate(void) {
         SG(request_info).request_body != NULL) {
         php_stream_truncate_set_size(SG(request_info).request_body, 0);
         keeper = NULL;
+    }
+    if (request_present() && request_head()->content_length != 0 && SG(request_info).request_body == NULL &&
+        SG(read_post_bytes) == 0 && !is_multipart(SG(request_info).content_type)) {
+        /* for php://input, which would create its own: php_stream_url_wrap_php(), ext/standard/php_fopen_wrapper.c */
+        SG(request_info).request_body = body_stream();
     }
     if (request_present() && !hearth_host->runs_on) {
         user_ini_activate(REQUEST_VARIABLE("SCRIPT_FILENAME"), REQUEST_VARIABLE("DOCUMENT_ROOT"),

@@ -382,7 +382,7 @@ async fn attempt(
     let bodiless = body.is_none();
     let (mut begun, mut repeated) = (false, 0_u8);
     loop {
-        // Once more only where the kernel knows of no end.
+        // After a failed attempt, only connections that the kernel reports as open are used.
         let repeatable = !tries.sent() && idempotent(&head.method);
         if let Some(tap) = tap {
             tap.see(Sight::Waiting);

@@ -185,7 +185,7 @@ impl Http1 {
         self.calls > 1
     }
 
-    /// From here on its origin is notified when it is gone.
+    /// From now on, dropping the connection notifies its origin.
     pub(crate) fn leave(&mut self, home: Arc<Origin>) {
         self.home = Some(home);
     }

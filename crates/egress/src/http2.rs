@@ -317,7 +317,7 @@ impl Pump {
         Self { stream, body, chunk: Bytes::new() }
     }
 
-    /// Ready: everything is sent, or no more is wanted. The answer says why.
+    /// Ready when everything was sent, or when the origin stops the upload. The response tells the reason.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.chunk.is_empty() {
@@ -430,7 +430,7 @@ impl Body for Http2Body {
             this.pump = None;
         }
         let failed = |error: &h2::Error| {
-            // The origin has said all, and wants no more of the request (RFC 9113, 8.1).
+            // The response is complete, and the origin does not read the rest of the request (RFC 9113, 8.1).
             let all = this.left.is_none_or(|left| left == 0);
             if all && error.is_reset() && error.reason() == Some(h2::Reason::NO_ERROR) {
                 return None;

@@ -427,7 +427,7 @@ impl Origin {
                 let lease = self.lease(taken);
                 let waiter = state.waiters.remove(passed).expect("it was looked at");
                 if let Err(lease) = waiter.tell.send(Ok(lease)) {
-                    // Dropped here it would want the lock.
+                    // Dropping it here would take the lock again.
                     undelivered.push(lease);
                     break;
                 }

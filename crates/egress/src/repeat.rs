@@ -87,7 +87,7 @@ mod tests {
             (Unwritten, &Method::POST, true, true, true),
             (Unwritten, &Method::POST, false, true, true),
             (Unwritten, &Method::GET, true, true, true),
-            // A body that is gone cannot be had again.
+            // A consumed body cannot be sent again.
             (Unwritten, &Method::POST, true, false, false),
             (Unprocessed, &Method::POST, true, false, false),
             (Written, &Method::PUT, true, false, false),

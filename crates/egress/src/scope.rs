@@ -222,7 +222,7 @@ impl Members {
                     continue;
                 };
                 let waiting = state.waiting.remove(at).expect("it was looked at");
-                // Dropped here it would want the lock.
+                // Dropping it here would take the lock again.
                 unwanted.extend(waiting.tell.send(self.ticket(place, shares)).err());
             }
             state.origins.retain(|_place, here| here.alone + here.sharing > 0);

@@ -63,8 +63,8 @@ impl Watch {
         let _was = self.gate.compare_exchange(HELD, OPEN, Relaxed, Relaxed);
     }
 
-    /// The origin has answered before the body was sent. One that refuses does not want it; any other still reads it,
-    /// as in libcurl.
+    /// Handles a response that arrived before the body was sent. After an error status the body is not sent; otherwise
+    /// it is, as in libcurl.
     pub(crate) fn answered(&self, status: StatusCode) {
         if status.is_client_error() || status.is_server_error() {
             let _was = self.gate.compare_exchange(HELD, SHUT, Relaxed, Relaxed);

@@ -11,6 +11,7 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -27,8 +28,9 @@ use crate::phase::{Phase, PhaseCell};
 /// A client that closes its sending side this soon after the last byte of its request waits for the response.
 const HALF_CLOSE: Duration = Duration::from_millis(500);
 
-/// Number of bytes read at once to find the end of the client's input.
-const PROBE: usize = 1024;
+/// Maximum number of bytes per read that looks for the end of the client's input. These may be the rest of the
+/// request's body, so small reads would make an upload slow.
+const PROBE: usize = 16 << 10;
 
 /// Time-outs of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -257,8 +259,8 @@ impl<S: AsyncRead + Unpin> TimedIo<S> {
         {
             return Poll::Pending;
         }
-        let mut bytes = [0; PROBE];
-        let mut buffer = ReadBuf::new(&mut bytes);
+        let mut bytes = [MaybeUninit::uninit(); PROBE];
+        let mut buffer = ReadBuf::uninit(&mut bytes);
         match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
             Ok(()) if !buffer.filled().is_empty() => {
                 self.metrics.bytes_in.increment(buffer.filled().len() as u64);

@@ -1,8 +1,8 @@
-//! An ACME authority for tests (RFC 8555): it verifies signatures and nonces, asks on loopback whether names are ours, issues real certificates,
-//! and fails on cue.
+//! An ACME certificate authority for tests (RFC 8555): it verifies signatures and nonces, validates names on loopback, issues real
+//! certificates, and fails on request.
 //!
 //! Invariants
-//! - What a real authority refuses it refuses: a used nonce, a wrong URL or signature, a name that was not proved, an order of another account.
+//! - It refuses everything that a real authority refuses: a used nonce, a wrong URL or signature, an unproved name, another account's order.
 #![expect(clippy::disallowed_types, reason = "it is in threads of its own and runs in real time")]
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -27,36 +27,36 @@ use serde_json::{Value, json};
 use crate::certificates::{Certificate, certificates};
 use crate::credulous::credulous;
 
-/// How long a name is asked for.
+/// Time limit for the validation of a name.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The fault in one answer.
+/// A fault in one response.
 #[derive(Clone, Debug)]
 pub enum AcmeFault {
     /// The connection ends without an answer.
     Silence,
-    /// An answer that is no JSON.
+    /// A response that is not JSON.
     Garbage,
-    /// A problem (RFC 8555, section 6.7): its type's last word, the status, and after how many seconds to come again.
+    /// A problem document (RFC 8555, section 6.7): the last word of its type, the status, and `Retry-After` in seconds.
     Problem(&'static str, u16, Option<u64>),
 }
 
-/// How the authority behaves.
+/// The authority's behaviour.
 #[derive(Clone, Debug)]
 pub struct AcmeSetup {
-    /// The port of HTTP-01 challenges, instead of 80. As long as neither port is known, no challenge is validated.
+    /// The port of HTTP-01 challenges instead of 80. If neither port is set, no challenge is validated.
     pub http_port: u16,
     /// The port of TLS-ALPN-01 challenges, instead of 443.
     pub tls_port: u16,
-    /// The challenges that are offered.
+    /// The challenge types on offer.
     pub offers: Vec<&'static str>,
-    /// The validity of certificates: the time before and after now.
+    /// The validity of certificates: the durations before and after now.
     pub holds: (Duration, Duration),
-    /// Orders stay pending, whatever is proved.
+    /// If true, orders stay pending even when all names are proved.
     pub stays_pending: bool,
-    /// The key that an account has to be bound to (RFC 8555, section 7.3.4).
+    /// The external account key that is required (RFC 8555, section 7.3.4).
     pub external: Option<(String, Vec<u8>)>,
-    /// When to renew, before now (RFC 9773); None: not stated.
+    /// The suggested renewal time, as a duration before now (RFC 9773); `None`: not stated.
     pub renew_at_once: bool,
 }
 
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Shared {
 struct State {
     drawn: u64,
     nonces: HashSet<String>,
-    /// By URL: the public key and the thumbprint.
+    /// The public key and its thumbprint by account URL.
     accounts: HashMap<String, (Vec<u8>, String)>,
     orders: Vec<Order>,
     faults: HashMap<&'static str, VecDeque<AcmeFault>>,
@@ -122,11 +122,11 @@ struct Name {
     domain: String,
     token: String,
     status: &'static str,
-    /// The address that refused it, and why.
+    /// The address that failed the validation, and the reason.
     refused: Option<(String, String)>,
 }
 
-/// An answer that is not written yet.
+/// A response before it is written.
 struct Reply {
     status: u16,
     fields: Vec<(&'static str, String)>,
@@ -136,7 +136,7 @@ struct Reply {
 type Told = Result<Reply, Reply>;
 
 impl AcmeAuthority {
-    /// Starts one on any free port of 127.0.0.1, by the name `localhost` with the tests' certificate.
+    /// Starts an authority on a free port of 127.0.0.1, named `localhost`, with the tests' certificate.
     pub fn start(setup: AcmeSetup) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -162,14 +162,14 @@ impl AcmeAuthority {
                     return;
                 }
                 let (config, shared) = (Arc::clone(&config), Arc::clone(&serving));
-                // One connection, one request. Ends by its time-outs.
+                // One request per connection. Time-outs end the thread.
                 std::thread::spawn(move || shared.connection(socket, config));
             }
         });
         Self { address, shared }
     }
 
-    /// The directory's URL; its certificate is by [`certificates`]' authority.
+    /// Returns the directory's URL. Its certificate is signed by the authority of [`certificates`].
     pub fn directory(&self) -> String {
         format!("{}/dir", self.shared.base)
     }
@@ -179,13 +179,13 @@ impl AcmeAuthority {
         &self.shared.authority
     }
 
-    /// What happens to the next request for `endpoint` (`dir`, `nonce`, `account`, `order`, `authorization`, `challenge`, `poll`, `finalize`,
-    /// `certificate`), after what was said before.
+    /// Sets the fault of the next request for `endpoint` (`dir`, `nonce`, `account`, `order`, `authorization`, `challenge`, `poll`, `finalize`,
+    /// `certificate`), after the faults that were set earlier.
     pub fn fault(&self, endpoint: &'static str, fault: AcmeFault) {
         self.shared.state().faults.entry(endpoint).or_default().push_back(fault);
     }
 
-    /// Another behaviour from now on.
+    /// Changes the behaviour from now on.
     pub fn change(&self, change: impl FnOnce(&mut AcmeSetup)) {
         change(&mut self.shared.setup.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -195,17 +195,17 @@ impl AcmeAuthority {
         self.shared.state().accounts.clear();
     }
 
-    /// The endpoints that were asked, in order.
+    /// Returns the endpoints that were requested, in order.
     pub fn seen(&self) -> Vec<String> {
         self.shared.state().seen.clone()
     }
 
-    /// How often an endpoint was asked.
+    /// Returns how often an endpoint was requested.
     pub fn asked(&self, endpoint: &str) -> usize {
         self.seen().iter().filter(|seen| *seen == endpoint).count()
     }
 
-    /// How many certificates were issued, and how many of them in place of one that was named.
+    /// Returns the number of certificates issued, and how many of them replaced a named one.
     pub fn issued(&self) -> (usize, usize) {
         let state = self.shared.state();
         let issued = state.orders.iter().filter(|order| order.chain.is_some());
@@ -217,7 +217,7 @@ impl AcmeAuthority {
 impl Drop for AcmeAuthority {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
-        // So that it notices.
+        // Wakes the accepting thread.
         drop(TcpStream::connect(self.address));
     }
 }
@@ -243,7 +243,7 @@ impl Shared {
         self.setup.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A broken connection is no error here.
+    /// A broken connection is not an error here.
     fn connection(&self, socket: TcpStream, config: Arc<ServerConfig>) {
         let served = (|| {
             socket.set_read_timeout(Some(PATIENCE))?;
@@ -279,7 +279,7 @@ impl Shared {
         nonce
     }
 
-    /// None: nothing is answered.
+    /// `None`: no response is sent.
     fn answer(&self, method: &str, path: &str, body: &str) -> Option<Reply> {
         let mut parts = path.trim_start_matches('/').split('/');
         let first = parts.next().unwrap_or_default();
@@ -340,7 +340,7 @@ impl Shared {
         reply
     }
 
-    /// Verifies a request as RFC 8555 (section 6.2) requires: signed, once, for this URL.
+    /// Verifies a request as RFC 8555 (section 6.2) requires: its signature, a fresh nonce and this URL.
     fn signed(&self, path: &str, endpoint: &str, rest: &[&str], body: &str) -> Told {
         let malformed = |what: &str| problem("malformed", 400, what);
         let jws: Value = serde_json::from_str(body).map_err(|_error| malformed("no JSON"))?;
@@ -566,7 +566,7 @@ fn problem(kind: &str, status: u16, detail: &str) -> Reply {
     Reply { status, fields, body }
 }
 
-/// Method, path and body; None when nothing came.
+/// Reads method, path and body; `None` if the connection was closed without a request.
 fn request(stream: &mut impl std::io::Read) -> std::io::Result<Option<(String, String, String)>> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -610,7 +610,7 @@ fn by_http(port: u16, name: &str, token: &str, expected: &str) -> Result<(), Str
     Err(format!("wrong answer: {}", answer.head.status))
 }
 
-/// RFC 8737, section 3.
+/// Builds the certificate of a TLS-ALPN-01 challenge (RFC 8737, section 3).
 fn by_tls(port: u16, name: &str, expected: &str) -> Result<(), String> {
     let (config, shown) = credulous(&["acme-tls/1"]);
     let server = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;

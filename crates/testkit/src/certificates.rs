@@ -1,4 +1,4 @@
-//! An authority of the tests' own and certificates of every kind that a client should judge. Made once for each process.
+//! A certificate authority for tests, and certificates of every kind that a client must verify. Created once per process.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -11,33 +11,33 @@ use rcgen::{
 /// All certificates of the tests.
 #[derive(Debug)]
 pub struct Certificates {
-    /// The authority that has signed all others but `stranger`.
+    /// The authority that signed all others except `stranger`.
     pub authority: Certificate,
-    /// For `localhost`, `*.test`, 127.0.0.0/8's first few addresses and `::1`: what an origin shows.
+    /// An origin's certificate: `localhost`, `*.test`, some addresses of 127.0.0.0/8, and `::1`.
     pub origin: Certificate,
-    /// The same, its time over since 2020.
+    /// The same, expired since 2020.
     pub expired: Certificate,
-    /// For `other.example` alone.
+    /// A certificate for `other.example` only.
     pub other_host: Certificate,
-    /// For `localhost`, signed by an unknown authority.
+    /// A certificate for `localhost`, signed by an unknown authority.
     pub stranger: Certificate,
-    /// A client's own.
+    /// A client certificate.
     pub client: Certificate,
 }
 
-/// A certificate with its key, PEM texts.
+/// A certificate with its key as PEM texts.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The certificate. No chain: the authority signs directly.
+    /// The certificate, without a chain: the authority signs directly.
     pub chain: String,
-    /// Its private key.
+    /// The private key.
     pub key: String,
-    /// Its public key (`SubjectPublicKeyInfo`, DER): what pins are hashes of.
+    /// The public key (`SubjectPublicKeyInfo`, DER), whose hashes are used as pins.
     pub public_key: Vec<u8>,
 }
 
 impl Certificate {
-    /// Writes both into a folder: the paths of `NAME.pem` and `NAME.key`.
+    /// Writes both into a folder, and returns the paths of `NAME.pem` and `NAME.key`.
     pub fn write(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (chain, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
         std::fs::write(&chain, &self.chain).expect("a test's folder can be written");

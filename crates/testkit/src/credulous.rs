@@ -1,4 +1,4 @@
-//! A TLS client that trusts every certificate, and reports what it was shown.
+//! A TLS client that trusts every certificate, and records the server's certificates.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// The last certificates that servers showed.
+/// The certificates that servers sent last.
 #[derive(Debug, Default)]
 pub struct Shown(Mutex<Last>);
 
@@ -17,7 +17,7 @@ struct Last {
     stapled: Vec<u8>,
 }
 
-/// The settings of such a client that offers these protocols, and what it will have been shown.
+/// Returns the settings of such a client for these ALPN protocols, and the record of what servers send.
 pub fn credulous(alpn: &[&str]) -> (Arc<ClientConfig>, Arc<Shown>) {
     let shown = Arc::new(Shown::default());
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -31,12 +31,12 @@ pub fn credulous(alpn: &[&str]) -> (Arc<ClientConfig>, Arc<Shown>) {
 }
 
 impl Shown {
-    /// The certificate, DER.
+    /// The certificate as DER.
     pub fn certificate(&self) -> Vec<u8> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).certificate.clone()
     }
 
-    /// The OCSP response that came with it, DER. Empty: there was none.
+    /// The stapled OCSP response as DER; empty if there was none.
     pub fn stapled(&self) -> Vec<u8> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).stapled.clone()
     }

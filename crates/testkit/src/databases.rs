@@ -1,9 +1,9 @@
-//! Real database servers on unix sockets in a temporary folder, each of one test alone; never the system's own services.
+//! Real database servers on unix sockets in a temporary folder, each for one test only; never the system's own services.
 //!
 //! Invariants
 //! - Every server has a database `shop` (Redis: none) and a user `visitor` with the password `a password`.
-//! - A server that was stopped can be started again: what it held is there.
-//! - One with TLS listens at 127.0.0.2 as well, where it takes nothing that is not encrypted.
+//! - A stopped server can be started again with its data.
+//! - A server with TLS also listens on 127.0.0.2, and rejects unencrypted connections there.
 
 use std::fs;
 use std::net::TcpListener;
@@ -23,7 +23,7 @@ pub const DATABASE_PASSWORD: &str = "a password";
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Which database.
+/// The kind of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseKind {
     /// `mariadbd` of Debian's mariadb-server-core.
@@ -34,7 +34,7 @@ pub enum DatabaseKind {
     Redis,
 }
 
-/// A running server; ended when dropped.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct Database {
     kind: DatabaseKind,
@@ -43,22 +43,22 @@ pub struct Database {
     tls: Option<Tls>,
 }
 
-/// The certificate that a server shows over TCP.
+/// The server's certificate for TCP, and its rule for client certificates.
 #[derive(Debug)]
 struct Tls {
     certificate: Certificate,
-    /// Clients have to show one of our authority.
+    /// If true, clients must have a certificate of our authority.
     asks: bool,
     port: u16,
 }
 
 impl Database {
-    /// Makes the files of a new server and starts it.
+    /// Creates the files of a new server and starts it.
     pub fn start(kind: DatabaseKind) -> Self {
         Self::start_as(kind, None)
     }
 
-    /// Starts a server that shows `certificate` at [`Self::HOST`]; `asks`: it requires a client certificate too.
+    /// Starts a server with `certificate` at [`Self::HOST`]. If `asks` is true, it requires a client certificate.
     pub fn with_tls(kind: DatabaseKind, certificate: &Certificate, asks: bool) -> Self {
         let port = TcpListener::bind((Self::HOST, 0)).and_then(|free| free.local_addr());
         let port = port.expect("a port of loopback is free").port();
@@ -88,18 +88,18 @@ impl Database {
         self.tls.as_ref().expect("it was started with TLS").port
     }
 
-    /// Shows another certificate from the next start on.
+    /// Sets the certificate for the next start.
     pub fn show(&mut self, certificate: &Certificate) {
         self.tls.as_mut().expect("it was started with TLS").certificate = certificate.clone();
     }
 
-    /// Another password for `visitor`. Sessions that are logged in stay.
+    /// Changes the password of `visitor`. Existing sessions stay open.
     pub fn change_password(&self, password: &str) {
         assert_eq!(self.kind, DatabaseKind::Postgres, "only there so far");
         self.psql(&format!("alter role visitor password '{password}';\n"));
     }
 
-    /// How many have logged in over TLS (Redis: have connected) since it was started last.
+    /// Returns the number of logins over TLS since the last start (Redis: connections).
     pub fn logins(&self) -> usize {
         let general = || fs::read_to_string(self.path().join("general.log")).unwrap_or_default();
         let log = self.log();
@@ -114,7 +114,7 @@ impl Database {
         general.lines().filter(is_login).count()
     }
 
-    /// Which it is.
+    /// Returns the kind of database.
     pub fn kind(&self) -> DatabaseKind {
         self.kind
     }
@@ -137,13 +137,13 @@ impl Database {
         self.path().join("log")
     }
 
-    /// Makes the server silent until [`Self::resume`]: clients still connect, to the kernel. Not for `PostgreSQL`,
-    /// which is many processes.
+    /// Suspends the server until [`Self::resume`]; the kernel still accepts connections. Not for `PostgreSQL`,
+    /// which consists of many processes.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets the server continue.
+    /// Resumes a suspended server.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -153,7 +153,7 @@ impl Database {
         self.server.as_ref().expect("it runs").signal(signal);
     }
 
-    /// Ends it; `hard`: without a word to its clients.
+    /// Stops the server. If `hard` is true, clients are not notified.
     pub fn stop(&mut self, hard: bool) {
         let Some(mut server) = self.server.take() else { return };
         let gentle = match self.kind {
@@ -170,7 +170,7 @@ impl Database {
         server.wait(LIMIT);
     }
 
-    /// Starts a server that was stopped, and waits until it takes connections.
+    /// Starts a stopped server, and waits until it accepts connections.
     pub fn start_again(&mut self) {
         let place = self.path().display();
         let mut command = match self.kind {
@@ -247,7 +247,7 @@ impl Database {
                 command
             }
         };
-        // Not through a pipe: what was logged before an answer can be counted behind it.
+        // A file instead of a pipe: lines logged before a response can be counted after it.
         let log = fs::File::create(self.log_file()).expect("our own folder is writable");
         let server = Running::start_into(&log, &mut command);
         let ready = match self.kind {
@@ -263,12 +263,12 @@ impl Database {
         self.folder.path()
     }
 
-    /// The paths of a server's certificate, its key and the authority.
+    /// Returns the paths of a server's certificate, its key and the authority.
     fn write_certificates(&self, tls: &Tls) -> (String, String, String) {
         let (chain, key) = tls.certificate.write(self.path(), "server");
         let (authority, _) = certificates().authority.write(self.path(), "authority");
         if self.kind == DatabaseKind::Postgres {
-            // It looks whether others may read the key.
+            // The server rejects a key that others may read.
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("our own file");
             if rustix::process::getuid().is_root() {
                 let own =
@@ -298,7 +298,7 @@ impl Database {
     fn make_mariadb(&self) {
         const TABLES: &[&str] =
             &["system_tables.sql", "performance_tables.sql", "system_tables_data.sql"];
-        // Of MariaDB 11 and of 10.
+        // MariaDB 11, then MariaDB 10.
         let new = "/usr/share/mariadb/mariadb_";
         let is_new = Path::new(&format!("{new}{}", TABLES[0])).exists();
         let prefix = if is_new { new } else { "/usr/share/mysql/mysql_" };
@@ -309,7 +309,7 @@ impl Database {
         }
         let file = self.path().join("bootstrap.sql");
         fs::write(&file, sql).expect("our own folder is writable");
-        // MariaDB 10.11 crashes in a bootstrap now and then, in ha_maria::drop_table().
+        // MariaDB 10.11 sometimes crashes in its bootstrap, in ha_maria::drop_table().
         let mut said = String::new();
         let made = (0..5).any(|_| {
             let data = self.path().join("data");
@@ -399,7 +399,7 @@ impl Drop for Database {
     }
 }
 
-/// `PostgreSQL` refuses to run as root.
+/// Drops privileges, because `PostgreSQL` refuses to run as root.
 pub(crate) fn as_owner(program: &Path) -> Command {
     if !rustix::process::getuid().is_root() {
         return Command::new(program);
@@ -410,7 +410,7 @@ pub(crate) fn as_owner(program: &Path) -> Command {
     command
 }
 
-/// The newest of Debian's.
+/// Returns the newest version that Debian has installed.
 fn postgres_program(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql")
         .unwrap_or_else(|error| panic!("apt-get install postgresql: {error}"));

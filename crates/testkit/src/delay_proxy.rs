@@ -1,8 +1,8 @@
-//! Distance on one machine: a TCP proxy that holds every byte back for half a round trip, each way.
+//! A TCP proxy that simulates distance: it delays every byte by half a round trip in each direction.
 //!
-//! A connection costs its client the round trip that a real one would cost, though the system's own handshake is over at once: the
-//! first bytes wait for it. With slow start no more bytes are under way than a young connection would send (RFC 5681, RFC 6928).
-//! No kernel module, no privileges: what `netem` does where there is none.
+//! A connection costs its client one round trip, as a real one does: the system's handshake is immediate, so the first bytes
+//! wait instead. With slow start, no more bytes are in flight than a young connection would send (RFC 5681, RFC 6928).
+//! It needs no kernel module and no privileges, unlike `netem`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,23 +23,23 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Bytes of a segment (RFC 6691 on Ethernet).
+/// Bytes per segment (RFC 6691 on Ethernet).
 const SEGMENT: usize = 1460;
 /// Segments of the initial window (RFC 6928).
 const INITIAL_WINDOW: usize = 10 * SEGMENT;
-/// After so long without a byte the window is the initial one again (RFC 5681, 4.1; Linux counts in retransmission times).
+/// Idle time after which the window is the initial one again (RFC 5681, 4.1; Linux counts in retransmission times).
 const IDLE: Duration = Duration::from_millis(500);
-/// Pieces under way in one direction; a piece is at most 16 KiB. When it is full, the sender waits.
+/// Maximum number of pieces in flight per direction, of at most 16 KiB each. When it is reached, the sender waits.
 const UNDER_WAY: usize = 1024;
-/// The bytes that are read at once.
+/// Bytes per read.
 const PIECE: usize = 16 << 10;
 
-/// How far away the other end is.
+/// The simulated network path.
 #[derive(Clone, Copy, Debug)]
 pub struct Distance {
-    /// One round trip.
+    /// The round-trip time.
     pub round_trip: Duration,
-    /// The window opens as that of a TCP connection does.
+    /// If true, the window grows as that of a TCP connection does.
     pub slow_start: bool,
 }
 
@@ -53,13 +53,13 @@ pub struct DelayProxy {
 }
 
 impl DelayProxy {
-    /// Starts a proxy in front of `target`, on 127.0.0.1 and any free port, in a separate thread.
+    /// Starts a proxy for `target` on a free port of 127.0.0.1, in a separate thread.
     pub fn start(target: SocketAddr, distance: Distance) -> Self {
         Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), target, distance)
             .expect("a port of loopback is free")
     }
 
-    /// Starts one at this address.
+    /// Starts a proxy for `target` on this address.
     pub fn listen(address: SocketAddr, target: SocketAddr, distance: Distance) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -82,12 +82,12 @@ impl DelayProxy {
         self.address
     }
 
-    /// How many connections it has taken.
+    /// Returns the number of accepted connections.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Blocks until a signal ends the process: for the program.
+    /// Blocks until a signal ends the process. For the program.
     pub fn serve_forever(mut self) {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
@@ -119,7 +119,7 @@ async fn accept(
             near = listener.accept() => {
                 let Ok((near, _)) = near else { continue };
                 accepted.fetch_add(1, Ordering::Relaxed);
-                // A peer that is gone has ended it for both.
+                // An error means that the peer has disconnected, which ends both directions.
                 connections.spawn(async move { drop(join(near, target, distance).await) });
             }
         }
@@ -140,7 +140,7 @@ async fn join(near: TcpStream, target: SocketAddr, distance: Distance) -> io::Re
     Ok(())
 }
 
-/// One direction: bytes go in when the window allows it, and come out half a round trip later.
+/// One direction: bytes enter when the window permits it, and leave half a round trip later.
 async fn carry(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -195,12 +195,12 @@ async fn carry(
     tokio::try_join!(send_side, receive_side).map(drop)
 }
 
-/// The sender's view of the way: what is out, and how much may be.
+/// The sender's congestion window and the bytes in flight.
 #[derive(Debug)]
 struct Window {
     size: usize,
     out: usize,
-    /// When each piece that is out will have been acknowledged.
+    /// The time at which each piece in flight will be acknowledged.
     pieces: VecDeque<(Instant, usize)>,
     last: Option<Instant>,
 }
@@ -210,14 +210,14 @@ impl Window {
         Self { size: INITIAL_WINDOW, out: 0, pieces: VecDeque::new(), last: None }
     }
 
-    /// How many bytes may go at `now`, or when some may.
+    /// Returns the number of bytes that may be sent at `now`, or the time at which some may be.
     fn room(&mut self, now: Instant, round_trip: Duration) -> Result<usize, Instant> {
         while let Some(&(sent, length)) = self.pieces.front()
             && sent + round_trip <= now
         {
             self.pieces.pop_front();
             self.out -= length;
-            // Slow start: a byte more for each byte that has arrived, so it doubles in a round trip.
+            // Slow start: one more byte for each acknowledged byte, so it doubles per round trip.
             self.size += length;
         }
         if self.last.is_some_and(|last| now.duration_since(last) >= IDLE) {
@@ -239,7 +239,7 @@ impl Window {
     }
 }
 
-/// Wakes to the microsecond; tokio's timer counts in milliseconds.
+/// Sleeps with microsecond precision; tokio's timer has milliseconds.
 #[derive(Debug)]
 struct Clock(AsyncFd<std::os::fd::OwnedFd>);
 
@@ -276,7 +276,7 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(20);
 
-    /// How many round trips it takes to send `length` bytes when each piece goes as soon as it may.
+    /// Returns the number of round trips to send `length` bytes when each piece is sent as early as possible.
     fn round_trips(window: &mut Window, mut now: Instant, mut length: usize) -> u32 {
         let begun = now;
         while length > 0 {
@@ -326,7 +326,7 @@ mod tests {
         let begun = Instant::now();
         client.get("/bytes/10").unwrap();
         let second = begun.elapsed();
-        // A busy machine makes them longer, nothing shorter.
+        // A busy machine makes them longer, never shorter.
         assert!(first >= 2 * ROUND_TRIP, "{first:?}");
         assert!(second >= ROUND_TRIP, "{second:?}");
         assert_eq!(proxy.accepted(), 1);

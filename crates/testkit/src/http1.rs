@@ -1,4 +1,4 @@
-//! A client for HTTP/1.1 that hides nothing: what is sent is written byte by byte, what comes is kept as it came.
+//! An HTTP/1.1 client that shows every byte: requests are written byte by byte, responses are kept unchanged.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use http1::{
     put_request_line,
 };
 
-/// Limits for the head of an answer.
+/// Limits for the head of a response.
 const HEAD: HeadLimits = HeadLimits { bytes: 4 << 20, fields: 5000 };
 
 /// One connection.
@@ -19,25 +19,25 @@ const HEAD: HeadLimits = HeadLimits { bytes: 4 << 20, fields: 5000 };
 pub struct Client {
     stream: TcpStream,
     received: BytesMut,
-    /// The body whose chunks are read one by one.
+    /// Reads the chunks of the current body one by one.
     chunks: Decoder,
 }
 
-/// An answer, its field names and order as they came.
+/// A response. Names and order of its fields are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The status line without its end.
+    /// The status line without its line end.
     pub status_line: String,
     /// The status.
     pub status: u16,
     /// Header fields.
     pub fields: Vec<(String, String)>,
-    /// The body, chunks joined.
+    /// The body; chunks are joined.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// The values of a field, in order.
+    /// Returns the values of a field, in order.
     pub fn all(&self, name: &str) -> Vec<&str> {
         self.fields
             .iter()
@@ -46,19 +46,19 @@ impl Answer {
             .collect()
     }
 
-    /// The value of a field that comes once at most.
+    /// Returns the value of a field that occurs at most once.
     pub fn field(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
         assert!(all.len() < 2, "{name} came more than once: {all:?}");
         all.first().copied()
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error} in {self:?}: {}", self.text()))
@@ -75,17 +75,17 @@ impl Client {
         Ok(Self { stream, received: BytesMut::new(), chunks: Decoder::over() })
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// GET, and the whole answer.
+    /// Sends a GET, and returns the whole response.
     pub fn get(&mut self, target: &str) -> Result<Answer> {
         self.request("GET", target, &[], b"")
     }
 
-    /// One request, and the whole answer. A body brings its `Content-Length`.
+    /// Sends a request, and returns the whole response. A body gets a `Content-Length`.
     pub fn request(
         &mut self,
         method: &str,
@@ -98,7 +98,7 @@ impl Client {
         self.answer_to(method)
     }
 
-    /// The final answer to a request that was sent; answers of 1xx before it are skipped.
+    /// Reads the final response to a sent request; interim responses (1xx) are skipped.
     pub fn answer_to(&mut self, method: &str) -> Result<Answer> {
         loop {
             let (mut answer, head) = self.read_head()?;
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// The head of the next answer, an interim one included.
+    /// Reads the head of the next response, which may be an interim one.
     pub fn head(&mut self) -> Result<Answer> {
         Ok(self.read_head()?.0)
     }
@@ -154,14 +154,14 @@ impl Client {
         }
     }
 
-    /// The next chunk of a chunked body; `None` after the last.
+    /// Reads the next chunk of a chunked body; `None` after the last.
     pub fn chunk(&mut self) -> Result<Option<Vec<u8>>> {
         let mut chunk = Vec::new();
         loop {
             if self.received.is_empty() {
                 self.more()?;
             }
-            // Byte by byte: the decoder would go on with the next chunk.
+            // Byte by byte, because the decoder would continue with the next chunk.
             let mut byte = self.received.split_to(1);
             match self.chunks.take(&mut byte).map_err(Error::other)? {
                 Piece::Data(data) => chunk.extend_from_slice(&data),
@@ -175,7 +175,7 @@ impl Client {
     /// Waits for more bytes.
     fn more(&mut self) -> Result<()> {
         let mut buffer = [0; 16_384];
-        // A socket with a time limit is not read on by the kernel after a signal (signal(7)).
+        // The kernel does not resume reads of a socket with a time limit after a signal (signal(7)).
         let got = loop {
             match self.stream.read(&mut buffer) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -194,25 +194,25 @@ impl Client {
         }
     }
 
-    /// Whether the server closes the connection without another byte.
+    /// Returns whether the server closes the connection without sending another byte.
     pub fn is_closed(&mut self) -> bool {
         self.received.is_empty()
             && matches!(self.more(), Err(error) if error.kind() != ErrorKind::WouldBlock)
     }
 
-    /// How long to wait for bytes, and for the server to take some.
+    /// Sets the time limit for reads and writes.
     pub fn set_timeout(&self, limit: Duration) {
         self.stream.set_read_timeout(Some(limit)).expect("a positive time is accepted");
         self.stream.set_write_timeout(Some(limit)).expect("a positive time is accepted");
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
     pub fn finish_sending(&self) -> Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
 }
 
-/// A request head. `length`: of the body; 0 sends no `Content-Length`. `Host` comes from `fields`, else it is `example.org`.
+/// Builds a request head. `length` is that of the body; 0 sends no `Content-Length`. `Host` is taken from `fields`, else it is `example.org`.
 pub fn head(method: &str, target: &str, fields: &[(&str, &str)], length: usize) -> String {
     let mut head = Vec::new();
     put_request_line(&mut head, method, target, http::Version::HTTP_11);

@@ -1,4 +1,4 @@
-//! For tests only: peers that behave on cue (origins, an ACME authority), the peers Hearth is compared with, distance, and clients that show every byte.
+//! Support for tests: scripted peers (origins, an ACME authority), real peers, a network delay, and clients that show every byte.
 
 mod acme;
 mod certificates;

@@ -1,8 +1,8 @@
-//! An origin that does what a script says, over real sockets on loopback, and remembers all that it saw.
+//! A scripted origin on real loopback sockets. It records every request and connection.
 //!
 //! Invariants
-//! - A request is in the record from the moment its head was read, answered or not: what is there once was sent once.
-//! - Nothing of it outlives the [`Origin`]: connections end with it.
+//! - A request is recorded as soon as its head was read, even if it is never answered. Each record is a request that was sent once.
+//! - Dropping the [`Origin`] closes all its connections.
 
 mod http1;
 mod http2;
@@ -30,12 +30,12 @@ use crate::certificates::{Certificate, certificates};
 pub use routes::routes;
 pub use script::{After, Body, Fields, Greeting, Reply, Step, Turn, pattern};
 
-/// The most bytes of a body that are remembered; more are only counted.
+/// Maximum number of body bytes that are recorded; further bytes are only counted.
 const KEPT: usize = 64 << 10;
 
-/// Decides about requests.
+/// Chooses the action for each request.
 type Script = Arc<dyn Fn(&Seen) -> Turn + Send + Sync>;
-/// Decides about connections, counted from 0.
+/// Chooses the action for each connection, counted from 0.
 type Greet = Arc<dyn Fn(usize) -> Greeting + Send + Sync>;
 
 /// The settings of an origin.
@@ -63,13 +63,13 @@ struct Tls {
 }
 
 impl Setup {
-    /// Sets the action for each request, as far as it is known from its head.
+    /// Sets the function that chooses the action for each request from its head.
     #[must_use]
     pub fn script(self, script: impl Fn(&Seen) -> Turn + Send + Sync + 'static) -> Self {
         Self { script: Arc::new(script), ..self }
     }
 
-    /// One answer after the other, for all clients together; the last one stays.
+    /// Sends these responses in order, over all clients; the last one is repeated.
     #[must_use]
     pub fn answers(self, turns: impl IntoIterator<Item = Turn>) -> Self {
         let turns: Vec<Turn> = turns.into_iter().collect();
@@ -79,13 +79,13 @@ impl Setup {
         })
     }
 
-    /// Sets the action for each connection, counted from 0.
+    /// Sets the function that chooses the action for each connection, counted from 0.
     #[must_use]
     pub fn greet(self, greet: impl Fn(usize) -> Greeting + Send + Sync + 'static) -> Self {
         Self { greet: Arc::new(greet), ..self }
     }
 
-    /// TLS with this certificate; HTTP/2 and HTTP/1.1 by ALPN.
+    /// Uses TLS with this certificate, with HTTP/2 and HTTP/1.1 by ALPN.
     #[must_use]
     pub fn tls(self, certificate: &Certificate) -> Self {
         let tls = Tls {
@@ -97,34 +97,34 @@ impl Setup {
         Self { tls: Some(tls), ..self }
     }
 
-    /// Other protocols by ALPN. None: as a server that knows no ALPN.
+    /// Sets the ALPN protocols. An empty list: a server without ALPN.
     #[must_use]
     pub fn alpn(mut self, protocols: &[&str]) -> Self {
         self.tls_mut().alpn = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         self
     }
 
-    /// TLS 1.2 only.
+    /// Allows TLS 1.2 only.
     #[must_use]
     pub fn tls12(mut self) -> Self {
         self.tls_mut().versions = vec![&rustls::version::TLS12];
         self
     }
 
-    /// Only clients with a certificate of this authority.
+    /// Accepts only clients with a certificate of this authority.
     #[must_use]
     pub fn client_authority(mut self, authority: &Certificate) -> Self {
         self.tls_mut().client_authority = Some(authority.clone());
         self
     }
 
-    /// How many streams of HTTP/2 a connection takes at a time. More are refused.
+    /// Sets how many HTTP/2 streams a connection accepts at a time. Further ones are refused.
     #[must_use]
     pub fn streams(self, streams: u32) -> Self {
         Self { streams, ..self }
     }
 
-    /// Another address than 127.0.0.1 and any free port.
+    /// Listens on this address instead of a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(self, address: SocketAddr) -> Self {
         Self { address, ..self }
@@ -134,7 +134,7 @@ impl Setup {
         self.tls.as_mut().expect("`tls` comes first")
     }
 
-    /// Starts it in a separate thread.
+    /// Starts the origin in a separate thread.
     pub fn start(self) -> Origin {
         let listener = std::net::TcpListener::bind(self.address)
             .unwrap_or_else(|error| panic!("cannot listen on {}: {error}", self.address));
@@ -176,16 +176,16 @@ pub struct Origin {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// The instructions to connections.
+/// Commands to the connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Phase {
     over: bool,
-    /// How often idle connections were asked to close.
+    /// The number of requests to close idle connections.
     closings: usize,
 }
 
 impl Origin {
-    /// Plain HTTP that answers with what came, as JSON; the rest is for [`Setup`]'s methods.
+    /// Plain HTTP; requests are answered with themselves as JSON. The methods of [`Setup`] change the rest.
     pub fn setup() -> Setup {
         Setup {
             script: Arc::new(|_| Reply::facts().into()),
@@ -206,17 +206,17 @@ impl Origin {
         Self::setup().tls(&certificates().origin).script(script).start()
     }
 
-    /// Its address.
+    /// Returns the address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// `http://127.0.0.1:PORT` or `https://localhost:PORT`, with a path.
+    /// Returns `http://127.0.0.1:PORT` or `https://localhost:PORT` with a path.
     pub fn url(&self, path: &str) -> String {
         if self.secure {
             format!("https://localhost:{}{path}", self.port())
@@ -225,27 +225,27 @@ impl Origin {
         }
     }
 
-    /// Every request so far.
+    /// Returns all requests so far.
     pub fn requests(&self) -> Vec<Seen> {
         self.shared.record().requests.clone()
     }
 
-    /// Every connection so far.
+    /// Returns all connections so far.
     pub fn connections(&self) -> Vec<Connection> {
         self.shared.record().connections.clone()
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.shared.record().connections.iter().filter(|connection| connection.open).count()
     }
 
-    /// Closes kept connections that wait for a request (HTTP/1.1), without a word.
+    /// Closes idle kept connections (HTTP/1.1) without notice.
     pub fn close_idle(&self) {
         self.end.send_modify(|phase| phase.closings += 1);
     }
 
-    /// Blocks until a signal ends the process: for the program.
+    /// Blocks until a signal ends the process. For the program.
     pub fn serve_forever(mut self) {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
@@ -262,35 +262,35 @@ impl Drop for Origin {
     }
 }
 
-/// A request as the origin saw it.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Counted over the whole origin, from 0.
+    /// Number of the request, counted from 0 over the whole origin.
     pub number: usize,
-    /// The connection's number, from 0.
+    /// Number of its connection, from 0.
     pub connection: usize,
     /// The method.
     pub method: String,
-    /// The target as it was written; over HTTP/2 path and query.
+    /// The target as it was sent; over HTTP/2 the path and query.
     pub target: String,
     /// `Host` or `:authority`.
     pub authority: String,
-    /// 1 or 2.
+    /// The major HTTP version, 1 or 2.
     pub version: u8,
-    /// Fields in order, names as they were written. Without pseudo fields.
+    /// Fields in order, with their names as they were sent. Without pseudo-fields.
     pub fields: Fields,
     /// The first 64 KiB of the body.
     pub body: Vec<u8>,
-    /// Bytes of the body so far.
+    /// Number of body bytes so far.
     pub length: u64,
-    /// Whether the body is complete.
+    /// True once the body is complete.
     pub complete: bool,
-    /// Trailers of the request.
+    /// The request's trailers.
     pub trailers: Fields,
 }
 
 impl Seen {
-    /// The value of a field that comes once at most.
+    /// Returns the value of a field that occurs at most once.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let value = values.next();
@@ -298,15 +298,15 @@ impl Seen {
         value.map(|(_, value)| value.as_str())
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The path, without the query.
+    /// Returns the path without the query.
     pub fn path(&self) -> &str {
         let path = self.target.split('?').next().unwrap_or_default();
-        // A proxy's clients send whole URLs.
+        // A proxy's clients send absolute URLs.
         match path.split_once("://") {
             Some((_, rest)) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/"),
             None => path,
@@ -328,29 +328,29 @@ impl Seen {
     }
 }
 
-/// A connection as the origin saw it.
+/// A recorded connection.
 #[derive(Clone, Debug, Default)]
 pub struct Connection {
-    /// Whether it is open.
+    /// True while it is open.
     pub open: bool,
-    /// TLS, once the handshake is over.
+    /// The outcome of the TLS handshake, once it is complete.
     pub tls: Option<Handshake>,
-    /// How many requests came on it.
+    /// The number of requests on it.
     pub requests: usize,
 }
 
 /// The outcome of a TLS handshake.
 #[derive(Clone, Debug)]
 pub struct Handshake {
-    /// `TLSv1.3`
+    /// The protocol version, e.g. `TLSv1.3`.
     pub version: String,
-    /// `h2`, `http/1.1`, or nothing was agreed.
+    /// The ALPN protocol, e.g. `h2` or `http/1.1`, if one was agreed.
     pub alpn: Option<String>,
-    /// The name that the client asked for.
+    /// The server name that the client sent (SNI).
     pub server_name: Option<String>,
-    /// An earlier session was resumed.
+    /// True if an earlier session was resumed.
     pub resumed: bool,
-    /// The client has shown a certificate.
+    /// True if the client sent a certificate.
     pub client_certificate: bool,
 }
 
@@ -380,7 +380,7 @@ impl Shared {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request, which gets its number here, and asks the script about it.
+    /// Records a request, which assigns its number, and returns the script's action for it.
     fn saw(&self, mut seen: Seen) -> (usize, Turn) {
         let number = {
             let mut record = self.record();
@@ -407,7 +407,7 @@ impl Shared {
     }
 }
 
-/// How a connection ends.
+/// The way in which a connection is closed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     Close,
@@ -442,7 +442,7 @@ async fn serve(stream: TcpStream, number: usize, shared: &Arc<Shared>) {
     if end == End::Reset
         && let Some(socket) = &socket
     {
-        // The last descriptor of the socket: closing it sends RST.
+        // Closing the last descriptor of the socket sends RST.
         set_socket_linger(socket, Some(Duration::ZERO)).expect("a socket takes the option");
     }
     drop(socket);
@@ -468,7 +468,7 @@ async fn greeted(mut stream: TcpStream, number: usize, shared: &Arc<Shared>) -> 
     }
     let refuse = greeting == Greeting::GoAwayUnprocessed;
     let Some(acceptor) = &shared.acceptor else {
-        // Prior knowledge: the preface of HTTP/2 begins as no request of HTTP/1.1 does.
+        // Prior knowledge: no HTTP/1.1 request begins like the HTTP/2 preface.
         let mut first = [0; 3];
         let http2 = matches!(stream.peek(&mut first).await, Ok(1..)) && first[0] == b'P' && {
             while matches!(stream.peek(&mut first).await, Ok(1..3)) {
@@ -504,7 +504,7 @@ async fn greeted(mut stream: TcpStream, number: usize, shared: &Arc<Shared>) -> 
     }
 }
 
-/// Waits for the client to close, taking what comes.
+/// Waits until the client closes, and discards its data.
 async fn hold<S: tokio::io::AsyncRead + Unpin>(stream: &mut S) {
     let mut bytes = [0; 4096];
     while matches!(stream.read(&mut bytes).await, Ok(1..)) {}

@@ -1,4 +1,4 @@
-//! A real `PgBouncer` between a unix socket of its own and a server of ours, each of one test alone.
+//! A real `PgBouncer` between its own unix socket and a test's server, each for one test only.
 //!
 //! Invariants
 //! - Clients are not authenticated; `PgBouncer` logs in with the server's password.
@@ -17,7 +17,7 @@ use crate::process::{Running, eventually};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A running pooler; ended when dropped.
+/// A running pooler. Dropping it stops it.
 #[derive(Debug)]
 pub struct PgBouncer {
     folder: TempDir,
@@ -25,7 +25,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// In front of `database`, with `pool_mode` `session` or `transaction`.
+    /// Starts a pooler for `database` with `pool_mode` `session` or `transaction`.
     pub fn start(database: &Database, pool_mode: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let place = folder.path().display();
@@ -44,7 +44,7 @@ impl PgBouncer {
             ),
         );
         if rustix::process::getuid().is_root() {
-            // It refuses to run as root.
+            // `PgBouncer` refuses to run as root.
             let own = Command::new("chown").args(["-R", "postgres"]).arg(folder.path()).status();
             assert!(own.expect("chown is there").success());
         }
@@ -62,7 +62,7 @@ impl PgBouncer {
         self.folder.path()
     }
 
-    /// Returns its log.
+    /// Returns the log.
     pub fn log(&self) -> String {
         self.process.log().text()
     }

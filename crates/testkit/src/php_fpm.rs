@@ -1,4 +1,4 @@
-//! The peer that Hearth is compared with: php-fpm behind nginx, with Debian's `fastcgi.conf` and the usual front controller.
+//! php-fpm behind nginx, with Debian's `fastcgi.conf` and the usual front controller, as a peer for comparisons.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::process::{Running, eventually};
 
-/// How long either may take to begin.
+/// Time limit for the start of each program.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// php-fpm and nginx, both of this test alone; ended when dropped.
+/// php-fpm and nginx for one test. Dropping it stops both.
 #[derive(Debug)]
 pub struct PhpFpm {
     nginx: Running,
@@ -25,7 +25,7 @@ pub struct PhpFpm {
 }
 
 impl PhpFpm {
-    /// Serves a document root with PHP `version`, e.g. `8.2`; `ini` is stronger than php.ini, `env` is all of the environment, and scripts see it.
+    /// Serves a document root with PHP `version`, e.g. `8.2`. `ini` overrides php.ini; `env` is the whole environment of scripts.
     pub fn start(
         version: &str,
         document_root: &Path,
@@ -57,7 +57,7 @@ impl PhpFpm {
             UnixStream::connect(folder.path().join("fpm.sock")).is_ok()
         });
 
-        // The port may be taken between the look and nginx's bind: then another one.
+        // Another program may take the port before nginx binds it: then another port is tried.
         let (nginx, address) = (0..5)
             .find_map(|_| {
                 let address = free_address();
@@ -94,7 +94,7 @@ impl PhpFpm {
         Self { nginx, fpm, _folder: folder, address }
     }
 
-    /// 22 of nginx 1.22.1.
+    /// Returns the minor version, e.g. 22 of nginx 1.22.1.
     pub fn nginx_minor() -> u32 {
         let output = Command::new("/usr/sbin/nginx").arg("-v").output().expect("nginx is there");
         let text = String::from_utf8_lossy(&output.stderr);
@@ -110,7 +110,7 @@ impl PhpFpm {
 
 impl Drop for PhpFpm {
     fn drop(&mut self) {
-        // php-fpm's children outlive a master that is killed.
+        // php-fpm's children outlive a killed master.
         self.nginx.terminate(Duration::from_secs(2));
         self.fpm.terminate(Duration::from_secs(5));
     }

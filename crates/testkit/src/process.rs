@@ -1,7 +1,7 @@
-//! A program that a test starts: its output is kept and can be waited on, and it never outlives the test.
+//! A program that a test starts: its output is recorded and can be waited for, and the program never outlives the test.
 //!
 //! Invariants
-//! - Every wait has a limit; running into it fails the test and shows what the program had printed.
+//! - Every wait has a limit. Exceeding it fails the test and prints the program's output.
 #![expect(
     clippy::disallowed_types,
     reason = "programs run in real time; std's Instant needs no runtime"
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A running program; killed when it is dropped.
+/// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -24,7 +24,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it without standard input; what it prints goes to [`Running::log`].
+    /// Starts a program without standard input; its output goes to [`Running::log`].
     pub fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
@@ -38,7 +38,7 @@ impl Running {
         Self { child, log, ended: None }
     }
 
-    /// Starts it without standard input; its output goes to a file at once.
+    /// Starts a program without standard input; its output goes directly to a file.
     pub fn start_into(file: &File, command: &mut Command) -> Self {
         let output = || file.try_clone().expect("a descriptor is left");
         let child = command.stdin(Stdio::null()).stdout(output()).stderr(output()).spawn();
@@ -46,7 +46,7 @@ impl Running {
         Self { child, log: Log::default(), ended: None }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -56,7 +56,7 @@ impl Running {
         &self.log
     }
 
-    /// Sends it a signal, unless it has ended.
+    /// Sends it a signal, unless it has exited.
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
             let pid = Pid::from_child(&self.child);
@@ -64,7 +64,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end.
+    /// Waits until it exits.
     pub fn wait(&mut self, limit: Duration) -> ExitStatus {
         let deadline = Instant::now() + limit;
         loop {
@@ -83,14 +83,14 @@ impl Running {
         }
     }
 
-    /// Waits for its end and for its last line, which may come after it: how it ended, and all that it has printed.
+    /// Waits until it exits and its output is complete. Returns the exit status and the whole output.
     pub fn finish(&mut self, limit: Duration) -> (ExitStatus, String) {
         let status = self.wait(limit);
         self.log.find(limit, |_| None::<()>);
         (status, self.log.text())
     }
 
-    /// Tells it to end, so that it can end its own children; after `patience` it is killed when dropped.
+    /// Sends SIGTERM, so that it can stop its own children. After `patience` it is killed when dropped.
     pub fn terminate(&mut self, patience: Duration) {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + patience;
@@ -99,7 +99,7 @@ impl Running {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has exited.
     pub fn has_ended(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().expect("our own child can be waited for");
@@ -117,7 +117,7 @@ impl Drop for Running {
     }
 }
 
-/// Lines that a program has printed, on either stream.
+/// Lines that a program has printed to stdout or stderr.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<(Mutex<Lines>, Condvar)>);
 
@@ -156,7 +156,7 @@ impl Log {
         self.lock().lines.join("\n")
     }
 
-    /// Waits for the first line, printed already or not, of which `find` makes something. `None`: the time is over, or the
+    /// Waits for the first line, already printed or not, for which `find` returns a value. `None`: the limit is over, or the
     /// program has closed its output without such a line.
     pub fn find<T>(&self, limit: Duration, mut find: impl FnMut(&str) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + limit;
@@ -207,7 +207,7 @@ pub struct ProcessFacts {
 }
 
 impl ProcessFacts {
-    /// Looks at a process. `None` when it is gone, or only its parent has not noticed its end yet.
+    /// Reads the data of a process. `None` if it has exited, even if its parent has not waited for it yet.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (_, rest) = stat.rsplit_once(") ")?;
@@ -217,7 +217,7 @@ impl ProcessFacts {
         }
         let parent = fields.next()?.parse().ok()?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        // One that is just ending has none left.
+        // A process that is exiting has no maps left.
         let kilobytes = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
@@ -229,7 +229,7 @@ impl ProcessFacts {
         Some(Self { parent, resident, descriptors, mappings })
     }
 
-    /// The living children of a process.
+    /// Returns the living children of a process.
     pub fn children(pid: u32) -> Vec<u32> {
         let entries = std::fs::read_dir("/proc").expect("proc is mounted");
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

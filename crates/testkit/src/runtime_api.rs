@@ -1,5 +1,5 @@
-//! A Runtime API of AWS Lambda that behaves on cue: it hands out the events it is given, keeps everything that is posted, and refuses,
-//! closes or stalls when it is told to.
+//! A scripted Runtime API of AWS Lambda: it delivers the given events, records every post, and refuses, closes or stalls
+//! on request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -12,22 +12,22 @@ use bytes::BytesMut;
 use http::HeaderValue;
 use http1::{Decoder, EMPTY_FIELD, Field, Piece, put_field, put_status_line, strict_end};
 
-/// The fault of the API in one call.
+/// A fault of the API in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Answers with this status and body.
+    /// Responds with this status and body.
     Answer(u16, &'static str),
-    /// Closes the connection without a word.
+    /// Closes the connection without a response.
     Close,
-    /// Says nothing, and keeps the connection.
+    /// Sends no response, and keeps the connection open.
     Stall,
-    /// Answers a post with 413 as soon as its head has arrived, and closes.
+    /// Responds to a post with 413 as soon as its head has arrived, and closes.
     RefuseEarly,
-    /// Takes a post's head and nothing more of it until [`RuntimeApi::release`].
+    /// Reads only the head of a post until [`RuntimeApi::release`].
     Hold,
 }
 
-/// An event to be handed out.
+/// An event to deliver.
 #[derive(Clone, Debug)]
 pub struct LambdaEvent {
     body: Vec<u8>,
@@ -36,19 +36,19 @@ pub struct LambdaEvent {
 }
 
 impl LambdaEvent {
-    /// An event that may take ten minutes.
+    /// An event with a time limit of ten minutes.
     pub fn new(body: impl Into<Vec<u8>>) -> Self {
         Self { body: body.into(), time: Duration::from_mins(10), fields: Vec::new() }
     }
 
-    /// How long its invocation may take.
+    /// The time limit of its invocation.
     #[must_use]
     pub fn within(mut self, time: Duration) -> Self {
         self.time = time;
         self
     }
 
-    /// A header field of `next`.
+    /// A header field of the response to `next`.
     #[must_use]
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));
@@ -56,23 +56,23 @@ impl LambdaEvent {
     }
 }
 
-/// The content of a post.
+/// A recorded post.
 #[derive(Clone, Debug, Default)]
 pub struct Posted {
-    /// `response`, `error`, `init/error`, `restore/error`.
+    /// The kind: `response`, `error`, `init/error`, `restore/error`.
     pub call: String,
-    /// Header fields, names in lower case.
+    /// Header fields; names in lower case.
     pub fields: BTreeMap<String, String>,
     /// The body so far.
     pub body: Vec<u8>,
-    /// Trailer fields, names in lower case.
+    /// Trailer fields; names in lower case.
     pub trailers: BTreeMap<String, String>,
-    /// Whether all of it has arrived.
+    /// True once it has arrived completely.
     pub complete: bool,
 }
 
 impl Posted {
-    /// The body as JSON.
+    /// Returns the body as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             panic!("{error} in {}", String::from_utf8_lossy(&self.body));
@@ -80,7 +80,7 @@ impl Posted {
     }
 }
 
-/// A Runtime API. It ends with the test.
+/// A running Runtime API. It ends with the test.
 #[derive(Debug)]
 pub struct RuntimeApi {
     address: SocketAddr,
@@ -136,7 +136,7 @@ impl RuntimeApi {
         self.address.to_string()
     }
 
-    /// Hands out an event; returns the id of its invocation.
+    /// Delivers an event; returns the id of its invocation.
     pub fn push(&self, event: LambdaEvent) -> String {
         let mut state = self.shared.lock();
         state.handed_out += 1;
@@ -146,13 +146,13 @@ impl RuntimeApi {
         id
     }
 
-    /// Sets its fault at the next `next`.
+    /// Sets the fault of the next `next`.
     pub fn on_next(&self, act: Act) {
         self.shared.lock().on_next.push_back(act);
         self.shared.changed.notify_all();
     }
 
-    /// Sets its fault at the next post.
+    /// Sets the fault of the next post.
     pub fn on_post(&self, act: Act) {
         self.shared.lock().on_post.push_back(act);
     }
@@ -169,23 +169,23 @@ impl RuntimeApi {
         self.shared.changed.notify_all();
     }
 
-    /// Takes what it held.
+    /// Reads the rest of a held post.
     pub fn release(&self) {
         self.shared.lock().released = true;
         self.shared.changed.notify_all();
     }
 
-    /// Whether `restore/next` was asked for.
+    /// Returns whether `restore/next` was requested.
     pub fn restore_asked(&self) -> bool {
         self.shared.lock().restore_asked
     }
 
-    /// How many ask for the next event now.
+    /// Returns the number of callers that wait for the next event.
     pub fn waiting(&self) -> usize {
         self.shared.lock().waiting
     }
 
-    /// How many connections were made.
+    /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
         self.shared.lock().connections
     }
@@ -202,7 +202,7 @@ impl RuntimeApi {
         of_id.map(|(_, posted)| posted.clone()).collect()
     }
 
-    /// Waits until something was posted for an invocation, whole.
+    /// Waits until a post for an invocation is complete.
     pub fn answer(&self, id: &str, limit: Duration) -> Posted {
         let mut state = self.shared.lock();
         let deadline = SystemTime::now() + limit;
@@ -217,7 +217,7 @@ impl RuntimeApi {
         }
     }
 
-    /// Hands out an event and waits for what is posted.
+    /// Delivers an event and waits for the post.
     pub fn invoke(&self, event: LambdaEvent, limit: Duration) -> Posted {
         let id = self.push(event);
         self.answer(&id, limit)
@@ -243,7 +243,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `found` finds something; `None` when the test is over, or the caller has gone.
+    /// Waits until `found` returns a value; `None` if the test is over or the caller has disconnected.
     fn wait<T>(
         &self,
         stream: &TcpStream,
@@ -361,7 +361,7 @@ impl Shared {
             self.changed.notify_all();
         })?;
         if let Some(act) = act {
-            // What it did not take was not posted.
+            // A post that was not read is not recorded.
             self.lock().posted[index].0 = format!("refused {id}");
             return self.act(stream, act);
         }
@@ -373,7 +373,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// True when the connection goes on.
+    /// Returns true if the connection stays open.
     fn act(&self, stream: &TcpStream, act: Act) -> io::Result<bool> {
         match act {
             Act::Answer(status, body) => {
@@ -397,14 +397,14 @@ fn is_gone(stream: &TcpStream) -> bool {
     stream.set_nonblocking(false).is_err() || gone
 }
 
-/// A connection as the Runtime API reads it.
+/// The API's side of a connection.
 struct Reader<'s> {
     stream: &'s TcpStream,
     received: BytesMut,
 }
 
 impl Reader<'_> {
-    /// The next head; `None` when the client has closed before one.
+    /// Reads the next head; `None` if the client has closed before one.
     fn head(&mut self) -> io::Result<Option<Head>> {
         loop {
             if let Some(end) = strict_end(&self.received, 0).map_err(io::Error::other)? {

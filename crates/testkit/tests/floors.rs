@@ -1,4 +1,4 @@
-//! Holds ARCHITECTURE.md to its word: a crate, and a part of `native/`, imports only from the floors below its own.
+//! Checks ARCHITECTURE.md: a crate, and a folder of `native/`, imports only from the floors below its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What each crate may import. Changing this table is changing the architecture.
+/// The crates that each crate may import. A change of this table is a change of the architecture.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("http1", &[]),
@@ -41,7 +41,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("loadgen", &[]),
 ];
 
-/// The same for the folders of `native/`. The tests there may look at everything.
+/// The same for the folders of `native/`. Tests there may include everything.
 const NATIVE_MAY_INCLUDE: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("snapshot", &[]),
@@ -51,20 +51,20 @@ const NATIVE_MAY_INCLUDE: &[(&str, &[&str])] = &[
     ("tests", &["ext", "sapi", "sessions", "snapshot", "wire"]),
 ];
 
-/// The folders of `native/` that know PHP. The others compile without its headers.
+/// The folders of `native/` that use PHP's headers. The others compile without them.
 const NATIVE_KNOWS_PHP: &[&str] = &["ext", "sapi", "tests"];
 
 /// The floors inside `crates/server/src`, the highest first. A module imports from its own floor and from those below.
 const SERVER_FLOORS: &[&str] =
     &["cli", "commands", "runtime", "app", "subsystems", "ops", "config", "system", "failure"];
 
-/// The most modules of `server` that may import each other in a circle.
+/// Maximum number of modules in an import cycle of `server`.
 const LARGEST_CYCLE: usize = 4;
 
-/// The most lines of a file of `server`.
+/// Maximum number of lines in a file of `server`.
 const LONGEST_FILE: usize = 500;
 
-/// Files of `server` that are declarative tables, which may be longer.
+/// Files of `server` that are declarative tables, and may be longer.
 const TABLES: &[&str] = &["config/keys.rs"];
 
 #[test]
@@ -179,7 +179,7 @@ fn files_of_server_are_short() {
     }
 }
 
-/// The modules of `server` that each one imports, without tests. A module is `floor::name`, or the name of a floor that has no folder.
+/// Returns the imports of each module of `server`, without tests. A module is `floor::name`, or a floor without a folder.
 fn imports_of_server() -> BTreeMap<String, BTreeSet<String>> {
     let source = root().join("crates/server/src");
     let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -199,7 +199,7 @@ fn imports_of_server() -> BTreeMap<String, BTreeSet<String>> {
     imports
 }
 
-/// Floors whose modules are counted one by one.
+/// Floors with modules that are counted separately.
 fn is_folder(floor: &str) -> bool {
     !["cli", "config", "failure"].contains(&floor)
 }
@@ -212,7 +212,7 @@ fn module_of(parts: &[&str]) -> String {
     }
 }
 
-/// The modules that `crate::…` names in a source text, up to its tests.
+/// Returns the modules that `crate::…` names in a source text, before its tests.
 fn paths_in(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     let code: Vec<&str> =
@@ -237,7 +237,7 @@ fn paths_in(text: &str) -> Vec<String> {
     modules
 }
 
-/// All modules that `module` imports, directly or by others.
+/// Returns all modules that `module` imports, directly or indirectly.
 fn reachable<'i>(
     imports: &'i BTreeMap<String, BTreeSet<String>>,
     module: &str,
@@ -258,7 +258,7 @@ fn table<'a>(rows: &[(&'a str, &[&'a str])]) -> BTreeMap<&'a str, BTreeSet<&'a s
     rows.iter().map(|(name, deps)| (*name, deps.iter().copied().collect())).collect()
 }
 
-/// Normal (not dev, not build) dependencies between the crates of this workspace.
+/// Returns normal (not dev, not build) dependencies between the crates of this workspace.
 fn workspace_dependencies() -> BTreeMap<String, Vec<String>> {
     let metadata: Value = serde_json::from_str(&cargo(&[
         "metadata",
@@ -283,7 +283,7 @@ fn workspace_dependencies() -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-/// What cargo prints when asked from the workspace's folder.
+/// Returns cargo's output in the workspace's folder.
 fn cargo(args: &[&str]) -> String {
     let out =
         Command::new(env!("CARGO")).args(args).current_dir(root()).output().expect("cargo runs");
@@ -296,12 +296,12 @@ fn root() -> PathBuf {
     crates.parent().expect("the workspace").to_owned()
 }
 
-/// Every `.c` and `.h` below `dir`.
+/// Returns every `.c` and `.h` below `dir`.
 fn c_files(dir: &Path) -> Vec<PathBuf> {
     files(dir, &["c", "h"])
 }
 
-/// Every file below `dir` with one of these extensions.
+/// Returns every file below `dir` with one of these extensions.
 fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
@@ -321,14 +321,14 @@ fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// The folder of `native/` that a path inside it belongs to; none for a file at its top.
+/// Returns the folder of `native/` that contains a path; `None` for a file at its top.
 fn part_of(inside: &Path) -> Option<&str> {
     let mut components = inside.components();
     let first = components.next()?.as_os_str().to_str()?;
     components.next().map(|_| first)
 }
 
-/// `x/y.h` of `#include "x/y.h"` and of `#include <x/y.h>`.
+/// Returns `x/y.h` of `#include "x/y.h"` and of `#include <x/y.h>`.
 fn included(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?;
     let rest = rest.trim_start();
@@ -340,7 +340,7 @@ fn included(line: &str) -> Option<&str> {
     rest.get(1..)?.split(close).next()
 }
 
-/// The part of `native/` that an include leads to: beside the including file, or from `native/` or one of its folders.
+/// Returns the folder of `native/` that an include resolves to: beside the including file, or from `native/` or one of its folders.
 fn resolve(native: &Path, file: &Path, include: &str) -> Option<String> {
     let beside = file.parent().map(|dir| dir.join(include));
     let parts = NATIVE_MAY_INCLUDE.iter().map(|(part, _)| native.join(part).join(include));

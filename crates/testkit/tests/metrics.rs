@@ -1,10 +1,10 @@
-//! Holds docs/reference/metrics.md to what the crates count: no metric without its line, no line without its metric.
+//! Checks that docs/reference/metrics.md lists exactly the metrics that the crates count.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names in quotes that begin so and are no metrics: functions of PHP.
+/// Quoted names with the same prefix that are not metrics: functions of PHP.
 const FUNCTIONS: &[&str] = &["hearth_handle_request", "hearth_log"];
 
 #[test]
@@ -23,7 +23,7 @@ fn every_metric_is_documented_and_every_documented_metric_is_there() {
     assert_eq!(documented, counted);
 }
 
-/// Literals of the Rust files below `dir` that could be a metric's name.
+/// Returns literals of the Rust files below `dir` that may be the name of a metric.
 fn collect(dir: &Path, names: &mut BTreeSet<String>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for path in entries.map(|entry| entry.expect("an entry").path()) {

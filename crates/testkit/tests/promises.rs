@@ -1,4 +1,4 @@
-//! Holds docs/promises.md to its word: what it names as holding a promise is there.
+//! Checks that every test and file that docs/promises.md names exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,14 +37,14 @@ fn every_promise_names_a_test() {
     }
 }
 
-/// A row that was merged twice, or changed in one of two copies.
+/// Finds a row that was merged twice, or changed in one of two copies.
 #[test]
 fn no_two_promises_have_the_same_tests() {
     let text = fs::read_to_string(root().join("docs/promises.md")).expect("the page is there");
     let mut seen = BTreeSet::new();
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let held_by = row.trim_matches('|').rsplit('|').next().expect("a row has cells").trim();
-        // A file may hold many promises, and so may one test.
+        // A file may hold several promises, and so may a test.
         if held_by.matches('`').count() > 2 && !held_by.contains('/') {
             assert!(seen.insert(held_by), "two rows are held by the same tests: {row}");
         }
@@ -52,12 +52,12 @@ fn no_two_promises_have_the_same_tests() {
     assert!(seen.len() > 20, "the page has its tables: {} rows found", seen.len());
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn code_spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Names of functions in Rust files below `dir` that stand under a test attribute.
+/// Returns the names of functions in Rust files below `dir` that have a test attribute.
 fn test_names(dir: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut dirs = vec![dir.to_owned()];
@@ -82,7 +82,7 @@ fn tests_in(text: &str) -> Vec<String> {
         if line == "#[test]" || line.starts_with("#[tokio::test") {
             under_attribute = true;
         } else if line.starts_with("#[ignore") {
-            // A test that is switched off holds no promise.
+            // A disabled test does not hold a promise.
             under_attribute = false;
         } else if let Some(rest) = line.trim_start_matches("async ").strip_prefix("fn ") {
             let name = rest.split('(').next().filter(|_| under_attribute);

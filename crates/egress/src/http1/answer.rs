@@ -29,7 +29,7 @@ pub(crate) struct Http1Body {
     connection: Place,
     length: Option<u64>,
     received: u64,
-    /// Whether the origin has answered with an error: it does not want the rest of the body.
+    /// True if the origin has answered with an error and therefore does not read the rest of the body.
     failed: bool,
 }
 

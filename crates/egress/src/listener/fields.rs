@@ -51,7 +51,7 @@ fn pass(fields: HeaderMap, passed: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(|name| name.trim().to_ascii_lowercase())
-        // No request goes on without it, whatever its sender calls a matter of the hop.
+        // `Host` is always forwarded, even if `Connection` names it.
         .filter(|name| name != HOST.as_str())
         .collect();
     let mut last: Option<(HeaderName, bool)> = None;
@@ -66,7 +66,7 @@ fn pass(fields: HeaderMap, passed: &mut HeaderMap) {
             (None, Some(known)) => known,
             (None, None) => continue,
         };
-        // It says only that trailers are welcome, and they are.
+        // `TE: trailers` is true for this hop too.
         if passes || (name == TE && value == "trailers") {
             passed.append(name.clone(), value);
         }

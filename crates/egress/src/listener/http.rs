@@ -315,7 +315,7 @@ impl Listener {
         // The engine continues with the body after such an answer; after others it is not needed.
         if expects && (status.is_success() || status.is_redirection()) {
             if read.begun.load(Ordering::Relaxed) {
-                // hyper has been asked for the body, maybe just now: let it say so before the answer begins.
+                // hyper was asked for the body, perhaps just now: it sends `100 Continue` before the response starts.
                 tokio::task::yield_now().await;
             } else {
                 slipped.interim(StatusCode::CONTINUE, &HeaderMap::new(), None);
@@ -372,7 +372,7 @@ async fn linger(mut stream: UnixStream) {
     }
     let mut bytes = vec![0; 16 << 10];
     let read = async { while matches!(stream.read(&mut bytes).await, Ok(1..)) {} };
-    // Who sends on for longer has been answered long ago.
+    // A caller that still sends after this time has already received its response.
     let _patience_is_over = tokio::time::timeout(LINGER, read).await.is_err();
 }
 

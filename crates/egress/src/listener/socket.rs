@@ -103,7 +103,7 @@ fn place(
         Ok(there) if !there.file_type().is_socket() => {
             return Err(SocketError::NotOurs { path: path.to_owned() });
         }
-        // Only a socket whose owner has died refuses.
+        // A refused connection means that the socket's owner has died.
         Ok(_) => match UnixStream::connect(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             _ => return Err(SocketError::NotOurs { path: path.to_owned() }),

@@ -205,7 +205,7 @@ pub(crate) async fn left(stream: &UnixStream) {
     if stream.ready(Interest::PRIORITY).await.is_ok_and(Ready::is_read_closed) {
         return;
     }
-    // Who does send some is not watched any more; reading still finds its end.
+    // After urgent data this check stops; reading still detects the end.
     std::future::pending::<()>().await;
 }
 

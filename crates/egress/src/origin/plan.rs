@@ -1,17 +1,17 @@
-//! Which connection carries a call, when another is opened, when one goes. No sockets, no clock: `now` is passed in.
+//! Decides which connection carries a call, and when connections are opened and closed. It uses no sockets and no clock: `now` is passed in.
 //!
-//! HTTP/1.1: one call per connection at a time; the one used last is used next, so that those not needed grow old.
+//! HTTP/1.1: one call per connection at a time; the most recently used one is used next, so that surplus ones expire.
 //! HTTP/2: one connection carries all, and is the best there is for a cold burst, for its congestion window grows fastest. More are
 //! opened when streams would have to wait, or when a burst meets a connection whose window has gone cold: then several begin at
 //! once. Calls are spread over all of them.
 //!
-//! An attempt that takes long may be one of a backend that does not answer. After [`LATE`] it is not waited for alone: one more is begun
-//! beside it for those who wait, the next four times as long after that, and so on.
+//! A slow attempt may have reached a backend that does not answer. After [`LATE`] one more is started beside it for waiting calls, the next
+//! four times as long after that, and so on.
 //!
 //! Invariants
 //! - At most [`Limits::http1`] and [`Limits::http2`] connections, those being opened counted.
-//! - Until it is known what the origin speaks, one connection is opened, however many wait; beside those that are late one at a time.
-//! - What is past its idle time is never used; what is past its age is used only until its successor is there.
+//! - Until the origin's HTTP version is known, one connection is opened for all waiting calls; beside late ones, one at a time.
+//! - A connection past its idle time is never used; one past its maximum age is used only until its successor is open.
 
 mod idle;
 mod reuse;

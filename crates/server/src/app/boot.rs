@@ -1,7 +1,7 @@
-//! The parts that an application's workers start with: Hearth's files, the pool's options, the broker; and why a boot failed.
+//! Prepares the start of an application's workers: Hearth's files, the pool's options, the broker; and describes failed boots.
 //!
 //! Invariants
-//! - Nothing here is started but the broker's socket: it makes options, and files in the run folder.
+//! - Only the broker's socket is opened here; otherwise this creates options, and files in the run folder.
 
 mod files;
 mod options;

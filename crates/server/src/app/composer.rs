@@ -1,6 +1,6 @@
 //! `composer.json`: what the application requires of PHP.
 //!
-//! Only as much of Composer's version grammar as constraints on PHP use; what is not understood is not judged.
+//! Only as much of Composer's version grammar as constraints on PHP use; other constraints are ignored.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! The kind of application in a folder, and the reason for that decision.
 //!
 //! Invariants
-//! - Only names of files are looked at, `composer.json`, and whether a script calls for requests; nothing of the application is run.
+//! - Only file names, `composer.json` and the text of scripts are read; no code of the application is run.
 //! - The more specific kind wins: an explicit script, a framework, a front controller, a worker script, plain files.
 
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     StaticFiles,
     /// A function of AWS Lambda.
     Function,
-    /// A console whose commands AWS Lambda asks for.
+    /// A console with commands that AWS Lambda invokes.
     Console,
 }
 
@@ -69,7 +69,7 @@ impl Kind {
 /// The reasons why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DetectError {
-    /// The path is not there, or may not be looked at.
+    /// The path does not exist or cannot be accessed.
     #[error("cannot read {}", path.display())]
     Unreadable {
         /// The path.
@@ -84,7 +84,7 @@ pub(crate) enum DetectError {
         /// The file.
         path: PathBuf,
     },
-    /// An empty folder, or one with nothing in it that a browser could want.
+    /// An empty folder, or one without files for browsers.
     #[error("nothing to serve in {}: {LOOKED_FOR}", folder.display())]
     Nothing {
         /// The folder.
@@ -127,7 +127,7 @@ impl DetectError {
 const WORKER_SCRIPTS: &[&str] =
     &["worker.php", "public/worker.php", "public/frankenphp-worker.php"];
 
-/// The folder that `hearth.toml` lies in for what was named on the command line: the application's.
+/// Returns the folder of `hearth.toml` for a path of the command line: the application's folder.
 pub(crate) fn folder_of(path: &Path) -> Result<PathBuf, DetectError> {
     project_folder(path).map_err(|cause| DetectError::Unreadable { path: path.to_owned(), cause })
 }
@@ -200,7 +200,7 @@ fn in_folder(folder: &Path) -> Result<Application, DetectError> {
         let name = if document_root == folder { "index.php" } else { "public/index.php" };
         return Ok(found(Kind::FrontController, format!("{name} found")));
     }
-    // A project whose public/ holds only assets may still answer from an index.php beside it.
+    // A project with only assets in public/ may still have its index.php in the project folder.
     if has("index.php") {
         return Ok(Application {
             document_root: folder.to_owned(),
@@ -217,7 +217,7 @@ fn in_folder(folder: &Path) -> Result<Application, DetectError> {
     if let Some(name) = static_file(&document_root) {
         return Ok(found(Kind::StaticFiles, format!("{name} and no PHP script found")));
     }
-    // A file that may not be looked at is, to all of the above, none.
+    // The checks above treat an inaccessible file as absent.
     for path in [folder.to_owned(), document_root] {
         if let Some(cause) = barred(&path) {
             return Err(DetectError::Unreadable { path, cause });
@@ -226,7 +226,7 @@ fn in_folder(folder: &Path) -> Result<Application, DetectError> {
     Err(DetectError::Nothing { folder: folder.to_owned() })
 }
 
-/// Returns the error of a folder whose contents cannot be listed.
+/// Returns the error of a folder that cannot be listed.
 fn barred(folder: &Path) -> Option<std::io::Error> {
     let entered = folder.join(".").metadata().err();
     entered.or_else(|| folder.read_dir().err())
@@ -264,7 +264,7 @@ fn symfony(folder: &Path) -> Option<String> {
         .then(|| "src/Kernel.php found and symfony/framework-bundle required".into())
 }
 
-/// The name of one file that a browser could ask for.
+/// Returns the name of a file for browsers.
 fn static_file(folder: &Path) -> Option<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .ok()?

@@ -1,7 +1,7 @@
 //! The model that runs when the requested one cannot: by what the machine allows, and by the outcome of the application's boot.
 //!
 //! Invariants
-//! - Isolation is never given up: what replaces an isolating model isolates too, so nothing here ever becomes `worker`.
+//! - Isolation is kept: an isolating model is replaced by an isolating one, never by `worker`.
 //! - Every fallback is logged: one warning with the reason and what to do about it.
 
 use pool::{Model, StartError};
@@ -56,8 +56,8 @@ impl Plan {
                 why.clone(),
                 "find what leaves a thread running at boot, or say that this is meant with `--model request`",
             ),
-            // The boot was not asked for, and perhaps only the front controller can start the application. An application that has booted
-            // before keeps its model.
+            // The user did not request the boot, and perhaps only the front controller can start the application. An application that
+            // booted previously keeps its model.
             StartError::Boot { output }
                 if front_controller
                     && php.boot_is_our_idea

@@ -1,8 +1,8 @@
 //! Functions of AWS Lambda: the file that a function's handler names, and the plan that runs it.
 //!
 //! Invariants
-//! - Only names of files are looked at, and the text of the one that is named; nothing of it is run.
-//! - A function is asked nothing that Lambda has not sent: nothing warms it up.
+//! - Only file names and the text of the named file are read; none of its code is run.
+//! - A function gets events from Lambda only: there is no warm-up.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ const FUNCTION_SCRIPT: WorkerScript = WorkerScript::Ours {
     beside: &[
         ("function_runner.php", include_str!("workers/function_runner.php")),
         ("invalid_invocation.php", include_str!("workers/invalid_invocation.php")),
-        // The same class as in the package, for functions that have none.
+        // The same class as in the package, for functions without the package.
         ("function_context.php", include_str!("../../../../packages/core/src/Lambda/Context.php")),
     ],
 };
@@ -211,7 +211,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The whole word whose first byte was the last one taken.
+    /// Returns the whole word; its first byte was the last one taken.
     fn word(&mut self) -> &'t [u8] {
         let from = self.at - 1;
         while self.rest().first().is_some_and(|byte| is_word(*byte)) {

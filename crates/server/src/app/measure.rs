@@ -3,7 +3,7 @@
 //! Invariants
 //! - Only GET requests for warm-up paths are sent, marked by `HEARTH_WARM_UP`: at most [`UNMEASURED`] and [`REQUESTS`], for no longer than
 //!   [`LIMIT`].
-//! - No client's request waits for it but those that wait for the boot.
+//! - Only client requests that wait for the boot are delayed by it.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const ENOUGH: Duration = Duration::from_secs(1);
 /// The time within which all requests to one model must be answered.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Whether the cheaper of `fork` and `request` is still to be found: no setting names a model, and `snapshot` cannot run.
+/// Returns whether the cheaper of `fork` and `request` is still unknown: no setting names a model, and `snapshot` cannot run.
 pub(crate) fn is_due(plan: &Plan, settings: &Settings) -> bool {
     let Some(php) = &plan.php else { return false };
     let undecided = php.fallback.as_ref().is_some_and(|fallback| fallback.costs.is_none());
@@ -39,14 +39,14 @@ pub(crate) fn is_due(plan: &Plan, settings: &Settings) -> bool {
         && undecided
 }
 
-/// Whether both models will be measured.
+/// Returns whether both models will be measured.
 pub(crate) fn has_choice(plan: &Plan, settings: &Settings) -> bool {
     is_due(plan, settings)
         && in_request(plan, settings).is_ok()
         && !Plan::measured_paths(settings).is_empty()
 }
 
-/// The same application in the model `request`, or why it does not run in that.
+/// The same application in the model `request`, or the reason why it cannot run in it.
 fn in_request(plan: &Plan, settings: &Settings) -> Result<Plan, &'static str> {
     if settings.php.worker_script.0.is_some() {
         return Err("`php.worker_script` names the script that is to answer");
@@ -81,7 +81,7 @@ pub(crate) async fn costs(
     }
     let fork = match cost(options(plan), plan, &paths).await {
         Ok(measured) => measured,
-        // A release that boots no more does not replace one that did.
+        // A release that fails to boot does not replace one that booted.
         Err(error @ StartError::Boot { .. }) if runs.is_some_and(|runs| runs != Model::Request) => {
             return Err(error);
         }
@@ -118,7 +118,7 @@ async fn cost(
     })
 }
 
-/// Measures whole rounds of all paths, so that both models are asked for the same.
+/// Measures whole rounds of all paths, so that both models get the same requests.
 #[expect(clippy::cast_precision_loss, reason = "some dozens of requests")]
 async fn ask(pool: &Pool, plan: &Plan, paths: &[PathAndQuery]) -> Result<Cost, String> {
     for path in paths.iter().cycle().take(UNMEASURED.max(paths.len())) {
@@ -146,7 +146,7 @@ async fn ask(pool: &Pool, plan: &Plan, paths: &[PathAndQuery]) -> Result<Cost, S
     })
 }
 
-/// Waits until nothing runs and every worker waits for a request: what the last answer left behind is over, and counted.
+/// Waits until every worker waits for a request, so that work after the last response is finished and counted.
 pub(crate) async fn settle(pool: &Pool) {
     const LOOK: Duration = Duration::from_millis(2);
     let deadline = Instant::now() + ENOUGH;

@@ -183,7 +183,7 @@ pub(crate) fn info(
         command.arg("--ini").arg(format!("{name}={value}"));
     }
     PhpUser::put_on(user, &mut command);
-    // Its complaints are for us, and not for the application's log.
+    // Its error messages are read here, and do not belong in the application's log.
     command.args(["--ini", "error_log="]);
     let output = command
         .arg("--info-json")

@@ -218,7 +218,7 @@ impl Plan {
         })
     }
 
-    /// Returns `SCRIPT_FILENAME` in models that run a worker script: the front controller, in whose place the worker script answers.
+    /// Returns `SCRIPT_FILENAME` in models that run a worker script: the front controller, which the worker script replaces.
     pub(crate) fn nominal_script(&self) -> PathBuf {
         let own = &self.application.front_controller;
         own.clone().unwrap_or_else(|| self.application.document_root.join("index.php"))

@@ -22,7 +22,7 @@ pub(crate) fn octane_environment(
     environment: &Environment,
 ) -> Vec<(String, String)> {
     let folder = application.folder.display().to_string();
-    // The script ends after so many requests. Hearth replaces workers itself (`php.max_requests`).
+    // The script would end after this many requests. Hearth replaces workers itself (`php.max_requests`).
     let never = u32::MAX.to_string();
     let wanted =
         [("APP_BASE_PATH", folder), ("LARAVEL_OCTANE", "1".into()), ("MAX_REQUESTS", never)];

@@ -299,7 +299,7 @@ impl Apps {
         items.try_for_each(|item| self.add(item))
     }
 
-    /// Adds an application `ID:KEY:SECRET`. More parts are refused: they would make a secret that no client knows.
+    /// Adds an application `ID:KEY:SECRET`. More parts are refused, because they would form a wrong secret.
     fn add(&mut self, text: &str) -> Result<(), Wrong> {
         let parts: Vec<&str> = text.split(':').map(str::trim).collect();
         let [id, name, secret] = parts[..] else {

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - The environment of PHP's processes wins over every file, as it does in the application: `[php.env]`, and the server's own under it.
-//! - A line that is no assignment is passed over: the application says what is wrong with it, at its own time.
+//! - A line without an assignment is skipped: the application itself reports the error.
 
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{ConfigError, KEYS, Key, OTHER_NAMES, Origin, nearest};
 
-/// The variable with the socket at which a successor gets its sockets: set by the server whose place it takes.
+/// The variable with the socket at which a successor gets its sockets: set by the previous server.
 pub(crate) const TAKE_OVER: &str = "HEARTH_TAKE_OVER";
 
 /// Variables that start like settings and are not, with what they are for: the reference page lists them.
@@ -185,7 +185,7 @@ impl Environment {
     /// The names of sockets that a service manager has passed to this process, from descriptor 3 on (`sd_listen_fds(3)`).
     pub(crate) fn passed_sockets(&self) -> Vec<String> {
         let number = |name| self.variable(name).and_then(|value| value.parse::<u32>().ok());
-        // What another process was passed is not ours, even if its variables have come to us.
+        // Sockets that were passed to another process are not ours, even if we inherited its variables.
         if number("LISTEN_PID") != Some(std::process::id()) {
             return Vec::new();
         }
@@ -203,7 +203,7 @@ impl Environment {
         number("WATCHDOG_USEC").filter(|limit| *limit > 0 && is_ours).map(Duration::from_micros)
     }
 
-    /// The socket of the server whose place this one is to take.
+    /// The socket of the previous server, which this one will replace.
     pub(crate) fn take_over(&self) -> Option<&Path> {
         self.path(TAKE_OVER)
     }

@@ -81,7 +81,7 @@ mod tests {
                 "take it out of `[php.ini]` now",
                 "take it out of `[php.ini]` or `[applications.shop.php.ini]` now",
             ),
-            // What it cannot have of its own, or what is no setting.
+            // A key that an application cannot have, or that does not exist.
             (
                 "`--listen :8443`, `server.run_dir`, `[server]`",
                 "`--listen :8443`, `server.run_dir`, `[server]`",

@@ -1,4 +1,4 @@
-//! The values of `[traces]`, and OpenTelemetry's own variables that say the same: its specification, "OpenTelemetry Environment Variable
+//! The values of `[traces]`, and OpenTelemetry's equivalent variables: its specification, "OpenTelemetry Environment Variable
 //! Specification" and "OpenTelemetry Protocol Exporter".
 //!
 //! Invariants

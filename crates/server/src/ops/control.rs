@@ -48,7 +48,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Makes the socket. It replaces the socket of a server that has ended, and that of the server whose place this one takes (`replaces`).
+    /// Makes the socket. It replaces the socket of a server that has ended, and that of the previous server (`replaces`).
     /// `patience` is `server.shutdown_patience`.
     pub(crate) fn bind(
         run_dir: &RunDir,

@@ -1,4 +1,4 @@
-//! HTML whose every byte is either a literal of this program or escaped.
+//! HTML that consists of this program's literals and escaped text only.
 
 use std::fmt::{Display, Write};
 
@@ -67,7 +67,7 @@ impl Write for Escaping<'_> {
                 '>' => self.0.push_str("&gt;"),
                 '"' => self.0.push_str("&quot;"),
                 '\'' => self.0.push_str("&#39;"),
-                // Neither may they leave their place on the screen, nor turn the direction of what follows.
+                // Control characters must not change the layout or the direction of the following text.
                 control if control.is_control() => self.0.push('\u{fffd}'),
                 '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => self.0.push('\u{fffd}'),
                 other => self.0.push(other),

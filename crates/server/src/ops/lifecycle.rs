@@ -25,7 +25,7 @@ pub(crate) struct Lifecycle {
 /// The tokens of the end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
-    /// Cancelled when the server drains: it finishes what runs and begins nothing.
+    /// Cancelled when the server drains: it finishes running requests and accepts no new ones.
     pub drain: CancellationToken,
     /// Cancelled when the server ends without waiting.
     pub at_once: CancellationToken,

@@ -64,7 +64,7 @@ pub(crate) fn format(settings: &Settings, environment: &Environment) -> LogForma
     settings.log.format.0.unwrap_or(fitting)
 }
 
-/// A line of the program itself, e.g. the ready line: plain on stderr in every format, since scripts look for it.
+/// Prints a line of the program itself, e.g. the ready line: plain on stderr in every format, because scripts search for it.
 #[expect(
     clippy::print_stderr,
     reason = "these lines are for people and scripts, not for log collectors"

@@ -104,7 +104,7 @@ mod tests {
         tasks.spawn(async move { notify(Some(&told), "READY=1").await });
         let end = CancellationToken::new();
         tasks.spawn(live(path, Duration::from_millis(2), end.clone()));
-        // Both find the queue full, several times, and this goes on.
+        // Both repeatedly find the queue full, and continue.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let mut buffer = [0; 16];
         while manager.recv(&mut buffer).is_ok() {

@@ -1,4 +1,4 @@
-//! Problems: what is wrong now, and where to look. A part of `/status` and of the dashboard.
+//! Current problems and where to look for their causes. A part of `/status` and of the dashboard.
 
 use serde::Serialize;
 

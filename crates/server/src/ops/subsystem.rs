@@ -7,7 +7,7 @@ use super::status::Status;
 
 /// A part of a running server that `/status`, `/metrics` and the dashboard show.
 ///
-/// A new metric is a line in one implementation of [`Self::metrics`]; nothing else of the program knows it.
+/// A new metric is a line in one implementation of [`Self::metrics`]; no other code refers to it.
 pub(crate) trait Subsystem: Debug + Send + Sync {
     /// Fills in its part of `/status`.
     fn status(&self, _status: &mut Status) {}

@@ -41,7 +41,7 @@ pub(crate) struct UpgradeQueue {
     refused: OnceLock<Failure>,
     /// An upgrade was asked for and has no outcome yet.
     under_way: AtomicBool,
-    /// Cancelled when another process has taken the place of this one.
+    /// Cancelled when another process has taken over.
     succeeded: CancellationToken,
     /// The socket of the admin address, for that process.
     admin: Mutex<Option<AdminSocket>>,
@@ -86,7 +86,7 @@ impl UpgradeQueue {
         self.refused.get_or_init(|| why);
     }
 
-    /// Returns the token that is cancelled when another process has taken the place of this one.
+    /// Returns the token that is cancelled when another process has taken over.
     pub(crate) fn succeeded(&self) -> &CancellationToken {
         &self.succeeded
     }

@@ -1,4 +1,4 @@
-//! One boot of one release: its applications with their workers and their files in the run folder, and the requests that may still come to them.
+//! One boot of one release: its applications with their workers and their files in the run folder, and the requests that they may still receive.
 //!
 //! Invariants
 //! - A generation takes every request that it was chosen for: it drains only when no guard is left.

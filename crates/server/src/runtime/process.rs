@@ -32,7 +32,7 @@ pub(crate) fn run(
     raise_descriptor_limit();
     let runtime = runtime(settings)?;
     let outcome = runtime.block_on(command);
-    // What still runs now was cut by a second signal: nothing is waited for.
+    // A second signal has ended everything else: nothing is awaited.
     runtime.shutdown_background();
     outcome
 }
@@ -116,7 +116,7 @@ pub(crate) fn alone() -> CancellationToken {
     alone
 }
 
-/// Starts an async runtime with as many threads as the settings say.
+/// Starts an async runtime with the configured number of threads.
 fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
     let threads = settings.server.threads.0.unwrap_or_else(default_threads);
     let mut builder = if threads.get() == 1 {

@@ -1,9 +1,9 @@
-//! Generations of `hearth serve`: boots the first one, and at each reload one more beside it, which takes over when it has proved that it answers.
+//! Generations of `hearth serve`: boots the first one, and another one at each reload, which takes over once it has proved that it answers.
 //!
 //! Invariants
-//! - What runs goes on until its successor takes requests; a release that cannot be read, does not boot or does not answer never takes over.
-//! - One reload at a time. Those who ask while one runs share the next one, which begins after they asked: what they deployed is in it.
-//! - At most [`MOST_DRAINING`] generations finish what they have, each for no longer than `server.shutdown_patience`; a further reload waits.
+//! - The running generation serves until its successor takes requests; a release that cannot be read, does not boot or does not answer never takes over.
+//! - One reload at a time. Requests during a reload share the next one, which starts later and therefore includes their deployments.
+//! - At most [`MOST_DRAINING`] generations drain at a time, each for at most `server.shutdown_patience`; a further reload waits.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,13 +39,13 @@ use crate::subsystems::tls::{self, Tls};
 use crate::system::run_dir::RunDir;
 use crate::system::users::PhpUser;
 
-/// The most generations that drain at once: each has its workers, and with them their memory.
+/// Maximum number of generations that drain at a time: each needs memory for its workers.
 const MOST_DRAINING: usize = 2;
 
 /// Boots generations, and owns everything that outlives them.
 #[derive(Debug)]
 pub(crate) struct Generations<'s> {
-    /// What each reload reads again.
+    /// The source that each reload reads again.
     pub source: Source<'s>,
     /// The settings of the generation that takes requests.
     pub settings: Settings,
@@ -59,25 +59,25 @@ pub(crate) struct Generations<'s> {
     pub switch: Switch<front::Php>,
     /// Addresses with their scheme.
     pub listeners: Vec<String>,
-    /// Channels, when there are some.
+    /// The realtime hub, if there is one.
     pub realtime: Option<Arc<Realtime>>,
     /// The server's own folder.
     pub run_dir: Option<Arc<RunDir>>,
-    /// What runs PHP in the server whose place this one takes, by application. It still runs when the first generation boots.
+    /// The models of the previous server, by application. It still runs while the first generation boots.
     pub predecessor: Option<BTreeMap<String, Running>>,
     /// The HTTP front as operators see it.
     pub http: Arc<Http>,
-    /// Certificates, if TLS is spoken: read again at each reload, too.
+    /// Certificates, if TLS is used; each reload reads them again.
     pub tls: Option<Tls>,
     /// The broker, which outlives all generations: connections stay warm.
     pub broker: Inside,
     /// The connectors outlive all generations, too: sessions stay logged in.
     pub connectors: Connectors,
-    /// The one that takes requests.
+    /// The generation that takes requests.
     pub current: Option<Generation>,
-    /// The generations that finish what they have.
+    /// The generations that drain.
     pub retired: JoinSet<()>,
-    /// What is served now, watched for changes.
+    /// The watched folders of the running generation.
     pub watched: Watched,
     /// Development mode, if it is on.
     pub dev: Option<Arc<Dev>>,
@@ -106,7 +106,7 @@ impl Generations<'_> {
         Ok(true)
     }
 
-    /// The first release does not boot. In development mode the browser shows why until a change mends it; else this is the end.
+    /// The first release does not boot. In development mode the browser shows the reason until a change fixes it; otherwise the server exits.
     async fn show_failure(
         &mut self,
         failure: Failure,
@@ -140,7 +140,7 @@ impl Generations<'_> {
             }
             let outcome = Box::pin(self.reload_for(&asks)).await;
             for answer in asks.into_iter().filter_map(|ask| ask.answer) {
-                // A command that was interrupted does not wait any more.
+                // An interrupted command no longer waits.
                 drop(answer.send(outcome.clone()));
             }
         }
@@ -160,7 +160,7 @@ impl Generations<'_> {
         self.connectors.beside().iter().cloned().chain(of_broker).collect()
     }
 
-    /// Ends all generations, then what they connect by.
+    /// Stops all generations, then the broker and the connectors.
     pub(crate) async fn end(mut self, deadline: Instant) {
         const LAST_WORDS: Duration = Duration::from_secs(3);
         if let Some(current) = self.current.take() {
@@ -176,7 +176,7 @@ impl Generations<'_> {
         self.broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
 
-    /// Makes one reload, and logs and notifies about it.
+    /// Performs one reload, logs it and notifies the service manager.
     async fn reload_for(&mut self, asks: &[Ask]) -> Result<Reloaded, Failure> {
         let why = &asks.first().expect("there is a request").why;
         tracing::info!(%why, asked = asks.len(), "reload");
@@ -230,7 +230,7 @@ impl Generations<'_> {
         }
     }
 
-    /// An error leaves what runs as it was.
+    /// After an error the running generation is unchanged.
     async fn reload(&mut self) -> Result<Reloaded, Failure> {
         let places = self.connectors.fitted();
         let reloaded = self.replace().await;
@@ -249,7 +249,7 @@ impl Generations<'_> {
             }
         }
         let (settings, restart_for, plans) = self.source.read(&self.settings).await?;
-        // What can be known before anything is started.
+        // Checks that need no start of the release.
         plans.release()?;
         let certificates = tls::read(&settings)?;
         let Some((generation, guard)) = self.boot(&settings, plans).await? else {
@@ -259,7 +259,7 @@ impl Generations<'_> {
             proved = prove_all(&generation) => proved,
             () = self.drain.cancelled() => Err(ending()),
         };
-        // Its model may be another than was planned, and so what it answers.
+        // A fallback may have changed its model, and with it the routes.
         let release = match proved.and_then(|()| release(&generation)) {
             Ok(release) => release,
             Err(failure) => {
@@ -279,7 +279,7 @@ impl Generations<'_> {
             restart_for: restart_for.into_iter().map(str::to_owned).collect(),
         };
         if let Some(tls) = &self.tls {
-            // They may have been renewed while it booted.
+            // Certificates may have been renewed during the boot.
             let certificates = tls::read(&settings).unwrap_or(certificates);
             tls.show(&settings, certificates);
         }

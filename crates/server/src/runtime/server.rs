@@ -1,9 +1,9 @@
-//! `hearth serve`: wires the engines together, waits for a signal, and takes them down in order.
+//! `hearth serve`: connects the engines, waits for a signal, and stops them in order.
 //!
 //! Invariants
 //! - Nothing is bound or started before the settings and the application are known to fit.
-//! - The ready line comes after the first worker is ready and every listener is bound, and never otherwise; that of a successor when all its
-//!   workers are, and the previous server no longer answers.
+//! - The ready line is printed only after the first worker is ready and every listener is bound. A successor prints it when all its
+//!   workers are ready and the previous server has stopped accepting.
 //! - Drain: the front stops accepting and finishes, realtime closes its sockets meanwhile, then the pools of all generations, then the broker, then the admin address.
 //!   A second signal ends it at once.
 
@@ -48,7 +48,7 @@ pub(crate) struct Server<'s> {
     pub(crate) target: &'s Target,
     pub(crate) settings: &'s Settings,
     pub(crate) environment: &'s Environment,
-    /// The server whose place it takes.
+    /// The previous server, which it replaces.
     pub(crate) predecessor: Option<Arc<Predecessor>>,
     /// Cancelled when the previous server no longer answers.
     pub(crate) alone: CancellationToken,
@@ -126,7 +126,7 @@ impl Server<'_> {
         if let Some(predecessor) = &self.predecessor {
             let all = generations.prove().await;
             self.take_over(predecessor, all, &generations, &mut published).await?;
-            // What later generations bring along has its name at once.
+            // Metrics of later generations are described from the start.
             generations.predecessor = None;
             front.stale().remove();
             if let Some(run_dir) = &run_dir {
@@ -152,7 +152,7 @@ impl Server<'_> {
             drain.cancelled().await;
             let deadline = Instant::now() + settings.server.shutdown_patience;
             state.lifecycle.draining();
-            // The service manager has another process to look at, when there is a successor.
+            // With a successor, the service manager monitors another process.
             if !state.upgrades.succeeded().is_cancelled() {
                 notify::notify(environment.notify_socket(), "STOPPING=1").await;
             }
@@ -165,7 +165,7 @@ impl Server<'_> {
         };
         let ((), (), deadline) =
             tokio::join!(front.serve(drain.clone()), generations.run(), draining);
-        // One patience for all: what the front has used up is not given again.
+        // One time limit for all: the front's share is subtracted.
         generations.end(deadline).await;
         collector.end().await;
         commands.end().await;
@@ -225,7 +225,7 @@ impl Commands {
         state: &Arc<State>,
     ) {
         let Server { target, settings, environment, predecessor, .. } = server;
-        // As it was named: where a link points is a matter of each reload.
+        // The path as it was given, because each reload resolves links again.
         let named = environment.current_dir.join(&target.path);
         let patience = settings.server.shutdown_patience;
         let folder = run_dir.path().display();
@@ -255,7 +255,7 @@ impl Commands {
         self.tasks.spawn(control.serve(self.end.clone()));
     }
 
-    /// Sends watchdog notifications to the service manager, if it wants them, until another process takes over.
+    /// Sends watchdog notifications to the service manager, if it requires them, until another process takes over.
     fn live(&mut self, environment: &Environment, state: &State) {
         if let (Some(socket), Some(limit)) = (environment.notify_socket(), environment.watchdog()) {
             let living = notify::live(socket.to_owned(), limit, self.end.clone());

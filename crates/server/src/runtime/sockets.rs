@@ -1,8 +1,8 @@
-//! Listening sockets that this server has not bound itself: a service manager has passed them (`sd_listen_fds(3)`), or the server whose place it
-//! takes has handed them over.
+//! Listening sockets that this server has not bound itself: a service manager has passed them (`sd_listen_fds(3)`), or the previous server
+//! has handed them over.
 //!
 //! Invariants
-//! - What is passed is looked at before anything is started: each is a listening stream socket, or the server refuses to start.
+//! - Passed sockets are checked before anything is started: if one is not a listening stream socket, the server refuses to start.
 //! - Children inherit neither the sockets nor the variables that name them.
 
 use std::io::ErrorKind;
@@ -38,23 +38,23 @@ pub(crate) struct Sockets {
     pub http: Vec<Given>,
     /// The socket of the admin address.
     pub admin: Option<AdminSocket>,
-    /// A service manager has passed them: those of the front take the place of `http.listen`. Else they are what listens there already.
+    /// A service manager has passed them: those of the front replace `http.listen`. Otherwise the previous server has passed them.
     pub activated: bool,
 }
 
 impl Sockets {
-    /// Returns the sockets that this process was given, and the server whose place it takes, if any. To be called once, before anything is
+    /// Returns the sockets that this process was given, and the previous server, if any. Call it once, before anything is
     /// opened or a thread is started.
     pub(crate) fn get(environment: &Environment) -> Result<(Self, Option<Predecessor>), Failure> {
         let passed = Self::passed(environment)?;
         let Some(socket) = environment.take_over() else { return Ok((passed, None)) };
-        // Neither PHP nor a successor of our own is to see it.
+        // Neither PHP nor our own successor may inherit it.
         sys::forget(&[TAKE_OVER]);
         let (predecessor, handed_over) = Predecessor::meet(socket)?;
         Ok((handed_over, Some(predecessor)))
     }
 
-    /// Binds what the settings name and nothing has passed, for a process that is about to give up root.
+    /// Binds the configured addresses that were not passed, for a process that is about to drop root.
     pub(crate) fn bind(&mut self, settings: &Settings) -> Result<(), Failure> {
         if !self.activated {
             for listen in &settings.http.listen {
@@ -93,7 +93,7 @@ impl Sockets {
     ) -> Result<(), Failure> {
         let [listen] = &mut settings.http.listen[..] else { return Ok(()) };
         let Address::Tcp(wanted) = listen.address else { return Ok(()) };
-        // A server whose place this one takes has found a port already.
+        // The previous server has already found a port.
         if let Some(Given::Tcp(listener)) = self.http.first() {
             if let Ok(address) = listener.local_addr() {
                 listen.address = Address::Tcp(address);

@@ -1,4 +1,4 @@
-//! What a server serves, as it stands on disk now: read at the start, and again at each reload.
+//! The settings and applications of a server on disk, read at the start and again at each reload.
 
 use crate::app::applications::Plans;
 use crate::app::detect;
@@ -7,19 +7,19 @@ use crate::config::{self, Environment, Settings};
 use crate::failure::Failure;
 use crate::system::users::PhpUser;
 
-/// Where a server reads what it serves.
+/// The place from which a server reads its settings and applications.
 #[derive(Clone, Debug)]
 pub(crate) struct Source<'s> {
     /// The target of the command line, read again at each reload, links included.
     pub target: &'s Target,
-    /// The process's.
+    /// The environment of the process.
     pub environment: &'s Environment,
     /// All users that PHP can run as, since the start.
     pub users: Vec<PhpUser>,
 }
 
 impl Source<'_> {
-    /// Reads the settings and plans what would run. It reads files and may run a program: on a thread that may block.
+    /// Reads the settings and plans what would run. It reads files and may run a program: call it on a thread that may block.
     pub(crate) async fn read(
         &self,
         old: &Settings,
@@ -38,7 +38,7 @@ impl Source<'_> {
     }
 }
 
-/// The settings for what was named on the command line, as they are now.
+/// Reads the current settings for the path of the command line.
 pub(crate) fn settings(target: &Target, environment: &Environment) -> Result<Settings, Failure> {
     let folder = detect::folder_of(&target.path)?;
     Ok(config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?)

@@ -1,4 +1,4 @@
-//! Upgrades: a new program takes the place of the running one without refusing a connection.
+//! Upgrades: a new program replaces the running one without refusing a connection.
 //!
 //! ```text
 //! running server                                   its successor (HEARTH_TAKE_OVER says where to ask)
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Invariants
-//! - Until the successor is ready the running server does not change: whatever fails, it goes on.
+//! - Until the successor is ready, the running server is unchanged and survives every failure.
 //! - Sockets are given to processes of our own user and of root only.
 //! - The queues of the listening sockets are never closed: no connection is refused.
 

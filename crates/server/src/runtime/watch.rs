@@ -1,9 +1,9 @@
 //! `--watch`, for development: looks for changes of the application's files and asks for a reload.
 //!
 //! Invariants
-//! - Changes that come together are one reload: it begins when nothing has changed for [`QUIET`], or at the latest after [`LONGEST`].
-//! - What the application writes itself (caches, logs, sessions) causes none, as long as it is named in `server.watch_ignore`.
-//! - Folders that are ignored are not looked into: a watch costs the system memory.
+//! - Several changes cause one reload: it starts after [`QUIET`] without a change, or at the latest after [`LONGEST`].
+//! - Files that the application itself writes (caches, logs, sessions) cause no reload if `server.watch_ignore` names them.
+//! - Ignored folders are not scanned, because each watch uses kernel memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl Watch {
         }
     }
 
-    /// Waits until nothing changes any more, and counts what does meanwhile.
+    /// Waits until changes stop, and counts them.
     async fn settle(&mut self) -> usize {
         let latest = Instant::now() + LONGEST;
         let mut others = 0;

@@ -67,7 +67,7 @@ impl Places {
         run_dir: &Path,
         user: Option<&PhpUser>,
     ) -> Result<Self, Failure> {
-        // Its own: a server whose place this one takes still counts by its file.
+        // A file of its own: the previous server still counts in the other one.
         let places = format!("{}.{}.places", options.name, std::process::id());
         let path = run_dir.join(FOLDER).join(places);
         let make = || -> std::io::Result<File> {
@@ -249,7 +249,7 @@ pub(crate) fn options(
 ) -> Options {
     let folder = run_dir.join(FOLDER);
     let socket = named.socket.clone().unwrap_or_else(|| match named.protocol {
-        // libpq wants a folder, and puts this name behind it.
+        // libpq takes a folder, and appends this name.
         Protocol::Postgres => folder.join(&named.name).join(".s.PGSQL.5432"),
         _ => folder.join(format!("{}.sock", named.name)),
     });

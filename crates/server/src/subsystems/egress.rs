@@ -71,7 +71,7 @@ impl Drop for OwnFolder {
 /// A listener as other parts see it.
 #[derive(Clone, Debug)]
 struct Entrance {
-    /// The user whose PHP it is for; `None` is our own user.
+    /// The user that PHP runs as; `None` is our own user.
     user: Option<PhpUser>,
     socket: PathBuf,
     /// The final path of the socket, if it was made beside that of another broker.

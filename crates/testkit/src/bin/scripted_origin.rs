@@ -1,8 +1,8 @@
-//! The scripted origin as a program, for PHP's tests, benches and hands: `scripted-origin [--listen ADDRESS] [--folder FOLDER]`.
+//! The scripted origin as a program, for PHP tests, benches and manual use: `scripted-origin [--listen ADDRESS] [--folder FOLDER]`.
 //!
-//! Prints `http://…` and `https://…` on a line each and serves the paths of `testkit::routes` until it is killed. Into FOLDER it writes
-//! `authority.pem` (for `--cacert`), `client.pem` and `client.key` before it prints, and the addresses of origins whose TLS is at fault, a file
-//! each: `expired.url`, `other-host.url`, `stranger.url` (certificates), `stalls.url` (never answers the handshake), `no-tls.url` (speaks no TLS).
+//! Prints `http://…` and `https://…` on a line each and serves the paths of `testkit::routes` until it is killed. Before that, it writes
+//! `authority.pem` (for `--cacert`), `client.pem` and `client.key` into FOLDER, and the URLs of origins with faulty TLS, one file
+//! each: `expired.url`, `other-host.url`, `stranger.url` (certificates), `stalls.url` (the handshake stalls), `no-tls.url` (no TLS).
 
 use std::fs;
 use std::io::Write;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Origins whose TLS is at fault, and the names of their files.
+/// Origins with faulty TLS, and the names of their files.
 fn faults() -> [(&'static str, Origin); 5] {
     let shows = |certificate| Origin::setup().tls(certificate).script(routes).start();
     let greets = |greeting: fn() -> Greeting| {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, so that every byte is the script's.
+//! HTTP/1.1 without a library, so that the script controls every byte.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::script::{After, Body, Fields, Reply, Step, Turn, pattern};
 use super::{End, Seen, Shared, hold};
 
-/// How long unwanted bytes are still read, so that closing does not discard the answer.
+/// Time limit for reading unwanted bytes, so that closing does not discard the response.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves one connection.
@@ -33,7 +33,7 @@ struct Wire<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     async fn serve(&mut self, connection: usize, shared: &Arc<Shared>) -> io::Result<End> {
         let mut phase = shared.phase.clone();
-        // A connection that is to close while it answers closes after that.
+        // A connection that is asked to close during a response closes after it.
         let closings = phase.borrow().closings;
         let mut dying = false;
         loop {
@@ -230,7 +230,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         self.stream.flush().await
     }
 
-    /// The next head; `None` when the client has closed before one.
+    /// Reads the next head; `None` if the client has closed before one.
     async fn head(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             if let Some(end) = strict_end(&self.received, 0).map_err(io::Error::other)? {
@@ -242,7 +242,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// The next piece of a body; `None` at its end.
+    /// Reads the next piece of a body; `None` at its end.
     async fn piece(
         &mut self,
         body: &mut Decoder,
@@ -281,7 +281,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 }
 
-/// Bytes above 127 are one character each, as in no encoding.
+/// Maps each byte to one character (ISO 8859-1).
 fn latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }

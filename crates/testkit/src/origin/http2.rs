@@ -1,4 +1,4 @@
-//! HTTP/2, by the crate `h2`: streams of one connection side by side, each as its script says.
+//! HTTP/2 with the crate `h2`: the streams of a connection run concurrently, each by its script.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::script::{Body, Fields, Reply, Turn, pattern};
 use super::{End, Seen, Shared, hold};
 
-/// Serves one connection; with `refuse` as [`super::Greeting::GoAwayUnprocessed`] says.
+/// Serves one connection. If `refuse` is true, it behaves as [`super::Greeting::GoAwayUnprocessed`].
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     number: usize,
@@ -21,7 +21,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     refuse: bool,
 ) -> End {
     if refuse {
-        // The client has gone: there is nothing to report.
+        // The client has disconnected: there is nothing to report.
         drop(go_away(stream, number, shared).await);
         return End::Close;
     }
@@ -38,7 +38,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             accepted = connection.accept() => {
                 let Some(Ok((request, respond))) = accepted else { return End::Close };
                 let shared = Arc::clone(shared);
-                // Which stream comes first is not the scheduler's to say.
+                // The order of streams must not depend on the scheduler.
                 let (body, seen) = seen(request, number);
                 let (request, turn) = shared.saw(seen);
                 streams.spawn(async move {
@@ -86,7 +86,7 @@ async fn exchange(
             respond.send_reset(Reason::from(code));
             Ok(())
         }
-        // Bytes of HTTP/1.1 mean nothing here.
+        // Raw HTTP/1.1 bytes have no meaning here.
         Turn::Steps(_) => {
             respond.send_reset(Reason::INTERNAL_ERROR);
             Ok(())
@@ -166,7 +166,7 @@ async fn answer(
     } else {
         send.send_trailers(header_map(&reply.trailers))?;
     }
-    // A reset now could overtake the answer.
+    // A reset now could overtake the response.
     while piece(incoming, number, shared).await?.is_some() {}
     Ok(())
 }
@@ -190,7 +190,7 @@ async fn write(
     Ok(())
 }
 
-/// The next piece of a request's body; `None` at its end.
+/// Reads the next piece of a request's body; `None` at its end.
 async fn piece(
     body: &mut RecvStream,
     number: usize,
@@ -222,7 +222,7 @@ fn header_map(fields: &Fields) -> HeaderMap {
     map
 }
 
-/// Frames by hand (RFC 9113, 4.1): on the first HEADERS a GOAWAY whose last stream is 0, and the end.
+/// Writes frames directly (RFC 9113, 4.1): GOAWAY with last stream 0 on the first HEADERS, then the end.
 async fn go_away<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     connection: usize,

@@ -1,30 +1,30 @@
-//! A script with something of everything, for benches, PHP's tests and the program `scripted-origin`.
+//! A script with a route for every case, for benches, PHP tests and the program `scripted-origin`.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
 //! | `/bytes/N` | N bytes |
 //! | `/echo` | the request's body |
-//! | `/headers`, and any other path | what came, as JSON |
-//! | `/delay/MS` | after so many milliseconds |
-//! | `/status/N` | that status |
+//! | `/headers`, and any other path | the request as JSON |
+//! | `/delay/MS` | a response after that many milliseconds |
+//! | `/status/N` | this status |
 //! | `/redirect/N` | 302 to `/redirect/N-1`, at 0 to `/headers` |
 //! | `/early-hints` | 103, then 200 |
 //! | `/trailers` | trailers after the body |
 //! | `/drip` | ten bytes, 50 ms between them |
 //! | `/close` | `Connection: close` |
-//! | `/reset` | the connection is reset in the place of an answer |
+//! | `/reset` | the connection is reset instead of a response |
 //! | `/cut` | the connection ends in the middle of the body |
-//! | `/empty` | the connection is closed without an answer |
-//! | `/never` | nothing, for ever |
-//! | `/rubbish` | no HTTP |
-//! | `/old` | 900 fields and more, as old servers write them |
-//! | `/stale` | 200; the connection dies under the next request |
+//! | `/empty` | the connection is closed without a response |
+//! | `/never` | no response |
+//! | `/rubbish` | bytes that are not HTTP |
+//! | `/old` | more than 900 fields, formatted as old servers do |
+//! | `/stale` | 200; the connection is closed under the next request |
 //! | `/early` | 413 before the body is read |
 //! | `/gzip` | a compressed body |
-//! | `/twice` | one that was compressed again, as one field says; `/twice/1`: as two do |
-//! | `/cookies` | two fields `Set-Cookie`; `/headers` shows what comes back |
+//! | `/twice` | a body that was compressed twice: one field names both codings; `/twice/1`: two fields do |
+//! | `/cookies` | two `Set-Cookie` fields; `/headers` shows the returned cookies |
 //! | `/secure-cookie` | a cookie for `https` only |
-//! | `/basic-auth` | 401 unless `user` and `password` come |
+//! | `/basic-auth` | 401 unless `user` and `password` are sent |
 
 use std::time::Duration;
 

@@ -6,31 +6,31 @@ use std::time::Duration;
 /// The action for a connection, before any request.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Greeting {
-    /// Speak TLS if the origin does, and HTTP.
+    /// Serve HTTP, with TLS if the origin uses it.
     #[default]
     Serve,
-    /// Close it at once.
+    /// Close the connection at once.
     Close,
-    /// Reset it at once (RST).
+    /// Reset the connection at once (RST).
     Reset,
-    /// Take it and never say a word: with TLS the handshake stalls.
+    /// Accept the connection and send nothing: with TLS, the handshake stalls.
     Silence,
-    /// Send these bytes, in the place of TLS and HTTP, and close.
+    /// Send these bytes instead of TLS and HTTP, and close.
     Rubbish(Vec<u8>),
-    /// HTTP/2, after the handshake: on the first request GOAWAY that says nothing was processed, then close.
+    /// HTTP/2, after the handshake: on the first request, send GOAWAY with last stream 0, then close.
     GoAwayUnprocessed,
 }
 
 /// The action for one request.
 #[derive(Clone, Debug)]
 pub enum Turn {
-    /// Answer, in whichever version the request came.
+    /// Respond, in the HTTP version of the request.
     Reply(Reply),
-    /// HTTP/1.1: these steps, byte for byte. The connection ends after the last one.
+    /// HTTP/1.1: run these steps, byte for byte. The connection closes after the last one.
     Steps(Vec<Step>),
-    /// HTTP/2: reset the stream with this code (RFC 9113, 7), 7 being `REFUSED_STREAM`. HTTP/1.1: reset the connection.
+    /// HTTP/2: reset the stream with this code (RFC 9113, 7; `REFUSED_STREAM` is 7). HTTP/1.1: reset the connection.
     ResetStream(u32),
-    /// Never answer; hold the connection until the client closes it.
+    /// Send no response; hold the connection until the client closes it.
     Never,
 }
 
@@ -40,10 +40,10 @@ impl From<Reply> for Turn {
     }
 }
 
-/// One step of a scripted answer over HTTP/1.1.
+/// One step of a scripted HTTP/1.1 response.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Read the request's body to its end.
+    /// Read the request's body completely.
     ReadBody,
     /// Send bytes.
     Send(Vec<u8>),
@@ -51,9 +51,9 @@ pub enum Step {
     Drip(Vec<u8>, Duration),
     /// Wait.
     Wait(Duration),
-    /// Wait until the test notifies it.
+    /// Wait until the test sends a notification.
     Notified(Arc<tokio::sync::Notify>),
-    /// Wait for the client to close, and close.
+    /// Wait until the client closes, and close.
     Hold,
     /// Close.
     Close,
@@ -71,30 +71,30 @@ impl Step {
 /// A valid HTTP response.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Interim answers that go before, status and fields.
+    /// Interim responses that are sent first: status and fields.
     pub interim: Vec<(u16, Fields)>,
     /// The status.
     pub status: u16,
-    /// Fields, as they are. Those that frame the body come by themselves.
+    /// Header fields, unchanged. The framing fields are added.
     pub fields: Fields,
     /// The body.
     pub body: Body,
-    /// Sent after the body, which is chunked then.
+    /// Trailers after the body, which is then chunked.
     pub trailers: Fields,
-    /// Passes before anything of it is sent.
+    /// Delay before the first byte.
     pub delay: Duration,
-    /// Passes before each piece of the body.
+    /// Delay before each piece of the body.
     pub pause: Duration,
-    /// Do not wait for the request's body.
+    /// If true, the response does not wait for the request's body.
     pub early: bool,
-    /// What happens to an HTTP/1.1 connection afterwards.
+    /// The state of an HTTP/1.1 connection afterwards.
     pub after: After,
 }
 
 /// Names and values in order.
 pub type Fields = Vec<(String, String)>;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// These bytes, with `Content-Length`.
@@ -103,28 +103,28 @@ pub enum Body {
     Pieces(Vec<Vec<u8>>),
     /// This number of bytes of a pattern, with `Content-Length`.
     Pattern(u64),
-    /// The request's own, as it comes, without a length.
+    /// The request's own body, as it arrives, without a length.
     Echo,
     /// The received request as JSON: method, target, fields, length of the body, and the connection.
     Facts,
 }
 
-/// What happens to an HTTP/1.1 connection after a response.
+/// The state of an HTTP/1.1 connection after a response.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum After {
-    /// It is kept, if the request permits it.
+    /// It stays open if the request permits it.
     #[default]
     Keep,
-    /// `Connection: close` is sent, and it is closed.
+    /// The response has `Connection: close`, and the connection is closed.
     Close,
-    /// It is closed silently when the next request arrives: to the client a kept connection has died.
+    /// It is closed without a response when the next request arrives, as a kept connection that has died.
     CloseAtNext,
-    /// It is closed at once, though the response promised to keep it.
+    /// It is closed at once, though the response promised to keep it open.
     CloseSilently,
 }
 
 impl Reply {
-    /// 200 with a text.
+    /// Returns a 200 response with a text.
     pub fn text(text: &str) -> Self {
         Self {
             interim: Vec::new(),
@@ -139,66 +139,66 @@ impl Reply {
         }
     }
 
-    /// 200 with what came, as JSON.
+    /// Returns a 200 response with the request as JSON.
     pub fn facts() -> Self {
         let fields = vec![("Content-Type".into(), "application/json".into())];
         Self { body: Body::Facts, fields, ..Self::text("") }
     }
 
-    /// Another status.
+    /// Sets the status.
     #[must_use]
     pub fn status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 
-    /// Another body.
+    /// Sets the body.
     #[must_use]
     pub fn body(self, body: Body) -> Self {
         Self { body, ..self }
     }
 
-    /// One more field.
+    /// Adds a header field.
     #[must_use]
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.fields.push((name.into(), value.into()));
         self
     }
 
-    /// One more trailer.
+    /// Adds a trailer.
     #[must_use]
     pub fn trailer(mut self, name: &str, value: &str) -> Self {
         self.trailers.push((name.into(), value.into()));
         self
     }
 
-    /// One more interim answer, with one field.
+    /// Adds an interim response with one field.
     #[must_use]
     pub fn interim(mut self, status: u16, name: &str, value: &str) -> Self {
         self.interim.push((status, vec![(name.into(), value.into())]));
         self
     }
 
-    /// After a while.
+    /// Sets the delay before the first byte.
     #[must_use]
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// Sets what happens to the connection.
+    /// Sets the state of the connection afterwards.
     #[must_use]
     pub fn after(self, after: After) -> Self {
         Self { after, ..self }
     }
 
-    /// Without waiting for the request's body.
+    /// Responds without waiting for the request's body.
     #[must_use]
     pub fn early(self) -> Self {
         Self { early: true, ..self }
     }
 }
 
-/// The pattern of [`Body::Pattern`], so that a client can check what came: the byte at `position`.
+/// Returns the byte of [`Body::Pattern`] at `position`, so that a client can verify a body.
 pub const fn pattern(position: u64) -> u8 {
-    // A prime, so that a piece that is lost or repeated shifts it.
+    // A prime number, so that a lost or repeated piece shifts the pattern.
     (position % 251) as u8
 }

@@ -1,4 +1,4 @@
-//! The origin does what its script says, seen from curl.
+//! Tests of the scripted origin with curl as the client.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::process::eventually;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// curl's exit status, and what it printed.
+/// Returns curl's exit status and output.
 fn curl(origin: &Origin, arguments: &[&str], path: &str) -> (i32, String) {
     let folder = tempfile::tempdir().unwrap();
     let (authority, _) = certificates().authority.write(folder.path(), "authority");
@@ -62,7 +62,7 @@ fn curl_reports_each_scripted_fault() {
     }
     assert_eq!(curl(&origin, &["--max-time", "0.2"], "/never").0, 28);
     let secure = Origin::tls(routes);
-    // 7 is REFUSED_STREAM: curl makes the call again on other connections, and gives up.
+    // 7 is REFUSED_STREAM: curl retries on other connections, and gives up.
     let refusing = Origin::tls(|_| Turn::ResetStream(7));
     assert_eq!(curl(&refusing, &[], "/").0, 56);
     assert!(refusing.requests().len() > 1);
@@ -71,11 +71,11 @@ fn curl_reports_each_scripted_fault() {
         Origin::setup().tls(&certificates().origin).greet(move |_| greeting.clone()).start()
     };
     assert_eq!(curl(&greeted(Greeting::Close), &[], "/").0, 35);
-    // The reset may come before curl has noticed that it is connected.
+    // The reset may arrive before curl has noticed the connection.
     assert!(matches!(curl(&greeted(Greeting::Reset), &[], "/").0, 7 | 35));
     assert_eq!(curl(&greeted(Greeting::Rubbish(b"no TLS".to_vec())), &[], "/").0, 35);
     assert_eq!(curl(&greeted(Greeting::Silence), &["--max-time", "0.2"], "/").0, 28);
-    // A client that knows better makes the call again; curl does not (its version 7.88).
+    // Other clients retry; curl 7.88 does not.
     assert_ne!(curl(&greeted(Greeting::GoAwayUnprocessed), &[], "/").0, 0);
 }
 

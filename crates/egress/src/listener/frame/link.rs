@@ -370,7 +370,7 @@ impl Upload {
             Ok((Header { kind: Kind::Abort, .. }, _)) => {
                 input.aborted = true;
                 drop(input);
-                // The task that writes the answer has to know.
+                // Wakes the task that writes the response.
                 self.link.later(|_frames| {});
                 Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
             }
@@ -392,7 +392,7 @@ impl Body for Upload {
             return match ready!(self.poll_piece(cx)) {
                 Ok(Some(data)) => Poll::Ready(Some(Ok(Frame::data(data)))),
                 Ok(None) if self.ended => Poll::Ready(None),
-                // An empty piece says nothing.
+                // Empty pieces are skipped.
                 Ok(None) => continue,
                 Err(error) => Poll::Ready(Some(Err(error))),
             };

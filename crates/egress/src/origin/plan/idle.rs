@@ -90,7 +90,7 @@ impl<A: Idle> Connections<A> {
         let mut at = self.list.len();
         while at > 0 {
             at -= 1;
-            // After bytes that were not asked for several are gone.
+            // Unrequested bytes can remove several connections at once.
             let Some(kept) = self.list.get(at) else { continue };
             if !repeatable && !self.allows(now, kept) {
                 continue;

@@ -112,7 +112,7 @@ impl Reuse {
         let counts = FIRST.saturating_mul(1 << (self.lessons - 1).min(16)).min(LONGEST);
         let fewest = known.map_or(calls, |known| known.min(calls));
         self.early = Some(Early { calls: fewest, until: now + counts });
-        // Connections that had carried several are closed when an origin starts again: that says nothing of new ones.
+        // An origin that restarts closes connections with several calls; this says nothing about new connections.
         self.proven &= calls > 1;
     }
 
@@ -191,7 +191,7 @@ mod tests {
         reuse.closed(now, 5, Duration::ZERO);
         assert!(reuse.may_carry(now, 2, Duration::ZERO, false));
         assert!(!reuse.may_carry(now, 3, Duration::ZERO, false));
-        // One that was closed before any call says nothing.
+        // A connection that was closed before its first call is no evidence.
         reuse.closed(now, 0, Duration::ZERO);
         assert!(reuse.may_carry(now, 2, Duration::ZERO, false));
     }

@@ -399,7 +399,7 @@ fn late_attempts_get_companions_after_growing_pauses() {
                 opened.push(second);
             }
             assert_eq!(plan.wanted(now, 1, ANY), 0);
-            // Who comes while none is young waits for his turn, as in a queue.
+            // A call that arrives while all attempts are late waits in the queue.
             assert_eq!(plan.makes_for(1, now), opened.last() == Some(&second));
         }
         assert_eq!(opened, [0, 1, 5, 21, 85], "{protocol:?}");

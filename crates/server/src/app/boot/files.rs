@@ -13,7 +13,7 @@ use crate::subsystems::egress::{self, Broker, Users};
 use crate::system::run_dir::RunDir;
 use crate::system::users::PhpUser;
 
-/// The server's own folder. Where it was not asked for and cannot be made, there is neither a broker nor a control socket, and PHP works
+/// The server's own folder. If it was not configured and cannot be created, there is neither a broker nor a control socket, and PHP works
 /// without.
 pub(crate) fn run_dir(
     settings: &Settings,
@@ -132,7 +132,7 @@ pub(crate) fn own_files(
         if needs_folder(php, settings) {
             return Err(no_run_dir(&error));
         }
-        // Only the broker would be there, and PHP works without.
+        // Only the broker would use it, and PHP works without.
         tracing::warn!(%error, "no egress broker: outgoing calls are made directly");
         Ok(None)
     })
@@ -156,7 +156,7 @@ pub(crate) fn bind_broker(
     }
     match Broker::bind(settings, &egress::socket_in(folder), users, succeeds, admin) {
         Ok(broker) => Ok(Some(broker)),
-        // What was asked for in so many words and cannot be had is an error.
+        // A folder that was explicitly configured and cannot be used is an error.
         Err(failure) if settings.egress.socket.0.is_some() || settings.egress.ca.0.is_some() => {
             Err(failure)
         }

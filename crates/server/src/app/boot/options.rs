@@ -65,7 +65,7 @@ pub(crate) fn pool_options(
         default(RESTART_TIMEOUT, "0");
     }
     if php.model == Model::Snapshot {
-        // The counters that make a function hot are put back with everything else, so it would only compile what never gets hot.
+        // The counters of hot functions are restored too, so no function would ever become hot.
         default("opcache.jit", "disable");
     }
     let own_script = own_files.and_then(|own| own.script());
@@ -78,7 +78,7 @@ pub(crate) fn pool_options(
             Some(own.to_owned()).filter(|_| php.model.runs_worker_script())
         }
         (Some(WorkerScript::File(path)), _) => Some(path.clone()),
-        // Also where another model has taken the place of one that runs a script.
+        // This also holds if a fallback replaced a model with a worker script.
         (Some(WorkerScript::Ours { .. }) | None, _) => None,
     };
     pool::Options {

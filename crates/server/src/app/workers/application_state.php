@@ -1,16 +1,16 @@
 <?php
 
 /*
- * What a boot's synthetic requests leave in the objects and classes of an application, found and put back.
+ * Finds and reverts changes that warm-up requests make in an application's objects and classes.
  *
  * Promises
- * - Objects that were reachable when remember() was called get their properties back; the application's own always, a package's only
- *   when something of the application, made since, would stay reachable through it.
- * - Static properties of the application's classes, and static variables inside its functions, are as they were, or as declared when
- *   that code was loaded or first ran since.
- * - Nothing of this runs while requests are served: it walks whole object graphs, which takes milliseconds.
+ * - Objects that were reachable at remember() get their properties back: the application's own objects always, a package's only
+ *   if a newer object of the application would stay reachable through it.
+ * - Static properties of the application's classes and static variables in its functions get their previous values. Those of code
+ *   that was loaded later get their declared values.
+ * - It never runs while requests are served: it walks whole object graphs, which takes milliseconds.
  *
- * It cannot see static variables inside closures, nor what extensions keep in objects of theirs.
+ * It cannot see static variables in closures, nor internal state of extensions' objects.
  */
 
 declare(strict_types=1);
@@ -20,26 +20,26 @@ namespace Hearth\Worker;
 /** @internal */
 final class ApplicationState
 {
-    /** Objects that hold a connection: it is dead in the workers, which are forks of the process that opened it. */
+    /** Classes with a connection, which workers cannot use: they are forks of the process that opened it. */
     private const CONNECTIONS = [
         'AMQPConnection', 'Couchbase\Cluster', 'CurlHandle', 'CurlMultiHandle', 'FTP\Connection', 'IMAP\Connection', 'LDAP\Connection',
         'Memcache', 'Memcached', 'MongoDB\Driver\Manager', 'mysqli', 'PDO', 'PgSql\Connection', 'RdKafka', 'Redis', 'RedisArray',
         'RedisCluster', 'RedisSentinel', 'Relay\Relay', 'Socket', 'SQLite3',
     ];
 
-    /** @var array<int, array{object, array<string, mixed>}> by object id: what it held when remember() was called */
+    /** @var array<int, array{object, array<string, mixed>}> by object id: the object and its properties at remember() */
     private array $remembered = [];
     /** @var array<class-string, array<string, mixed>> */
     private array $statics = [];
     /** @var array<class-string, bool> */
     private array $classes = [];
     private readonly string $folder;
-    /** @var list<string> folders in it that are not the application's own code */
+    /** @var list<string> folders in it without the application's own code */
     private readonly array $foreign;
 
     /**
-     * @param list<string> $generated folders below the application's with code that a framework has written
-     * @param list<object> $borders objects that hold everything; nothing is looked for behind them
+     * @param list<string> $generated folders of the application with generated code
+     * @param list<object> $borders objects that refer to everything; the search stops at them
      */
     public function __construct(string $folder, array $generated, private readonly array $borders)
     {
@@ -62,11 +62,11 @@ final class ApplicationState
     }
 
     /**
-     * Puts back what remember() has seen.
+     * Restores the state at remember().
      *
      * @param array<mixed> $roots
-     * @return array<int, true> ids of the objects that must go: through them something of the application made since, or an open
-     *     connection, would stay
+     * @return array<int, true> ids of objects to remove: a newer object of the application, or an open connection, is reachable
+     *     through them
      */
     public function putBack(array $roots): array
     {
@@ -79,7 +79,7 @@ final class ApplicationState
                 self::putBackProperties($object, $properties);
             }
         }
-        // What is put back cuts ways to other things, so what is left is looked at once more.
+        // Restored properties make other objects unreachable, so the rest is searched again.
         $tainted = $this->tainted($roots);
         foreach (array_intersect_key($this->remembered, $tainted) as [$object, $properties]) {
             self::putBackProperties($object, $properties);
@@ -90,7 +90,7 @@ final class ApplicationState
     /** @return array<string, mixed> with PHP's mangled names, private properties of parents included */
     public static function properties(object $object): array
     {
-        // References are followed: what changes behind one later must not change what is kept here.
+        // References are dereferenced, so that later changes through them do not change the saved values.
         return array_map(static fn (mixed $value): mixed => $value, get_mangled_object_vars($object));
     }
 
@@ -125,12 +125,12 @@ final class ApplicationState
                 }
             })->bindTo($object, $scope)();
         } catch (\Error) {
-            // Read-only, and first given a value since.
+            // Read-only, and initialised since.
         }
     }
 
     /**
-     * Objects from which something of the application that was not there before, or a connection, can be reached.
+     * Returns objects from which a newer object of the application, or a connection, can be reached.
      *
      * @param array<mixed> $roots
      * @return array<int, true> by object id
@@ -156,7 +156,7 @@ final class ApplicationState
     }
 
     /**
-     * All objects that can be reached, for each the ids of the objects that hold it, and the ids of those that hold an open socket.
+     * Returns all reachable objects, for each the ids of the objects that refer to it, and the ids of those with an open socket.
      *
      * @param array<mixed> $roots
      * @return array{array<int, object>, array<int, list<int>>, array<int, true>}
@@ -213,13 +213,13 @@ final class ApplicationState
 
     /**
      * @param array<mixed> $values
-     * @return array{list<object>, bool} the objects in them and in arrays in them, and whether there is an open socket
+     * @return array{list<object>, bool} the objects in them and in nested arrays, and whether there is an open socket
      */
     private static function inside(array $values): array
     {
         $objects = [];
         $socket = false;
-        // An array may hold itself by reference, so none is followed for ever.
+        // An array may contain itself by reference, so the depth is limited.
         for ($depth = 0; $values !== [] && $depth < 32; $depth++) {
             $next = [];
             foreach ($values as $value) {
@@ -319,7 +319,7 @@ final class ApplicationState
             } elseif ($property->hasDefaultValue()) {
                 $property->setValue(null, $property->getDefaultValue());
             }
-            // A typed property without a value cannot be made so again.
+            // A typed property cannot be made uninitialised again.
         }
     }
 

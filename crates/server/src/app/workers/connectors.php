@@ -16,7 +16,7 @@ namespace Hearth\Worker;
 /** @internal */
 final class Connectors
 {
-    /** What drivers speak, with the port of those that name none. */
+    /** Protocols of drivers, with their default ports. */
     private const DRIVERS = [
         'mysql' => ['mysql', 3306],
         'mariadb' => ['mysql', 3306],
@@ -27,13 +27,13 @@ final class Connectors
         'redis' => ['redis', 6379],
     ];
 
-    /** libpq's words about encryption. */
+    /** libpq's options for encryption. */
     private const SSL = ['sslmode', 'sslcert', 'sslkey', 'sslrootcert', 'ssl_ca', 'ssl_cert', 'ssl_key', 'ssl_capath', 'ssl_cipher', 'context', 'ssl'];
 
-    /** Where several hosts are named: of Laravel, of Doctrine, and of Doctrine before DBAL 3. */
+    /** Keys with several hosts: Laravel's, Doctrine's, and Doctrine's before DBAL 3. */
     private const SEVERAL = ['read', 'write', 'primary', 'replica', 'master', 'slaves'];
 
-    /** Laravel: `database.connections` and `database.redis`, before anybody has made a connection of them. */
+    /** Laravel: `database.connections` and `database.redis`, before a connection uses them. */
     public static function ofLaravel(object $config): void
     {
         if (getenv('HEARTH_CONNECTORS') === false) {
@@ -53,7 +53,7 @@ final class Connectors
                 continue;
             }
             $settings = $parsed($settings);
-            // the client's own words for TLS
+            // the client's own options for TLS
             $host = preg_replace('#^(tls|ssl|tcp|rediss?)://#i', '', (string) ($settings['host'] ?? ''));
             $through = self::through(['driver' => 'redis', 'host' => $host] + $settings);
             if ($through === null) {
@@ -87,7 +87,7 @@ final class Connectors
 
     /**
      * @param array<array-key, mixed> $settings as Laravel and Doctrine write them
-     * @return array<array-key, mixed>|null null: no connector stands for this server
+     * @return array<array-key, mixed>|null null: there is no connector for this server
      */
     private static function through(array $settings): ?array
     {
@@ -96,7 +96,7 @@ final class Connectors
         if ($protocol === null || !is_string($host) || ($settings['unix_socket'] ?? '') !== '') {
             return null;
         }
-        // What these say is put over the rest later on, so that the rest tells nothing of where the connection goes.
+        // These keys override the others later, so the others do not tell the connection's target.
         foreach (self::SEVERAL as $several) {
             if (!empty($settings[$several])) {
                 return null;
@@ -108,7 +108,7 @@ final class Connectors
             if ($connector['protocol'] !== $protocol || strcasecmp($connector['host'], $host) !== 0 || $connector['port'] !== $port) {
                 continue;
             }
-            // Redis has one for those who name none.
+            // Redis has a default user for clients that name none.
             $itsUser = $connector['user'] === '' && $protocol === 'redis' ? 'default' : $connector['user'];
             if ($user !== '' && $itsUser !== null && $user !== $itsUser) {
                 continue;
@@ -128,7 +128,7 @@ final class Connectors
         return null;
     }
 
-    /** @return array<array-key, true> options of drivers by which connections are encrypted */
+    /** @return array<array-key, true> drivers' options for encryption */
     private static function encryption(): array
     {
         $options = array_fill_keys(self::SSL, true);

@@ -1,14 +1,14 @@
 <?php
 
 /*
- * Hearth's script for console functions: each event is a command line for the program that HEARTH_FUNCTION names (artisan, bin/console), run in a process of
- * its own by PHP's command line program (HEARTH_CLI).
+ * Hearth's script for console functions: each event is a command line for the program that HEARTH_FUNCTION names (artisan, bin/console). PHP's command
+ * line program (HEARTH_CLI) runs it in a separate process.
  *
  * Promises
- * - The event is `{"cli": "migrate --force"}`, a list of arguments in its place, or a plain string. There is no shell: quotes group words, nothing is
- *   expanded, and no `;` or `|` begins another command.
- * - The answer is `{"exitCode": 0, "output": "…"}`; another exit code than 0 is an error whose message is the output. What is printed is logged as it comes.
- * - The command is ended, and that said, before the invocation's time is over.
+ * - The event is `{"cli": "migrate --force"}`, a list of arguments instead, or a plain string. There is no shell: quotes group words, nothing is
+ *   expanded, and `;` and `|` do not start another command.
+ * - The answer is `{"exitCode": 0, "output": "…"}`; an exit code other than 0 is an error with the output as its message. The output is logged while it is printed.
+ * - The command is ended, with an error, before the invocation's time limit.
  */
 
 declare(strict_types=1);
@@ -23,16 +23,16 @@ final class Console
     private const MAX_ANSWER = 6 * 1024 * 1024;
     private const MAX_OUTPUT = 5 * 1024 * 1024;
 
-    /** The end of the output that an error tells. */
+    /** Bytes of the output's end in an error message. */
     private const MAX_MESSAGE = 32_768;
 
-    /** At least so long before the invocation's end the answer is there, in seconds. */
+    /** Minimum time between the response and the invocation's end, in seconds. */
     private const MARGIN = 0.5;
 
-    /** To end the command, and to answer, in seconds: more than PATIENCE. */
+    /** Time to end the command and to respond, in seconds: more than PATIENCE. */
     private const ENDING = 0.5;
 
-    /** Between SIGTERM and SIGKILL, in seconds. */
+    /** Time between SIGTERM and SIGKILL, in seconds. */
     private const PATIENCE = 0.3;
 
     private string $output = '';
@@ -55,7 +55,7 @@ final class Console
         $context = json_decode((string) ($_SERVER['LAMBDA_INVOCATION_CONTEXT'] ?? ''), true);
         $deadline = (int) ($context['deadlineMs'] ?? 0);
         $left = $deadline > 0 ? $deadline / 1000 - microtime(true) : INF;
-        // Of a short time a part, as the server has it; before that, since a command would live on behind this process.
+        // A part of a short time limit, as in the server; earlier than the server's, because the command would outlive this process.
         $ours = max($left - max(self::MARGIN, $this->margin), $left / 2);
         $status = $this->run($words, microtime(true) + max($ours - self::ENDING, $ours / 2));
         if ($status !== 0) {
@@ -64,7 +64,7 @@ final class Console
             $this->fail(is_int($status) ? 'Function.CommandFailed' : 'Function.TimedOut', trim("{$why}\n{$this->output()}"));
             return;
         }
-        // Of control characters JSON makes six bytes each.
+        // JSON encodes a control character as six bytes.
         while (strlen($json = self::json(['exitCode' => 0, 'output' => $this->output()])) > self::MAX_ANSWER) {
             $this->cut(intdiv(strlen($this->output), 2));
         }
@@ -72,7 +72,7 @@ final class Console
     }
 
     /**
-     * The words of an event; null: it is no command.
+     * Returns the words of an event; null: it is not a command.
      *
      * @return ?list<string>
      */
@@ -89,7 +89,7 @@ final class Console
     }
 
     /**
-     * As a shell would: blanks part words, quotes and backslashes keep them together. Null: a quote is never closed.
+     * Splits words as a shell does: at blanks, except within quotes and after backslashes. Null: a quote is not closed.
      *
      * @return ?list<string>
      */
@@ -104,7 +104,7 @@ final class Console
             '/\'([^\']*)\'|"((?:[^"\\\\]|\\\\.)*)"|\\\\(.)/s',
             static fn (array $part): string => match (true) {
                 ($part[3] ?? '') !== '' => $part[3],
-                // Between double quotes a backslash stands for itself but before these.
+                // Between double quotes, a backslash is literal except before these.
                 ($part[2] ?? '') !== '' => (string) preg_replace('/\\\\(["\\\\$`])/', '$1', $part[2]),
                 default => $part[1],
             },
@@ -114,11 +114,11 @@ final class Console
 
     /**
      * @param list<string> $words
-     * @return int|string the exit status, or why there is none
+     * @return int|string the exit status, or the reason why there is none
      */
     private function run(array $words, float $until): int|string
     {
-        // Without the variables of the request that asks for it.
+        // Without the variables of the request.
         $environment = array_filter(getenv(), static fn (string $name): bool => getenv($name, true) !== false, ARRAY_FILTER_USE_KEY);
         $environment['LAMBDA_INVOCATION_CONTEXT'] = (string) ($_SERVER['LAMBDA_INVOCATION_CONTEXT'] ?? '');
         $pipes = [];
@@ -138,7 +138,7 @@ final class Console
             }
             $read = [$pipes[1]];
             $none = null;
-            // A closed output says that it has ended, unless a process that it has left behind holds it.
+            // A closed output means that it has exited, unless a process that it left running holds the output open.
             @stream_select($read, $none, $none, 0, (int) (max(0.0, min(0.05, is_finite($left) ? $left : 0.05)) * 1e6) + 1000);
             $this->read($pipes[1]);
             $status = proc_get_status($process);
@@ -176,7 +176,7 @@ final class Console
         }
         $this->output .= $text;
         $over = strlen($this->output) - self::MAX_OUTPUT;
-        // Not at each piece: the rest is moved.
+        // Not for each piece, because cutting moves the rest.
         if ($over > self::MAX_OUTPUT) {
             $this->cut($over);
         }
@@ -213,7 +213,7 @@ final class Console
         }
     }
 
-    /** What is left of it, and how much is not. */
+    /** Returns the kept part, with a note on the number of omitted bytes. */
     private function output(): string
     {
         return ($this->dropped > 0 ? "[{$this->dropped} bytes before this were left out]\n" : '') . $this->output;
@@ -241,7 +241,7 @@ final class Console
 }
 
 ignore_user_abort(true);
-// The command has limits of its own.
+// The command has its own limits.
 set_time_limit(0);
 ini_set('memory_limit', '-1');
 chdir((string) getenv('HEARTH_APP_DIR'));

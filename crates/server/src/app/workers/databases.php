@@ -1,11 +1,11 @@
 <?php
 
 /*
- * Opens an application's default connections when a worker starts, so that they stay open while it is put back after each request.
+ * Opens an application's default connections when a worker starts, so that they stay open across restores.
  *
  * Promises
- * - A connection that cannot be kept is closed again, in the framework's own way: requests open theirs, as without Hearth.
- * - What fails is thrown when all has been tried: Hearth logs it, the worker goes on, and another tries again later.
+ * - A connection that cannot be kept is closed again by the framework: requests then open their own, as without Hearth.
+ * - Errors are thrown after all connections were tried. Hearth logs them, the worker serves, and a later worker tries again.
  */
 
 declare(strict_types=1);
@@ -78,7 +78,7 @@ final class Databases
             }
             $attempts[] = [
                 static function () use ($connection): object {
-                    // connect() is the library's own since DBAL 4
+                    // connect() is not public since DBAL 4
                     method_exists($connection, 'getNativeConnection') ? $connection->getNativeConnection() : $connection->connect();
                     return $connection;
                 },
@@ -104,7 +104,7 @@ final class Databases
                 $failure ??= $reason;
             }
             $close();
-            // What only cycles hold is still open.
+            // Connections in garbage cycles are still open.
             gc_collect_cycles();
         }
         if ($failure !== null) {

@@ -1,10 +1,10 @@
 <?php
 
 /*
- * Hearth's worker script for functions: loads the file that HEARTH_FUNCTION names, once, and calls what it returns with each event. In the models that boot
- * nothing ahead it is the script of each request, and does both then.
+ * Hearth's worker script for functions: loads the file that HEARTH_FUNCTION names, once, and calls its return value with each event. In models that boot
+ * nothing ahead, it is the script of each request, and does both.
  *
- * What a function may be and how it is answered: function_runner.php. The contract with the server: docs/internals/lambda.md.
+ * Kinds of functions and their responses: function_runner.php. The contract with the server: docs/internals/lambda.md.
  */
 
 declare(strict_types=1);

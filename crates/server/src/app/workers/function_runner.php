@@ -1,13 +1,13 @@
 <?php
 
 /*
- * Calls a function with an event, and answers what Lambda is to hear of it.
+ * Calls a function with an event, and sends its result or error as the response.
  *
  * Promises
- * - Every invocation is answered once: with the result as JSON, or with an error that has a type, a message and a trace. That holds when the function throws,
- *   exits, runs out of memory or returns what JSON cannot hold.
- * - What the function prints is logged, and is never part of the answer.
- * - Nothing of Composer's is needed. With hearth/core the function may ask for events of its classes, and be a PSR-15 handler.
+ * - Every invocation is answered once: with the result as JSON, or with an error that has a type, a message and a trace. This includes functions that throw,
+ *   exit, run out of memory or return values that JSON cannot represent.
+ * - The function's output is logged, and is never part of the response.
+ * - Composer is not needed. With hearth/core, the function's parameter may have one of its event classes, and the function may be a PSR-15 handler.
  */
 
 declare(strict_types=1);
@@ -18,33 +18,33 @@ use Hearth\Lambda\Context;
 
 final class FunctionRunner
 {
-    /** The field that tells the server that the answer is an error (the Runtime API's own name). */
+    /** The field that marks the response as an error (the Runtime API's own name). */
     private const ERROR = 'Lambda-Runtime-Function-Error-Type';
 
-    /** The field with what X-Ray shows of an error (the Runtime API's own name). */
+    /** The field with the error's description for X-Ray (the Runtime API's own name). */
     private const CAUSE = 'Lambda-Runtime-Function-XRay-Error-Cause';
 
-    /** What an error tells at most: characters of its message, places of its trace. */
+    /** Limits of an error: characters of its message, places of its trace. */
     private const MAX_MESSAGE = 32_768;
     private const MAX_TRACE = 100;
 
-    /** What X-Ray is told at most: characters of the message, places, bytes in all. It has to fit a field. */
+    /** Limits of the description for X-Ray, which has to fit a field: characters of the message, places, bytes in all. */
     private const MAX_CAUSE_MESSAGE = 1024;
     private const MAX_CAUSE_PLACES = 32;
     private const MAX_CAUSE = 8192;
 
-    /** Freed before the end of an invocation that has used up its memory is told. */
+    /** Freed after an invocation has used up its memory, so that the error can be reported. */
     private const RESERVE = 65_536;
 
     private const FATAL = E_ERROR | E_PARSE | E_CORE_ERROR | E_COMPILE_ERROR | E_USER_ERROR | E_RECOVERABLE_ERROR;
 
-    /** @var (\Closure(mixed, Context): mixed)|null what answers; null: not booted */
+    /** @var (\Closure(mixed, Context): mixed)|null the function; null: not booted */
     private ?\Closure $handler = null;
 
-    /** @var \Closure(string): mixed the event out of its JSON */
+    /** @var \Closure(string): mixed decodes the event */
     private \Closure $decode;
 
-    /** What was printed since the last end of a line. */
+    /** Output since the last line end. */
     private string $line = '';
 
     private bool $isAnswered = true;
@@ -55,7 +55,7 @@ final class FunctionRunner
     {
     }
 
-    /** Loads the function. What it throws is thrown. */
+    /** Loads the function. Its exceptions are passed on. */
     public function boot(): void
     {
         $level = $this->capture();
@@ -66,12 +66,12 @@ final class FunctionRunner
         }
     }
 
-    /** Answers one invocation: the request's body is the event, its variables have the context. */
+    /** Serves one invocation: the request's body is the event, its variables contain the context. */
     public function serve(): void
     {
         $this->isAnswered = false;
         $this->reserve = str_repeat(' ', self::RESERVE);
-        // Holds until there is a result: whatever ends the script before, the server knows that it is none.
+        // Sent unless a result replaces it: if the script ends early, the server sees an error.
         http_response_code(500);
         header(self::ERROR . ': Function.Exited');
         register_shutdown_function($this->shutDown(...));
@@ -99,7 +99,7 @@ final class FunctionRunner
         $context = json_decode((string) ($_SERVER['LAMBDA_INVOCATION_CONTEXT'] ?? ''), true);
         $context = Context::fromArray(is_array($context) ? $context : []);
         if ($context->traceId !== '') {
-            // Where X-Ray's and OpenTelemetry's libraries look for it.
+            // X-Ray's and OpenTelemetry's libraries read it there.
             putenv("_X_AMZN_TRACE_ID={$context->traceId}");
             $_SERVER['_X_AMZN_TRACE_ID'] = $context->traceId;
         }
@@ -142,7 +142,7 @@ final class FunctionRunner
             }
             $returned = new $returned();
         }
-        // It has a method of this name, too.
+        // Closures have a method of this name too.
         if ($returned instanceof \Psr\Http\Server\RequestHandlerInterface) {
             if (!class_exists(\Hearth\Lambda\Http\Psr15Handler::class)) {
                 throw $this->noHandler('a PSR-15 handler, which needs the package hearth/core: `composer require hearth/core`');
@@ -166,7 +166,7 @@ final class FunctionRunner
         );
     }
 
-    /** By what the function's first parameter wants: an array, an object, or an event of a class. */
+    /** Chosen by the type of the function's first parameter: an array, an object, or an event class. */
     private function decoder(\Closure $handler): \Closure
     {
         $type = ((new \ReflectionFunction($handler))->getParameters()[0] ?? null)?->getType();
@@ -194,7 +194,7 @@ final class FunctionRunner
         }
     }
 
-    /** What is left to say when the script ends: nothing, if all went well. */
+    /** Reports an error when the script ends without a result. */
     private function shutDown(): void
     {
         $this->reserve = null;
@@ -217,10 +217,10 @@ final class FunctionRunner
         $trace = ["{$e->getFile()}:{$e->getLine()}"];
         $places = [['path' => $e->getFile(), 'line' => $e->getLine(), 'label' => '']];
         foreach ($e->getTrace() as $place) {
-            // Without arguments: those may be secret.
+            // Without arguments, which may be secret.
             $name = ($place['class'] ?? '') . ($place['type'] ?? '') . $place['function'];
             $trace[] = (isset($place['file']) ? "{$place['file']}:{$place['line']} " : '') . "{$name}()";
-            // X-Ray names the function that a place lies in, PHP the one that is called there.
+            // X-Ray expects the function that contains a place; PHP names the one that is called there.
             $places[count($places) - 1]['label'] = "{$name}()";
             $places[] = ['path' => $place['file'] ?? '', 'line' => $place['line'] ?? 0, 'label' => ''];
         }
@@ -244,7 +244,7 @@ final class FunctionRunner
     }
 
     /**
-     * An error as X-Ray wants it: ASCII without control characters, since it travels in a field.
+     * Returns an error in X-Ray's format: ASCII without control characters, because it is sent in a field.
      *
      * @param list<array{path: string, line: int, label: string}> $places
      */
@@ -264,7 +264,7 @@ final class FunctionRunner
 
     /**
      * @param ?string $error its type; null: it is a result
-     * @param string $cause what X-Ray is told of the error; empty: nothing
+     * @param string $cause the error's description for X-Ray; empty: none
      */
     private function answer(string $body, ?string $error = null, string $cause = ''): void
     {
@@ -285,13 +285,13 @@ final class FunctionRunner
                 }
             }
         }
-        // Otherwise the function has ended our buffer and printed past it: the head has gone, and says Function.Exited.
+        // Otherwise the function has ended our buffer and printed directly: the head was sent with Function.Exited.
         echo $body;
-        // What shutdown functions and destructors still print.
+        // Catches output of shutdown functions and destructors.
         $this->capture();
     }
 
-    /** @return int how many buffers there were before */
+    /** @return int the previous number of buffers */
     private function capture(): int
     {
         $level = ob_get_level();
@@ -312,7 +312,7 @@ final class FunctionRunner
         return $level;
     }
 
-    /** Ends the function's buffers and ours. */
+    /** Closes the function's output buffers and ours. */
     private function release(int $level): void
     {
         while (ob_get_level() > $level && @ob_end_flush()) {

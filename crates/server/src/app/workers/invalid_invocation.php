@@ -1,7 +1,7 @@
 <?php
 
 /*
- * Why a function's runner cannot make an invocation, or has no answer to it. Its type is what Lambda is told.
+ * An invocation that cannot be made, or that has no result. Its type is reported to Lambda.
  */
 
 declare(strict_types=1);

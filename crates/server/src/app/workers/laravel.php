@@ -4,12 +4,12 @@
  * Hearth's worker script for Laravel 8 and later: boots the application once, then answers requests.
  *
  * What happens after a request depends on the model:
- * - `worker`: what Laravel itself keeps per request is put back: the container (bindings, instances, terminating callbacks),
- *   configuration, events, views, URLs, translations, log context, open transactions. It cannot put back what the application keeps in
- *   statics, globals and singletons made while it booted. Database and Redis connections stay open.
- * - all others: nothing, because Hearth puts the whole process back, or ends it. Before that they may be asked synthetic requests, to
- *   warm up what real ones will need. After each of those everything that the application itself has made goes again: instances,
- *   properties of its objects, its static properties, database and Redis connections. Classes, views, routes, opcache stay warm.
+ * - `worker`: Laravel's own state is restored: the container (bindings, instances, terminating callbacks), configuration, events, views,
+ *   URLs, translations, log context, open transactions. The application's statics, globals and boot-time singletons are not restored.
+ *   Database and Redis connections stay open.
+ * - all others: nothing, because Hearth restores or ends the whole process. Before the first request, synthetic requests may warm up
+ *   the application. After each of them, everything that the application itself has created is removed: instances, properties of its
+ *   objects, its static properties, database and Redis connections. Classes, views, routes and OPcache stay warm.
  */
 
 declare(strict_types=1);
@@ -35,7 +35,7 @@ use Symfony\Component\HttpFoundation\Response;
     chdir($folder . '/public');
     defined('LARAVEL_START') || define('LARAVEL_START', microtime(true));
 
-    // A client that goes away must not end the script: the next request is not its fault.
+    // A client that disconnects must not end the script, which serves other requests too.
     ignore_user_abort(true);
 
     require $folder . '/vendor/autoload.php';
@@ -43,7 +43,7 @@ use Symfony\Component\HttpFoundation\Response;
         $app = require $folder . '/bootstrap/app.php';
         $kernel = $app->make(Kernel::class);
 
-        // Service providers may ask for the request while they boot. There is none yet: they get a command's, made of APP_URL.
+        // Service providers may need a request while they boot. They get the one for console commands, built from APP_URL.
         $app->instance('request', Request::create('http://localhost'));
         $app->beforeBootstrapping(RegisterProviders::class, static function ($app): void {
             (new SetRequestForConsole())->bootstrap($app);
@@ -52,14 +52,14 @@ use Symfony\Component\HttpFoundation\Response;
         $app->afterBootstrapping(LoadConfiguration::class, static fn ($app) => Connectors::ofLaravel($app->make('config')));
         $kernel->bootstrap();
     } catch (Throwable $reason) {
-        // Laravel would render a page for it, and fail at that too, because views are among what is not there yet.
+        // Laravel would try to render an error page, and fail, because views are not available yet.
         do {
             error_log(sprintf('%s: %s in %s:%d', $reason::class, $reason->getMessage(), $reason->getFile(), $reason->getLine()));
         } while ($reason = $reason->getPrevious());
         exit(1);
     }
 
-    // Made once and free of request state, so each request finds them ready.
+    // Services without request state, created once for all requests.
     $warm = [
         'cache', 'config', 'cookie', 'db', 'db.factory', 'encrypter', 'events', 'files', 'hash', 'log', 'redis', 'router',
         'routes', 'session', 'translator', 'url', 'view', 'view.engine.resolver', 'view.finder', 'blade.compiler',
@@ -69,14 +69,14 @@ use Symfony\Component\HttpFoundation\Response;
             try {
                 $app->make($name);
             } catch (Throwable) {
-                // Not configured: the request that needs it will say so.
+                // Not configured: a request that needs it fails with an error.
             }
         }
     }
     Facade::clearResolvedInstances();
 
-    // What a request changes in these objects is undone: their properties are put back as they are now. Arrays are copied only
-    // when a request writes to them. The container comes last, so that it forgets what the others made.
+    // The properties of these objects are restored after each request. Arrays are copied only when a request writes to them. The
+    // container comes last, so that instances which the others create are removed too.
     $frozen = [];
     foreach (['config', 'cookie', 'events', 'log', 'router', 'session', 'translator', 'url', 'view'] as $name) {
         if ($app->resolved($name)) {
@@ -102,7 +102,7 @@ use Symfony\Component\HttpFoundation\Response;
     $cleanUp = static function (?Request $request) use ($app, $putBack): void {
         $route = $request?->route();
         if (is_object($route)) {
-            // A route belongs to all requests; what it knows of the last one goes.
+            // Route objects are shared by all requests: the last request's controller and parameters are removed.
             if (method_exists($route, 'flushController')) {
                 $route->flushController();
             }
@@ -138,7 +138,7 @@ use Symfony\Component\HttpFoundation\Response;
         $putBack();
     };
 
-    // Sockets that this process has opened are of no use in its forks.
+    // Forks cannot use sockets that this process has opened.
     $disconnect = static function () use ($app): void {
         if ($app->resolved('db')) {
             foreach (array_keys($app->make('db')->getConnections()) as $name) {
@@ -152,7 +152,7 @@ use Symfony\Component\HttpFoundation\Response;
         }
     };
 
-    // Values of .env are in $_SERVER too, which PHP fills again for each request.
+    // PHP fills $_SERVER again for each request, without the values of .env.
     $environment = array_filter(
         array_intersect_key($_SERVER, $_ENV),
         static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),
@@ -168,7 +168,7 @@ use Symfony\Component\HttpFoundation\Response;
         if ($isOwn || !$termination->isEmpty($request)) {
             $response->send();
         } else {
-            // The answer and its end leave in one piece: send() would say first that work goes on behind it.
+            // The response and its end are sent in one frame: send() would announce work after the response.
             $response->sendHeaders();
             $response->sendContent();
             if ($termination->isEmpty($request)) {
@@ -187,7 +187,7 @@ use Symfony\Component\HttpFoundation\Response;
         if ($environment !== []) {
             $_SERVER += $environment;
         }
-        // `artisan down --render` has put a page there, which ends the script unless the visitor may pass.
+        // `artisan down --render` writes this page. It ends the script unless the visitor has the bypass cookie.
         if (is_file($maintenance)) {
             (static fn (): mixed => require $maintenance)();
         }
@@ -197,7 +197,7 @@ use Symfony\Component\HttpFoundation\Response;
 
     if ($sharesState) {
         while (hearth_handle_request($handle)) {
-            // Here and not in the handler: exit() leaves that one early.
+            // Not in the handler, because exit() would skip it.
             $cleanUp($request);
             $request = null;
         }
@@ -206,7 +206,7 @@ use Symfony\Component\HttpFoundation\Response;
 
     require_once __DIR__ . '/application_state.php';
     $disconnect();
-    // All instances, but for caches of what depends on files alone.
+    // All instances except caches that depend on files only.
     $instances = (function (): array {
         $caches = ['blade.compiler', 'files', 'routes', 'view.engine.resolver', 'view.finder'];
         return array_filter(array_diff_key($this->instances, array_flip($caches)), is_object(...));
@@ -215,7 +215,7 @@ use Symfony\Component\HttpFoundation\Response;
     $state = new ApplicationState($folder, [$app->bootstrapPath('cache'), $app->storagePath()], []);
     $state->remember([$app, $kernel]);
 
-    // The fork that a request ends would have to log in as well.
+    // In `fork` each request's process would have to log in.
     if (getenv('HEARTH_MODEL') === 'snapshot') {
         require_once __DIR__ . '/databases.php';
         hearth_on_worker_start(static fn () => Databases::ofLaravel($app));
@@ -232,7 +232,7 @@ use Symfony\Component\HttpFoundation\Response;
             ApplicationState::putBackProperties($object, $values);
         }
         $state->putBack([$app, $kernel]);
-        // What only cycles hold may be an open connection.
+        // Garbage in cycles may include an open connection.
         gc_collect_cycles();
     }
 })();

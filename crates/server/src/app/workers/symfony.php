@@ -3,15 +3,15 @@
 /*
  * Hearth's worker script for Symfony 5.4 and later: boots the kernel once, then answers requests.
  *
- * The kernel is what the closure of a Runtime-style public/index.php returns, else App\Kernel. The environment and debug mode come
- * from the environment or .env, as the Runtime component reads them; without either it is `prod`, debug off.
+ * The kernel is the return value of the closure in a Runtime-style public/index.php, else App\Kernel. The environment and debug mode come
+ * from environment variables or .env, as the Runtime component reads them. The default is `prod` without debug mode.
  *
  * What happens after a request depends on the model:
- * - `worker`: Symfony resets its services (tag `kernel.reset`). Statics, globals and other services keep what the request left.
- * - all others: nothing, because Hearth puts the whole process back, or ends it. Before that they may be asked synthetic requests, to
- *   warm up what real ones will need. After each of those everything that the application itself has made goes again: services whose
- *   class is the application's, services that lead to one, its static properties, open connections. Services of packages stay,
- *   reset as Symfony's contract for long-running processes says.
+ * - `worker`: Symfony resets its services (tag `kernel.reset`). Statics, globals and other services keep the request's changes.
+ * - all others: nothing, because Hearth restores or ends the whole process. Before the first request, synthetic requests may warm up
+ *   the application. After each of them, everything that the application itself has created is removed: services of its own classes,
+ *   services that refer to one, its static properties, open connections. Services of packages stay, and are reset by Symfony's
+ *   contract for long-running processes.
  */
 
 declare(strict_types=1);
@@ -38,12 +38,12 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     $sharesState = (getenv('HEARTH_MODEL') ?: 'worker') === 'worker';
     chdir($folder . '/public');
 
-    // A client that goes away must not end the script: the next request is not its fault.
+    // A client that disconnects must not end the script, which serves other requests too.
     ignore_user_abort(true);
 
     require $folder . '/vendor/autoload.php';
 
-    // Options of the Runtime component, where applications that have it keep them.
+    // Options of the Runtime component, at the place where applications keep them.
     $composer = is_file($folder . '/composer.json') ? json_decode((string) file_get_contents($folder . '/composer.json'), true) : null;
     $options = $composer['extra']['runtime'] ?? [];
     $envName = $options['env_var_name'] ?? 'APP_ENV';
@@ -68,7 +68,7 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     }
 
     $frontController = $folder . '/public/index.php';
-    // Composer's autoloader is there already, so that autoload_runtime.php leaves the closure to us.
+    // Composer's autoloader is already loaded, so autoload_runtime.php returns the closure without running it.
     $entrance = is_file($frontController) && str_contains((string) file_get_contents($frontController), 'autoload_runtime.php')
         ? (static fn (): mixed => require $frontController)()
         : null;
@@ -94,18 +94,18 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     require_once __DIR__ . '/connectors.php';
     Connectors::ofSymfony($container);
     if ($entrance === $kernel && !property_exists(Kernel::class, 'handlingHttpCache') && $container->has('http_cache')) {
-        // Up to Symfony 6.1 a kernel that is booted before its first request forgets its cache.
+        // Up to Symfony 6.1, a kernel that is booted before its first request loses its HTTP cache.
         $entrance = $container->get('http_cache');
     }
 
-    // What every request needs, made by constructors only.
+    // Services that every request needs and that constructors alone create.
     $dispatcher = $container->has('event_dispatcher') ? $container->get('event_dispatcher') : null;
     $httpKernel = $container->has('http_kernel') ? $container->get('http_kernel') : null;
     if ($container->has('router') && method_exists($router = $container->get('router'), 'getMatcher')) {
         $router->getMatcher();
     }
 
-    // Values of .env are in $_SERVER too, which PHP fills again for each request.
+    // PHP fills $_SERVER again for each request, without the values of .env.
     $environment = array_filter(
         array_intersect_key($_SERVER, $_ENV),
         static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),
@@ -175,7 +175,7 @@ use Symfony\Component\HttpKernel\TerminableInterface;
             if (!$complete) {
                 $forget();
             }
-            // Kernel::boot() resets services when a request has gone before: now, while the client has its answer already.
+            // Kernel::boot() resets services after an earlier request. It is called now, because the client already has its response.
             $kernel->boot();
         }
         return;
@@ -201,7 +201,7 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     $state->remember([$services(), $entrance]);
     $kernelAtBoot = ApplicationState::properties($kernel);
 
-    // The fork that a request ends would have to log in as well.
+    // In `fork` each request's process would have to log in.
     if (getenv('HEARTH_MODEL') === 'snapshot') {
         require_once __DIR__ . '/databases.php';
         hearth_on_worker_start(static fn () => Databases::ofSymfony($container));
@@ -222,7 +222,7 @@ use Symfony\Component\HttpKernel\TerminableInterface;
         }
         ApplicationState::putBackProperties($kernel, $kernelAtBoot);
         $drop($state->putBack([$services(), $entrance]));
-        // What only cycles hold may be an open connection.
+        // Garbage in cycles may include an open connection.
         gc_collect_cycles();
     }
 })();

@@ -16,7 +16,7 @@ use crate::app::user;
 use crate::config::Settings;
 use crate::system::users::first_refused;
 
-/// The user whose access is checked.
+/// The user for the check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessCheck {
     /// The user's identity; `None` is the current user.

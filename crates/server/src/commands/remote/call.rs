@@ -46,7 +46,7 @@ impl Bounds {
 }
 
 impl Place {
-    /// A connection, and whose process listens.
+    /// A connection, and the listening process.
     pub(crate) fn connect(&self, bounds: Bounds) -> io::Result<(UnixStream, UCred)> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

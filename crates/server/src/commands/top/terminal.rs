@@ -37,7 +37,7 @@ impl Terminal {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
                 (size.ws_col.into(), size.ws_row.into())
             }
-            // One that does not know its size, as over a serial line.
+            // A terminal without a known size, e.g. on a serial line.
             _ => (80, 24),
         }
     }

@@ -15,9 +15,9 @@ pub(crate) struct Status {
     pub busy: usize,
     /// Connections between two requests.
     pub idle: usize,
-    /// Connections whose request has not come, or not all of its head.
+    /// Connections that have not yet received a complete request head.
     pub unfinished: usize,
-    /// Connections whose client does not take its answer at this moment.
+    /// Connections with a client that currently does not read its response.
     pub not_reading: usize,
     /// Addresses with a connection.
     pub addresses: usize,

@@ -100,14 +100,14 @@ impl Offer {
             };
             let given_up = async {
                 drain.cancelled().await;
-                // After the hand-over the upgrade goes on: the other process serves.
+                // After the hand-over the upgrade continues, because the other process serves.
                 if self.succeeded.is_cancelled() {
                     std::future::pending::<()>().await;
                 }
             };
             let outcome = tokio::select! {
                 biased;
-                // Done first: it ends with the beginning of our own drain.
+                // Checked first: it ends when our own drain starts.
                 outcome = self.upgrade() => outcome,
                 () = given_up => Err(Failure::failed("the server is shutting down", "start it again")),
             };
@@ -127,7 +127,7 @@ impl Offer {
                     tracing::error!(reason, hint, "upgrade failed, the server continues");
                 }
             }
-            // A command that was interrupted does not wait any more.
+            // An interrupted command no longer waits.
             drop(answer.send(outcome));
             if done {
                 return;
@@ -257,16 +257,16 @@ impl Offer {
 
     /// Hands over to the successor, which serves from here on, whatever happens to this process.
     async fn let_go(&self, pid: u32, mut stream: UnixStream, child: Child) {
-        // First of all: were this cut, it would be killed.
+        // This comes first: without it, the successor would be killed.
         orphan(child);
-        // Sent by the process that the manager knows: afterwards it listens to the other one.
+        // The manager accepts it only from the current main process; afterwards it accepts messages of the successor.
         notify::notify(self.manager.as_deref(), &format!("MAINPID={pid}")).await;
         self.state.upgrades.succeeded().cancel();
         self.succeeded.cancel();
         if let Err(error) = stream.write_all(GO).await {
             tracing::warn!(%error, "the successor could not be told to take over");
         }
-        // Until it has put its sockets where ours are, both accept, and no name is missing. It hangs up then.
+        // Until it has replaced our socket files, both processes accept. Then it closes the connection.
         let mut nothing = [0];
         if timeout(LETTING_GO, stream.read(&mut nothing)).await.is_err() {
             tracing::warn!("the successor has not reported that it has taken over");

@@ -1,4 +1,4 @@
-//! The successor's side: it gets the sockets of the server whose place it takes, and reports when it is ready.
+//! The successor's side: it receives the sockets of the previous server, and reports when it is ready.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use crate::runtime::sockets::{self, Sockets};
 /// The time limit for what the other side can answer at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The server whose place this one takes.
+/// The previous server, which this one replaces.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     stream: UnixStream,
@@ -74,7 +74,7 @@ impl Predecessor {
             }
         }
         let mut workers = offered.workers_of;
-        // A server that knows a single application sends no names.
+        // A server with a single application sends no names.
         if let (true, Some(wanted)) = (workers.is_empty(), offered.workers) {
             workers.insert(MAIN.to_owned(), wanted);
         }
@@ -104,7 +104,7 @@ impl Predecessor {
             (&self.stream).write_all(&message::line(&word))?;
             let mut answer = Vec::new();
             (&self.stream).take(GO.len() as u64).read_to_end(&mut answer)?;
-            // A server that has died sends nothing: its place is free all the same.
+            // A server that has died sends nothing, and can be replaced too.
             if answer.is_empty() || answer == GO {
                 Ok(())
             } else {

@@ -31,7 +31,7 @@ pub(crate) struct Budget {
     pub connections: usize,
     /// The first descriptor that is kept back.
     pub ceiling: RawFd,
-    /// The limit of descriptors that allows as many connections as the settings say.
+    /// The limit of descriptors for the configured number of connections.
     pub wanted: u64,
 }
 
@@ -64,7 +64,7 @@ impl Budget {
         Self::of(settings, getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
     }
 
-    /// Warns if there are fewer connections than the settings say, and why.
+    /// Warns if fewer connections are possible than configured, with the reason.
     pub(crate) fn warn_if_short(&self, settings: &Settings) {
         let set = settings.http.connection_limit.get();
         if self.connections < set {

@@ -21,11 +21,11 @@ use crate::failure::Failure;
 use crate::ops::html::Html;
 use crate::subsystems::realtime::{DEVELOPMENT_APP, Publisher, Realtime};
 
-/// Where pages learn of edits. A channel whose name begins with `cache-` sends its last event to new subscribers, so that no edit is missed.
+/// The channel that notifies pages of edits. A channel whose name begins with `cache-` sends its last event to new subscribers, so that no edit is missed.
 const CHANNEL: &str = "cache-hearth-dev";
 const EVENT: &str = "changed";
 
-/// What development mode knows of the application.
+/// Development mode's data about the application.
 #[derive(Debug)]
 pub(crate) struct Dev {
     /// The key of the application of channels, and its secret, which is not used.
@@ -96,7 +96,7 @@ impl Dev {
         ))
     }
 
-    /// Returns the page that says why the newest release does not boot, if it does not.
+    /// Returns the page with the reason why the newest release does not boot, if it does not.
     pub(crate) fn failure_page(&self) -> Option<Response<Bytes>> {
         let failure = self.failure.lock().expect("no holder panics");
         let failure = failure.as_ref()?;

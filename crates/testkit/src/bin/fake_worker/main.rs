@@ -1,26 +1,26 @@
-//! Stands in for `hearth-worker-8.x` if a test needs a worker that misbehaves on request, or a bench the relay without PHP.
+//! Replaces `hearth-worker-8.x` in tests that need a worker that misbehaves on request, and in benches of the relay without PHP.
 //!
-//! It speaks docs/internals/frames.md as zygote on descriptor 3 and as worker on every socket it is handed: one thread per "worker", whose
-//! process ids are made up. The path of a request says what to do; see [`worker`]. `--model` is heard for what the server sees of it:
-//! one-shot workers, a zygote that boots and warms up, workers that retire. `--ini NAME=1` has it misbehave at start:
+//! It implements docs/internals/frames.md as a zygote on descriptor 3, and as a worker on every socket it receives: one thread per
+//! "worker", with invented process ids. The path of a request selects the response; see [`worker`]. `--model` selects what the server sees of
+//! a model: one-shot workers, a zygote that boots and warms up, workers that retire. `--ini NAME=1` selects a fault at start:
 //!
-//! | name | does |
+//! | name | fault |
 //! |---|---|
-//! | `refuse-to-start` | the zygote ends with 1 |
-//! | `end-early` | a zygote that boots a script ends with 255, as one whose script took no request |
-//! | `unfit` | a zygote that boots a script ends with 78, as one whose application cannot be forked |
+//! | `refuse-to-start` | the zygote exits with 1 |
+//! | `end-early` | a zygote that boots a script exits with 255, as one with a script that took no request |
+//! | `unfit` | a zygote that boots a script exits with 78, as one with an application that cannot be forked |
 //! | `chatty` | the zygote fills the socket with log lines before it reads its warm-up |
-//! | (`HEARTH_TEST_BOOTS` in the environment) | the zygote boots for as long as that file is there |
+//! | (`HEARTH_TEST_BOOTS` in the environment) | the zygote boots as long as that file exists |
 //! | `refuse-second` | the second worker cannot be forked |
-//! | `lose-spawn` | the zygote neither obeys nor answers the SPAWN of slot 2 |
-//! | `stand-still` | the zygote does nothing for three seconds when it is to fork slot 2 |
-//! | `lose-exit` | the zygote does not tell the end of slot 1 |
-//! | `refuse-to-boot` | workers end with 255 |
-//! | `slow-to-boot` | workers take two seconds, all but the first |
-//! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
-//! | `retire-when-asked` | workers of the model `snapshot` end with 75 when a request is on its way, without taking it |
-//! | `keep-sockets` | sockets of workers that have ended stay open, as if a child of theirs lived on |
-//! | `retire-idle` | workers of the model `snapshot` end with 75 when they have waited for 5 ms |
+//! | `lose-spawn` | the zygote ignores the SPAWN of slot 2 and does not answer it |
+//! | `stand-still` | the zygote pauses for three seconds before it forks slot 2 |
+//! | `lose-exit` | the zygote does not report the exit of slot 1 |
+//! | `refuse-to-boot` | workers exit with 255 |
+//! | `slow-to-boot` | workers take two seconds to boot, except the first |
+//! | `retire-at-boot` | workers of the model `snapshot` exit with 75 before they are ready |
+//! | `retire-when-asked` | workers of the model `snapshot` exit with 75 when a request arrives, without taking it |
+//! | `keep-sockets` | sockets of workers that have exited stay open, as if a child of theirs were still alive |
+//! | `retire-idle` | workers of the model `snapshot` exit with 75 after waiting for 5 ms |
 //!
 //! `--probe-snapshot` prints the tracker that `HEARTH_SNAPSHOT_TRACKER` names, else `file`.
 #![expect(
@@ -45,13 +45,13 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use wire::{HEADER_LEN, Sender, ToZygote};
 
-/// The made-up process ids start here: above any real one (`/proc/sys/kernel/pid_max` is at most 2^22).
+/// The first invented process id: above any real one (`/proc/sys/kernel/pid_max` is at most 2^22).
 const FIRST_PID: u32 = 1 << 24;
 
-/// Models whose workers answer one request each.
+/// Models with workers that answer one request each.
 const ONE_SHOT: &[&str] = &["spawn", "prespawn", "fork"];
 
-/// Sockets of living workers, to cut them when they are killed.
+/// Sockets of living workers, which are shut down when a worker is killed.
 type Workers = Arc<Mutex<HashMap<u32, UnixStream>>>;
 
 fn main() {
@@ -174,7 +174,7 @@ fn send(say: &Mutex<UnixStream>, write: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// The next frame with the descriptors that came with it; `None` when the server has closed.
+/// Returns the next frame with its descriptors; `None` if the server has closed the connection.
 fn receive(control: &UnixStream) -> Option<(ToZygote, Vec<OwnedFd>)> {
     let mut descriptors = Vec::new();
     let header = receive_exactly::<HEADER_LEN>(control, &mut descriptors)?;

@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicU32;
 
-/// The server's socket.
+/// Returns the server's socket.
 pub(crate) fn control_socket() -> UnixStream {
-    // SAFETY: the server starts this program with a socket at number 3; nothing else here uses it.
+    // SAFETY: the server starts this program with a socket as descriptor 3; no other code here uses it.
     unsafe { UnixStream::from_raw_fd(3) }
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn cut(socket: &UnixStream) {
 
 /// Maps the first sixteen words of the shared counters, until the process ends.
 pub(crate) fn shared_words(counters: &File) -> &'static [AtomicU32; 16] {
-    // SAFETY: the kernel chooses a free address; nothing else knows of the mapping.
+    // SAFETY: the kernel chooses a free address; no other code uses the mapping.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),

@@ -1,28 +1,28 @@
-//! One fake worker: answers by the path of the request, with or without `.php` at its end.
+//! A fake worker: the path of a request, with or without `.php`, selects the response.
 //!
-//! | path | does |
+//! | path | response |
 //! |---|---|
 //! | `/hello` and all others | 200, `hello` |
 //! | `/request` | 200, the request's variables as `name=value` lines |
-//! | `/echo` | 200, the request body, streamed back as it comes |
-//! | `/length` | 200, how many bytes the request body had |
+//! | `/echo` | 200, the request body, streamed back as it arrives |
+//! | `/length` | 200, the number of bytes in the request body |
 //! | `/large?N` | 200, N bytes in frames of 64 KiB |
-//! | `/drip?N` | 200, N pieces, 20 ms apart; prints when its client is gone |
+//! | `/drip?N` | 200, N pieces, 20 ms apart; prints a line when the client has disconnected |
 //! | `/sleep?N` | 200 after N milliseconds |
 //! | `/unread` | 200 at once, without reading the body |
 //! | `/hints` | 103, then 200 |
 //! | `/finish?N` | 200 with END BUSY at once, READY N milliseconds later |
 //! | `/cleanup?N` | 200 with END at once, the next request read N milliseconds later |
-//! | `/die`, `/die-after-head`, `/die-in-cleanup` | ends as if by a crash: at once, in the body, between END and the next request |
-//! | `/leave` | ends with 0, without an answer |
-//! | `/malformed`, `/out-of-turn`, `/huge` | breaks the protocol |
+//! | `/die`, `/die-after-head`, `/die-in-cleanup` | crashes: at once, in the body, between END and the next request |
+//! | `/leave` | exits with 0, without a response |
+//! | `/malformed`, `/out-of-turn`, `/huge` | violates the protocol |
 //! | `/log`, `/print` | 200, with a LOG frame or lines on stdout and stderr |
 //! | `/publish?N` | N PUBLISH frames, then 200 |
 //! | `/publish-behind` | 200 with END BUSY, then a PUBLISH frame and READY |
-//! | `/publish-bytes` | a PUBLISH frame whose data are no text, then 200 |
+//! | `/publish-bytes` | a PUBLISH frame with data that is not text, then 200 |
 //! | `/pid` | 200, the worker's process id |
-//! | `/warmed` | 200, the variables of the requests that the zygote warmed up with |
-//! | `/retire` | 200, then ends with 75 and says why |
+//! | `/warmed` | 200, the variables of the zygote's warm-up requests |
+//! | `/retire` | 200, then exits with 75 and states the reason |
 //! | `/retire-in-cleanup?N` | the same, N milliseconds after an END that lets the next request be written ahead |
 
 use std::fs::File;
@@ -37,7 +37,7 @@ use std::time::Duration;
 use wire::send::ResponseWriter;
 use wire::{FromServer, HEADER_LEN, Kind, MAX_BODY, Sender};
 
-/// `waitpid`'s status of a process ended by SIGSEGV.
+/// The `waitpid` status of a process that SIGSEGV has ended.
 const SEGFAULT: u32 = 11;
 
 /// The wait status of a worker that could not be restored.
@@ -52,18 +52,18 @@ const WITHDRAWN: u32 = 3;
 /// The properties of a fake worker beyond its requests.
 #[derive(Clone)]
 pub(crate) struct Manner {
-    /// Ends after one answer.
+    /// The worker exits after one response.
     pub(crate) one_shot: bool,
     pub(crate) refuse: bool,
     pub(crate) slow_to_boot: bool,
     pub(crate) retire_at_boot: bool,
     pub(crate) retire_idle: bool,
     pub(crate) retire_when_asked: bool,
-    /// Variables of the warm-up's requests.
+    /// Variables of the warm-up requests.
     pub(crate) warmed: std::sync::Arc<[u8]>,
 }
 
-/// Takes this many requests from the zygote's socket; returns their variables.
+/// Reads this many requests from the zygote's socket; returns their variables.
 pub(crate) fn warm_up(control: &UnixStream, requests: usize) -> Vec<u8> {
     let mut warmed = Vec::new();
     for _ in 0..requests {
@@ -81,7 +81,7 @@ pub(crate) fn warm_up(control: &UnixStream, requests: usize) -> Vec<u8> {
     warmed
 }
 
-/// Serves until the server closes or the script says to die; returns the wait status.
+/// Serves until the server closes the connection or a path ends the worker; returns the wait status.
 pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) -> u32 {
     let ready = if manner.one_shot { 0 } else { Kind::END_READY };
     let words = crate::sys::shared_words(&files.counters);
@@ -133,7 +133,7 @@ pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) 
     }
 }
 
-/// The files that SPAWN passes beside the socket.
+/// The files that SPAWN passes with the socket.
 pub(crate) struct Files {
     pub(crate) stdout: File,
     pub(crate) stderr: File,
@@ -149,10 +149,10 @@ struct Worker<'a> {
     manner: &'a Manner,
     /// The flag of an END after which the next request is read at once.
     ready: u8,
-    /// REQUEST frames taken.
+    /// Number of REQUEST frames that were read.
     taken: u64,
     input: Vec<u8>,
-    /// The body of the request has been read to its end.
+    /// True once the body of the request was read completely.
     last: bool,
 }
 
@@ -238,7 +238,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The word that has the state of the request taken last, and the word's value for a state.
+    /// Returns the index of the word with the state of the last request, and the word's value for a state.
     fn state(&self) -> (&'static AtomicU32, impl Fn(u32) -> u32 + use<>) {
         let number = u32::try_from(self.taken).expect("few requests");
         (&self.words[8 + number as usize % 8], move |state| number << 2 | state)
@@ -283,7 +283,7 @@ impl Worker<'_> {
         });
     }
 
-    /// Answers; a status means that the worker ends with it.
+    /// Sends the response. A returned status means that the worker exits with it.
     fn answer(&mut self, request: &Request) -> Option<u32> {
         let pause = Duration::from_millis(request.number);
         let ready = self.ready;

@@ -1,0 +1,6 @@
+<?php
+
+$answer = require __DIR__ . '/answer.php';
+
+while (frankenphp_handle_request($answer)) {
+}
