@@ -171,10 +171,13 @@ use Symfony\Component\HttpFoundation\Response;
             // The response and its end are sent in one frame: send() would announce work after the response.
             $response->sendHeaders();
             $response->sendContent();
-            if ($termination->isEmpty($request)) {
+            $isEmpty = $termination->isEmpty($request);
+            if ($isEmpty && $termination->mayBeLeftOut) {
                 return;
             }
-            hearth_finish_request();
+            if (!$isEmpty) {
+                hearth_finish_request();
+            }
         }
         $kernel->terminate($request, $response);
     };

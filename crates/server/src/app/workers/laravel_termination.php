@@ -29,6 +29,9 @@ final class LaravelTermination
 
     private const DEFERRED = 'Illuminate\\Support\\Defer\\DeferredCallbackCollection';
 
+    /** Whether an empty termination may be left out: in a release that is not known it may do more. */
+    public readonly bool $mayBeLeftOut;
+
     private bool $isFrameworks;
 
     /** @var array{array<mixed>, array<mixed>} aliases and groups of middleware at boot */
@@ -43,8 +46,8 @@ final class LaravelTermination
 
     public function __construct(private Application $app, private Kernel $kernel)
     {
-        $this->isFrameworks = version_compare($app->version(), self::KNOWN_BELOW, '<')
-            && $this->owns($kernel, FrameworkKernel::class, ['terminate', 'terminateMiddleware', 'gatherRouteMiddleware'])
+        $this->mayBeLeftOut = version_compare($app->version(), self::KNOWN_BELOW, '<');
+        $this->isFrameworks = $this->owns($kernel, FrameworkKernel::class, ['terminate', 'terminateMiddleware', 'gatherRouteMiddleware'])
             && $this->owns($app, FrameworkApplication::class, ['terminate']);
         if (!$this->isFrameworks) {
             return;
