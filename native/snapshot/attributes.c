@@ -27,6 +27,9 @@ enum {
     TIMERS_TRIED = 64, /* more POSIX timers in one request: retire */
     PENDING_MAX = 65536, /* more signals are not taken out of a queue */
     IOPRIO_PROCESS = 1,  /* IOPRIO_WHO_PROCESS */
+    RATE_KNOWN_NS = 10000000,
+    SLACK_PART = 1000, /* of a limit of processor time: so much of it a request may find used ... */
+    SLACK_MAX_US = 20000, /* ... but no more than the kernel's clock tick, twice */
 };
 
 uint64_t faults_of(int who) {
@@ -41,6 +44,18 @@ static uint64_t thread_count(void) {
         retire("the request closed a descriptor of the engine");
     }
     return status.st_nlink - TASK_LINKS;
+}
+
+/* Returns the time in microseconds that a restore may leave used of a timer. Only the usual one has some: PHP's time limit, of processor time. */
+static uint64_t slack_of(const struct attributes *then) {
+    const struct itimerval *limit = &then->timers[ITIMER_PROF];
+    bool is_usual = then->timers_run == 1 << ITIMER_PROF && limit->it_value.tv_sec > 0 &&
+                    limit->it_interval.tv_sec == 0 && limit->it_interval.tv_usec == 0;
+    if (!is_usual) {
+        return 0;
+    }
+    uint64_t part = (uint64_t)limit->it_value.tv_sec * 1000000 / SLACK_PART;
+    return part < SLACK_MAX_US ? part : SLACK_MAX_US;
 }
 
 /* Ids are given in order, so the next one shows whether any were created since. Returns UINT32_MAX without POSIX timers. */
@@ -81,6 +96,7 @@ void attributes_take(void) {
         bool runs = then->timers[i].it_value.tv_sec != 0 || then->timers[i].it_value.tv_usec != 0;
         then->timers_run |= (uint8_t)(runs << i);
     }
+    then->limit_slack = slack_of(then);
     then->next_timer = next_timer();
     then->umask = (uint32_t)raw(SYS_umask, 077);
     raw(SYS_umask, then->umask);
@@ -254,14 +270,39 @@ static void compare_identity(void) {
     }
 }
 
+/* Returns whether the time limit was started so recently that it can run on. The counter of cycles passes at least as fast as processor time. */
+static bool limit_is_fresh(void) {
+    const struct engine *e = engine;
+    return e->limit_cycles != 0 && cycles() - e->limit_started < e->limit_cycles;
+}
+
+/* Notes that the time limit starts, and for how many cycles it is fresh. */
+static void note_limit(void) {
+    struct engine *e = engine;
+    uint64_t passed = cycles() - e->clock_cycles;
+    uint64_t ns = e->attributes.limit_slack == 0 ? 0 : statistics_now() - e->clock_ns;
+    e->limit_started = cycles();
+    /* before that the rate of the counter is not known well enough */
+    e->limit_cycles =
+        ns < RATE_KNOWN_NS
+            ? 0
+            : (uint64_t)((double)passed / (double)ns * 1000 * (double)e->attributes.limit_slack);
+}
+
 static void put_back_timers(bool thorough) {
     struct engine *e = engine;
     uint32_t timers = thorough ? 7 : e->timers_armed | e->attributes.timers_run;
+    if (!thorough && e->timers_armed == 0 && limit_is_fresh()) {
+        return;
+    }
     e->timers_armed = 0;
     for (int i = 0; i < 3; i++) {
         if (timers >> i & 1) {
             raw(SYS_setitimer, i, &e->attributes.timers[i], NULL);
         }
+    }
+    if (timers >> ITIMER_PROF & 1) {
+        note_limit();
     }
 }
 

@@ -3,8 +3,8 @@
  * Promises
  * - After descriptors_put_back() the boot's descriptors are the same open files under the same numbers, with the snapshot's offsets. All others
  *   are closed, except the engine's. A missing or changed one retires the process.
- * - Closing the descriptors of a request must look at few numbers, because the kernel goes through its whole table. So the table is full behind
- *   some free numbers for the request.
+ * - Closing the descriptors of a request must look at few numbers, because the kernel goes through its whole table, and in one call. So the table is
+ *   full up to some numbers for the request, which are its last.
  * - Offsets of 0 to 2 are not changed, because they are shared with the process that started the server. Those of files opened for appending
  *   are restored at the complete check only, because writing does not use them.
  */
@@ -22,18 +22,17 @@
 
 enum {
     FOR_REQUESTS =
-        12, /* numbers between the boot's and the engine's. A request that needs more finds them behind the engine's */
-    FILLERS_MAX = 64,
+        12, /* numbers at the table's end. A request that needs more makes the table larger */
+    FILLERS_MAX = 128,
+    HOLES_MAX = 8,
 };
 
 int descriptors_own(long fd, const char *what) {
     struct engine *e = engine;
     long own = fd;
-    if (fd >= 0 && e->fds.first != 0) {
-        own = raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, e->fds.first);
-    } else if (fd >= 0) {
-        own = raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, e->descriptor_max + 1 + FOR_REQUESTS);
-        own = own >= 0 ? own : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, e->descriptor_max + 1);
+    if (fd >= 0) {
+        int from = e->fds.first != 0 ? e->fds.first : e->descriptor_max + 1;
+        own = raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
     }
     if (own < 0) {
         struct text text = {0};
@@ -104,6 +103,7 @@ static void describe(struct descriptor *descriptor) {
     descriptor->status_flags = (int)raw(SYS_fcntl, fd, F_GETFL, 0);
     bool seeks = (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) && fd > 2;
     descriptor->appends = (descriptor->status_flags & O_APPEND) != 0;
+    /* an O_PATH descriptor has none either */
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
@@ -155,22 +155,42 @@ static enum identity choose_identity(void) {
     return raw(SYS_kcmp, pid, pid, SAME_FILE, fd, fd) == 0 ? IDENTITY_KCMP : IDENTITY_STAT;
 }
 
-/* Takes the places of the kernel's table behind the engine's descriptors, if they are few. Descriptors beyond would make the table larger: they are left
- * to the request. */
+/* Takes the places of the kernel's table behind the engine's descriptors, up to the last ones. If these are too few the table is made larger
+ * now. A table with many free places is left as it is. */
 static void fill_table(void) {
     struct engine *e = engine;
     uint64_t size = status_number("\nFDSize:");
-    if (size <= (uint64_t)e->fds.last + 1 || size - (uint64_t)e->fds.last > FILLERS_MAX) {
-        return;
-    }
-    while ((uint64_t)e->fds.last + 1 < size) {
-        long fd = raw(SYS_fcntl, e->fds.tasks, F_DUPFD_CLOEXEC, e->fds.last + 1);
-        if (fd != e->fds.last + 1) {
+    for (int taken = 0; taken < FILLERS_MAX; taken++) {
+        uint64_t used = (uint64_t)e->fds.last + 1;
+        if (used + FOR_REQUESTS == size || size > used + FILLERS_MAX) {
+            return;
+        }
+        long fd = raw(SYS_fcntl, e->fds.tasks, F_DUPFD_CLOEXEC, used);
+        if (fd != (long)used) {
             raw(SYS_close, fd);
             return;
         }
         e->fds.last = (int)fd;
+        if (used >= size) {
+            size = status_number("\nFDSize:");
+        }
     }
+}
+
+/* Fills single numbers that the boot has closed again, so that all free numbers are side by side. From then on they count as the boot's. */
+static void fill_holes(void) {
+    struct engine *e = engine;
+    int holes = (int)e->descriptor_count == 0
+                    ? 0
+                    : e->descriptors[e->descriptor_count - 1].fd + 1 - (int)e->descriptor_count;
+    if (holes == 0 || holes > HOLES_MAX) {
+        return;
+    }
+    for (int i = 0; i < holes; i++) {
+        raw_open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    e->descriptor_count = 0;
+    list();
 }
 
 /* The numbers between and around the boot's and the engine's. */
@@ -196,6 +216,7 @@ void descriptors_take(void) {
     memset(fds, 0, sizeof *fds);
     e->descriptor_count = e->gap_count = 0;
     list();
+    fill_holes();
     e->descriptor_max = e->descriptor_count > 0 ? e->descriptors[e->descriptor_count - 1].fd : -1;
     fds->maps = descriptors_own(raw_open("/proc/self/maps", O_RDONLY | O_CLOEXEC), "maps");
     fds->statm = descriptors_own(raw_open("/proc/self/statm", O_RDONLY | O_CLOEXEC), "statm");

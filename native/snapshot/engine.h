@@ -164,7 +164,9 @@ struct attributes {
     struct kernel_action actions[65];
     stack_t stack;
     struct itimerval timers[3];
-    uint8_t timers_run;  /* those that ran at the snapshot, a bit each */
+    uint8_t timers_run; /* those that ran at the snapshot, a bit each */
+    uint64_t
+        limit_slack;     /* microseconds of the time limit that a restore may leave used; 0: none */
     uint32_t next_timer; /* the id that the next POSIX timer would get */
     bool posix_timers;
     uint32_t umask;
@@ -248,6 +250,8 @@ struct engine {
     bool boot_locked;
     bool has_children; /* some lived at the end of the last restore */
     uint8_t timers_armed;
+    uint64_t limit_started,
+        limit_cycles; /* counter of cycles when the time limit was started last; for how long it is fresh */
     uint64_t touched_signals;
     const char *retire; /* why, or NULL */
     uint32_t since_check;

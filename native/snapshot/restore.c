@@ -22,6 +22,7 @@ enum {
     BULKY_RESTORES =
         16, /* ... for this many restores: pages that did not change are protected again at once */
     SIGNAL_SET = 8,
+    TIMED_EVERY = 7, /* restores; the phases of one of them are timed */
 };
 
 /* libc's own record of the heap's end, moved by malloc and sbrk() (glibc, sysdeps/unix/sysv/linux/brk.c). */
@@ -195,10 +196,15 @@ static bool put_back_pages(bool complete) {
     return protected;
 }
 
+static uint64_t stamp(bool timed) {
+    return timed ? cycles() : 0;
+}
+
 void restore(bool complete) {
     struct engine *e = engine;
     uint64_t at[PHASES];
-    uint64_t begin = cycles();
+    const bool timed = e->statistics.restores % TIMED_EVERY == 0;
+    at[4] = stamp(timed);
     if (*e->own_process != 1) {
         retire("a child of the process that took the snapshot cannot be restored");
     }
@@ -213,14 +219,14 @@ void restore(bool complete) {
     bool full = had_children || e->force_full || complete || e->dropped_count != 0;
     attributes_put_back(thorough, complete, had_children, signals_wait);
     descriptors_put_back(thorough);
-    at[0] = cycles();
+    at[0] = stamp(timed);
 
     struct usage usage;
     bool compared = put_back_mappings(&usage, &full, thorough, complete);
-    at[1] = cycles();
+    at[1] = stamp(timed);
     bool looked = find_written(full, had_children, compared, &usage);
     pages_put_back_dropped();
-    at[2] = cycles();
+    at[2] = stamp(timed);
     looked = put_back_pages(complete) || looked;
     hot_set_learn(complete);
     if (looked && usage.resident > e->usage.resident) {
@@ -240,10 +246,11 @@ void restore(bool complete) {
         e->faults = faults_of(RUSAGE_SELF);
         e->thread_faults = faults_of(RUSAGE_THREAD);
     }
-    at[3] = cycles();
+    at[3] = stamp(timed);
     raw(SYS_rt_sigprocmask, SIG_SETMASK, &e->attributes.mask, NULL, SIGNAL_SET);
-    at[4] = begin;
-    statistics_add(at);
+    if (timed) {
+        statistics_add(at);
+    }
     switch_back(e->context);
 }
 

@@ -138,6 +138,7 @@ static void take(void) {
     e->touched = 0;
     e->touched_signals = 0;
     e->timers_armed = 0;
+    e->limit_cycles = 0;
     e->born_count = e->dropped_count = 0;
     e->born_pages = 0;
     e->taken = true;

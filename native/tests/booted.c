@@ -132,6 +132,9 @@ static void model_snapshot(void) {
         snprintf(url, sizeof url, "/slots?n=%u", slots[i % 4] + i);
         expect_answer(&one, "booted.php", url, 200, "0 wrong");
     }
+    for (int i = 0; i < 2; i++) {
+        expect_answer(&one, "booted.php", "/cycles", 200, "2 collected, 0 more roots");
+    }
     expect_answer(&one, "booted.php", "/spin", 500, "");
     expect_answer(&one, "booted.php", "/state", 200, "static 1, boot 101, warm no");
     check(taken(&one) > 2000, "the shared counters are no part of what is put back");

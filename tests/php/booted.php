@@ -4,7 +4,11 @@
  * BOOTED_DIR. */
 
 $folder = getenv('BOOTED_DIR');
-$boot = new class { public int $calls = 0; };
+$boot = new class {
+    public int $calls = 0;
+    public array $list = ['of the boot' => ['nested' => [1, 2, 3]]];
+};
+$boot->list['of the boot']['object'] = $boot;
 $objects = [];
 
 final class Goodbye
@@ -77,6 +81,22 @@ $handle = static function () use ($boot, &$objects, $file, &$connection): void {
                 $wrong += $text !== str_repeat(chr(65 + $i % 26), 1 + $i * 7 % 3000);
             }
             echo "$wrong wrong";
+            break;
+        case '/cycles':
+            // Those of the request are collected, also through values of the boot, which are no possible roots themselves.
+            $cycle = new stdClass();
+            $cycle->self = $boot->list['cycle'] = $cycle;
+            unset($boot->list['cycle'], $cycle);
+            $copy = $boot->list;
+            $copy['self'] = &$copy;
+            unset($copy);
+            $collected = gc_collect_cycles();
+            $roots = gc_status()['roots'];
+            for ($i = 0; $i < 100; $i++) {
+                [$object, $array, $nested] = [$boot, $boot->list, $boot->list['of the boot']];
+            }
+            unset($object, $array, $nested);
+            echo "$collected collected, ", gc_status()['roots'] - $roots, ' more roots';
             break;
         case '/spin':
             set_time_limit(1);

@@ -13,6 +13,7 @@
 #include "sapi/boot/randomness.h"
 #include "sapi/databases/databases.h"
 #include "sapi/models/boot_ahead.h"
+#include "sapi/models/cycle_collector.h"
 #include "sapi/models/zend_memory.h"
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
@@ -66,6 +67,7 @@ static struct snapshot_range *dead_ranges(size_t *count) {
         ranges = snapshot_keep(RANGES * sizeof *ranges);
     }
     zend_memory_detach();
+    cycle_collector_exempt_boot();
     *count = zend_memory_dead(ranges, RANGES);
     return ranges;
 }
@@ -79,6 +81,8 @@ static void share_hot_set(void) {
 static void share(void) {
     size_t count;
     share_hot_set();
+    gc_collect_cycles();
+    zend_memory_detach_handles();
     const struct snapshot_range *dead = dead_ranges(&count);
     const char *why;
     if (!snapshot_share(dead, count, &why)) {

@@ -19,6 +19,7 @@ enum {
     BINS = 30,
     HEAD_SEARCHED =
         1024, /* bytes of the heap's and of the chunk's structure that are looked through */
+    FREE_HANDLES = 2048, /* of objects: more of them make the table larger */
 };
 
 /* The first fields of a chunk have been the same since PHP 7.0. */
@@ -206,6 +207,19 @@ void zend_memory_learn(void) {
     looks = false;
 }
 
+void zend_memory_detach_handles(void) {
+    zend_objects_store *store = &EG(objects_store);
+    while (store->top > 1 && !IS_OBJ_VALID(store->object_buckets[store->top - 1])) {
+        store->top--;
+    }
+    store->free_list_head = -1;
+    if (store->size - store->top < FREE_HANDLES) {
+        store->size += FREE_HANDLES;
+        store->object_buckets =
+            erealloc(store->object_buckets, store->size * sizeof(zend_object *));
+    }
+}
+
 void zend_memory_detach(void) {
     gc_collect_cycles();
     if (!is_zends_own()) {
@@ -296,6 +310,9 @@ size_t zend_memory_dead(struct snapshot_range *ranges, size_t max) {
     for (size_t bin = 0; bin < BINS; bin++) {
         add(&list, (uintptr_t)runs[bin].start, (uintptr_t)runs[bin].start + runs[bin].len);
     }
+    const zend_objects_store *store = &EG(objects_store);
+    add(&list, (uintptr_t)(store->object_buckets + store->top),
+        (uintptr_t)(store->object_buckets + store->size));
     add(&list, (uintptr_t)EG(vm_stack_top), (uintptr_t)EG(vm_stack_end));
     add(&list, (uintptr_t)CG(arena)->ptr, (uintptr_t)CG(arena)->end);
     return list.len;

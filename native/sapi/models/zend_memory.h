@@ -19,7 +19,12 @@ bool zend_memory_is_known(void);
  * need not be restored. Call it before zend_memory_dead(); nothing may be freed in between. */
 void zend_memory_detach(void);
 
-/* Free pages of the heap, the unused end of PHP's stack and of the compiler's arena. Writes at most `max` ranges, returns how many.
+/* Gives up the handles of objects that the boot has freed: they lie between those of its other objects, and each one that a request uses is a
+ * write there. A request gets handles behind the boot's last. Call it in the zygote. */
+void zend_memory_detach_handles(void);
+
+/* Free pages of the heap, the unused ends of the table of objects, the unused end of PHP's stack and of
+ * the compiler's arena. Writes at most `max` ranges, returns how many.
  * Allocates nothing. */
 size_t zend_memory_dead(struct snapshot_range *ranges, size_t max);
 

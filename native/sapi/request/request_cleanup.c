@@ -45,8 +45,10 @@ void request_cleanup_mark(void) {
     if (boot_objects == NULL) {
         abort();
     }
-    for (uint32_t i = 1; i < store->top; i++) {
-        if (IS_OBJ_VALID(store->object_buckets[i])) {
+    /* without a list of free ones no handle is used again */
+    const bool all = store->free_list_head == -1;
+    for (uint32_t i = 0; i < store->top; i++) {
+        if (all || (i > 0 && IS_OBJ_VALID(store->object_buckets[i]))) {
             boot_objects[i / 64] |= 1ULL << (i % 64);
         }
     }

@@ -16,6 +16,8 @@ extern char **environ;
 static char **first_environ;
 static size_t first_count;
 static HashTable first_table;
+static HashTable script_table; /* with what only worker scripts find in $_SERVER */
+static const char *const of_scripts[] = {"FRANKENPHP_WORKER", "HEARTH_WORKER"};
 
 /* Names that requests bring: their hash is computed once. The first are in the order in which the server writes them
  * (crates/pool/src/variables.rs), so that most are found without computing it for the look-up. */
@@ -94,6 +96,13 @@ static void add_environment(HashTable *table) {
     }
 }
 
+/* Fills a table with the environment, and makes room for a request's variables, so that a copy does not grow. */
+static void start_table(HashTable *table) {
+    zend_hash_init(table, first_count + 64, NULL, NULL, 1);
+    zend_hash_real_init_mixed(table);
+    add_environment(table);
+}
+
 static bool environment_is_unchanged(void) {
     size_t i = 0;
     for (; environ[i] != NULL; i++) {
@@ -104,12 +113,19 @@ static bool environment_is_unchanged(void) {
     return i == first_count;
 }
 
+/* Returns whether the array became a copy of the table, which holds the environment of the start. */
+static bool import_table(zval *array, HashTable *table) {
+    if (!environment_is_unchanged() || zend_hash_num_elements(Z_ARRVAL_P(array)) != 0) {
+        return false;
+    }
+    zend_array_destroy(Z_ARR_P(array));
+    ZVAL_ARR(array, zend_array_dup(table));
+    return true;
+}
+
 /* Puts the process's environment into an empty array. */
 static void import_process(zval *array) {
-    if (environment_is_unchanged() && zend_hash_num_elements(Z_ARRVAL_P(array)) == 0) {
-        zend_array_destroy(Z_ARR_P(array));
-        ZVAL_ARR(array, zend_array_dup(&first_table));
-    } else {
+    if (!import_table(array, &first_table)) {
         engine_import(array);
     }
 }
@@ -192,6 +208,13 @@ static void load_environment(zval *array) {
 
 void variables_set_script(const char *script) {
     own_script = script;
+    start_table(&script_table);
+    for (size_t i = 0; i < sizeof of_scripts / sizeof *of_scripts; i++) {
+        zval one;
+        ZVAL_CHAR(&one, '1');
+        zend_hash_update(
+            &script_table, permanent_string(of_scripts[i], strlen(of_scripts[i])), &one);
+    }
 }
 
 char *variables_getenv(const char *name, size_t name_len) {
@@ -262,10 +285,13 @@ void variables_begin(void) {
 
 /* sapi_cgi_register_variables() of sapi/fpm/fpm/fpm_main.c */
 void variables_register(zval *array) {
-    import_process(array);
-    if (own_script != NULL) {
-        add_other(array, "FRANKENPHP_WORKER", "1", 1);
-        add_other(array, "HEARTH_WORKER", "1", 1);
+    if (own_script == NULL) {
+        import_process(array);
+    } else if (!import_table(array, &script_table)) {
+        engine_import(array);
+        for (size_t i = 0; i < sizeof of_scripts / sizeof *of_scripts; i++) {
+            add_other(array, of_scripts[i], "1", 1);
+        }
     }
     if (!request_present()) {
         if (own_script != NULL) {
@@ -291,10 +317,7 @@ void variables_startup(void) {
         abort();
     }
     memcpy(first_environ, environ, (first_count + 1) * sizeof *first_environ);
-    /* with room for a request's variables, so that a copy does not grow */
-    zend_hash_init(&first_table, first_count + 64, NULL, NULL, 1);
-    zend_hash_real_init_mixed(&first_table);
-    add_environment(&first_table);
+    start_table(&first_table);
 
     zend_hash_init(&known, KNOWN, NULL, NULL, 1);
     for (size_t i = 0; i < KNOWN; i++) {

@@ -30,6 +30,7 @@ const BESIDE_WORKERS: &[(&str, &str)] = &[
     ("application_state.php", include_str!("workers/application_state.php")),
     ("connectors.php", include_str!("workers/connectors.php")),
     ("databases.php", include_str!("workers/databases.php")),
+    ("laravel_termination.php", include_str!("workers/laravel_termination.php")),
 ];
 
 /// The plan of how one application is served.

@@ -120,7 +120,8 @@ fn laravel_terminates_after_the_client_has_its_answer() {
     let app = laravel();
     for model in BOOTED {
         let site = app.serve(model);
-        for path in ["/later", "/later-by-middleware"] {
+        let ways = ["/later", "/later-by-middleware", "/later-by-body", "/later-by-binding"];
+        for path in ways.into_iter().chain(ways) {
             assert_eq!(site.json("/look")["controller_calls"], 1, "{model}");
             assert!(site.get(path).ends_with("now"), "{model}: {path}");
             assert_eq!(written_after_answer(&app), "done", "{model}: {path}");

@@ -17,11 +17,11 @@ declare(strict_types=1);
 use Hearth\Worker\ApplicationState;
 use Hearth\Worker\Connectors;
 use Hearth\Worker\Databases;
+use Hearth\Worker\LaravelTermination;
 use Illuminate\Contracts\Http\Kernel;
 use Illuminate\Foundation\Bootstrap\LoadConfiguration;
 use Illuminate\Foundation\Bootstrap\RegisterProviders;
 use Illuminate\Foundation\Bootstrap\SetRequestForConsole;
-use Illuminate\Foundation\Events\Terminating;
 use Illuminate\Http\Request;
 use Illuminate\Support\Facades\Facade;
 use Symfony\Component\HttpFoundation\Response;
@@ -167,57 +167,43 @@ use Symfony\Component\HttpFoundation\Response;
         ARRAY_FILTER_USE_KEY,
     );
 
-    // Without work after the response, it and its end are sent in one frame: send() would announce work after the response.
-    $middlewareEnds = [];
-    $endsSilently = static function (Request $request) use ($app, $kernel, &$middlewareEnds): bool {
-        $callbacks = (fn (): array => $this->terminatingCallbacks)->call($app);
-        $handlers = (fn (): array => $this->requestLifecycleDurationHandlers ?? [])->call($kernel);
-        $deferred = 'Illuminate\\Support\\Defer\\DeferredCallbackCollection';
-        if ($callbacks !== [] || $handlers !== [] || $app->resolved($deferred) || $app->make('events')->hasListeners(Terminating::class)) {
-            return false;
-        }
-        $route = $request->route();
-        $name = is_object($route) ? $route->getActionName() . ' ' . json_encode($route->getAction('middleware')) : '';
-        return !($middlewareEnds[$name] ??= (function () use ($app, $route): bool {
-            if ((new ReflectionMethod($this, 'terminate'))->class !== Illuminate\Foundation\Http\Kernel::class) {
-                return true;
-            }
-            $middleware = is_object($route) ? $app->make('router')->gatherRouteMiddleware($route) : [];
-            foreach (array_filter([...$middleware, ...$this->middleware], is_string(...)) as $class) {
-                $class = explode(':', $class, 2)[0];
-                // The framework's own middleware has work only if callbacks were deferred.
-                $isOwn = $class === 'Illuminate\\Foundation\\Http\\Middleware\\InvokeDeferredCallbacks';
-                if (!$isOwn && (!class_exists($class) || method_exists($class, 'terminate'))) {
-                    return true;
-                }
-            }
-            return false;
-        })->call($kernel));
-    };
-    $send = static function (Request $request, Response $response) use ($endsSilently): void {
-        if ((new ReflectionMethod($response, 'send'))->class !== Response::class || !$endsSilently($request)) {
+    require_once __DIR__ . '/laravel_termination.php';
+    $termination = new LaravelTermination($app, $kernel);
+    // A body that is made while it is sent may leave something to do.
+    $answer = static function (Request $request, Response $response) use ($kernel, $termination): void {
+        static $sendsItself = [];
+        $isOwn = $sendsItself[$response::class] ??= (new ReflectionMethod($response, 'send'))->class !== Response::class;
+        if ($isOwn || !$termination->isEmpty($request)) {
             $response->send();
         } else {
+            // The response and its end are sent in one frame: send() would announce work after the response.
             $response->sendHeaders();
             $response->sendContent();
+            $isEmpty = $termination->isEmpty($request);
+            if ($isEmpty && $termination->mayBeLeftOut) {
+                return;
+            }
+            if (!$isEmpty) {
+                hearth_finish_request();
+            }
         }
+        $kernel->terminate($request, $response);
     };
 
     $maintenance = $folder . '/storage/framework/maintenance.php';
     $request = null;
     $isWarmUp = false;
-    $handle = static function () use ($kernel, $environment, $maintenance, $send, &$request, &$isWarmUp): void {
+    $handle = static function () use ($kernel, $environment, $maintenance, $answer, &$request, &$isWarmUp): void {
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
-        $_SERVER += $environment;
+        if ($environment !== []) {
+            $_SERVER += $environment;
+        }
         // `artisan down --render` writes this page. It ends the script unless the visitor has the bypass cookie.
         if (is_file($maintenance)) {
             (static fn (): mixed => require $maintenance)();
         }
         $request = Request::capture();
-        $response = $kernel->handle($request);
-        $send($request, $response);
-        // The client already has its response.
-        $kernel->terminate($request, $response);
+        $answer($request, $kernel->handle($request));
     };
 
     if ($sharesState) {

@@ -119,28 +119,40 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     };
     $endsByEvent = $entrance === $kernel && $terminates($kernel::class) === Kernel::class && $httpKernel !== null
         && $terminates($httpKernel::class) === HttpKernel::class && $dispatcher !== null;
-    $send = static function (Response $response) use ($endsByEvent, $dispatcher): void {
-        $isOwn = (new ReflectionMethod($response, 'send'))->class !== Response::class;
+    // Up to Symfony 7 the event is all that terminate() is.
+    $isOnlyEvent = $endsByEvent && Kernel::MAJOR_VERSION <= 7;
+    $answer = static function (Request $request, Response $response) use ($entrance, $endsByEvent, $isOnlyEvent, $dispatcher): void {
+        static $sendsItself = [];
+        $isOwn = $sendsItself[$response::class] ??= (new ReflectionMethod($response, 'send'))->class !== Response::class;
         if ($isOwn || !$endsByEvent || $dispatcher->hasListeners('kernel.terminate')) {
             $response->send();
         } else {
             $response->sendHeaders();
             $response->sendContent();
+            // A body that is made while it is sent may have added a listener.
+            $listens = $dispatcher->hasListeners('kernel.terminate');
+            if ($isOnlyEvent && !$listens) {
+                return;
+            }
+            if ($listens) {
+                hearth_finish_request();
+            }
+        }
+        if ($entrance instanceof TerminableInterface) {
+            $entrance->terminate($request, $response);
         }
     };
 
     $complete = true;
     $isWarmUp = false;
-    $handle = static function () use ($entrance, $send, $environment, &$complete, &$isWarmUp): void {
+    $handle = static function () use ($entrance, $answer, $environment, &$complete, &$isWarmUp): void {
         $complete = false;
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
-        $_SERVER += $environment;
-        $request = Request::createFromGlobals();
-        $response = $entrance->handle($request);
-        $send($response);
-        if ($entrance instanceof TerminableInterface) {
-            $entrance->terminate($request, $response);
+        if ($environment !== []) {
+            $_SERVER += $environment;
         }
+        $request = Request::createFromGlobals();
+        $answer($request, $entrance->handle($request));
         $complete = true;
     };
 

@@ -3,6 +3,7 @@
 // Routes added to the example's. One request leaves traces wherever Laravel and the application keep state, and the next one looks for
 // them.
 
+use Illuminate\Foundation\Http\Middleware\ConvertEmptyStringsToNull;
 use Illuminate\Support\Facades\Cookie;
 use Illuminate\Support\Facades\DB;
 use Illuminate\Support\Facades\Event;
@@ -133,6 +134,14 @@ Route::get('/traces-and-exit', static function (): void {
     exit;
 });
 Route::get('/later-by-middleware', static fn (): string => 'now')->middleware(Later::class);
+Route::get('/later-by-body', static fn (): object => response()->stream(static function (): void {
+    echo 'now';
+    app()->terminating(writeLater(...));
+}));
+Route::get('/later-by-binding', static function (): string {
+    app()->bind(ConvertEmptyStringsToNull::class, Later::class);
+    return 'now';
+});
 Route::get('/later', static function (): string {
     app()->terminating(writeLater(...));
     return 'now';
