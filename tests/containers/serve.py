@@ -73,7 +73,7 @@ class Server:
         self.ports: dict = {}
         self.changed = threading.Condition()
         inherited = {name: os.environ[name] for name in ("PATH", "HEARTH_WORKER_DIR", "LANG") if name in os.environ}
-        self.process = subprocess.Popen(command, env={**inherited, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        self.process = subprocess.Popen(command, env={"HEARTH_LOG_FORMAT": "text", **inherited, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True, errors="replace", start_new_session=True)
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()

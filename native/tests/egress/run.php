@@ -95,7 +95,7 @@ final class Egress
 
     private function start_broker(): void
     {
-        $this->start([$this->hearth, 'egress', '--socket', $this->socket], 'broker');
+        $this->start([$this->hearth, 'egress', '--socket', $this->socket, '--log-format', 'text'], 'broker');
         $this->until(fn () => str_contains((string) file_get_contents("{$this->folder}/broker.log"), 'ready on'), 'the broker');
     }
 

@@ -12,7 +12,7 @@ use crate::app::applications::Planned;
 use crate::app::release;
 use crate::failure::Failure;
 use crate::ops::boot_retries::Outcome;
-use crate::runtime::generation::{Booted, end};
+use crate::runtime::generation::{Booted, Generation, end};
 use crate::runtime::proof::prove;
 use crate::runtime::reload::Generations;
 
@@ -80,9 +80,8 @@ impl Generations<'_> {
 
     /// Returns whether the boot has succeeded and taken over; false if the server ends.
     async fn boot_failed_again(&mut self) -> Result<bool, Failure> {
-        let failed: Vec<Planned> =
-            self.current.iter().flat_map(|current| current.to_retry()).collect();
-        let Some(booted) = self.boot_again(failed).await? else { return Ok(false) };
+        let failed: Vec<Planned> = self.current.iter().flat_map(Generation::to_retry).collect();
+        let Some(booted) = Box::pin(self.boot_again(failed)).await? else { return Ok(false) };
         let proved = tokio::select! {
             proved = prove_each(&booted) => proved.map(|()| true),
             () = self.drain.cancelled() => Ok(false),

@@ -102,7 +102,7 @@ fn calls_of_many_processes_share_a_connection() {
         assert_eq!(origin.connections().len(), 1);
         assert!(origin.requests().iter().all(|seen| seen.version == version));
     }
-    let admin = broker.process.log().wait_for("admin on http://");
+    let admin = broker.process.log().wait_for("hearth: admin on http://");
     let address = admin.rsplit('/').next().unwrap().parse().unwrap();
     let status = admin_of(address, "/status").json();
     assert_eq!(status["egress"]["calls"], 10, "{status}");
@@ -465,7 +465,10 @@ fn a_killed_broker_restarts_at_the_same_socket() {
     let second = second.output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(stderr.contains("another broker serves") && stderr.contains("hint: "), "{stderr}");
+    assert!(
+        stderr.contains("another broker serves") && stderr.contains("\"hint\":\"end the other"),
+        "{stderr}"
+    );
     assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
 }
 
@@ -766,7 +769,7 @@ fn the_servers_own_admin_address_is_denied() {
         ("0.0.0.0:0", &["127.0.0.1", "127.1.2.3", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]"]),
     ] {
         let broker = Broker::start_with(&token, &["--admin", listens]);
-        let admin = broker.process.log().wait_for("admin on http://");
+        let admin = broker.process.log().wait_for("hearth: admin on http://");
         let port = admin.rsplit(':').next().unwrap().trim();
         for host in tried {
             let answer = broker.curl(&[], &format!("http://{host}:{port}/up"));

@@ -23,8 +23,8 @@ impl Reason {
     /// Finds the reason in the end of a process's output.
     pub(crate) fn of(output: &str) -> Self {
         let (head, text) = of_php(output).or_else(|| of_framework(output)).unwrap_or_else(|| {
-            let lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
-            ("", lines.last().unwrap_or("it printed nothing"))
+            let mut lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
+            ("", lines.next_back().unwrap_or("it printed nothing"))
         });
         let (message, place) = without_place(text);
         let message = message.strip_prefix("Uncaught ").unwrap_or(message);

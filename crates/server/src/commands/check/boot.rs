@@ -155,19 +155,15 @@ fn report_all(report: &mut Report, findings: Vec<Finding>, answers: bool) {
 /// Reports an answer that is an error, by the message that PHP logged with it.
 fn report_answer(report: &mut Report, why: &str, lines: &[Line]) {
     let last = lines.iter().rev().find(|line| line.is_error);
-    let (what, hint) = match last {
-        Some(line) => {
-            let reason = Reason::of(&line.text);
-            // It has booted.
-            let what = format!("{why}: {}", reason.line());
-            let is_about_boots = reason.hint.contains("php.boot_timeout");
-            (what, if is_about_boots { "correct the application".to_owned() } else { reason.hint })
-        }
-        None => {
-            let hint =
-                "the application's own log says why; `php.warm_up` names other paths, or `off`";
-            (why.to_owned(), hint.to_owned())
-        }
+    let (what, hint) = if let Some(line) = last {
+        let reason = Reason::of(&line.text);
+        // It has booted.
+        let what = format!("{why}: {}", reason.line());
+        let is_about_boots = reason.hint.contains("php.boot_timeout");
+        (what, if is_about_boots { "correct the application".to_owned() } else { reason.hint })
+    } else {
+        let hint = "the application's own log says why; `php.warm_up` names other paths, or `off`";
+        (why.to_owned(), hint.to_owned())
     };
     report.problem(Topic::Application, what, hint);
 }

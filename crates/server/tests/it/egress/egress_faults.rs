@@ -79,7 +79,7 @@ fn a_broker_without_disk_space_for_its_token_fails_cleanly() {
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("cannot create ") && stderr.contains("egress.token"), "{stderr}");
-    assert!(stderr.contains("hint: "), "{stderr}");
+    assert!(stderr.contains("\"hint\":\"choose a path"), "{stderr}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
 
@@ -92,7 +92,7 @@ fn a_missing_or_unwritable_folder_is_named_with_a_hint() {
             .unwrap();
         assert_eq!(output.status.code(), Some(1), "{folder}");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(stderr.contains(folder) && stderr.contains("hint: choose a path"), "{stderr}");
+        assert!(stderr.contains(folder) && stderr.contains("\"hint\":\"choose a path"), "{stderr}");
     }
 }
 
@@ -373,7 +373,7 @@ fn a_body_smuggles_no_second_request() {
 fn waiting_calls_and_saved_handshakes_are_reported_per_origin() {
     let settings = [("HEARTH_EGRESS_CONNECTIONS", "1"), ("HEARTH_EGRESS_QUEUE_TIMEOUT", "25s")];
     let broker = Broker::start_with(&settings, &["--admin", "127.0.0.1:0"]);
-    let admin = broker.process.log().wait_for("admin on http://");
+    let admin = broker.process.log().wait_for("hearth: admin on http://");
     let admin = admin.rsplit('/').next().unwrap().parse().unwrap();
     let told = |line: &str| {
         let metrics = admin_of(admin, "/metrics").text();

@@ -261,7 +261,7 @@ fn reasons_against_another_php_user_come_with_a_hint() {
     let expected =
         format!("PHP as user {PHP} (`php.user`) cannot enter or run {}", public.display());
     assert!(told.contains(&expected), "{told}");
-    assert!(told.contains("hint: grant access (`namei -l "), "{told}");
+    assert!(told.contains("\"hint\":\"grant access (`namei -l "), "{told}");
     open(&public);
     // The server has no right to change users.
     fs::remove_file(site.path().join("hearth.toml")).unwrap();

@@ -119,7 +119,7 @@ fn an_unreadable_path_is_not_reported_as_missing() {
     let said = serve.output().unwrap();
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.contains("cannot read ") && said.contains("Permission denied"), "{said}");
-    assert!(said.contains("hint: let Hearth's user look at it: `namei -l "), "{said}");
+    assert!(said.contains("\"hint\":\"let Hearth's user look at it: `namei -l "), "{said}");
 
     // A build folder may be closed to other users, like this one.
     let folder = tempfile::tempdir().unwrap();
