@@ -295,7 +295,7 @@ static void check_writing(const struct vector *v) {
         free(stack_text);
         free(why_text);
     } else if (strcmp(type, "FILES") == 0) {
-        struct frame_text files[16];
+        struct frame_text files[16] = {{0}};
         char *owned[16];
         size_t count = 0;
         for (size_t i = 0; i < v->count && count < 16; i++) {
