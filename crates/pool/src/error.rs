@@ -44,6 +44,15 @@ pub enum StartError {
         /// The worker's explanation.
         why: String,
     },
+    /// The application boots, but the system refused every fork of it until the time limit for its boot.
+    #[error("no worker could be forked within {limit:?}")]
+    Fork {
+        /// [`crate::Options::boot_timeout`].
+        limit: Duration,
+        /// The system's last error.
+        #[source]
+        cause: std::io::Error,
+    },
     /// PHP cannot be confined as [`crate::Options::sandbox`] requires.
     #[error("cannot confine PHP")]
     Sandbox(#[from] crate::SandboxError),

@@ -39,6 +39,9 @@ use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
 use crate::{Model, Options, StartError, memory, oom, output};
 
+/// The reason recorded for a worker that the system did not fork: its boot has not failed.
+const NOT_FORKED: &str = "it could not be forked";
+
 /// The task that owns the zygote.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
@@ -76,6 +79,8 @@ pub(crate) struct Supervisor {
     /// The next zygote. Starting one takes as long as the application boots, and time limits are enforced in the
     /// meantime.
     starting: JoinSet<Result<Zygote, StartError>>,
+    /// When the zygote had started.
+    started_at: Instant,
     /// No fork takes place before this time.
     pause_until: Instant,
     /// Notified once: the first worker is ready, or why it will not be.
@@ -111,6 +116,7 @@ impl Supervisor {
         first: oneshot::Sender<Result<(), StartError>>,
     ) -> Self {
         Self {
+            started_at: Instant::now(),
             pause_until: Instant::now(),
             shared,
             scaler,
@@ -359,10 +365,22 @@ impl Supervisor {
                 true
             }
             Err(cause) => {
-                error!(error = %cause, "worker could not be forked");
-                self.pause();
+                self.fork_failed(cause);
                 false
             }
+        }
+    }
+
+    /// Handles a fork that the system refused. If no worker is ready within the time limit for a boot, the start fails.
+    fn fork_failed(&mut self, cause: std::io::Error) {
+        error!(error = %cause, "worker could not be forked");
+        self.pause();
+        let limit = self.options().boot_timeout;
+        if self.started_at.elapsed() >= limit
+            && let Some(first) = self.first.take()
+            && first.send(Err(StartError::Fork { limit, cause })).is_err()
+        {
+            debug!("the caller did not wait for the first worker");
         }
     }
 
@@ -380,11 +398,11 @@ impl Supervisor {
                 self.fill();
             }
             Event::Failed { slot, errno } => {
-                self.forget(slot);
+                if let Some(info) = self.forget(slot) {
+                    info.replaced_for.get_or_init(|| NOT_FORKED);
+                }
                 self.successor_lost(slot);
-                let cause = std::io::Error::from_raw_os_error(errno.cast_signed());
-                error!(error = %cause, "worker could not be forked");
-                self.pause();
+                self.fork_failed(std::io::Error::from_raw_os_error(errno.cast_signed()));
             }
             Event::Stack { pid, stack, why } => {
                 if let Some(slow) = self.traced.answered(pid, &stack, &why) {
@@ -526,6 +544,9 @@ impl Supervisor {
     }
 
     fn boot_failed(&mut self, info: &WorkerInfo, why: &str) {
+        if info.replaced_for.get() == Some(&NOT_FORKED) {
+            return;
+        }
         let output = match (info.tail(), why) {
             (tail, "") => tail,
             (tail, why) if tail.is_empty() => why.to_owned(),

@@ -55,6 +55,15 @@ async fn workers_are_recycled_after_max_requests_and_no_request_notices() {
 }
 
 #[tokio::test]
+async fn a_start_without_any_fork_fails_at_the_time_limit_of_the_boot() {
+    let mut options = options(1);
+    options.boot_timeout = Duration::from_millis(100);
+    options.ini = vec![("refuse-forks".into(), "1".into())];
+    let error = Pool::start(options).await.unwrap_err();
+    assert!(matches!(&error, StartError::Fork { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn a_failed_fork_of_a_successor_is_retried() {
     let mut options = options(1);
     options.max_requests = NonZeroU64::new(2);

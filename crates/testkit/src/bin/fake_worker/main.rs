@@ -12,6 +12,7 @@
 //! | `chatty` | the zygote fills the socket with log lines before it reads its warm-up |
 //! | (`HEARTH_TEST_BOOTS` in the environment) | the zygote boots as long as that file exists |
 //! | `refuse-second` | the second worker cannot be forked |
+//! | `refuse-forks` | no worker can be forked |
 //! | `lose-spawn` | the zygote ignores the SPAWN of slot 2 and does not answer it |
 //! | `stand-still` | the zygote pauses for three seconds before it forks slot 2 |
 //! | `lose-exit` | the zygote does not report the exit of slot 1 |
@@ -110,13 +111,13 @@ fn main() {
     };
     send(&say, |out| wire::send::hello(out, wire::VERSION, std::process::id(), "0.0.0-fake"));
 
-    let refuse_second = flag("refuse-second");
+    let (refuse_second, refuse_forks) = (flag("refuse-second"), flag("refuse-forks"));
     let keep_sockets = flag("keep-sockets");
     let (lose_spawn, stand_still) = (flag("lose-spawn"), flag("stand-still"));
     let lose_exit = flag("lose-exit");
     while let Some((frame, descriptors)) = receive(&control) {
         match frame {
-            ToZygote::Spawn { slot: slot @ 2 } if refuse_second => {
+            ToZygote::Spawn { slot } if refuse_forks || (refuse_second && slot == 2) => {
                 let errno = rustix::io::Errno::AGAIN.raw_os_error().cast_unsigned();
                 send(&say, |out| wire::send::failed(out, slot, errno));
             }
