@@ -9,11 +9,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use pool::Identity;
-use rustix::process::{Pid, Signal, getsid, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The only argument of the guard, which no one types.
 const ARGUMENT: &str = "guard-process-groups";
@@ -53,14 +54,19 @@ pub(crate) fn kill_group(group: u32) {
 
 /// Returns the numbers of the process groups that have a process in our session.
 pub(crate) fn groups_of_session() -> BTreeSet<u32> {
-    let ours = getsid(None).ok().map(|session| session.as_raw_nonzero().get());
-    let group = |entry: io::Result<std::fs::DirEntry>| {
-        let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+    let read = |process: &Path| {
+        let stat = std::fs::read_to_string(process.join("stat")).ok()?;
         // The name is in parentheses and may contain anything. Behind it: state, parent, group, session (proc(5)).
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let state = fields.next()?;
-        let group = fields.nth(1)?.parse().ok()?;
-        let session: i32 = fields.next()?.parse().ok()?;
+        let state = fields.next()?.to_owned();
+        let group: u32 = fields.nth(1)?.parse().ok()?;
+        let session: u32 = fields.next()?.parse().ok()?;
+        Some((state, group, session))
+    };
+    // 0 if the session's leader is in another process namespace, which getsid(2) would not tell.
+    let ours = read(Path::new("/proc/self")).map(|(_, _, session)| session);
+    let group = |entry: io::Result<std::fs::DirEntry>| {
+        let (state, group, session) = read(&entry.ok()?.path())?;
         (state != "Z" && Some(session) == ours).then_some(group)
     };
     std::fs::read_dir("/proc").into_iter().flatten().filter_map(group).collect()

@@ -412,7 +412,9 @@ fn cron_starts_a_run_each_minute_and_none_while_one_goes_on() {
     assert!(process(&hearth, "quick")["next_run"].as_str().unwrap().ends_with(":00Z"));
     let log = hearth.log();
     log.find(MINUTES, |line| line.contains("run left out").then_some(())).expect("a second minute");
-    eventually("the quick one has run twice", LIMIT, || process(&hearth, "quick")["runs"] == 2);
+    eventually("the quick one has run twice", LIMIT, || {
+        process(&hearth, "quick")["runs"].as_u64() >= Some(2)
+    });
     let slow = process(&hearth, "slow");
     assert_eq!((&slow["runs"], &slow["overlaps"]), (&1.into(), &1.into()), "{slow}");
     assert_eq!(process(&hearth, "never")["runs"], 0);
