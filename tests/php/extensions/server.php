@@ -19,7 +19,7 @@ final class Server
         stream_set_blocking($this->output, false);
     }
 
-    /** Waits for the line that names the address; false when the server ended, or has not said it in time. */
+    /** Waits for the event that names the address; false when the server ended, or has not said it in time. */
     public function is_ready(): bool
     {
         for ($end = microtime(true) + LIMIT; $this->base === null && microtime(true) < $end;) {
@@ -27,7 +27,9 @@ final class Server
             $none = null;
             stream_select($read, $none, $none, 1);
             $this->read();
-            preg_match('~ready.{0,40}?(http://127[.0-9]+:\d+)~', $this->log, $found) && $this->base = $found[1];
+            foreach ($this->lines('ready') as $line) {
+                $this->base = $line['addresses'][0] ?? $this->base;
+            }
             if (feof($this->output)) {
                 break;
             }
