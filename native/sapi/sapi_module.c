@@ -129,7 +129,8 @@ static size_t read_post(char *buffer, size_t len) {
     if (!request_present()) {
         return 0;
     }
-    if (PG(during_request_startup) && SG(read_post_bytes) == 0 && SG(request_info).request_body != NULL) {
+    if (PG(during_request_startup) && SG(read_post_bytes) == 0 &&
+        SG(request_info).request_body != NULL) {
         /* by sapi_read_standard_form_data(), main/SAPI.c: it has just created its own stream, and writes to this one */
         php_stream_close(SG(request_info).request_body);
         SG(request_info).request_body = body_stream();
@@ -167,8 +168,9 @@ static int activate(void) {
         php_stream_truncate_set_size(SG(request_info).request_body, 0);
         keeper = NULL;
     }
-    if (request_present() && request_head()->content_length != 0 && SG(request_info).request_body == NULL &&
-        SG(read_post_bytes) == 0 && !is_multipart(SG(request_info).content_type)) {
+    if (request_present() && request_head()->content_length != 0 &&
+        SG(request_info).request_body == NULL && SG(read_post_bytes) == 0 &&
+        !is_multipart(SG(request_info).content_type)) {
         /* for php://input, which would create its own: php_stream_url_wrap_php(), ext/standard/php_fopen_wrapper.c */
         SG(request_info).request_body = body_stream();
     }
