@@ -1,3 +1,5 @@
 <?php
 
+declare(strict_types=1);
+
 (require __DIR__ . '/answer.php')();
