@@ -119,6 +119,11 @@ static php_stream *body_stream(void) {
     return php_stream_temp_create_ex(TEMP_STREAM_DEFAULT, BODY_IN_MEMORY, PG(upload_tmp_dir));
 }
 
+/* Returns whether PHP's own stream would write the body of this request to a file, or may: its length is unknown. */
+static bool exceeds_own_stream(void) {
+    return request_head()->content_length > SAPI_POST_BLOCK_SIZE;
+}
+
 /* rfc1867_post_handler(), main/rfc1867.c, reads such a body and keeps only its parts. */
 static bool is_multipart(const char *content_type) {
     static const char type[] = "multipart/form-data";
@@ -130,7 +135,7 @@ static size_t read_post(char *buffer, size_t len) {
         return 0;
     }
     if (PG(during_request_startup) && SG(read_post_bytes) == 0 &&
-        SG(request_info).request_body != NULL) {
+        SG(request_info).request_body != NULL && exceeds_own_stream()) {
         /* by sapi_read_standard_form_data(), main/SAPI.c: it has just created its own stream, and writes to this one */
         php_stream_close(SG(request_info).request_body);
         SG(request_info).request_body = body_stream();
@@ -168,9 +173,8 @@ static int activate(void) {
         php_stream_truncate_set_size(SG(request_info).request_body, 0);
         keeper = NULL;
     }
-    if (request_present() && request_head()->content_length != 0 &&
-        SG(request_info).request_body == NULL && SG(read_post_bytes) == 0 &&
-        !is_multipart(SG(request_info).content_type)) {
+    if (request_present() && exceeds_own_stream() && SG(request_info).request_body == NULL &&
+        SG(read_post_bytes) == 0 && !is_multipart(SG(request_info).content_type)) {
         /* for php://input, which would create its own: php_stream_url_wrap_php(), ext/standard/php_fopen_wrapper.c */
         SG(request_info).request_body = body_stream();
     }

@@ -18,7 +18,7 @@ use tokio::net::unix::pipe;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use self::fold::{Logged, Written};
+use self::fold::{Fold, Logged, Written};
 use self::page::Pages;
 use crate::context::RequestId;
 use crate::info::WorkerInfo;
@@ -67,7 +67,9 @@ fn write(info: &WorkerInfo, source: &'static str, level: u8, line: &str, context
 
 /// Logs how often the last line of a process was repeated. Called at the end of a request, and of a process.
 pub(crate) fn end_repetitions(info: &WorkerInfo) {
-    if let Some(repeated) = info.fold(|fold| fold.end(Instant::now())) {
+    // Most requests log nothing: then the clock is not read.
+    let end = |fold: &mut Fold| if fold.is_empty() { None } else { fold.end(Instant::now()) };
+    if let Some(repeated) = info.fold(end) {
         info.span.in_scope(|| log_written(info, &repeated));
     }
 }

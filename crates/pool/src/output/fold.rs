@@ -56,6 +56,11 @@ impl Fold {
         Logged { repeated, line: Some(written) }
     }
 
+    /// Returns whether there is no line that a further one could repeat.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+
     /// Returns the line about repetitions so far, and forgets the line that was repeated.
     pub(crate) fn end(&mut self, now: Instant) -> Option<Written> {
         let repeated = self.repetitions(now);
