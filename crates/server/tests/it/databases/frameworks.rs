@@ -1,6 +1,8 @@
 //! Laravel and Symfony keep their connections without any configuration, and find sessions, cache and jobs through
 //! them.
 
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
 
@@ -170,6 +172,26 @@ fn symfony_keeps_doctrines_connections_without_configuration() {
         assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
         assert_eq!(hearth.get("/count").text(), "0");
     }
+}
+
+#[test]
+fn a_symfony_boot_that_does_not_reach_its_database_names_host_and_port() {
+    // A port on which nothing listens: it was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let connection = json!({
+        "driver": "pdo_mysql", "host": "127.0.0.1", "port": port, "dbname": "shop", "user": "visitor", "password": DATABASE_PASSWORD,
+    });
+    let site = symfony_site();
+    let serve = Serve::new(site.path())
+        .set("CONNECTION", &connection.to_string())
+        .set("ASKS_AT_BOOT", "1")
+        .args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    let why = hearth.log_line("model cannot run here, another takes its place")["why"].to_string();
+    for part in ["SQLSTATE[HY000] [2002]", &format!("(the database at 127.0.0.1:{port})")] {
+        assert!(why.contains(part), "no {part:?} in {why}");
+    }
+    assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
 }
 
 /// A request reads from the replica, over a kept connection, until it writes. From then on it uses the primary, until
