@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
 
 use super::with_extensions;
-use crate::hearth::{Hearth, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 /// Writes Laravel's own configuration files for a MariaDB or PostgreSQL and a Redis, and pages that report on their
 /// connections.
@@ -186,12 +186,16 @@ fn a_symfony_boot_that_does_not_reach_its_database_names_host_and_port() {
         .set("CONNECTION", &connection.to_string())
         .set("ASKS_AT_BOOT", "1")
         .args(&["--model", "snapshot"]);
-    let hearth = with_extensions(serve).workers(1).start();
-    let why = hearth.log_line("model cannot run here, another takes its place")["why"].to_string();
+    let process = with_extensions(serve).workers(1).launch();
+    let found = process.log().find(LIMIT, |line| {
+        let is_failure = line.contains("the application did not boot: ");
+        is_failure.then(|| line.to_owned())
+    });
+    let failure = found.unwrap_or_else(|| panic!("it boots:\n{}", process.log().text()));
     for part in ["SQLSTATE[HY000] [2002]", &format!("(the database at 127.0.0.1:{port})")] {
-        assert!(why.contains(part), "no {part:?} in {why}");
+        assert!(failure.contains(part), "no {part:?} in {failure}");
     }
-    assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
+    assert!(!process.log().text().contains(DATABASE_PASSWORD));
 }
 
 /// A request reads from the replica, over a kept connection, until it writes. From then on it uses the primary, until
