@@ -50,7 +50,7 @@ use crate::exchange::{BoxBody, BoxError, Failure};
 use crate::info::{CurrentRequest, WorkerInfo, describe_exit, how_it_ended};
 use crate::lifecycle::Dismissal;
 use crate::overload::Line;
-use crate::process_stat::resident_bytes;
+use crate::pauses::pause_after;
 use crate::slow::SlowRequest;
 use crate::status::WorkerState;
 use crate::variables::TRACEPARENT;
@@ -510,12 +510,9 @@ impl Common {
     /// Ends a process that has served its number of requests or uses too much memory.
     async fn recycle(&self, slot: &mut Slot, info: &WorkerInfo) {
         let served = info.requests.load(Ordering::Relaxed);
-        let too_large = |limit: crate::ByteSize| {
-            resident_bytes(info.pid()).is_some_and(|resident| resident > limit.0)
-        };
         let why = if served >= info.max_requests {
             "max_requests"
-        } else if self.options.memory_limit.is_some_and(too_large) {
+        } else if self.exceeds_memory_limit(info) {
             "memory_limit"
         } else {
             return;
@@ -545,7 +542,7 @@ impl Common {
     async fn refill(self: Arc<Self>, mut slot: Leased<Slot>) {
         const FIRST: Duration = Duration::from_millis(20);
         const LONGEST: Duration = Duration::from_secs(5);
-        let mut pause = FIRST;
+        let mut failures = 0;
         while !slot.worker.is_ready() {
             let tried = tokio::select! {
                 tried = self.prepare(&mut slot) => tried,
@@ -555,16 +552,16 @@ impl Common {
             if self.draining.is_cancelled() {
                 return;
             }
-            if pause > FIRST * 8 {
+            if failures > 3 {
                 error!(error = %cause, "PHP does not start, tried again");
             } else {
                 debug!(error = %cause, "PHP does not start, tried again");
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause_after(failures, FIRST, LONGEST)) => {}
                 () = self.draining.cancelled() => return,
             }
-            pause = (pause * 2).min(LONGEST);
+            failures += 1;
         }
     }
 
@@ -579,8 +576,10 @@ impl Common {
             tokio::select! {
                 () = self.draining.cancelled() => return,
                 _ = memory.tick() => {
-                    // A process is replaced for its memory when its request has ended.
-                    let _over = self.over_memory_limit();
+                    for info in self.infos().clone().into_values() {
+                        // One that exceeds it is replaced when its request has ended.
+                        self.exceeds_memory_limit(&info);
+                    }
                     if !self.infos().is_empty() && schedule.is_due().await {
                         let common = Arc::clone(&self);
                         schedule.start(move || common.core.read_memory(None));

@@ -31,6 +31,7 @@ use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
 use crate::lease::Release;
 use crate::lifecycle::Dismissal;
+use crate::pauses::pause_after;
 use crate::scaler::{self, Scaler};
 use crate::shared::{Command, Shared};
 use crate::slow::Traced;
@@ -98,6 +99,7 @@ impl Supervisor {
     /// Wait status of a worker that ended because it could not be restored (`SNAPSHOT_EXIT_RETIRED`,
     /// native/snapshot/snapshot.h).
     const RETIRED: u32 = 75 << 8;
+    const FIRST_PAUSE: Duration = Duration::from_millis(20);
     const LONGEST_PAUSE: Duration = Duration::from_secs(5);
     /// A worker that ends sooner after its boot counts as one that failed to boot.
     const INFANCY: u64 = 1_000;
@@ -499,7 +501,7 @@ impl Supervisor {
         self.fruitless = self.fruitless.saturating_add(1);
         let usual = u32::try_from(self.scaler.wanted()).unwrap_or(u32::MAX);
         if let Some(beyond) = self.fruitless.checked_sub(usual) {
-            let pause = Self::pause_after(beyond);
+            let pause = pause_after(beyond, Self::FIRST_PAUSE, Self::LONGEST_PAUSE);
             // Before any worker was ready, the start fails and reports it.
             if self.was_ready {
                 warn!(
@@ -514,14 +516,9 @@ impl Supervisor {
 
     /// Pauses before the next fork, longer after each consecutive failure.
     fn pause(&mut self) {
-        self.pause_until = Instant::now() + Self::pause_after(self.failures);
+        let pause = pause_after(self.failures, Self::FIRST_PAUSE, Self::LONGEST_PAUSE);
+        self.pause_until = Instant::now() + pause;
         self.failures += 1;
-    }
-
-    /// Returns the pause after this many failures.
-    fn pause_after(failures: u32) -> Duration {
-        const FIRST: Duration = Duration::from_millis(20);
-        FIRST.saturating_mul(1 << failures.min(10)).min(Self::LONGEST_PAUSE)
     }
 
     fn booted(&mut self, slot: u32) {

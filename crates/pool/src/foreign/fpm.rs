@@ -35,6 +35,7 @@ use super::{Common, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::{Writer, each_line};
+use crate::pauses::pause_after;
 use crate::process_stat;
 use crate::process_stat::must_see;
 use crate::status::{Ending, WorkerEnd};
@@ -114,6 +115,7 @@ impl Fpm {
     }
 
     async fn supervise(self: Arc<Self>, mut master: Master) {
+        const FIRST: Duration = Duration::from_millis(20);
         const LONGEST: Duration = Duration::from_secs(5);
         let _ended = self.ended.clone().drop_guard();
         loop {
@@ -137,17 +139,17 @@ impl Fpm {
             self.common.ended.push(WorkerEnd::now(pid, 0, Ending::Crashed, reason));
             master.kill().await;
             self.all_ended();
-            let mut pause = Duration::from_millis(20);
+            let mut failures = 0;
             master = loop {
                 tokio::select! {
                     () = self.end.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
+                    () = tokio::time::sleep(pause_after(failures, FIRST, LONGEST)) => {}
                 }
                 match Master::start(&self).await {
                     Ok(master) => break master,
                     Err(cause) => error!(error = %cause, cause = ?cause, "php-fpm does not start"),
                 }
-                pause = (pause * 2).min(LONGEST);
+                failures += 1;
             };
         }
     }
