@@ -13,9 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use egress::{Answer, Call, CallError, Interim, Key, Limits, Tap};
-use http::header::{
-    AUTHORIZATION, LOCATION,
-};
+use http::header::{AUTHORIZATION, LOCATION};
 use http::{HeaderMap, Method, Request, Version};
 use tokio::time::Instant;
 

@@ -482,10 +482,7 @@ void exchange_connect(const char *socket, const char *(*token)(void)) {
     struct opening opening;
     struct iovec parts[2];
     idle = take_idle();
-    if (idle != NULL) {
-        return;
-    }
-    struct exchange *connection = connect_to(socket);
+    struct exchange *connection = idle == NULL ? connect_to(socket) : NULL;
     if (connection == NULL) {
         return;
     }

@@ -1,8 +1,5 @@
 //! `hearth_request_*`: handles, settings, callbacks, start and end.
 
-mod body;
-mod fields;
-
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +8,7 @@ use http::Method;
 
 use super::{Bytes, bytes, free, handle, place, put, shared, status, text, value};
 use crate::calls::{
-    Body, BodyCall, Debug, DebugCall, Done, DoneCall, Head, HeadCall, Progress,
-    ProgressCall, User,
+    Body, BodyCall, Debug, DebugCall, Done, DoneCall, Head, HeadCall, Progress, ProgressCall, User,
 };
 use crate::cookies::Jar;
 use crate::engine::Engine;
