@@ -447,8 +447,7 @@ void exchange_end(struct exchange *x) {
         return;
     }
     struct exchange **place = &under_way;
-    while (*place != NULL && *place != x) {
-        place = &(*place)->next;
+    for (; *place != NULL && *place != x; place = &(*place)->next) {
     }
     if (*place == x) {
         *place = x->next;

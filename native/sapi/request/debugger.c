@@ -55,7 +55,8 @@ static bool has(const char *list, const char *value) {
 
 static bool is_triggered(void) {
     static const char *const NAMES[] = {"XDEBUG_TRIGGER", "XDEBUG_SESSION", "XDEBUG_SESSION_START"};
-    static const int PLACES[] = {TRACK_VARS_ENV, TRACK_VARS_GET, TRACK_VARS_POST, TRACK_VARS_COOKIE};
+    static const int PLACES[] = {
+        TRACK_VARS_ENV, TRACK_VARS_GET, TRACK_VARS_POST, TRACK_VARS_COOKIE};
     const char *secret = setting("xdebug.trigger_value");
     for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
         zval *place = &PG(http_globals)[PLACES[i]];
