@@ -56,7 +56,7 @@ impl BootWatch {
     ) {
         self.tasks = JoinSet::new();
         for booted in &current.applications {
-            let (planned, php) = (&booted.planned, &booted.planned.plan.php);
+            let php = &booted.planned.plan.php;
             if !watches(booted) {
                 continue;
             }
