@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum model {
     MODEL_REQUEST,  /* G: the engine's own start-up and shutdown for each request */
@@ -32,6 +33,7 @@ struct options {
     unsigned warm_up;  /* synthetic requests that the zygote serves once it has booted */
     bool report_files; /* that the boot has included: see included_files.h */
     bool confine;      /* workers from each other: see confine.h */
+    uint32_t verify_restores; /* of 2^32: the share of restores that are verified */
     bool rehearse;     /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
 };
 

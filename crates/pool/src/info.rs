@@ -25,6 +25,7 @@ use crate::memory::{ProcessMemory, SnapshotMemory};
 use crate::output::fold::Fold;
 use crate::shared_counters::SharedCounters;
 use crate::status::{Running, WorkerStatus};
+use crate::verified::VerifiedRestores;
 
 /// The request of a worker, as other tasks may see it. Cheap to create, because its parts are shared.
 #[derive(Clone, Debug)]
@@ -285,6 +286,11 @@ impl WorkerInfo {
     /// Returns its statistics about database connections.
     pub(crate) fn databases(&self) -> DatabaseStatus {
         self.counters.get().map(|counters| counters.databases()).unwrap_or_default()
+    }
+
+    /// Returns how many restores it has verified.
+    pub(crate) fn verified(&self) -> VerifiedRestores {
+        self.counters.get().map(|counters| counters.verified()).unwrap_or_default()
     }
 
     /// Returns the snapshot that it has taken, if any.

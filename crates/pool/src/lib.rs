@@ -47,6 +47,7 @@ mod supervisor;
 mod sys;
 mod trace;
 mod variables;
+mod verified;
 mod worker;
 mod zygote;
 
@@ -66,6 +67,7 @@ pub use program::{LaunchError, Launcher, Program, ProgramOptions};
 pub use sandbox::{Sandbox, SandboxError};
 pub use slow::SlowRequest;
 pub use status::{Ending, PoolStatus, Running, WorkerEnd, WorkerState, WorkerStatus};
+pub use verified::VerifiedRestores;
 
 /// Entry points of fuzz targets.
 #[cfg(fuzzing)]

@@ -37,6 +37,8 @@ pub struct Options {
     /// Lets a discarded fork of the zygote answer the warm-up requests and report which classes it has loaded. The
     /// requests leave nothing behind, and less is warm.
     pub rehearse: bool,
+    /// Share of restores after which a worker compares all its memory with the snapshot, 0 to 1 ([`Model::Snapshot`]).
+    pub verify_restores: f64,
     /// Number of requests that run at once. It is the number of workers in resident models; one-shot models have up
     /// to twice as many processes: the running ones, and their waiting successors.
     pub workers: NonZeroUsize,

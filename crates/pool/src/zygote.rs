@@ -36,7 +36,7 @@ use crate::process_stat::must_see;
 use crate::sandbox::Confinement;
 use crate::shared_counters::SharedCounters;
 use crate::worker::{Event, FrameReader, Gone};
-use crate::{RequestContext, StartError, output, sys, variables};
+use crate::{Model, RequestContext, StartError, output, sys, variables};
 
 /// A running zygote.
 #[derive(Debug)]
@@ -382,6 +382,10 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
             arguments.push("--rehearse".into());
         }
     }
+    if options.model == Model::Snapshot && options.verify_restores > 0.0 {
+        arguments.push("--verify-restores".into());
+        arguments.push(options.verify_restores.to_string().into());
+    }
     if options.boot_files.is_some() {
         arguments.push("--report-files".into());
     }
@@ -417,7 +421,6 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::Model;
 
     fn options() -> Options {
         let patience = Duration::from_secs(30);
@@ -426,6 +429,7 @@ mod tests {
             model: Model::Request,
             warm_up: Vec::new(),
             rehearse: false,
+            verify_restores: 0.0,
             sandbox: None,
             worker_script: None,
             directory: "/".into(),
