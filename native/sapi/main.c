@@ -44,7 +44,7 @@ static const char *const model_names[] = {
 
 static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION) "." ZEND_TOSTR(
     PHP_MINOR_VERSION) " --model NAME [--script FILE] [--ini KEY=VALUE]... [--warm-up N "
-                       "[--rehearse]] [--confine] [--verify-restores SHARE]\n"
+                       "[--rehearse]] [--confine] [--verify-restores SHARE] [--trace-boot]\n"
                        "\n"
                        "Started by `hearth serve`, which talks to it on descriptor 3.\n"
                        "\n"
@@ -66,6 +66,7 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "others\n"
                        "  --verify-restores SHARE  snapshot: compares all memory after this share "
                        "of restores\n"
+                       "  --trace-boot        tells the server what the boot of FILE reads beside "
                        "code\n"
                        "  --version           print PHP's version\n"
                        "  --info-json         print what this PHP is and has loaded\n"
@@ -136,6 +137,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
         }
         if (strcmp(name, "--report-files") == 0) {
             options->report_files = true;
+            continue;
+        }
+        if (strcmp(name, "--trace-boot") == 0) {
+            options->trace_boot = true;
             continue;
         }
         if (strcmp(name, "--rehearse") == 0) {

@@ -32,6 +32,7 @@ struct options {
     size_t ini_count;
     unsigned warm_up;  /* synthetic requests that the zygote serves once it has booted */
     bool report_files; /* that the boot has included: see included_files.h */
+    bool trace_boot;   /* tell what the boot reads: see boot_trace.h */
     bool confine;      /* workers from each other: see confine.h */
     uint32_t verify_restores; /* of 2^32: the share of restores that are verified */
     bool rehearse;     /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */

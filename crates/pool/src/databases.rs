@@ -271,9 +271,7 @@ mod tests {
 
     #[test]
     fn counters_of_anything_are_read_without_a_panic() {
-        for bytes in
-            [vec![], vec![0xff; 40], vec![0xff; END], vec![1; END + 7]]
-        {
+        for bytes in [vec![], vec![0xff; 40], vec![0xff; END], vec![1; END + 7]] {
             let status = DatabaseStatus::of_counters(&bytes);
             assert!(status.servers.len() <= SERVERS);
         }

@@ -19,7 +19,6 @@ use crate::backlog::Client;
 use crate::clock::Clock;
 use crate::context::{CompleteBody, RequestContext};
 use crate::databases::DatabaseStatus;
-use crate::verified::VerifiedRestores;
 use crate::exchange::{Arrived, BoxBody, Exchange, Failure};
 use crate::info::{CurrentRequest, how_it_ended};
 use crate::lease::{Grant, Lease};
@@ -29,6 +28,7 @@ use crate::scaler::Scaler;
 use crate::shared::{Command, Shared};
 use crate::source::Source;
 use crate::supervisor::Supervisor;
+use crate::verified::VerifiedRestores;
 use crate::worker::Head;
 use crate::zygote::Zygote;
 use crate::{

@@ -16,12 +16,14 @@ use tokio::sync::Notify;
 use tracing::{Span, debug};
 
 use crate::boot_files::BootFiles;
+use crate::boot_trace::BootTrace;
 use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
 use crate::events::Sink;
 use crate::lifecycle::Lifecycle;
 use crate::memory::{ProcessMemory, SnapshotMemory};
+use crate::options::Options;
 use crate::output::fold::Fold;
 use crate::shared_counters::SharedCounters;
 use crate::status::{Running, WorkerStatus};
@@ -93,6 +95,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) sink: Sink,
     /// Receives the files that its boot has included.
     pub(crate) boot_files: Option<Arc<BootFiles>>,
+    /// Receives what its boot reads.
+    pub(crate) boot_trace: Option<Arc<BootTrace>>,
     /// Tracing span of its pool, which names the application.
     pub(crate) span: Span,
     counters: OnceLock<Arc<SharedCounters>>,
@@ -129,6 +133,7 @@ impl WorkerInfo {
             own_message: Mutex::new(None),
             sink,
             boot_files: None,
+            boot_trace: None,
             span: Span::current(),
             counters: OnceLock::new(),
             hang_up: Mutex::new(None),
@@ -139,9 +144,10 @@ impl WorkerInfo {
         }
     }
 
-    /// Reports the files of its boot there.
-    pub(crate) fn reporting_to(self, boot_files: Option<Arc<BootFiles>>) -> Self {
-        Self { boot_files, ..self }
+    /// Reports its boot to the receivers of these options.
+    pub(crate) fn reporting_to(self, options: &Options) -> Self {
+        let (boot_files, boot_trace) = (options.boot_files.clone(), options.boot_trace.clone());
+        Self { boot_files, boot_trace, ..self }
     }
 
     pub(crate) fn pid(&self) -> u32 {

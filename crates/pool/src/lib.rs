@@ -12,6 +12,7 @@ mod backend;
 mod backlog;
 mod body;
 mod boot_files;
+mod boot_trace;
 mod clock;
 mod context;
 mod databases;
@@ -53,6 +54,7 @@ mod zygote;
 
 pub use body::{Cut, ResponseBody};
 pub use boot_files::BootFiles;
+pub use boot_trace::BootTrace;
 pub use context::{CompleteBody, HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
 pub use databases::{DatabaseServer, DatabaseStatus, ResetTimes};
 pub use error::{DispatchError, StartError};

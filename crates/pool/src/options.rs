@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::Command;
 
-use crate::{BootFiles, EventSink, Identity, Model, Sandbox};
+use crate::{BootFiles, BootTrace, EventSink, Identity, Model, Sandbox};
 
 /// Settings for running PHP.
 #[derive(Clone, Debug)]
@@ -72,6 +72,8 @@ pub struct Options {
     /// Receives the files that the boot has included; for models that boot before a request
     /// ([`Model::runs_worker_script`]).
     pub boot_files: Option<Arc<BootFiles>>,
+    /// Receives what the boot reads beside code; for models that boot before a request. Every process that boots is slower then.
+    pub boot_trace: Option<Arc<BootTrace>>,
 }
 
 impl Options {

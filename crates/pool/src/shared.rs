@@ -10,9 +10,9 @@ use tracing::debug;
 
 use crate::backend::Core;
 use crate::databases::DatabaseStatus;
-use crate::verified::VerifiedRestores;
 use crate::info::WorkerInfo;
 use crate::queue::Queue;
+use crate::verified::VerifiedRestores;
 use crate::worker::{Event, Worker};
 
 /// The state behind every clone of a [`crate::Pool`] of such workers.

@@ -114,7 +114,7 @@ impl Zygote {
             spawned.map_err(|cause| StartError::Program { program: program.clone(), cause })?;
 
         let info = WorkerInfo::new(0, u64::MAX, None);
-        let info = Arc::new(info.reporting_to(options.boot_files.clone()));
+        let info = Arc::new(info.reporting_to(options));
         info.pid.store(child.id().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         let mut output = tokio::task::JoinSet::new();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
@@ -389,6 +389,9 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
     if options.boot_files.is_some() {
         arguments.push("--report-files".into());
     }
+    if options.boot_trace.is_some() {
+        arguments.push("--trace-boot".into());
+    }
     if options.sandbox.is_some() {
         arguments.push("--confine".into());
     }
@@ -450,6 +453,7 @@ mod tests {
             slow: None,
             events: None,
             boot_files: None,
+            boot_trace: None,
         }
     }
 

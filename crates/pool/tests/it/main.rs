@@ -51,6 +51,7 @@ pub(crate) fn options(workers: usize) -> Options {
         slow: None,
         events: None,
         boot_files: None,
+        boot_trace: None,
     }
 }
 

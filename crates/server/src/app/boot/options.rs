@@ -100,6 +100,7 @@ pub(crate) fn pool_options(
         sandbox,
         events: None,
         boot_files: None,
+        boot_trace: None,
     }
 }
 
