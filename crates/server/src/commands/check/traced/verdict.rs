@@ -219,6 +219,9 @@ pub(super) fn judge(read: &Read, code: &str, shares_boot: bool) -> Judgement {
             "the whole array: its variables of the environment are fine, and it has none of a request",
         ),
         Kind::Request => (Verdict::Mistake, ""),
+        Kind::Randomness if read.what.starts_with("mt_srand(") || read.what.starts_with("srand(") => {
+            (Verdict::Mistake, "the seed is lost: each request gets a new one")
+        }
         Kind::Clock | Kind::Randomness if of_a_library(read) => (Verdict::Look, ""),
         Kind::Clock if read.what.starts_with("hrtime(") => {
             (Verdict::Look, "fine for the duration of something in the boot")
