@@ -17,7 +17,7 @@ use pool::{BootTrace, Model, Pool};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, Topic, boot};
-use crate::app::boot::{own_files, pool_options};
+use crate::app::boot::{OwnFiles, own_files, pool_options};
 use crate::app::plan::Plan;
 use crate::config::{Environment, Settings};
 use verdict::{Judgement, Kind, Verdict, judge};
@@ -97,7 +97,7 @@ pub(super) async fn look(
     pool.drain(GOODBYE).await;
     let reads = trace.take();
     let reads = reads.iter().filter_map(|read| serde_json::from_str(read).ok());
-    let reads = folded(reads, own.as_ref().map(|own| own.folder()));
+    let reads = folded(reads, own.as_ref().map(OwnFiles::folder));
     let shares_boot = plan.php.as_ref().is_some_and(|php| php.model.boots_in_zygote());
     report_reads(report, reads, &plan.application.folder, shares_boot);
 }

@@ -65,6 +65,13 @@ fn a_connection_of_the_boot_is_a_mistake_where_workers_are_forked_from_it() {
 }
 
 #[test]
+fn a_seed_of_the_boot_is_lost_where_workers_are_forked_from_it() {
+    let seed = read("randomness", "mt_srand()", "/srv/app/boot.php");
+    let reason = |shares_boot| judge(&seed, "", shares_boot).reason;
+    assert!(reason(true).contains("the seed is lost") && reason(false).is_empty());
+}
+
+#[test]
 fn reads_of_hearths_own_script_are_left_out_and_the_same_ones_are_added_up() {
     let ours = Path::new("/run/hearth/generation-1");
     let called = |caller: &str| Read {

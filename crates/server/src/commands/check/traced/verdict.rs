@@ -218,28 +218,31 @@ pub(super) fn judge(read: &Read, code: &str, shares_boot: bool) -> Judgement {
             Verdict::Look,
             "the whole array: its variables of the environment are fine, and it has none of a request",
         ),
-        Kind::Request => (Verdict::Mistake, ""),
-        Kind::Randomness if read.what.starts_with("mt_srand(") || read.what.starts_with("srand(") => {
+        Kind::Randomness if shares_boot && is_a_seed(read) => {
             (Verdict::Mistake, "the seed is lost: each request gets a new one")
         }
         Kind::Clock | Kind::Randomness if of_a_library(read) => (Verdict::Look, ""),
         Kind::Clock if read.what.starts_with("hrtime(") => {
             (Verdict::Look, "fine for the duration of something in the boot")
         }
-        Kind::Clock | Kind::Randomness => (Verdict::Mistake, ""),
         Kind::Database if of_a_file(read) => {
             (Verdict::Fine, "a file: each worker has it as the boot left it")
         }
         Kind::Database | Kind::Network if !shares_boot => {
             (Verdict::Fine, "each worker boots, and has a connection of its own")
         }
-        Kind::Database => (Verdict::Mistake, ""),
+        Kind::Request | Kind::Clock | Kind::Randomness | Kind::Database => (Verdict::Mistake, ""),
         Kind::Network => (Verdict::Look, ""),
         Kind::Environment => (Verdict::Fine, "configuration, until a reload"),
         Kind::File if read.what.ends_with(", written)") => (Verdict::Fine, "written once"),
         Kind::File => (Verdict::Fine, "read once: a change shows after a reload"),
     };
     Judgement { verdict, kind, reason }
+}
+
+/// Returns whether the call seeds the generator of random numbers.
+fn is_a_seed(read: &Read) -> bool {
+    read.what.starts_with("mt_srand(") || read.what.starts_with("srand(")
 }
 
 /// Returns whether the code belongs to a package of Composer or Debian.
