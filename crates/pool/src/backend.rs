@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
+use crate::events::Sinks;
 use crate::clock::Clock;
 use crate::exchange::Failure;
 use crate::info::WorkerInfo;
@@ -171,7 +172,9 @@ impl Core {
             .options
             .max_requests
             .map_or(u64::MAX, |max| max.get().saturating_add(fastrand::u64(0..=max.get() / 10)));
-        let info = WorkerInfo::new(slot, max_requests, self.options.events.clone());
+        let Options { events, purges, .. } = &self.options;
+        let sinks = Sinks { events: events.clone(), purges: purges.clone() };
+        let info = WorkerInfo::new(slot, max_requests, sinks);
         Arc::new(info.reporting_to(self.options.boot_files.clone()))
     }
 

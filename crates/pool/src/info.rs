@@ -19,7 +19,7 @@ use crate::boot_files::BootFiles;
 use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
-use crate::events::Sink;
+use crate::events::Sinks;
 use crate::lifecycle::Lifecycle;
 use crate::memory::{ProcessMemory, SnapshotMemory};
 use crate::output::fold::Fold;
@@ -88,8 +88,8 @@ pub(crate) struct WorkerInfo {
     fold: Mutex<Fold>,
     /// Last message of the worker program itself (LOG with source 2): why it retires.
     own_message: Mutex<Option<String>>,
-    /// The sink of events that it publishes.
-    pub(crate) sink: Sink,
+    /// The sinks of what it sends beside answers.
+    pub(crate) sinks: Sinks,
     /// Receives the files that its boot has included.
     pub(crate) boot_files: Option<Arc<BootFiles>>,
     /// Tracing span of its pool, which names the application.
@@ -105,7 +105,7 @@ pub(crate) struct WorkerInfo {
 }
 
 impl WorkerInfo {
-    pub(crate) fn new(slot: u32, max_requests: u64, sink: Sink) -> Self {
+    pub(crate) fn new(slot: u32, max_requests: u64, sinks: Sinks) -> Self {
         Self {
             slot,
             pid: AtomicU32::new(0),
@@ -126,7 +126,7 @@ impl WorkerInfo {
             tail: Mutex::new(VecDeque::new()),
             fold: Mutex::default(),
             own_message: Mutex::new(None),
-            sink,
+            sinks,
             boot_files: None,
             span: Span::current(),
             counters: OnceLock::new(),

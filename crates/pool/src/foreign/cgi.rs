@@ -24,6 +24,7 @@ use tracing::debug;
 use super::answer::Answer;
 use super::request::Request;
 use super::{Common, Pace, PrivateFile, both_ways, malformed};
+use crate::events::Sinks;
 use crate::clock::Clock;
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
@@ -139,7 +140,7 @@ impl Worker {
         Self {
             cgi,
             child: None,
-            info: Arc::new(WorkerInfo::new(slot, u64::MAX, None)),
+            info: Arc::new(WorkerInfo::new(slot, u64::MAX, Sinks::default())),
             ready: false,
         }
     }

@@ -32,6 +32,7 @@ use super::fastcgi::{self, Record, RequestWriter};
 use super::process::Process;
 use super::request::Request;
 use super::{Common, PrivateFile, both_ways, malformed, secret};
+use crate::events::Sinks;
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::{Writer, each_line};
@@ -344,7 +345,7 @@ impl Master {
         let stderr = child.stderr.take();
         let process = Process::open(child.id().unwrap_or(0))?;
         let mut master = Self { child, process, owned: true };
-        let tail = Arc::new(WorkerInfo::new(0, u64::MAX, None));
+        let tail = Arc::new(WorkerInfo::new(0, u64::MAX, Sinks::default()));
         if let Some(stderr) = stderr {
             let (fpm, tail) = (Arc::clone(fpm), Arc::clone(&tail));
             let lines = async move {

@@ -173,6 +173,7 @@ async fn command<B>(
             Ok(upgraded) => json(StatusCode::OK, &upgraded),
             Err(failure) => json(StatusCode::CONFLICT, &failure),
         },
+        (&Method::POST, "/cache/purge") => admin::purge::answer(request.uri().query(), state),
         _ => admin::look(request, None, state),
     }
 }
