@@ -207,7 +207,13 @@ pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
             || name == "proxy-connection"
     };
     if headers.keys().any(is_hop) {
-        let names: Vec<HeaderName> = headers.keys().filter(|name| is_hop(name)).cloned().collect();
+        let mut names: Vec<HeaderName> =
+            headers.keys().filter(|name| is_hop(name)).cloned().collect();
+        // `Connection` names further fields that end here.
+        for value in headers.get_all(header::CONNECTION) {
+            let named = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            names.extend(named.filter_map(|name| HeaderName::from_bytes(name).ok()));
+        }
         for name in names {
             headers.remove(name);
         }
