@@ -251,9 +251,11 @@ PHP_FUNCTION(hearth_purge) {
         }
         if (Z_STRLEN(tags[i]) == 0 || strpbrk(Z_STRVAL(tags[i]), " ,\t") != NULL ||
             !is_utf8(Z_STR(tags[i]))) {
-            zend_argument_value_error(i + 1, "must be one tag: not empty, without spaces and commas");
+            zend_argument_value_error(
+                i + 1, "must be one tag: not empty, without spaces and commas");
             RETURN_THROWS();
         }
     }
-    RETURN_BOOL(hearth_host != NULL && hearth_host->purge != NULL && hearth_host->purge(tags, count));
+    RETURN_BOOL(
+        hearth_host != NULL && hearth_host->purge != NULL && hearth_host->purge(tags, count));
 }

@@ -233,7 +233,10 @@ mod tests {
         let all = read(&["Public, MAX-AGE=60 , s-maxage=\"120\"", "Must-Revalidate"]);
         assert!(all.public && all.must_revalidate);
         assert_eq!((all.max_age, all.s_maxage), (Delta::Seconds(60), Delta::Seconds(120)));
-        assert_eq!(read(&["extension=\"max-age=3600, no-store\", max-age=1"]).max_age, Delta::Seconds(1));
+        assert_eq!(
+            read(&["extension=\"max-age=3600, no-store\", max-age=1"]).max_age,
+            Delta::Seconds(1)
+        );
         assert!(!read(&["extension=\"no-store\""]).no_store);
     }
 
@@ -242,7 +245,15 @@ mod tests {
     fn the_most_restrictive_of_several_values_counts() {
         assert_eq!(read(&["max-age=60, max-age=5"]).max_age, Delta::Seconds(5));
         assert_eq!(read(&["max-age=60", "max-age=x"]).max_age, Delta::Invalid);
-        for wrong in ["max-age=-1", "max-age=1.5", "max-age= 60", "max-age =60", "max-age", "max-age='60'", "max-age=\"60"] {
+        for wrong in [
+            "max-age=-1",
+            "max-age=1.5",
+            "max-age= 60",
+            "max-age =60",
+            "max-age",
+            "max-age='60'",
+            "max-age=\"60",
+        ] {
             assert_eq!(read(&[wrong]).max_age, Delta::Invalid, "{wrong}");
         }
         assert_eq!(read(&["max-age=99999999999999999999"]).max_age, Delta::Seconds(MOST_SECONDS));
@@ -250,7 +261,9 @@ mod tests {
 
     #[test]
     fn restrictions_are_recognised_however_they_are_written() {
-        for no_store in ["no-store", "NO-STORE", "no-store=1", "no-store = x", "a=\"b, no-store", "\"no-store"] {
+        for no_store in
+            ["no-store", "NO-STORE", "no-store=1", "no-store = x", "a=\"b, no-store", "\"no-store"]
+        {
             assert!(read(&[no_store]).no_store, "{no_store}");
         }
         assert_eq!(read(&["private"]).private, Scope::Whole);

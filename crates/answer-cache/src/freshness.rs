@@ -157,7 +157,10 @@ mod tests {
     #[test]
     fn s_maxage_goes_before_max_age_and_max_age_before_expires() {
         let later = at(500);
-        assert_eq!(lifetime(&[("cache-control", "s-maxage=1, max-age=2"), ("expires", &later)]), Some(1));
+        assert_eq!(
+            lifetime(&[("cache-control", "s-maxage=1, max-age=2"), ("expires", &later)]),
+            Some(1)
+        );
         assert_eq!(lifetime(&[("cache-control", "max-age=2"), ("expires", &later)]), Some(2));
         assert_eq!(lifetime(&[("cache-control", "max-age=x"), ("expires", &later)]), Some(0));
         assert_eq!(lifetime(&[("expires", &later)]), Some(500));
@@ -192,7 +195,10 @@ mod tests {
         assert_eq!(age(&[("date", &at(-30)), ("age", "7")]), 30);
         assert_eq!(age(&[("date", &at(3600))]), 0);
         let fresh = fresh(&[("cache-control", "max-age=60"), ("age", "10")]).unwrap();
-        assert_eq!(fresh.standing(Duration::from_secs(49)), Standing::Fresh(Duration::from_secs(1)));
+        assert_eq!(
+            fresh.standing(Duration::from_secs(49)),
+            Standing::Fresh(Duration::from_secs(1))
+        );
         assert_eq!(fresh.standing(Duration::from_secs(50)), Standing::Stale(false));
     }
 
@@ -210,7 +216,10 @@ mod tests {
         for strict in ["must-revalidate", "proxy-revalidate"] {
             assert_eq!(standing(&format!("{both}, {strict}"), 10), Standing::Stale(false));
         }
-        assert_eq!(standing("max-age=10, no-cache, stale-while-revalidate=5", 1), Standing::Stale(false));
+        assert_eq!(
+            standing("max-age=10, no-cache, stale-while-revalidate=5", 1),
+            Standing::Stale(false)
+        );
         assert_eq!(standing("max-age=10, stale-while-revalidate=x", 10), Standing::Stale(false));
     }
 }

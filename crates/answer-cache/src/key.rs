@@ -156,17 +156,32 @@ mod tests {
     #[test]
     fn the_key_is_the_whole_target() {
         assert_eq!(key("A.test", "/x?q=1", &[]), key("a.test", "/x?q=1", &[("accept", "x")]));
-        for other in [key("b.test", "/x?q=1", &[]), key("a.test", "/x?q=2", &[]), key("a.test", "/X?q=1", &[])] {
+        for other in [
+            key("b.test", "/x?q=1", &[]),
+            key("a.test", "/x?q=2", &[]),
+            key("a.test", "/X?q=1", &[]),
+        ] {
             assert_ne!(key("a.test", "/x?q=1", &[]), other);
         }
-        assert_eq!(url_of(key("a.test", "/x?q=1", &[("x-host", "b")]).as_bytes()), b"https://a.test/x?q=1");
+        assert_eq!(
+            url_of(key("a.test", "/x?q=1", &[("x-host", "b")]).as_bytes()),
+            b"https://a.test/x?q=1"
+        );
     }
 
     /// Cache poisoning: fields that rewrite the target.
     #[test]
     fn a_field_that_rewrites_the_target_is_part_of_the_key() {
         let plain = key("a.test", "/", &[]);
-        for field in ["x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix", "x-original-url", "x-http-method-override", "forwarded", "x-host"] {
+        for field in [
+            "x-forwarded-host",
+            "x-forwarded-proto",
+            "x-forwarded-prefix",
+            "x-original-url",
+            "x-http-method-override",
+            "forwarded",
+            "x-host",
+        ] {
             assert_ne!(plain, key("a.test", "/", &[(field, "evil.test")]), "{field}");
         }
         assert_eq!(plain, key("a.test", "/", &[("x-forwarded-for", "192.0.2.1")]));
@@ -188,8 +203,14 @@ mod tests {
         let headers = HeaderMap::new();
         let uri = "/".parse().unwrap();
         let host = vec![b'a'; LONGEST];
-        let target =
-            Target { application: 0, secure: false, port: 80, host: &host, uri: &uri, headers: &headers };
+        let target = Target {
+            application: 0,
+            secure: false,
+            port: 80,
+            host: &host,
+            uri: &uri,
+            headers: &headers,
+        };
         assert_eq!(Key::of(&target), None);
     }
 }

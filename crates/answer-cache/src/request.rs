@@ -102,7 +102,8 @@ impl Request {
         if cookies.counts(headers) {
             return Err(Bypass::Cookie);
         }
-        if headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_UNMODIFIED_SINCE)
+        if headers.contains_key(header::IF_MATCH)
+            || headers.contains_key(header::IF_UNMODIFIED_SINCE)
         {
             return Err(Bypass::Precondition);
         }
@@ -139,8 +140,15 @@ mod tests {
         assert_eq!(read(Method::POST, &[], false), Err(Bypass::Method));
         assert_eq!(read(Method::GET, &[], true), Err(Bypass::Body));
         assert_eq!(read(Method::GET, &[("if-match", "\"a\"")], false), Err(Bypass::Precondition));
-        assert_eq!(read(Method::GET, &[("cache-control", "no-store")], false), Err(Bypass::NoStore));
-        assert!(read(Method::GET, &[("cache-control", "only-if-cached")], false).unwrap().only_if_cached);
+        assert_eq!(
+            read(Method::GET, &[("cache-control", "no-store")], false),
+            Err(Bypass::NoStore)
+        );
+        assert!(
+            read(Method::GET, &[("cache-control", "only-if-cached")], false)
+                .unwrap()
+                .only_if_cached
+        );
     }
 
     #[test]

@@ -63,10 +63,22 @@ mod tests {
         assert_eq!(status_of_hit(30, false), "Hearth; hit; ttl=30");
         assert_eq!(status_of_hit(-3, true), "Hearth; hit; ttl=-3; collapsed");
         let miss = |forwarded, stored| status_of_miss(forwarded, stored, None);
-        assert_eq!(miss(Forwarded::UriMiss, Some(Ok(Duration::from_secs(60)))), "Hearth; fwd=uri-miss; stored; ttl=60");
-        assert_eq!(miss(Forwarded::UriMiss, Some(Err(NotStored::SetCookie))), "Hearth; fwd=uri-miss; detail=set-cookie");
+        assert_eq!(
+            miss(Forwarded::UriMiss, Some(Ok(Duration::from_secs(60)))),
+            "Hearth; fwd=uri-miss; stored; ttl=60"
+        );
+        assert_eq!(
+            miss(Forwarded::UriMiss, Some(Err(NotStored::SetCookie))),
+            "Hearth; fwd=uri-miss; detail=set-cookie"
+        );
         assert_eq!(miss(Forwarded::Bypass(Bypass::Method), None), "Hearth; fwd=method");
-        assert_eq!(miss(Forwarded::Bypass(Bypass::Cookie), None), "Hearth; fwd=bypass; detail=cookie");
-        assert_eq!(status_of_miss(Forwarded::Stale, None, Some(304)), "Hearth; fwd=stale; fwd-status=304");
+        assert_eq!(
+            miss(Forwarded::Bypass(Bypass::Cookie), None),
+            "Hearth; fwd=bypass; detail=cookie"
+        );
+        assert_eq!(
+            status_of_miss(Forwarded::Stale, None, Some(304)),
+            "Hearth; fwd=stale; fwd-status=304"
+        );
     }
 }

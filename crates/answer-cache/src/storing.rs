@@ -127,12 +127,15 @@ pub fn store(answer: &Answer<'_>) -> Result<Stored, NotStored> {
     let pragma = directives == Directives::default() && has_pragma(headers);
     let freshness = freshness::of(headers, &directives, received, delay).filter(|_any| !pragma);
     let freshness = freshness.ok_or(NotStored::NoFreshness)?;
-    let validated = headers.contains_key(header::ETAG) || headers.contains_key(header::LAST_MODIFIED);
+    let validated =
+        headers.contains_key(header::ETAG) || headers.contains_key(header::LAST_MODIFIED);
     let usable = !freshness.validate_always && freshness.age(Duration::ZERO) < freshness.worth();
     if !usable && !validated {
         return Err(NotStored::NoFreshness);
     }
-    debug_assert!(directives.s_maxage != Delta::Absent || !authorized || directives.allow_authorization());
+    debug_assert!(
+        directives.s_maxage != Delta::Absent || !authorized || directives.allow_authorization()
+    );
     Ok(Stored { freshness, vary, without })
 }
 
@@ -158,7 +161,11 @@ fn has_pragma(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn decide(status: u16, authorized: bool, pairs: &[(&'static str, &str)]) -> Result<Stored, NotStored> {
+    fn decide(
+        status: u16,
+        authorized: bool,
+        pairs: &[(&'static str, &str)],
+    ) -> Result<Stored, NotStored> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append(*name, value.parse().unwrap());
@@ -195,9 +202,16 @@ mod tests {
         for status in [301, 404, 500, 599] {
             assert_eq!(refused(status, false, &[FRESH]), None);
         }
-        let old = [("expires", "Thu, 19 Nov 1981 08:52:00 GMT"), ("cache-control", "no-store, no-cache, must-revalidate")];
+        let old = [
+            ("expires", "Thu, 19 Nov 1981 08:52:00 GMT"),
+            ("cache-control", "no-store, no-cache, must-revalidate"),
+        ];
         assert_eq!(refused(200, false, &old), Some(NotStored::NoStore), "PHP's session_start()");
-        assert_eq!(refused(200, false, &with("no-cache, private")), Some(NotStored::Private), "Laravel");
+        assert_eq!(
+            refused(200, false, &with("no-cache, private")),
+            Some(NotStored::Private),
+            "Laravel"
+        );
     }
 
     /// RFC 9111, section 3.5.
@@ -208,7 +222,10 @@ mod tests {
             let stored = decide(200, true, &[("cache-control", allowed)]).unwrap();
             assert!(stored.freshness.for_authorization);
         }
-        assert_eq!(refused(200, true, &[("cache-control", "max-age=60, s-maxage=x")]), Some(NotStored::Authorization));
+        assert_eq!(
+            refused(200, true, &[("cache-control", "max-age=60, s-maxage=x")]),
+            Some(NotStored::Authorization)
+        );
         assert!(!decide(200, false, &[FRESH]).unwrap().freshness.for_authorization);
     }
 
@@ -217,7 +234,10 @@ mod tests {
     fn a_cookie_is_never_stored() {
         let cookie = ("set-cookie", "a=1");
         assert_eq!(refused(200, false, &[FRESH, cookie]), Some(NotStored::SetCookie));
-        assert_eq!(refused(200, false, &[("cache-control", "public, s-maxage=60"), cookie]), Some(NotStored::SetCookie));
+        assert_eq!(
+            refused(200, false, &[("cache-control", "public, s-maxage=60"), cookie]),
+            Some(NotStored::SetCookie)
+        );
         let allowed = [("cache-control", "max-age=60, no-cache=\"Set-Cookie\""), cookie];
         assert_eq!(decide(200, false, &allowed).unwrap().without, [header::SET_COOKIE]);
     }
@@ -237,7 +257,10 @@ mod tests {
         for stale in ["max-age=0", "no-cache, max-age=60"] {
             assert_eq!(refused(200, false, &[("cache-control", stale), etag]), None);
         }
-        assert_eq!(refused(200, false, &[("cache-control", "no-cache"), etag]), Some(NotStored::NoFreshness));
+        assert_eq!(
+            refused(200, false, &[("cache-control", "no-cache"), etag]),
+            Some(NotStored::NoFreshness)
+        );
         assert_eq!(refused(200, false, &[("cache-control", "max-age=0, stale-if-error=9")]), None);
         assert_eq!(refused(200, false, &[FRESH, ("age", "61")]), Some(NotStored::NoFreshness));
     }
@@ -247,8 +270,21 @@ mod tests {
         let html = |vary| [FRESH, ("vary", vary)];
         assert_eq!(refused(200, false, &html("*")), Some(NotStored::Vary));
         assert_eq!(refused(200, false, &html("a, *")), Some(NotStored::Vary));
-        assert_eq!(refused(200, false, &html("a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q")), Some(NotStored::Vary));
-        assert_eq!(refused(200, false, &[FRESH, ("content-type", "Text/Event-Stream; a=b")]), Some(NotStored::Stream));
-        assert_eq!(refused(200, false, &[("pragma", "no-cache"), ("expires", "Sun, 06 Nov 2094 08:49:37 GMT")]), Some(NotStored::NoFreshness));
+        assert_eq!(
+            refused(200, false, &html("a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q")),
+            Some(NotStored::Vary)
+        );
+        assert_eq!(
+            refused(200, false, &[FRESH, ("content-type", "Text/Event-Stream; a=b")]),
+            Some(NotStored::Stream)
+        );
+        assert_eq!(
+            refused(
+                200,
+                false,
+                &[("pragma", "no-cache"), ("expires", "Sun, 06 Nov 2094 08:49:37 GMT")]
+            ),
+            Some(NotStored::NoFreshness)
+        );
     }
 }

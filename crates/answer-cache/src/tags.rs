@@ -14,7 +14,9 @@ pub struct TagError;
 /// Returns the tags of an answer.
 pub fn tags(headers: &HeaderMap) -> Result<Vec<&str>, TagError> {
     let mut found = Vec::new();
-    for (name, separators) in [("surrogate-key", &[' ', '\t'][..]), ("cache-tag", &[',', ' ', '\t'])] {
+    for (name, separators) in
+        [("surrogate-key", &[' ', '\t'][..]), ("cache-tag", &[',', ' ', '\t'])]
+    {
         for value in headers.get_all(name) {
             let text = value.to_str().map_err(|_bytes| TagError)?;
             found.extend(text.split(separators).filter(|tag| !tag.is_empty()));

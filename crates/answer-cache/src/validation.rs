@@ -47,10 +47,12 @@ pub fn describes(not_modified: &HeaderMap, stored: &HeaderMap) -> bool {
     match (not_modified.get(header::ETAG), stored.get(header::ETAG)) {
         (Some(said), Some(stored)) => opaque(said.as_bytes()) == opaque(stored.as_bytes()),
         (Some(_), None) => false,
-        (None, _) => match (not_modified.get(header::LAST_MODIFIED), stored.get(header::LAST_MODIFIED)) {
-            (Some(said), Some(stored)) => said == stored,
-            _ => true,
-        },
+        (None, _) => {
+            match (not_modified.get(header::LAST_MODIFIED), stored.get(header::LAST_MODIFIED)) {
+                (Some(said), Some(stored)) => said == stored,
+                _ => true,
+            }
+        }
     }
 }
 
@@ -93,13 +95,14 @@ pub fn answer_to(request: &HeaderMap, status: StatusCode, stored: &HeaderMap) ->
     if request.contains_key(header::IF_NONE_MATCH) {
         let Some(etag) = stored.get(header::ETAG) else { return Conditional::Whole };
         let known = request.get_all(header::IF_NONE_MATCH).iter();
-        let listed = known.flat_map(|value| tags(value.as_bytes())).any(|tag| {
-            tag == b"*" || opaque(tag) == opaque(etag.as_bytes())
-        });
+        let listed = known
+            .flat_map(|value| tags(value.as_bytes()))
+            .any(|tag| tag == b"*" || opaque(tag) == opaque(etag.as_bytes()));
         return if listed { Conditional::NotModified } else { Conditional::Whole };
     }
     let since = request.get(header::IF_MODIFIED_SINCE).and_then(date);
-    let modified = stored.get(header::LAST_MODIFIED).or_else(|| stored.get(header::DATE)).and_then(date);
+    let modified =
+        stored.get(header::LAST_MODIFIED).or_else(|| stored.get(header::DATE)).and_then(date);
     match (since, modified) {
         (Some(since), Some(modified)) if modified <= since => Conditional::NotModified,
         _ => Conditional::Whole,
@@ -164,10 +167,12 @@ mod tests {
     /// RFC 9111, section 4.3.1.
     #[test]
     fn the_stored_validators_replace_the_clients() {
-        let mut request = headers(&[("if-none-match", "\"client\""), ("if-range", "\"c\""), ("a", "b")]);
+        let mut request =
+            headers(&[("if-none-match", "\"client\""), ("if-range", "\"c\""), ("a", "b")]);
         let stored = headers(&[("etag", "\"s\""), ("last-modified", THEN)]);
         assert!(make_conditional(&mut request, &stored));
-        let wanted = headers(&[("a", "b"), ("if-none-match", "\"s\""), ("if-modified-since", THEN)]);
+        let wanted =
+            headers(&[("a", "b"), ("if-none-match", "\"s\""), ("if-modified-since", THEN)]);
         assert_eq!(request, wanted);
         assert!(!make_conditional(&mut request, &HeaderMap::new()));
         assert_eq!(request, wanted);
@@ -177,7 +182,8 @@ mod tests {
     #[test]
     fn conditions_of_clients_are_judged_by_the_stored_answer() {
         let stored = headers(&[("etag", "\"a,b\""), ("last-modified", THEN)]);
-        let judge = |pairs: &[(&'static str, &str)]| answer_to(&headers(pairs), StatusCode::OK, &stored);
+        let judge =
+            |pairs: &[(&'static str, &str)]| answer_to(&headers(pairs), StatusCode::OK, &stored);
         use Conditional::{NotModified, Whole};
         for (pairs, expected) in [
             (&[("if-none-match", "\"x\", W/\"a,b\"")][..], NotModified),
@@ -199,11 +205,35 @@ mod tests {
     /// RFC 9111, sections 3.2 and 4.3.4.
     #[test]
     fn a_304_updates_what_it_describes() {
-        let mut stored = headers(&[("etag", "\"a\""), ("x", "1"), ("y", "1"), ("content-type", "a/b"), ("content-length", "5"), ("age", "9")]);
-        let said = headers(&[("etag", "W/\"a\""), ("x", "2"), ("x", "3"), ("content-type", "text/html"), ("content-length", "0"), ("set-cookie", "a=1")]);
+        let mut stored = headers(&[
+            ("etag", "\"a\""),
+            ("x", "1"),
+            ("y", "1"),
+            ("content-type", "a/b"),
+            ("content-length", "5"),
+            ("age", "9"),
+        ]);
+        let said = headers(&[
+            ("etag", "W/\"a\""),
+            ("x", "2"),
+            ("x", "3"),
+            ("content-type", "text/html"),
+            ("content-length", "0"),
+            ("set-cookie", "a=1"),
+        ]);
         assert!(describes(&said, &stored));
         update(&mut stored, &said);
-        assert_eq!(stored, headers(&[("etag", "W/\"a\""), ("x", "2"), ("x", "3"), ("y", "1"), ("content-type", "a/b"), ("content-length", "5")]));
+        assert_eq!(
+            stored,
+            headers(&[
+                ("etag", "W/\"a\""),
+                ("x", "2"),
+                ("x", "3"),
+                ("y", "1"),
+                ("content-type", "a/b"),
+                ("content-length", "5")
+            ])
+        );
         assert!(!describes(&headers(&[("etag", "\"b\"")]), &stored));
         assert!(describes(&HeaderMap::new(), &stored));
     }
@@ -212,8 +242,14 @@ mod tests {
     #[test]
     fn if_range_needs_a_strong_match() {
         let stored = headers(&[("etag", "\"a\""), ("last-modified", THEN)]);
-        for (condition, holds) in [("\"a\"", true), ("W/\"a\"", false), ("\"b\"", false), (THEN, true), (BEFORE, false)] {
-            assert_eq!(if_range_holds(&headers(&[("if-range", condition)]), &stored), holds, "{condition}");
+        for (condition, holds) in
+            [("\"a\"", true), ("W/\"a\"", false), ("\"b\"", false), (THEN, true), (BEFORE, false)]
+        {
+            assert_eq!(
+                if_range_holds(&headers(&[("if-range", condition)]), &stored),
+                holds,
+                "{condition}"
+            );
         }
         assert!(if_range_holds(&HeaderMap::new(), &stored));
     }

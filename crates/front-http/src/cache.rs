@@ -189,7 +189,9 @@ impl AnswerCache {
         self.store.retain(|key, slot| {
             let goes = match slot {
                 Slot::Entry(entry) => purge.concerns(url_of(key), None, &entry.tags),
-                Slot::Rule(_) | Slot::Coded { .. } | Slot::Passed { .. } => matches!(purge, Purge::All),
+                Slot::Rule(_) | Slot::Coded { .. } | Slot::Passed { .. } => {
+                    matches!(purge, Purge::All)
+                }
             };
             if goes && matches!(slot, Slot::Entry(_)) {
                 removed.add();

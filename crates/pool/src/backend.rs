@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
-use crate::events::Sinks;
 use crate::clock::Clock;
+use crate::events::Sinks;
 use crate::exchange::Failure;
 use crate::info::WorkerInfo;
 use crate::lifecycle::Dismissal;

@@ -29,8 +29,8 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use wire::Sender;
 
-use crate::events::Sinks;
 use crate::clock::Clock;
+use crate::events::Sinks;
 use crate::info::WorkerInfo;
 use crate::options::Options;
 use crate::process_stat::must_see;

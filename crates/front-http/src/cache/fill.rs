@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
-use answer_cache::{Answer, Forwarded, Key, NotStored, Stored, status_of_miss, store, tags, url_of};
+use answer_cache::{
+    Answer, Forwarded, Key, NotStored, Stored, status_of_miss, store, tags, url_of,
+};
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
@@ -48,7 +50,11 @@ impl Storing {
         let (cache, forwarded) = (Arc::clone(&self.cache), self.forwarded);
         let (fill, outcome) = match self.judge(head, size, file) {
             Ok(fill) => {
-                let left = fill.stored.freshness.lifetime.saturating_sub(fill.stored.freshness.age(Duration::ZERO));
+                let left = fill
+                    .stored
+                    .freshness
+                    .lifetime
+                    .saturating_sub(fill.stored.freshness.age(Duration::ZERO));
                 (Some(fill), Ok(left))
             }
             Err(reason) => (None, Err(reason)),
@@ -67,7 +73,18 @@ impl Storing {
                 let expected = length(&head.headers);
                 let headers = stored_fields(&head.headers, &stored.without);
                 let since = Instant::now();
-                Ok(Fill { storing: self, flight, stored, tags, status: head.status, headers, since, expected, pieces: Vec::new(), size: 0 })
+                Ok(Fill {
+                    storing: self,
+                    flight,
+                    stored,
+                    tags,
+                    status: head.status,
+                    headers,
+                    since,
+                    expected,
+                    pieces: Vec::new(),
+                    size: 0,
+                })
             }
             Err(reason) => {
                 if let Some(flight) = flight {
@@ -121,7 +138,9 @@ impl Storing {
         };
         let without = stored.as_ref().map(|stored| stored.without.clone()).unwrap_or_default();
         let headers = stored_fields(&headers, &without);
-        let freshness = stored.as_ref().map_or_else(|| entry.freshness.clone(), |stored| stored.freshness.clone());
+        let freshness = stored
+            .as_ref()
+            .map_or_else(|| entry.freshness.clone(), |stored| stored.freshness.clone());
         let mut fresh = Entry {
             status: entry.status,
             headers,
@@ -241,7 +260,18 @@ impl Fill {
 
     /// Stores the answer: its body has ended.
     fn finish(self) {
-        let Self { storing, flight, stored, tags, status, mut headers, since, expected, pieces, size } = self;
+        let Self {
+            storing,
+            flight,
+            stored,
+            tags,
+            status,
+            mut headers,
+            since,
+            expected,
+            pieces,
+            size,
+        } = self;
         if expected.is_some_and(|expected| expected != size) {
             return;
         }

@@ -115,7 +115,12 @@ impl FlightGuard {
         if end == FlightEnd::NotStored && self.flight.waiting.load(Ordering::Relaxed) > 0 {
             let until = Instant::now() + PASSED;
             // What is stored stays: it may still serve if the application fails.
-            if self.cache.store.get(&self.key).is_none_or(|slot| matches!(slot, Slot::Passed { .. })) {
+            if self
+                .cache
+                .store
+                .get(&self.key)
+                .is_none_or(|slot| matches!(slot, Slot::Passed { .. }))
+            {
                 self.cache.store.insert(self.key.clone(), Slot::Passed { until });
             }
         }

@@ -18,7 +18,10 @@ pub(super) enum Purge {
     /// Answers with one of these tags, by their hashes.
     Tags(Vec<u64>),
     /// Answers for a URL. Without a scheme: for both.
-    Url { scheme: String, target: String },
+    Url {
+        scheme: String,
+        target: String,
+    },
     /// Answers at a key.
     Key(Box<[u8]>),
 }
@@ -29,9 +32,11 @@ impl Purge {
         match self {
             Self::All => true,
             Self::Tags(purged) => tags.iter().any(|tag| purged.contains(tag)),
-            Self::Url { scheme, target } => url
-                .strip_suffix(target.as_bytes())
-                .is_some_and(|rest| scheme.is_empty() && is_scheme(rest) || rest == scheme.as_bytes()),
+            Self::Url { scheme, target } => {
+                url.strip_suffix(target.as_bytes()).is_some_and(|rest| {
+                    scheme.is_empty() && is_scheme(rest) || rest == scheme.as_bytes()
+                })
+            }
             Self::Key(purged) => key == Some(purged),
         }
     }
@@ -112,7 +117,12 @@ impl Purges {
         let since = usize::try_from(missed.min(known)).unwrap_or(usize::MAX);
         let valid = ticket.release == recent.release
             && missed <= known
-            && !recent.purges.iter().rev().take(since).any(|purge| purge.concerns(url, Some(key), tags));
+            && !recent
+                .purges
+                .iter()
+                .rev()
+                .take(since)
+                .any(|purge| purge.concerns(url, Some(key), tags));
         if valid {
             insert();
         }

@@ -84,9 +84,14 @@ pub(super) enum Slot {
     /// The answers are at keys of their own.
     Rule(Arc<Variants>),
     /// The coded body of the entry with this number.
-    Coded { of: u64, bytes: Bytes },
+    Coded {
+        of: u64,
+        bytes: Bytes,
+    },
     /// Answers were not stored lately: until then no request waits for another.
-    Passed { until: Instant },
+    Passed {
+        until: Instant,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -138,7 +143,8 @@ impl Store {
             .build()
             .expect("capacity and number of items are set");
         let evictions = Evictions::default();
-        let map = Cache::with_options(options, Weigh, DefaultHashBuilder::default(), evictions.clone());
+        let map =
+            Cache::with_options(options, Weigh, DefaultHashBuilder::default(), evictions.clone());
         Self { map, evictions, numbers: AtomicU64::new(1) }
     }
 

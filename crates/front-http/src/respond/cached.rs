@@ -25,7 +25,8 @@ use crate::answer_body::Source;
 use crate::answers::Page;
 use crate::application::Application;
 use crate::cache::{
-    AnswerCache, CACHE_STATUS, Entry, Filling, FlightEnd, FlightGuard, Found, Joined, PATIENCE, Storing,
+    AnswerCache, CACHE_STATUS, Entry, Filling, FlightEnd, FlightGuard, Found, Joined, PATIENCE,
+    Storing,
 };
 use crate::compress::{self, Encoder};
 use crate::conditional::{Part, parse_range};
@@ -49,7 +50,8 @@ impl Hit {
         let resident = now.saturating_duration_since(entry.since);
         let age = entry.freshness.age(resident).as_secs();
         let lifetime = entry.freshness.lifetime.as_secs();
-        let left = i64::try_from(lifetime).unwrap_or(i64::MAX) - i64::try_from(age).unwrap_or(i64::MAX);
+        let left =
+            i64::try_from(lifetime).unwrap_or(i64::MAX) - i64::try_from(age).unwrap_or(i64::MAX);
         Self { entry, age, left, collapsed: false }
     }
 }
@@ -97,7 +99,10 @@ impl<A: Application> Exchange<'_, A> {
                     && invalidates(&method, answer.head.status)
                 {
                     let others = other_targets(&answer.head.headers, &host);
-                    others.iter().filter_map(|path| key.at(path)).for_each(|key| cache.invalidate(&key));
+                    others
+                        .iter()
+                        .filter_map(|path| key.at(path))
+                        .for_each(|key| cache.invalidate(&key));
                     cache.invalidate(&key);
                 }
                 if let Err(reason) = asked {
@@ -167,6 +172,9 @@ impl<A: Application> Exchange<'_, A> {
                 Found::Passed => waits = false,
                 Found::Nothing => {}
             }
+            // PHP may answer 304 to a condition of the client, which helps no other one.
+            waits &= !has_condition(&parts.headers)
+                || onward.stale.as_ref().is_some_and(|(entry, _)| has_validator(&entry.headers));
             if !waits || collapsed {
                 return Err(onward);
             }
@@ -192,14 +200,18 @@ impl<A: Application> Exchange<'_, A> {
         (number, script, mut parts, hints): (usize, Script, Parts, Option<HintSender>),
         Onward { key, asked, stale, flight }: Onward,
     ) -> Answer<A::Body> {
-        let (traced, forwarded) =
-            (self.trace.is_some(), if stale.is_some() { Forwarded::Stale } else { Forwarded::UriMiss });
+        let (traced, forwarded) = (
+            self.trace.is_some(),
+            if stale.is_some() { Forwarded::Stale } else { Forwarded::UriMiss },
+        );
         let current = Arc::clone(&self.current);
         let part = current.release.part(number);
         let kept = Kept::of(&parts, !part.sendfile.is_empty());
         let original = head_of(&parts, parts.headers.clone());
         let conditional = asked.may_fill
-            && stale.as_ref().is_some_and(|(entry, _)| make_conditional(&mut parts.headers, &entry.headers));
+            && stale
+                .as_ref()
+                .is_some_and(|(entry, _)| make_conditional(&mut parts.headers, &entry.headers));
         let mut storing = asked.may_fill.then(|| Storing {
             cache: Arc::clone(cache),
             key,
@@ -224,7 +236,8 @@ impl<A: Application> Exchange<'_, A> {
                 cache.counts.revalidated.add();
                 let storing = storing.take().expect("only what may be stored is revalidated");
                 let entry = storing.refresh(entry, &headers);
-                let mut answer = self.stored_as(cache, Hit::new(entry, Instant::now()), &original).await;
+                let mut answer =
+                    self.stored_as(cache, Hit::new(entry, Instant::now()), &original).await;
                 mark(cache, &mut answer.head.headers, status_of_miss(forwarded, None, Some(304)));
                 return answer;
             }
@@ -243,7 +256,9 @@ impl<A: Application> Exchange<'_, A> {
         {
             drain_later(outcome).await;
             cache.counts.stale.add();
-            return self.stored(cache, Hit::new(Arc::clone(entry), Instant::now()), &original).await;
+            return self
+                .stored(cache, Hit::new(Arc::clone(entry), Instant::now()), &original)
+                .await;
         }
         match outcome {
             Ok(response) => {
@@ -274,7 +289,9 @@ impl<A: Application> Exchange<'_, A> {
         let Joined::Leads(flight) = cache.join(key) else { return };
         let mut asks = head_of(parts, parts.headers.clone());
         asks.method = Method::GET;
-        for name in [header::RANGE, header::IF_RANGE, header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE] {
+        for name in
+            [header::RANGE, header::IF_RANGE, header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE]
+        {
             asks.headers.remove(name);
         }
         let storing = Storing {
@@ -293,11 +310,13 @@ impl<A: Application> Exchange<'_, A> {
         let context = self.context(script.clone(), &asks.headers, None, None);
         let mut request = with_context(asks, RequestBody::empty(), context);
         request.extensions_mut().insert(CompleteBody);
-        let (current, entry, owner) = (Arc::clone(&self.current), Arc::clone(entry), Arc::clone(cache));
+        let (current, entry, owner) =
+            (Arc::clone(&self.current), Arc::clone(entry), Arc::clone(cache));
         let spawned = Arc::clone(&entry);
         let runs = cache.spawn(async move {
             let outcome = current.applications[number].call(request).await;
-            let not_modified = matches!(&outcome, Ok(response) if response.status() == StatusCode::NOT_MODIFIED);
+            let not_modified =
+                matches!(&outcome, Ok(response) if response.status() == StatusCode::NOT_MODIFIED);
             match outcome {
                 Ok(response) if not_modified && describes(response.headers(), &entry.headers) => {
                     owner.counts.revalidated.add();
@@ -313,7 +332,9 @@ impl<A: Application> Exchange<'_, A> {
                     let size = body.size_hint().exact();
                     settle_length(&mut head, size);
                     let file = !current.release.part(number).sendfile.is_empty()
-                        && ["x-sendfile", "x-accel-redirect"].iter().any(|name| head.headers.contains_key(*name));
+                        && ["x-sendfile", "x-accel-redirect"]
+                            .iter()
+                            .any(|name| head.headers.contains_key(*name));
                     let fill = storing.begin(&mut head, size, file);
                     if fill.is_none() {
                         owner.remove(&entry);
@@ -354,7 +375,8 @@ impl<A: Application> Exchange<'_, A> {
         let mut body = entry.body.clone();
         if entry.status == StatusCode::OK
             && request.method == Method::GET
-            && let Some(range) = request.headers.get(header::RANGE).and_then(|range| range.to_str().ok())
+            && let Some(range) =
+                request.headers.get(header::RANGE).and_then(|range| range.to_str().ok())
             && if_range_holds(&request.headers, &entry.headers)
         {
             match parse_range(range, body.len() as u64) {
@@ -376,6 +398,14 @@ impl<A: Application> Exchange<'_, A> {
         let source = if body.is_empty() { Source::Empty } else { Source::Whole(body) };
         Answer { head, source }
     }
+}
+
+fn has_condition(request: &HeaderMap) -> bool {
+    request.contains_key(header::IF_NONE_MATCH) || request.contains_key(header::IF_MODIFIED_SINCE)
+}
+
+fn has_validator(stored: &HeaderMap) -> bool {
+    stored.contains_key(header::ETAG) || stored.contains_key(header::LAST_MODIFIED)
 }
 
 /// Adds `Cache-Status`, after what an earlier cache has said.

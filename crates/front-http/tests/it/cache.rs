@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use front_http::{CacheOptions, Release};
 use tokio::task::JoinSet;
 
+use crate::http2::Http2;
 use crate::support::{Reply, Server, ask_at, eventually, until};
 
 fn options() -> CacheOptions {
@@ -73,7 +74,10 @@ async fn an_answer_in_pieces_is_stored_whole() {
     let order = "order: chunks | cache-control: max-age=60";
     assert_eq!(text(&get(&server, PATH, &[order]).await), "one two");
     let hit = get(&server, PATH, &[]).await;
-    assert_eq!((text(&hit).as_str(), hit.field("content-length").as_deref()), ("one two", Some("7")));
+    assert_eq!(
+        (text(&hit).as_str(), hit.field("content-length").as_deref()),
+        ("one two", Some("7"))
+    );
     assert_eq!(calls(&server), 1);
 }
 
@@ -142,14 +146,18 @@ async fn vary_keeps_variants_apart() {
 #[tokio::test]
 async fn fields_that_rewrite_the_target_poison_nothing() {
     let server = start().await;
-    for field in ["X-Forwarded-Host: evil.test", "X-Original-URL: /admin", "X-HTTP-Method-Override: DELETE"] {
+    for field in
+        ["X-Forwarded-Host: evil.test", "X-Original-URL: /admin", "X-HTTP-Method-Override: DELETE"]
+    {
         let path = format!("{PATH}?{}", field.len());
         get(&server, &path, &[FRESH, field]).await;
         let before = calls(&server);
         get(&server, &path, &[]).await;
         assert_eq!(calls(&server), before + 1, "{field}");
     }
-    let with_body = format!("GET {PATH}?body HTTP/1.1\r\nHost: a.example\r\n{FRESH}\r\nContent-Length: 3\r\n\r\na=b");
+    let with_body = format!(
+        "GET {PATH}?body HTTP/1.1\r\nHost: a.example\r\n{FRESH}\r\nContent-Length: 3\r\n\r\na=b"
+    );
     server.ask(&with_body).await;
     let before = calls(&server);
     get(&server, &format!("{PATH}?body"), &[]).await;
@@ -162,7 +170,11 @@ async fn fields_that_rewrite_the_target_poison_nothing() {
 #[tokio::test]
 async fn a_path_that_looks_like_a_file_is_not_stored_for_that() {
     let server = start().await;
-    for path in ["/made-to-order/account.php/x.css", "/made-to-order/account/logo.png", "/made-to-order;x.js"] {
+    for path in [
+        "/made-to-order/account.php/x.css",
+        "/made-to-order/account/logo.png",
+        "/made-to-order;x.js",
+    ] {
         get(&server, path, &[]).await;
         let before = calls(&server);
         get(&server, path, &[]).await;
@@ -175,7 +187,9 @@ async fn a_stale_answer_is_revalidated() {
     let server = start().await;
     let order = "order: cache-control: max-age=0 | etag: \"a\" | x-version: 1";
     assert_eq!(text(&get(&server, PATH, &[order]).await), "call 1");
-    let confirmed = get(&server, PATH, &["order: cache-control: max-age=60 | etag: \"a\" | x-version: 2"]).await;
+    let confirmed =
+        get(&server, PATH, &["order: cache-control: max-age=60 | etag: \"a\" | x-version: 2"])
+            .await;
     assert_eq!((confirmed.status, text(&confirmed).as_str()), (200, "call 1"));
     assert_eq!(status(&confirmed), "Hearth; fwd=stale; fwd-status=304");
     let hit = get(&server, PATH, &[]).await;
@@ -206,7 +220,8 @@ async fn a_stale_answer_is_sent_while_the_next_is_made() {
     assert_eq!(text(&stale), "call 1");
     assert!(status(&stale).starts_with("Hearth; hit; ttl="), "{}", status(&stale));
     server.app.release.notify_one();
-    eventually("the next answer is stored", || server.cache.as_ref().unwrap().report().stored == 2).await;
+    eventually("the next answer is stored", || server.cache.as_ref().unwrap().report().stored == 2)
+        .await;
     assert_eq!(text(&get(&server, PATH, &[]).await), "call 2");
     assert_eq!(calls(&server), 2);
 }
@@ -222,7 +237,12 @@ async fn a_stale_answer_is_sent_if_the_application_fails() {
     }
     assert_eq!(get(&server, PATH, &["order: status=404"]).await.status, 404);
     let strict = format!("{PATH}?strict");
-    get(&server, &strict, &["order: cache-control: max-age=0, stale-if-error=60, must-revalidate | etag: \"a\""]).await;
+    get(
+        &server,
+        &strict,
+        &["order: cache-control: max-age=0, stale-if-error=60, must-revalidate | etag: \"a\""],
+    )
+    .await;
     assert_eq!(get(&server, &strict, &["order: dies"]).await.status, 502);
 }
 
@@ -295,7 +315,11 @@ async fn if_the_first_client_leaves_the_next_one_leads() {
 async fn a_cut_or_short_answer_is_not_stored() {
     let server = start().await;
     let mut client = server.connect().await;
-    client.send(&format!("GET {PATH} HTTP/1.1\r\nHost: a\r\norder: cut | cache-control: max-age=60\r\n\r\n")).await;
+    client
+        .send(&format!(
+            "GET {PATH} HTTP/1.1\r\nHost: a\r\norder: cut | cache-control: max-age=60\r\n\r\n"
+        ))
+        .await;
     client.head().await;
     client.rest().await;
     assert_eq!(server.cache.as_ref().unwrap().report().stored, 0);
@@ -334,7 +358,13 @@ async fn an_unsafe_request_makes_stored_answers_invalid() {
     }
     send(&server, "POST", PATH, &["Content-Length: 0", "order: status=500"]).await;
     assert_eq!(text(&get(&server, PATH, &[]).await), "call 1");
-    send(&server, "POST", PATH, &["Content-Length: 0", &format!("order: status=303 | location: {other}")]).await;
+    send(
+        &server,
+        "POST",
+        PATH,
+        &["Content-Length: 0", &format!("order: status=303 | location: {other}")],
+    )
+    .await;
     assert_eq!(text(&get(&server, PATH, &[]).await), "call 5");
     assert_eq!(text(&get(&server, other, &[]).await), "call 6");
 }
@@ -386,7 +416,8 @@ async fn a_new_release_starts_with_an_empty_cache() {
 #[tokio::test]
 async fn parts_and_codings_come_from_one_stored_answer() {
     let server = start().await;
-    let order = "order: size=20000 | content-type: text/css | cache-control: max-age=60 | etag: \"a\"";
+    let order =
+        "order: size=20000 | content-type: text/css | cache-control: max-age=60 | etag: \"a\"";
     get(&server, PATH, &[order]).await;
     let part = get(&server, PATH, &["Range: bytes=10-19"]).await;
     assert_eq!((part.status, part.body.len()), (206, 10));
@@ -425,6 +456,32 @@ async fn only_if_cached_asks_no_application() {
     assert_eq!(calls(&server), 0);
     get(&server, PATH, &[FRESH]).await;
     assert_eq!(text(&get(&server, PATH, &[only]).await), "call 1");
+}
+
+#[tokio::test]
+async fn http2_and_http1_share_stored_answers() {
+    let server = start().await;
+    get(&server, PATH, &[FRESH]).await;
+    let mut client = Http2::to(&server).await;
+    let (head, body) = client.get(PATH).await;
+    assert_eq!(body, b"call 1");
+    assert!(head.headers["cache-status"].to_str().unwrap().starts_with("Hearth; hit"));
+    assert_eq!(
+        (&head.headers["content-length"], head.headers.get("connection")),
+        (&"6".parse().unwrap(), None)
+    );
+    assert_eq!(calls(&server), 1);
+}
+
+#[tokio::test]
+async fn a_clients_condition_reaches_the_application_if_nothing_is_stored() {
+    let server = start().await;
+    let order = "order: cache-control: max-age=60 | etag: \"a\"";
+    assert_eq!(get(&server, PATH, &[order, "If-None-Match: \"a\""]).await.status, 304);
+    assert_eq!(server.cache.as_ref().unwrap().report().stored, 0);
+    assert_eq!(get(&server, PATH, &[order]).await.status, 200);
+    assert_eq!(get(&server, PATH, &["If-None-Match: \"a\""]).await.status, 304);
+    assert_eq!(calls(&server), 2);
 }
 
 /// Waits until the application was called this often.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use front_http::{
-    AccessLogFile, Address, AnswerCache, Application, Bound, ClientLimit, Connections, Front, Listen, Options,
-    RequestBody, Switch,
+    AccessLogFile, Address, AnswerCache, Application, Bound, ClientLimit, Connections, Front,
+    Listen, Options, RequestBody, Switch,
 };
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};

@@ -402,7 +402,7 @@ pub(crate) fn look<B>(
     }
 }
 
-pub(crate) fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     typed(status, "text/plain; charset=utf-8", body)
 }
 

@@ -57,8 +57,8 @@ impl Refused {
             Self::Origin => "the admin address is not for pages of other origins\n",
             Self::Token => "the admin address wants its token: see `admin.token`\n",
             Self::NoTokenToPurge => {
-                "stored answers are purged with a token only: set `admin.token` (HEARTH_ADMIN_TOKEN), or ask the control socket of \
-                 `hearth serve` as its user: curl -X POST --unix-socket RUN_DIR/control.sock 'http://hearth/cache/purge?tag=NAME'\n"
+                "stored answers are purged with a token only: set `admin.token` (HEARTH_ADMIN_TOKEN), or run \
+                 `hearth purge` as the server's user\n"
             }
             Self::NoToken => {
                 "channels are watched, and events sent, with a token only: set `admin.token` (HEARTH_ADMIN_TOKEN), or ask the control socket of \

@@ -217,7 +217,10 @@ fn more(html: &mut Html, all: usize) {
 pub(super) fn cache(view: &View, html: &mut Html) {
     let Some(cache) = &view.status.cache else { return };
     let (used, limit) = (megabytes(cache.bytes), megabytes(cache.bytes_limit));
-    html.heading("Answer cache", format_args!("{} entries, {used} of {limit}", count(cache.entries)));
+    html.heading(
+        "Answer cache",
+        format_args!("{} entries, {used} of {limit}", count(cache.entries)),
+    );
     html.raw("<p>").text(count(cache.hits)).raw(" requests answered from it, ");
     html.text(count(cache.stale)).raw(" by a stale answer, ");
     html.text(count(cache.collapsed)).raw(" after waiting for another request; ");

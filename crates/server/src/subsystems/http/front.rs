@@ -13,7 +13,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use front_http::{
     AccessLog, AccessLogFile, AccessLogTarget, AnswerCache, Application, BindError, Buffers,
-    CacheOptions, Certificates, Connections, Front, Given, Hosted, Listen, Options, Release, RequestBody, Routing, Switch,
+    CacheOptions, Certificates, Connections, Front, Given, Hosted, Listen, Options, Release,
+    RequestBody, Routing, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};

@@ -4,7 +4,7 @@ use pool::Model;
 use rustix::process::Signal;
 use testkit::{Answer, Client};
 
-use crate::hearth::{Hearth, Serve, Site, isolating, of_tier, signal};
+use crate::hearth::{Hearth, Serve, Site, command, isolating, of_tier, signal};
 
 /// A page that counts its runs in a file.
 const PAGE: &str = r#"<?php
@@ -20,13 +20,23 @@ echo "run $run";
 fn site() -> Site {
     let purge = "<?php var_dump(hearth_purge('sport', 'news')); try { hearth_purge('a b'); } catch (ValueError $e) { echo $e->getMessage(); }";
     let session = "<?php session_start(); header('X-Runs: 1'); echo session_id();";
-    let folder = Site::empty().with_file("public/page.php", PAGE);
+    let folder =
+        Site::empty().with_file("public/index.php", "<?php").with_file("public/page.php", PAGE);
     folder.with_file("public/purge.php", purge).with_file("public/session.php", session)
 }
 
 fn serve(site: &Site, model: &str) -> Hearth {
-    site.write("hearth.toml", "[http]\ncache = true\n[admin]\ntoken = \"secret-of-admin-0123456789\"\n");
+    site.write(
+        "hearth.toml",
+        "[http]\ncache = true\n[admin]\ntoken = \"secret-of-admin-0123456789\"\n",
+    );
     Serve::new(site.path()).args(&["--model", model]).workers(2).start()
+}
+
+/// Runs `hearth purge`; returns its exit status and output.
+fn command_purge(site: &Site, arguments: &[&str]) -> (Option<i32>, String) {
+    let run = command().arg("purge").arg(site.path()).args(arguments).output().unwrap();
+    (run.status.code(), String::from_utf8_lossy(&run.stdout).into_owned())
 }
 
 fn text(hearth: &Hearth, target: &str) -> String {
@@ -55,7 +65,10 @@ fn a_stored_answer_needs_no_php_and_is_purged_from_php() {
         assert_eq!((second.text().as_str(), second.field("age")), ("run 1", Some("0")));
         assert!(second.field("cache-status").unwrap().starts_with("Hearth; hit"));
         let purged = text(&hearth, "/purge.php");
-        assert!(purged.starts_with("bool(true)\n") && purged.contains("must be one tag"), "{purged}");
+        assert!(
+            purged.starts_with("bool(true)\n") && purged.contains("must be one tag"),
+            "{purged}"
+        );
         assert_eq!(text(&hearth, "/page.php"), "run 2");
     }
 }
@@ -71,13 +84,18 @@ fn operators_purge_with_the_token_and_see_the_figures() {
     assert_eq!(ask_admin(&hearth, "POST", "/cache/purge?all", false).status, 401);
     assert_eq!(purge("").status, 400);
     assert_eq!(purge("?tag=sport").json()["removed"], 0);
-    let url = format!("?url=http://{}/page.php%3Fa", hearth.address);
-    assert_eq!(purge(&url).json()["removed"], 1);
+    assert_eq!(purge("?url=http://example.org/page.php%3Fa").json()["removed"], 1);
     assert_eq!(purge("?tag=front").json()["removed"], 1);
     assert_eq!(text(&hearth, "/page.php"), "run 3");
     assert_eq!(purge("?all").json()["removed"], 1);
+    hearth.get("/page.php");
+    assert_eq!(
+        command_purge(&site, &["--tag", "front"]),
+        (Some(0), "1 stored answers removed\n".to_owned())
+    );
+    assert_eq!(command_purge(&site, &[]).0, Some(2));
     let status = ask_admin(&hearth, "GET", "/status", true).json();
-    assert_eq!((&status["cache"]["hits"], &status["cache"]["stored"]), (&1.into(), &3.into()));
+    assert_eq!((&status["cache"]["hits"], &status["cache"]["stored"]), (&1.into(), &4.into()));
     let metrics = ask_admin(&hearth, "GET", "/metrics", true).text();
     assert!(metrics.contains("hearth_cache_hits_total 1\n"), "{metrics}");
     assert!(ask_admin(&hearth, "GET", "/", true).text().contains("Answer cache"));
