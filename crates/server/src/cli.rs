@@ -21,6 +21,7 @@ use self::offered::{of_application, of_channels, of_control, of_egress, of_lambd
 use crate::app::target::{LambdaTarget, Target};
 use crate::commands::check::Boots;
 use crate::commands::invoke::Invoke;
+use crate::commands::purge::What;
 use crate::commands::top::Top;
 use crate::config::{KEYS, Key, Raw};
 use crate::failure::Failure;
@@ -32,6 +33,13 @@ pub(crate) enum Invocation {
     Serve(Target),
     /// `hearth reload [PATH]`.
     Reload(Target),
+    /// `hearth purge [PATH]`.
+    Purge {
+        /// The application whose server is asked.
+        target: Target,
+        /// `--tag`, `--url` and `--all`.
+        what: What,
+    },
     /// `hearth upgrade [PATH]`.
     Upgrade(Target),
     /// `hearth status [PATH]`.
@@ -106,6 +114,13 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
     Ok(match name.as_str() {
         "serve" => Invocation::Serve(target(&mut matches, of_application)),
         "reload" => Invocation::Reload(target(&mut matches, of_control)),
+        "purge" => {
+            let mut list =
+                |name: &str| matches.remove_many(name).map(Iterator::collect).unwrap_or_default();
+            let (tags, urls) = (list("tag"), list("url"));
+            let what = What { tags, urls, all: matches.get_flag("all") };
+            Invocation::Purge { target: target(&mut matches, of_control), what }
+        }
         "upgrade" => Invocation::Upgrade(target(&mut matches, of_control)),
         "status" => {
             let json = matches.get_flag("json");

@@ -5,6 +5,7 @@ pub(crate) mod emulate;
 pub(crate) mod invoke;
 pub(crate) mod lambda;
 pub(crate) mod php;
+pub(crate) mod purge;
 pub(crate) mod reload;
 pub(crate) mod remote;
 pub(crate) mod serve;

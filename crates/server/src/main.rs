@@ -19,7 +19,8 @@ use std::process::ExitCode;
 
 use cli::Invocation;
 use commands::{
-    channels, check, egress, invoke, lambda, php, reload, serve, status, stop, tls, top, upgrade,
+    channels, check, egress, invoke, lambda, php, purge, reload, serve, status, stop, tls, top,
+    upgrade,
 };
 use config::Environment;
 use failure::Failure;
@@ -59,6 +60,11 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Reload(target) => {
             let text = reload::reload(&target, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
+        }
+        Invocation::Purge { target, what } => {
+            let text = purge::purge(&target, &what, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }

@@ -186,6 +186,10 @@ static bool publish(const struct hearth_event *event) {
     return run.is_worker && module_publish(event);
 }
 
+static bool purge(zval *tags, size_t count) {
+    return run.is_worker && module_purge(tags, count);
+}
+
 static struct hearth_host host = {
     .handle_request = handle_request,
     .finish_request = module_finish_request,
@@ -193,6 +197,7 @@ static struct hearth_host host = {
     .inform = module_inform,
     .log = module_log,
     .publish = publish,
+    .purge = purge,
     .on_worker_start = on_worker_start,
     .keep_connection = databases_keep,
     .runs_on = true,

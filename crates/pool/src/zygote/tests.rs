@@ -34,6 +34,7 @@ fn options() -> Options {
         events: None,
         boot_files: None,
         boot_trace: None,
+        purges: None,
     }
 }
 

@@ -37,6 +37,7 @@ pub(crate) fn command() -> Command {
         .subcommand(serve())
         .subcommand(status())
         .subcommand(reload())
+        .subcommand(purge())
         .subcommand(upgrade())
         .subcommand(stop())
         .subcommand(check())
@@ -81,6 +82,34 @@ fn reload() -> Command {
              hearth reload --run-dir /run/hearth\n\n\
              The signal HUP does the same. PATH is the path given to `hearth serve`. Exit status: 0 the new generation serves, \
              1 the old one continues, 2 wrong usage.",
+        )
+}
+
+fn purge() -> Command {
+    let named = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).action(ArgAction::Append).help(help)
+    };
+    with_target(Command::new("purge"), of_control)
+        .about("Remove stored answers from the answer cache")
+        .long_about(
+            "Asks a running server over its control socket to remove answers that its answer cache (`http.cache`) has stored. \
+             An answer that PHP makes at this moment is not stored either.",
+        )
+        .arg(named("tag", "NAME", "Remove answers with this tag; several tags are removed together"))
+        .arg(named("url", "URL", "Remove the answers for this URL, such as https://shop.example.com/cart"))
+        .arg(
+            Arg::new("all")
+                .long("all")
+                .action(ArgAction::SetTrue)
+                .help("Remove all stored answers"),
+        )
+        .group(clap::ArgGroup::new("what").args(["tag", "url", "all"]).required(true).multiple(true))
+        .after_long_help(
+            "Examples:\n  \
+             hearth purge --tag news --tag front-page\n  \
+             hearth purge /srv/shop/current --url https://shop.example.com/\n  \
+             hearth purge --all\n\n\
+             PATH is the path given to `hearth serve`. Exit status: 0 done, 1 no server runs or it has no answer cache, 2 wrong usage.",
         )
 }
 
