@@ -32,7 +32,11 @@ struct options {
     unsigned warm_up;  /* synthetic requests that the zygote serves once it has booted */
     bool report_files; /* that the boot has included: see included_files.h */
     bool confine;      /* workers from each other: see confine.h */
-    bool rehearse;     /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
+    /* The folder of URLs, if `script` is one of the application's own, which waits by hearth_await_request(). Else NULL. Static. */
+    const char *document_root;
+    const char
+        *await_after; /* a file: such a script waits when it has included it; or NULL. Static. */
+    bool rehearse;    /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
 };
 
 /* Exit codes beside 0, and SNAPSHOT_EXIT_RETIRED (75). */

@@ -59,7 +59,7 @@ pub use events::{EventSink, PublishedEvent, Refused};
 pub use identity::Identity;
 pub use memory::{MemoryStatus, ProcessMemory, SnapshotMemory};
 pub use model::Model;
-pub use options::{ByteSize, Options, Scaling};
+pub use options::{ByteSize, Entry, Options, Scaling};
 pub use output::{Level, each_line, own_level};
 pub use pool::{Pool, Reason};
 pub use program::{LaunchError, Launcher, Program, ProgramOptions};

@@ -32,6 +32,7 @@ pub(crate) fn options(workers: usize) -> Options {
         rehearse: false,
         sandbox: None,
         worker_script: None,
+        entry: None,
         directory: "/".into(),
         run_dir: std::env::temp_dir(),
         ini: Vec::new(),

@@ -12,6 +12,7 @@ mod pauses;
 mod scaling;
 mod slow;
 mod steady;
+mod wait_point;
 mod worker_scripts;
 
 use std::time::{SystemTime, UNIX_EPOCH};
