@@ -6,7 +6,9 @@
 #include <ctype.h>
 #include <fcntl.h>
 #include <php.h>
+
 #include <ext/pcre/php_pcre.h>
+#include <ext/standard/basic_functions.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -49,17 +51,24 @@ static bool report(struct learned item, const char *bytes) {
     return write_all((const char *)&item, sizeof item) && write_all(bytes, item.len);
 }
 
-/* Compiled regular expressions, in the order of their first use. One that depends on a locale has that in front of it. */
+/* Compiled regular expressions, in the order of their first use. The cache's key of one that depends on a locale begins with its name: the
+ * zygote has the same, unless requests change it (pcre_get_compiled_regex_cache(), ext/pcre/php_pcre.c). */
 static void report_patterns(void) {
     const HashTable *cache = &PCRE_G(pcre_cache);
+    const zend_string *locale = BG(ctype_string);
     for (uint32_t i = boot_patterns; i < cache->nNumUsed; i++) {
         const Bucket *entry = &cache->arData[i];
-        if (Z_TYPE(entry->val) == IS_UNDEF || entry->key == NULL ||
-            isalnum((unsigned char)ZSTR_VAL(entry->key)[0])) {
+        if (Z_TYPE(entry->val) == IS_UNDEF || entry->key == NULL) {
             continue;
         }
-        struct learned item = {PATTERN, (uint32_t)ZSTR_LEN(entry->key)};
-        if (!report(item, ZSTR_VAL(entry->key))) {
+        const char *pattern = ZSTR_VAL(entry->key);
+        if (locale != NULL && zend_string_starts_with(entry->key, locale)) {
+            pattern += ZSTR_LEN(locale);
+        }
+        const char *end = ZSTR_VAL(entry->key) + ZSTR_LEN(entry->key);
+        struct learned item = {PATTERN, (uint32_t)(end - pattern)};
+        /* no delimiter of a pattern is a letter: this is one of another locale */
+        if (!isalnum((unsigned char)pattern[0]) && !report(item, pattern)) {
             return;
         }
     }

@@ -286,6 +286,7 @@ static bool becomes_rehearsal(void) {
         }
         databases_open(false);
         wait_for_no_silent_server();
+        channel_replay(warm_ups.frames, warm_ups.len);
         for (unsigned before = 0; before < i; before++) {
             receive_warm_up();
             request_release();

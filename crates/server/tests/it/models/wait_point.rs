@@ -163,6 +163,23 @@ fn the_boot_sees_a_plain_get_request_and_each_request_its_own() {
 }
 
 #[test]
+fn the_line_may_stand_at_any_depth() {
+    const DEEP: &str = "<?php spl_autoload_register(function ($class) { $GLOBALS['waited'] = hearth_await_request(); eval(\"class $class {}\"); });\n\
+        function generates() { try { yield array_map(fn ($one) => new $one, ['Deep']); yield 'second'; } finally { echo 'finally '; } }\n\
+        foreach (generates() as $value) { echo is_string($value) ? $value : get_class($value[0]), $_GET['q'], ' '; if ($_GET['q'] === '2') { exit; } }\n\
+        var_dump($waited);";
+    let site = Site::empty().with_file("public/index.php", DEEP);
+    for model in waiting() {
+        println!("model {model}");
+        let hearth = serve(&site, model);
+        for _ in 0..2 {
+            assert_eq!(hearth.get("/?q=1").text(), "Deep1 second1 finally bool(true)\n");
+            assert_eq!(hearth.get("/?q=2").text(), "Deep2 ");
+        }
+    }
+}
+
+#[test]
 fn a_place_where_no_process_can_wait_is_named() {
     let places = [
         ("in a fiber", "(new Fiber('hearth_await_request'))->start();"),
@@ -182,5 +199,71 @@ fn a_place_where_no_process_can_wait_is_named() {
         assert_eq!(failed.wait(LIMIT).code(), Some(1), "{why}");
         let log = failed.log().text();
         assert!(log.contains(why), "{why}: {log}");
+    }
+}
+
+#[test]
+fn an_application_waits_after_a_file_and_none_of_its_files_changes() {
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php $a = 1; $got = (function () { $b = 2; return [$b, include __DIR__ . '/../src/boot.php', $c]; })();\n\
+            include_once __DIR__ . '/../src/boot.php'; echo json_encode([$got, $GLOBALS['booted'], $_GET, basename(get_included_files()[1])]);")
+        .with_file("src/boot.php", "<?php $c = $b + 1; $GLOBALS['booted'] = [$_SERVER['REQUEST_URI'], basename(__FILE__), basename(__DIR__)]; return 'its value';");
+    let expected = |boot: &str| serde_json::json!([[2, "its value", 3], [boot, "boot.php", "src"], {"q": "1"}, "boot.php"]);
+    assert_eq!(serve(&site, "request").get("/?q=1").json(), expected("/?q=1"));
+    let file = site.path().join("src/boot.php");
+    for model in waiting() {
+        println!("model {model}");
+        let serve = Serve::new(site.path()).args(&["--model", model]).workers(1);
+        let hearth = serve.set("HEARTH_PHP_AWAIT_AFTER", file.to_str().unwrap()).start();
+        for _ in 0..3 {
+            assert_eq!(hearth.get("/?q=1").json(), expected("/"));
+        }
+    }
+}
+
+#[test]
+fn other_scripts_of_the_application_run_as_in_request() {
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php $from = getmypid(); hearth_await_request(); echo $from === getmypid() ? 'here' : 'ahead', ' ', $_SERVER['SCRIPT_NAME'];")
+        .with_file("public/admin/index.php", "<?php echo json_encode([hearth_await_request(), $_SERVER['SCRIPT_NAME'], $_SERVER['HEARTH_WORKER'] ?? null]);")
+        .with_file("public/file.txt", "a file");
+    let hearth = Serve::new(site.path()).workers(1).start();
+    assert_eq!(
+        hearth.get("/index.php/x").text(),
+        "ahead /index.php",
+        "snapshot is chosen, and forks"
+    );
+    assert_eq!(hearth.get("/not/there").text(), "ahead /index.php");
+    assert_eq!(hearth.get("/admin/").json(), serde_json::json!([false, "/admin/index.php", null]));
+    assert_eq!(hearth.get("/file.txt").text(), "a file");
+    let pool = &hearth.status()["pool"];
+    assert_eq!((&pool["requests"], &pool["wanted"]), (&3.into(), &2.into()), "{pool}");
+    assert!(hearth.stop().success());
+}
+
+/// A request of a process that is thrown away has used all that the first client's request uses.
+#[test]
+fn what_a_warm_up_learns_is_in_every_request() {
+    let site = Site::empty().with_file("public/index.php", "<?php $log = __DIR__ . '/../log';\n\
+        spl_autoload_register(function ($class) use ($log) { file_put_contents($log, \"$class\\n\", FILE_APPEND); eval(\"class $class {}\"); });\n\
+        setlocale(LC_ALL, 'C.UTF-8'); preg_match('/boot/', ''); hearth_await_request();\n\
+        if (isset($_SERVER['HEARTH_WARM_UP'])) { file_put_contents($log, $_SERVER['REQUEST_URI'] . \"\\n\", FILE_APPEND); $GLOBALS['left'] = 1; }\n\
+        $resolved = array_key_exists(__DIR__ . '/../seen', realpath_cache_get()); @realpath(__DIR__ . '/../seen');\n\
+        echo json_encode([class_exists('Learned', false), $resolved, isset($left)]); new Learned; preg_match('/(*UTF8)learned/u', '');")
+        .with_file("seen", "");
+    let log = || std::fs::read_to_string(site.path().join("log")).unwrap();
+    for model in waiting().filter(|model| *model != "prespawn") {
+        println!("model {model}");
+        site.write("log", "");
+        let serve = Serve::new(site.path()).args(&["--model", model]).workers(1);
+        let hearth = serve.set("HEARTH_PHP_WARM_UP", "/first, /second").start();
+        assert_eq!(
+            log(),
+            "/first\nLearned\nLearned\n/second\n",
+            "by a request, and by the process that clients' come from"
+        );
+        for _ in 0..2 {
+            assert_eq!(hearth.get("/").json(), serde_json::json!([true, true, false]));
+        }
     }
 }
