@@ -308,6 +308,14 @@ fn overridden(mut application: Application, settings: &Settings) -> Result<Appli
     if let Some(script) = &settings.php.worker_script.0 {
         application.worker_script = Some(file(script, "php.worker_script")?);
     }
+    if let Some(awaited) = &settings.php.await_after
+        && !application.folder.join(awaited).is_file()
+    {
+        return Err(Failure::misused(
+            format!("`php.await_after` names {}, which is no file", awaited.display()),
+            "correct `php.await_after`: a path starts at the application's folder",
+        ));
+    }
     if application.kind == Kind::StaticFiles && application.front_controller.is_some() {
         application.kind = Kind::FrontController;
     }

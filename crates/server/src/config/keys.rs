@@ -326,7 +326,7 @@ settings! {
         worker_script: Auto<PathBuf> = "auto", flag "worker-script";
         /// The file after whose inclusion the front controller waits for its request: what it has done until then is done once, ahead of all requests. `off`: it waits where it calls `hearth_await_request()`.
         ///
-        /// For applications that are to stay as they are: no line of them changes (docs/guide/await.md). Models `snapshot`, `fork` and
+        /// A path starts at the application's folder. For applications that are to stay as they are: no line of them changes (docs/guide/await.md). Models `snapshot`, `fork` and
         /// `prespawn`; `auto` is `snapshot` then. Other scripts of the application run as in `request`.
         await_after: Option<PathBuf> = "off";
         /// The number of requests that PHP answers at once, each in its own process. `auto`: one per processor.

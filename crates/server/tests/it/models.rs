@@ -6,6 +6,7 @@ mod endurance;
 mod fallback;
 mod foreign;
 mod kernels;
+mod mediawiki;
 mod memory;
 mod out_of_memory;
 mod pauses;
