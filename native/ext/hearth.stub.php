@@ -14,6 +14,13 @@ function hearth_handle_request(callable $handler): bool {}
 /** @alias hearth_handle_request */
 function frankenphp_handle_request(callable $handler): bool {}
 
+/**
+ * Waits for the request. What the script has done up to here is done ahead: with each request it continues from this line, to its end.
+ * True: it has waited, and the superglobals are those of the request. False: nothing to wait for, as in the model "request", in php-fpm
+ * and on the command line. Throws an Error where no process can wait: in a fiber, in an output callback, with an open session.
+ */
+function hearth_await_request(): bool {}
+
 /** Completes the answer. The script continues, and its further output is discarded. */
 function hearth_finish_request(): bool {}
 

@@ -6,6 +6,9 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_handle_request, 0, 1, _IS
 ZEND_ARG_TYPE_INFO(0, handler, IS_CALLABLE, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_await_request, 0, 0, _IS_BOOL, 0)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_finish_request, 0, 0, _IS_BOOL, 0)
 ZEND_END_ARG_INFO()
 
@@ -59,6 +62,7 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_put_back_statics, 0, 0, I
 ZEND_END_ARG_INFO()
 
 ZEND_FUNCTION(hearth_handle_request);
+ZEND_FUNCTION(hearth_await_request);
 ZEND_FUNCTION(hearth_finish_request);
 ZEND_FUNCTION(hearth_request_headers);
 ZEND_FUNCTION(hearth_response_headers);
@@ -77,6 +81,7 @@ ZEND_FUNCTION(hearth_put_back_statics);
 static const zend_function_entry ext_functions[] = {
     ZEND_FE(hearth_handle_request, arginfo_hearth_handle_request)
     ZEND_FALIAS(frankenphp_handle_request, hearth_handle_request, arginfo_hearth_handle_request)
+    ZEND_FE(hearth_await_request, arginfo_hearth_await_request)
     ZEND_FE(hearth_finish_request, arginfo_hearth_finish_request)
     ZEND_FALIAS(frankenphp_finish_request, hearth_finish_request, arginfo_hearth_finish_request)
     ZEND_FALIAS(fastcgi_finish_request, hearth_finish_request, arginfo_hearth_finish_request)

@@ -22,6 +22,9 @@ struct hearth_host {
     /* hearth_handle_request(): waits for a request and runs `fci` for it. False: the server sends no more
      * requests; or, with an exception set, the call is not allowed. Borrowed: both. */
     bool (*handle_request)(zend_fcall_info *fci, zend_fcall_info_cache *fcc);
+    /* hearth_await_request(): waits for a request, with which the script goes on. False: it has one, or an exception is set. NULL: the
+     * process waits for none. */
+    bool (*await_request)(void);
     /* Completes the answer while the script goes on. False when it was complete already. */
     bool (*finish_request)(void);
     /* Calls `each` for the request's CGI variables, in order; the strings end with a NUL. Borrowed: the strings, for the call. */

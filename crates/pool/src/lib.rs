@@ -63,7 +63,7 @@ pub use events::{EventSink, PublishedEvent, PurgeSink, Refused};
 pub use identity::Identity;
 pub use memory::{MemoryStatus, ProcessMemory, SnapshotMemory};
 pub use model::Model;
-pub use options::{ByteSize, Options, Scaling};
+pub use options::{ByteSize, Entry, Options, Scaling};
 pub use output::{Level, each_line, own_level};
 pub use pauses::pause_after;
 pub use pool::{Pool, Reason};

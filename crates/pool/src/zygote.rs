@@ -376,6 +376,14 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
         arguments.push("--script".into());
         arguments.push(script.into());
     }
+    if let Some(entry) = &options.entry {
+        arguments.push("--entry".into());
+        arguments.push((&entry.document_root).into());
+        if let Some(file) = &entry.await_after {
+            arguments.push("--await-after".into());
+            arguments.push(file.into());
+        }
+    }
     if options.model.boots_in_zygote() && !options.warm_up.is_empty() {
         arguments.push("--warm-up".into());
         arguments.push(options.warm_up.len().to_string().into());

@@ -332,13 +332,18 @@ settings! {
         /// By letter: A is `worker` (one booted loop, shared state), B `spawn` (a process for each request), and C `prespawn` (a process booted
         /// before its request arrives). D is `fork` (a fork of a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`), and G `request`
         /// (PHP starts and ends with the request). H is `cgi` (php-cgi), and S `snapshot` (booted once; memory and descriptors are restored
-        /// after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`.
+        /// after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony, worker scripts and front controllers that wait, else `request`.
         /// If `snapshot` cannot run, the cheaper of `fork` and `request` replaces it, measured at the start. A warning gives the reason; it
         /// is never `worker`.
         model: Auto<Model> = "auto", flag "model";
         /// The worker script of the models that run one (`worker`, `prespawn`, `fork`, `snapshot`). `auto`: the application's own, else
         /// Hearth's for Laravel or Symfony.
         worker_script: Auto<PathBuf> = "auto", flag "worker-script";
+        /// The file after whose inclusion the front controller waits for its request: what it has done until then is done once, ahead of all requests. `off`: it waits where it calls `hearth_await_request()`.
+        ///
+        /// A path starts at the application's folder. For applications that are to stay as they are: no line of them changes (docs/guide/await.md). Models `snapshot`, `fork` and
+        /// `prespawn`; `auto` is `snapshot` then. Other scripts of the application run as in `request`.
+        await_after: Option<PathBuf> = "off";
         /// The number of requests that PHP answers at once, each in its own process. `auto`: one per processor.
         ///
         /// The models `spawn`, `prespawn` and `fork` keep as many further processes that wait for the next requests.

@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 
 use crate::app::applications::{Planned, Plans};
 use crate::app::boot::{
-    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, pool_options,
+    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, pool_options, with_others,
 };
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
@@ -294,6 +294,20 @@ impl Means {
 
     /// Returns the pool's options of an application by `plan`, which may differ from the plan that it has.
     fn options(
+        &self,
+        php: &PhpPlan,
+        plan: &Plan,
+        planned: &Planned,
+        own_files: Option<&OwnFiles>,
+    ) -> pool::Options {
+        let options = self.options_of_one(php, plan, planned, own_files);
+        with_others(options, plan, &planned.settings, |php, plan| {
+            self.options_of_one(php, plan, planned, own_files)
+        })
+    }
+
+    /// The same for the scripts of one model.
+    fn options_of_one(
         &self,
         php: &PhpPlan,
         plan: &Plan,
