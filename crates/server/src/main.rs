@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use cli::Invocation;
 use commands::{
     channels, check, egress, invoke, lambda, php, reload, serve, status, stop, tls, top, upgrade,
+    verify,
 };
 use config::Environment;
 use failure::Failure;
@@ -87,6 +88,11 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Lambda { target, emulate } => {
             lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Verify(asked) => {
+            let (text, clean) = verify::run(&asked, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Invocation::Top(top) => top::run(&top, &environment).map(|()| ExitCode::SUCCESS),
         Invocation::TlsTrust { config } => {

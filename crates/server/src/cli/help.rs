@@ -1,11 +1,14 @@
 //! The commands, their flags and their help texts.
 
+mod verify;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command, value_parser};
 
+use self::verify::verify;
 use super::offered::{of_application, of_channels, of_control, of_egress, of_lambda};
 use crate::commands::top::Sort;
 use crate::config::{KEYS, Key, paragraphs};
@@ -40,6 +43,7 @@ pub(crate) fn command() -> Command {
         .subcommand(upgrade())
         .subcommand(stop())
         .subcommand(check())
+        .subcommand(verify())
         .subcommand(top())
         .subcommand(lambda())
         .subcommand(channels())

@@ -1,0 +1,392 @@
+//! The runs: the reference twice, each model beside it, and the search for the requests that cause a difference.
+//!
+//! Invariants
+//! - A difference is reported only if it was seen again in a fresh process, beside a fresh answer of the reference.
+//! - Every run begins with the state that the reset command makes, if there is one.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pool::Model;
+use tokio::time::Instant;
+
+use super::compare::{Difference, Parts, Volatile};
+use super::instance::{Instance, NotRun, Seen, Subject};
+use super::minimise::minimise;
+use super::report::{Cause, Finding, OfModel};
+use super::request::Recorded;
+use crate::failure::Failure;
+use crate::ops::log;
+
+/// The most differences of a model whose causes are searched for; further ones are counted.
+const MOST_SEARCHES: usize = 60;
+/// The most sequences that are tried for one difference.
+const MOST_TRIES: usize = 150;
+
+/// The least time between the starts of the reference's runs: clocks mostly show seconds, and are masked if they differ.
+const ANOTHER_SECOND: Duration = Duration::from_millis(1100);
+
+/// The requests and the order of their replay.
+#[derive(Debug)]
+pub(super) struct Replay {
+    pub(super) requests: Vec<Recorded>,
+    pub(super) order: Vec<usize>,
+}
+
+impl Replay {
+    fn request(&self, number: usize) -> &Recorded {
+        self.requests.get(number).expect("the order names requests")
+    }
+}
+
+/// The reference: its answers of two runs, and what differs between them.
+#[derive(Debug)]
+pub(super) struct Reference {
+    model: Model,
+    first: Vec<Parts>,
+    second: Vec<Parts>,
+    /// By request.
+    volatile: Vec<Volatile>,
+    /// Kept for the searches.
+    instance: Option<Instance>,
+    /// Whether every answer was a server error.
+    pub(super) all_failed: bool,
+    pub(super) watched_files: usize,
+}
+
+/// Differences at one place of the answers to one request.
+struct Group {
+    request: usize,
+    /// Where in the order it was seen first.
+    place: usize,
+    seen: usize,
+    differences: Vec<Difference>,
+}
+
+impl Group {
+    /// Returns whether one of these differences is at a place of the group.
+    fn shares(&self, differences: &[Difference]) -> bool {
+        differences.iter().any(|one| self.differences.iter().any(|known| known.place == one.place))
+    }
+}
+
+/// Everything that a run needs.
+#[derive(Debug)]
+pub(super) struct Runs<'s> {
+    pub(super) subject: &'s Subject<'s>,
+    pub(super) folder: &'s Path,
+    pub(super) reset: Option<&'s str>,
+}
+
+impl Runs<'_> {
+    /// Boots a model with the state of the reset command, which runs again after the boot: warm-up requests may have changed it.
+    pub(super) async fn boot(&self, model: Model) -> Result<Instance, NotRun> {
+        self.put_back().await?;
+        let mut instance = Instance::start(self.subject, model).await?;
+        if let Err(failure) = self.put_back().await {
+            instance.end().await;
+            return Err(failure.into());
+        }
+        instance.begin(self.subject, true);
+        Ok(instance)
+    }
+
+    /// Runs the reset command.
+    async fn put_back(&self) -> Result<(), Failure> {
+        let Some(command) = self.reset else { return Ok(()) };
+        let hint = "correct `--reset`: the command runs in the application's folder by /bin/sh";
+        let mut shell = tokio::process::Command::new("/bin/sh");
+        let output = shell.arg("-c").arg(command).current_dir(self.folder).output().await;
+        let output = output
+            .map_err(|error| Failure::caused_by("cannot run the reset command", &error, hint))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let what = format!("the reset command `{command}` failed ({}): {said}", output.status);
+        Err(Failure::misused(what, hint))
+    }
+
+    /// Runs the reference twice.
+    pub(super) async fn reference(
+        &self,
+        model: Model,
+        replay: &Replay,
+    ) -> Result<Reference, NotRun> {
+        let mut texts = HashSet::new();
+        let mut runs: Vec<Vec<Parts>> = Vec::new();
+        let mut all_failed = true;
+        let mut kept: Option<Instance> = None;
+        let began = Instant::now();
+        for number in ["first", "second"] {
+            if let Some(instance) = kept.take() {
+                instance.end().await;
+                tokio::time::sleep_until(began + ANOTHER_SECOND).await;
+            }
+            let mut instance = self.boot(model).await?;
+            let what = format!("{} run of `{}`", number, model.name());
+            let mut run = Vec::with_capacity(replay.order.len());
+            for (place, request) in replay.order.iter().enumerate() {
+                progress(&what, place, replay.order.len());
+                let seen = instance.ask(replay.request(*request)).await;
+                all_failed &= seen.failed;
+                run.push(shared(seen.parts, &mut texts));
+            }
+            runs.push(run);
+            kept = Some(instance);
+        }
+        let (second, first) = (runs.pop().unwrap_or_default(), runs.pop().unwrap_or_default());
+        let mut volatile = vec![Volatile::default(); replay.requests.len()];
+        for (request, (one, other)) in replay.order.iter().zip(first.iter().zip(&second)) {
+            if let Some(volatile) = volatile.get_mut(*request) {
+                volatile.learn(one, other);
+            }
+        }
+        let watched_files = kept.as_ref().map_or(0, Instance::watched_files);
+        Ok(Reference { model, first, second, volatile, instance: kept, all_failed, watched_files })
+    }
+
+    /// Runs a model, and finds the causes of what differs in it.
+    pub(super) async fn compare(
+        &self,
+        model: Model,
+        reference: &mut Reference,
+        replay: &Replay,
+    ) -> Result<OfModel, Failure> {
+        let mut instance = match self.boot(model).await {
+            Ok(instance) => instance,
+            Err(NotRun::Impossible(why)) => return Ok(OfModel::not_run(model, why)),
+            Err(NotRun::Failed(failure)) => return Err(failure),
+        };
+        let what = format!("`{}`", model.name());
+        let mut groups: Vec<Group> = Vec::new();
+        let mut answers = BTreeSet::new();
+        for (place, request) in replay.order.iter().copied().enumerate() {
+            progress(&what, place, replay.order.len());
+            let Seen { parts, .. } = instance.ask(replay.request(request)).await;
+            let differences = reference.differences(place, request, &parts);
+            if differences.is_empty() {
+                continue;
+            }
+            answers.insert(place);
+            let known = groups
+                .iter_mut()
+                .find(|group| group.request == request && group.shares(&differences));
+            match known {
+                Some(group) => group.seen += 1,
+                None => groups.push(Group { request, place, seen: 1, differences }),
+            }
+        }
+        instance.end().await;
+        let mut result = OfModel::run(model, answers.len());
+        let mut known: Vec<usize> = Vec::new();
+        for (number, group) in groups.into_iter().enumerate() {
+            if number == MOST_SEARCHES {
+                result.not_searched = true;
+                break;
+            }
+            log::plain(&format!(
+                "verify: `{}`: what causes the difference in {}",
+                model.name(),
+                replay.request(group.request).line()
+            ));
+            let search = Search { runs: self, model, replay, group: &group };
+            let found = search.cause(reference, &mut known).await?;
+            let predecessors = found.as_ref().map(|(cause, _)| cause.clone());
+            let differences = found.map_or(group.differences, |(_, differences)| differences);
+            let lines = |all: &[usize]| all.iter().map(|one| replay.request(*one).line()).collect();
+            let finding = Finding {
+                model: model.name(),
+                request: replay.request(group.request).line(),
+                cause: predecessors.map_or(Cause::NotSeenAgain, |all| Cause::of(lines(&all))),
+                seen: group.seen,
+                differences,
+            };
+            result.add(finding);
+        }
+        Ok(result)
+    }
+}
+
+impl Reference {
+    fn differences(&self, place: usize, request: usize, answer: &Parts) -> Vec<Difference> {
+        let volatile = self.volatile.get(request).expect("there is one for each request");
+        let first = self.first.get(place).expect("the same order");
+        volatile.differences(first, self.second.get(place), answer)
+    }
+
+    /// Returns the parts that cannot be compared, with their requests.
+    pub(super) fn incomparable(&self, replay: &Replay) -> Vec<String> {
+        let all = replay.requests.iter().zip(&self.volatile);
+        all.flat_map(|(request, volatile)| {
+            volatile.incomparable().map(move |part| format!("{}: {part}", request.line()))
+        })
+        .collect()
+    }
+
+    /// Returns how many places are masked.
+    pub(super) fn masked(&self) -> usize {
+        self.volatile.iter().map(Volatile::masked).sum()
+    }
+
+    /// Ends the process that was kept.
+    pub(super) async fn end(self) {
+        if let Some(instance) = self.instance {
+            instance.end().await;
+        }
+    }
+
+    /// Returns the reference's answer to a request after others.
+    async fn answer(
+        &mut self,
+        runs: &Runs<'_>,
+        replay: &Replay,
+        sequence: (&[usize], usize),
+    ) -> Result<Parts, Failure> {
+        runs.put_back().await?;
+        let mut instance = match self.instance.take() {
+            Some(instance) => instance,
+            None => match runs.boot(self.model).await {
+                Ok(instance) => instance,
+                Err(NotRun::Failed(failure)) => return Err(failure),
+                Err(NotRun::Impossible(why)) => {
+                    return Err(Failure::failed(why, "please report this"));
+                }
+            },
+        };
+        instance.begin(runs.subject, true);
+        let parts = last_answer(&mut instance, replay, sequence).await;
+        self.instance = Some(instance);
+        Ok(parts)
+    }
+}
+
+/// Sends requests, and returns the answer to the last one.
+async fn last_answer(
+    instance: &mut Instance,
+    replay: &Replay,
+    (before, last): (&[usize], usize),
+) -> Parts {
+    for request in before {
+        instance.ask(replay.request(*request)).await;
+    }
+    instance.ask(replay.request(last)).await.parts
+}
+
+/// The search for the cause of one difference.
+struct Search<'r> {
+    runs: &'r Runs<'r>,
+    model: Model,
+    replay: &'r Replay,
+    group: &'r Group,
+}
+
+impl Search<'_> {
+    /// Returns the smallest sequence of earlier requests after which the difference is seen again, and the differences then. None: it is not
+    /// seen again. `known`: requests that caused others.
+    async fn cause(
+        &self,
+        reference: &mut Reference,
+        known: &mut Vec<usize>,
+    ) -> Result<Option<(Vec<usize>, Vec<Difference>)>, Failure> {
+        let before = self.replay.order.get(..self.group.place).unwrap_or_default();
+        if let Some(differences) = self.after(&[], reference, true).await? {
+            return Ok(Some((Vec::new(), differences)));
+        }
+        let known_before: Vec<usize> =
+            known.iter().copied().filter(|one| before.contains(one)).collect();
+        let distinct = last_of_each(before);
+        let mut all = None;
+        for sequence in [&*known_before, &*distinct, before] {
+            if !sequence.is_empty() && self.after(sequence, reference, true).await?.is_some() {
+                all = Some(sequence.to_vec());
+                break;
+            }
+        }
+        let Some(all) = all else { return Ok(None) };
+        let mut failure = None;
+        let minimal = minimise(all, MOST_TRIES, async |part: &[usize]| {
+            match self.after(part, reference, false).await {
+                Ok(found) => found.is_some(),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    false
+                }
+            }
+        })
+        .await;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let differences = self.after(&minimal, reference, true).await?;
+        if let ([one], true) = (&*minimal, differences.is_some())
+            && !known.contains(one)
+        {
+            known.push(*one);
+        }
+        Ok(differences.map(|differences| (minimal, differences)))
+    }
+
+    /// Returns the differences after these requests in a fresh process, if one is at a place of the group. `twice`: the reference answers
+    /// twice, so that what differs between its answers is masked.
+    async fn after(
+        &self,
+        before: &[usize],
+        reference: &mut Reference,
+        twice: bool,
+    ) -> Result<Option<Vec<Difference>>, Failure> {
+        let request = self.group.request;
+        let sequence = (before, request);
+        let first = reference.answer(self.runs, self.replay, sequence).await?;
+        let second = if twice {
+            Some(reference.answer(self.runs, self.replay, sequence).await?)
+        } else {
+            None
+        };
+        let mut instance = match self.runs.boot(self.model).await {
+            Ok(instance) => instance,
+            Err(NotRun::Failed(failure)) => return Err(failure),
+            Err(NotRun::Impossible(why)) => return Err(Failure::failed(why, "please report this")),
+        };
+        let answer = last_answer(&mut instance, self.replay, sequence).await;
+        instance.end().await;
+        let volatile = reference.volatile.get(request).expect("there is one for each request");
+        let found = volatile.differences(&first, second.as_ref(), &answer);
+        let same = |difference: &Difference| {
+            self.group.differences.iter().any(|one| one.place == difference.place)
+        };
+        Ok(found.iter().any(same).then_some(found))
+    }
+}
+
+/// Returns each request of a sequence once, where it stood last.
+fn last_of_each(sequence: &[usize]) -> Vec<usize> {
+    let mut seen = HashSet::new();
+    let mut last: Vec<usize> =
+        sequence.iter().rev().copied().filter(|request| seen.insert(*request)).collect();
+    last.reverse();
+    last
+}
+
+/// Returns the parts of an answer, with texts that earlier answers had, too, shared with them.
+fn shared(parts: Parts, texts: &mut HashSet<Bytes>) -> Parts {
+    let mut share = |text: Bytes| {
+        if let Some(known) = texts.get(&text) {
+            return known.clone();
+        }
+        texts.insert(text.clone());
+        text
+    };
+    parts.into_iter().map(|(name, text)| (name, share(text))).collect()
+}
+
+/// Shows how far a run is.
+fn progress(what: &str, done: usize, all: usize) {
+    const EACH: usize = 1000;
+    if done.is_multiple_of(EACH) {
+        let after = if done == 0 { String::new() } else { format!(", {done} done") };
+        log::plain(&format!("verify: {what}: {all} requests{after}"));
+    }
+}
