@@ -38,6 +38,8 @@ $folder = __DIR__ . '/var';
 @mkdir($folder);
 // The boot reads what a request changes: a booted process goes on with the old value.
 $settings = is_file("$folder/settings") ? file_get_contents("$folder/settings") : 'default';
+// A secret of the boot is the same in each of its requests.
+$nonce = bin2hex(random_bytes(8));
 $database = new PDO('sqlite::memory:');
 $file = fopen(__FILE__, 'r');
 
@@ -149,7 +151,7 @@ function account(): string
 
 function answer(): void
 {
-    global $settings;
+    global $settings, $nonce;
     $path = (string) parse_url((string) $_SERVER['REQUEST_URI'], PHP_URL_PATH);
     [, $kind, $name] = array_pad(explode('/', $path), 3, '');
     header('X-Powered-By: leaks');
@@ -168,6 +170,7 @@ function answer(): void
     echo "<h1>$kind $name</h1>\n";
     echo match (true) {
         $kind === 'clean' && isset(clean()[$name]) => clean()[$name](),
+        $path === '/nonce' => $nonce,
         $path === '/login' => login(),
         $path === '/account' => account(),
         $path === '/leave/settings' => file_put_contents(__DIR__ . '/var/settings', 'changed'),

@@ -7,6 +7,7 @@
 mod compare;
 mod crawl;
 mod files;
+mod fixed;
 mod har;
 mod instance;
 mod jar;

@@ -150,6 +150,25 @@ impl Volatile {
     }
 }
 
+/// Returns where two answers to the same request differ, with both texts.
+pub(super) fn changes(one: &Parts, other: &Parts) -> BTreeMap<u64, Difference> {
+    let mut changes = BTreeMap::new();
+    for (name, text) in one {
+        let Some(second) = other.get(name).filter(|second| *second != text) else { continue };
+        if is_binary(text) || is_binary(second) {
+            continue;
+        }
+        let (old, new) = (tokens(text), tokens(second));
+        for hunk in hunks(&old, &new) {
+            let place = place(name, &old, &hunk.old);
+            let (expected, got) = (excerpt(&old, &hunk.old), excerpt(&new, &hunk.new));
+            let (part, expected, got) = (name.clone(), Some(expected), Some(got));
+            changes.insert(place, Difference { place, part, expected, got, more: 0 });
+        }
+    }
+    changes
+}
+
 /// A part with so few volatile words is compared even if most of it is volatile.
 const FEW: usize = 40;
 

@@ -80,6 +80,8 @@ impl Subject<'_> {
             let folder = self.sessions.path().display().to_string();
             settings.php.ini.0.push(("session.save_path".to_owned(), folder));
         }
+        settings.php.workers = Auto(Some(NonZeroUsize::MIN));
+        settings.php.workers_max = None;
         let mut plans = Plans::read(self.target, &settings, self.environment)?.into_vec();
         let first = (!plans.is_empty()).then(|| plans.swap_remove(0));
         first.ok_or_else(|| {

@@ -73,6 +73,8 @@ pub(super) enum Cause {
     Boot,
     /// These, in this order.
     Predecessors(Vec<String>),
+    /// The boot: the value changes with each answer of the reference, and never in this model.
+    FixedAtBoot,
     /// Unknown: the difference was not seen again.
     NotSeenAgain,
 }
@@ -122,6 +124,7 @@ impl OfModel {
         }
     }
 
+    /// Returns the line of the summary.
     fn line(&self) -> String {
         if let Some(why) = &self.not_run {
             return format!("{}: not compared: {why}", self.model);
@@ -200,6 +203,7 @@ impl Report {
             ));
             match &finding.cause {
                 Cause::Boot => line("   after the boot alone"),
+                Cause::FixedAtBoot => line("   the value of the boot, the same in each answer"),
                 Cause::NotSeenAgain => line("   not seen again in a fresh process"),
                 Cause::Predecessors(all) => {
                     all.iter().for_each(|before| line(&format!("   after {before}")));

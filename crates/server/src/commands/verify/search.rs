@@ -13,6 +13,7 @@ use pool::Model;
 use tokio::time::Instant;
 
 use super::compare::{Difference, Parts, Volatile};
+use super::fixed::Successive;
 use super::instance::{Instance, NotRun, Seen, Subject};
 use super::minimise::minimise;
 use super::report::{Cause, Finding, OfModel};
@@ -27,6 +28,11 @@ const MOST_TRIES: usize = 150;
 
 /// The least time between the starts of the reference's runs: clocks mostly show seconds, and are masked if they differ.
 const ANOTHER_SECOND: Duration = Duration::from_millis(1100);
+
+/// The fewest pairs of successive answers by which a value is one of the boot.
+const PAIRS: usize = 2;
+/// The most requests in whose answers a value of the boot is looked for again.
+const MOST_FIXED: usize = 10;
 
 /// The requests and the order of their replay.
 #[derive(Debug)]
@@ -49,6 +55,8 @@ pub(super) struct Reference {
     second: Vec<Parts>,
     /// By request.
     volatile: Vec<Volatile>,
+    /// The answers of the first run, by request.
+    successive: Vec<Successive>,
     /// Kept for the searches.
     instance: Option<Instance>,
     /// Whether every answer was a server error.
@@ -144,8 +152,23 @@ impl Runs<'_> {
                 volatile.learn(one, other);
             }
         }
+        let mut successive = none_yet(replay);
+        for (request, parts) in replay.order.iter().zip(&first) {
+            if let Some(successive) = successive.get_mut(*request) {
+                successive.add(parts.clone());
+            }
+        }
         let watched_files = kept.as_ref().map_or(0, Instance::watched_files);
-        Ok(Reference { model, first, second, volatile, instance: kept, all_failed, watched_files })
+        Ok(Reference {
+            model,
+            first,
+            second,
+            volatile,
+            successive,
+            instance: kept,
+            all_failed,
+            watched_files,
+        })
     }
 
     /// Runs a model, and finds the causes of what differs in it.
@@ -163,10 +186,14 @@ impl Runs<'_> {
         let what = format!("`{}`", model.name());
         let mut groups: Vec<Group> = Vec::new();
         let mut answers = BTreeSet::new();
+        let mut successive = none_yet(replay);
         for (place, request) in replay.order.iter().copied().enumerate() {
             progress(&what, place, replay.order.len());
             let Seen { parts, .. } = instance.ask(replay.request(request)).await;
             let differences = reference.differences(place, request, &parts);
+            if let Some(successive) = successive.get_mut(request) {
+                successive.add(parts);
+            }
             if differences.is_empty() {
                 continue;
             }
@@ -181,6 +208,19 @@ impl Runs<'_> {
         }
         instance.end().await;
         let mut result = OfModel::run(model, answers.len());
+        for (request, differences) in
+            self.fixed_at_boot(model, reference, replay, &successive).await?
+        {
+            let line = replay.request(request).line();
+            let seen = replay.order.iter().filter(|one| **one == request).count();
+            result.add(Finding {
+                model: model.name(),
+                request: line,
+                cause: Cause::FixedAtBoot,
+                seen,
+                differences,
+            });
+        }
         let mut known: Vec<usize> = Vec::new();
         for (number, group) in groups.into_iter().enumerate() {
             if number == MOST_SEARCHES {
@@ -208,6 +248,65 @@ impl Runs<'_> {
         }
         Ok(result)
     }
+}
+
+impl Runs<'_> {
+    /// Returns the requests whose answers have a value of the boot in this model, as seen again in a fresh process.
+    async fn fixed_at_boot(
+        &self,
+        model: Model,
+        reference: &mut Reference,
+        replay: &Replay,
+        successive: &[Successive],
+    ) -> Result<Vec<(usize, Vec<Difference>)>, Failure> {
+        let mut found = Vec::new();
+        let pairs = reference.successive.iter().zip(successive).enumerate();
+        let fixed = pairs.map(|(request, (one, other))| (request, one.fixed_in(other, PAIRS)));
+        let fixed: Vec<_> = fixed.filter(|(_, fixed)| !fixed.is_empty()).take(MOST_FIXED).collect();
+        for (request, fixed) in fixed {
+            let request_line = replay.request(request).line();
+            log::plain(&format!(
+                "verify: `{}`: is a value of the boot in {request_line}",
+                model.name()
+            ));
+            let mut kept = reference.prepared(self).await?;
+            let one = asked_again(&mut kept, replay.request(request)).await;
+            reference.instance = Some(kept);
+            let mut instance = self.fresh(model).await?;
+            let other = asked_again(&mut instance, replay.request(request)).await;
+            instance.end().await;
+            let mut again = one.fixed_in(&other, PAIRS);
+            again.retain(|difference| fixed.iter().any(|known| known.place == difference.place));
+            if !again.is_empty() {
+                found.push((request, again));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Boots a model that has run before.
+    async fn fresh(&self, model: Model) -> Result<Instance, Failure> {
+        self.boot(model).await.map_err(|error| match error {
+            NotRun::Failed(failure) => failure,
+            NotRun::Impossible(why) => Failure::failed(why, "please report this"),
+        })
+    }
+}
+
+/// Sends a request some times, in different seconds.
+async fn asked_again(instance: &mut Instance, request: &Recorded) -> Successive {
+    let mut successive = Successive::default();
+    for number in 0..=PAIRS {
+        if number > 0 {
+            tokio::time::sleep(ANOTHER_SECOND).await;
+        }
+        successive.add(instance.ask(request).await.parts);
+    }
+    successive
+}
+
+fn none_yet(replay: &Replay) -> Vec<Successive> {
+    replay.requests.iter().map(|_| Successive::default()).collect()
 }
 
 impl Reference {
@@ -238,6 +337,17 @@ impl Reference {
         }
     }
 
+    /// Returns its process, with the state of the reset command and a new client.
+    async fn prepared(&mut self, runs: &Runs<'_>) -> Result<Instance, Failure> {
+        runs.put_back().await?;
+        let mut instance = match self.instance.take() {
+            Some(instance) => instance,
+            None => runs.fresh(self.model).await?,
+        };
+        instance.begin(runs.subject, true);
+        Ok(instance)
+    }
+
     /// Returns the reference's answer to a request after others.
     async fn answer(
         &mut self,
@@ -245,18 +355,7 @@ impl Reference {
         replay: &Replay,
         sequence: (&[usize], usize),
     ) -> Result<Parts, Failure> {
-        runs.put_back().await?;
-        let mut instance = match self.instance.take() {
-            Some(instance) => instance,
-            None => match runs.boot(self.model).await {
-                Ok(instance) => instance,
-                Err(NotRun::Failed(failure)) => return Err(failure),
-                Err(NotRun::Impossible(why)) => {
-                    return Err(Failure::failed(why, "please report this"));
-                }
-            },
-        };
-        instance.begin(runs.subject, true);
+        let mut instance = self.prepared(runs).await?;
         let parts = last_answer(&mut instance, replay, sequence).await;
         self.instance = Some(instance);
         Ok(parts)
@@ -345,11 +444,7 @@ impl Search<'_> {
         } else {
             None
         };
-        let mut instance = match self.runs.boot(self.model).await {
-            Ok(instance) => instance,
-            Err(NotRun::Failed(failure)) => return Err(failure),
-            Err(NotRun::Impossible(why)) => return Err(Failure::failed(why, "please report this")),
-        };
+        let mut instance = self.runs.fresh(self.model).await?;
         let answer = last_answer(&mut instance, self.replay, sequence).await;
         instance.end().await;
         let volatile = reference.volatile.get(request).expect("there is one for each request");

@@ -143,6 +143,18 @@ fn verify_replays_a_log_without_its_unsafe_requests() {
 }
 
 #[test]
+fn verify_reports_a_token_of_the_boot_that_each_request_shares() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "{\"method\":\"GET\",\"path\":\"/nonce\"}\n").unwrap();
+    let log = file.path().to_str().unwrap();
+    let report = report(&site(), &["--log", log, "--models", "snapshot"], 1);
+    let finding = &report["models"][0]["findings"][0];
+    assert_eq!(finding["request"], "GET /nonce");
+    assert_eq!(finding["cause"], "fixed_at_boot");
+    assert_eq!(report["models"][0]["findings"].as_array().unwrap().len(), 1, "{report:#}");
+}
+
+#[test]
 fn verify_that_cannot_be_run_exits_with_2_and_says_why() {
     let cannot = |site: &Site, arguments: &[&str], wanted: &[&str]| {
         let output = verify(site, arguments);
