@@ -28,6 +28,7 @@ pub(crate) fn command() -> Command {
             "Examples:\n  \
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
              hearth check                 what `hearth serve` would run, and its problems\n  \
+             hearth verify                whether requests leave anything behind for others\n  \
              hearth status                the state of this application's server\n  \
              hearth reload                reload the application without dropping requests\n  \
              hearth php artisan migrate   the same PHP on the command line\n  \

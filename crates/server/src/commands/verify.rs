@@ -36,6 +36,7 @@ use crate::config::{self, Environment, Settings};
 use crate::failure::Failure;
 use crate::ops::log as output;
 use crate::system::run_dir::RunDir;
+use crate::system::users::PhpUser;
 
 /// How often each request is replayed, unless `--requests` says how many there are in all.
 const PASSES: usize = 3;
@@ -91,8 +92,9 @@ fn verified(verify: &Verify, environment: &Environment) -> Result<(String, bool)
     )?;
     let (settings, sessions) =
         (instance::apart(settings.clone()), session_handler(&settings, verify, environment)?);
-    let run_dir = RunDir::new(None, &environment.temporary_folder());
-    let run_dir = run_dir.map_err(|error| {
+    cannot_be_here(&settings, environment)?;
+    let user = PhpUser::of(&settings, environment)?;
+    let run_dir = sessions_folder(user.as_ref(), environment).map_err(|error| {
         Failure::caused_by(
             "cannot make a folder for sessions",
             &error,
@@ -122,6 +124,33 @@ fn verified(verify: &Verify, environment: &Environment) -> Result<(String, bool)
     runtime.block_on(all(verify, &runs, &mut report))?;
     let text = if verify.json { report.json() } else { report.text() };
     Ok((text, report.is_clean()))
+}
+
+/// Makes the folder of PHP's session files, which PHP's user can write.
+fn sessions_folder(user: Option<&PhpUser>, environment: &Environment) -> std::io::Result<RunDir> {
+    let run_dir = RunDir::new(None, &environment.temporary_folder())?;
+    if let Some(user) = user {
+        user.identity.share(run_dir.path(), 0o770)?;
+    }
+    Ok(run_dir)
+}
+
+/// Fails if the application would run otherwise than in a server.
+fn cannot_be_here(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
+    let as_another = settings.server.user.is_some_and(|user| user.0 != 0);
+    if environment.is_root && as_another && settings.php.user.is_none() {
+        return Err(Failure::misused(
+            "the server runs as another user (`server.user`), and this is root",
+            "run `hearth verify` as that user",
+        ));
+    }
+    if !settings.databases.connectors.0.is_empty() {
+        return Err(Failure::misused(
+            "the application's connectors to databases (`databases.connectors`) run in a server only",
+            "verify a copy whose configuration names the database servers themselves",
+        ));
+    }
+    Ok(())
 }
 
 async fn all(verify: &Verify, runs: &Runs<'_>, report: &mut Report) -> Result<(), Failure> {

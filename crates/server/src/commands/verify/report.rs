@@ -153,9 +153,10 @@ impl OfModel {
 }
 
 impl Report {
-    /// Returns whether nothing differs.
+    /// Returns whether nothing differed, not even once.
     pub(super) fn is_clean(&self) -> bool {
-        self.models.iter().all(|model| model.findings.is_empty())
+        let clean = |model: &OfModel| model.findings.is_empty() && model.not_seen_again.is_empty();
+        self.models.iter().all(clean)
     }
 
     /// The text for programs.
@@ -204,7 +205,9 @@ impl Report {
             match &finding.cause {
                 Cause::Boot => line("   after the boot alone"),
                 Cause::FixedAtBoot => line("   the value of the boot, the same in each answer"),
-                Cause::NotSeenAgain => line("   not seen again in a fresh process"),
+                Cause::NotSeenAgain => line(
+                    "   not seen again in a fresh process: chance, or state that --reset does not put back",
+                ),
                 Cause::Predecessors(all) => {
                     all.iter().for_each(|before| line(&format!("   after {before}")));
                 }
