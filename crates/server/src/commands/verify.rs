@@ -4,6 +4,7 @@
 //! - No running server is touched. The application's own files and databases are used as its requests use them.
 //! - Exit status: 0 no difference, 1 differences, 2 it could not be run.
 
+mod cause;
 mod compare;
 mod crawl;
 mod files;

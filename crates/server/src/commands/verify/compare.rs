@@ -320,8 +320,9 @@ mod tests {
 
     #[test]
     fn what_has_too_little_in_common_is_not_compared() {
-        let noise =
-            |seed: u32| (0..100).map(|number| format!("{} ", number * seed)).collect::<String>();
+        let noise = |seed: u32| {
+            (0..100).map(|number| (number * seed).to_string()).collect::<Vec<_>>().join(" ")
+        };
         let mut volatile = Volatile::default();
         volatile.learn(&body(&noise(3)), &body(&noise(7)));
         assert_eq!(volatile.incomparable().collect::<Vec<_>>(), ["body"]);

@@ -33,10 +33,10 @@ fn links(page: &Url, text: &str, targets: &mut Vec<String>) {
     for element in markup::elements(text) {
         match &*element.name.to_ascii_lowercase() {
             "a" | "area" => {
-                targets.extend(element.get("href").and_then(|link| target(page, &link)))
+                targets.extend(element.get("href").and_then(|link| target(page, &link)));
             }
             "iframe" | "frame" => {
-                targets.extend(element.get("src").and_then(|link| target(page, &link)))
+                targets.extend(element.get("src").and_then(|link| target(page, &link)));
             }
             "form" => {
                 finish(form.take(), targets);
@@ -75,7 +75,7 @@ fn links_in(page: &Url, value: &Value, targets: &mut Vec<String>) {
             for (name, value) in fields {
                 match value.as_str() {
                     Some(link) if LINK_FIELDS.contains(&&**name) => {
-                        targets.extend(target(page, link))
+                        targets.extend(target(page, link));
                     }
                     _ => links_in(page, value, targets),
                 }

@@ -180,9 +180,9 @@ mod tests {
         assert_eq!(first.headers, [("accept-language".to_owned(), "de".to_owned())]);
         assert_eq!(first.cookies, [("theme".to_owned(), "dark".to_owned())], "sid is the server's");
         assert_eq!(first.host.as_deref(), Some("shop.test"));
-        assert_eq!(&*found.get(1).unwrap().body, b"user=a+b");
+        assert_eq!(&*found[1].body, b"user=a+b");
         let json = ("content-type".to_owned(), "application/json".to_owned());
-        assert_eq!(found.get(2).unwrap().headers, [json]);
+        assert_eq!(found[2].headers, [json]);
         assert!(requests("{\"log\": 1}").is_err());
         assert!(requests("GET /").is_err());
     }

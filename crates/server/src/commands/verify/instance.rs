@@ -36,7 +36,7 @@ use crate::subsystems::http::front::{self, Php};
 use crate::system::run_dir::RunDir;
 
 /// The longest wait for one answer, and for the work after it.
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_mins(2);
 /// The time that processes have to end.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// Fields of responses that say nothing about the application: about the connection and its clock, or implied by the body.

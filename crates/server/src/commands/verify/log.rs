@@ -80,7 +80,7 @@ mod tests {
         let (found, unread) = requests(log);
         let lines: Vec<String> = found.iter().map(Recorded::line).collect();
         assert_eq!(lines, ["GET /a?b=1", "POST /b", "GET /c?d=2", "GET /e"]);
-        assert_eq!(found.get(2).unwrap().host.as_deref(), Some("shop.test"));
+        assert_eq!(found[2].host.as_deref(), Some("shop.test"));
         assert_eq!(unread, 2);
     }
 }

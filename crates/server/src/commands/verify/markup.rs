@@ -86,7 +86,7 @@ mod tests {
         let found: Vec<_> = elements(page).collect();
         let names: Vec<&str> = found.iter().map(|element| element.name).collect();
         assert_eq!(names, ["a", "input", "br", "A"]);
-        let get = |index: usize, name: &str| found.get(index).unwrap().get(name);
+        let get = |index: usize, name: &str| found[index].get(name);
         assert_eq!(get(0, "href").as_deref(), Some("/a?b=1&c=2"));
         assert_eq!(get(1, "value").as_deref(), Some("1 > 0"));
         assert_eq!(get(1, "checked").as_deref(), Some(""));

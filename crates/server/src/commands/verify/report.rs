@@ -209,7 +209,9 @@ impl Report {
                     "   not seen again in a fresh process: chance, or state that --reset does not put back",
                 ),
                 Cause::Predecessors(all) => {
-                    all.iter().for_each(|before| line(&format!("   after {before}")));
+                    for before in all {
+                        line(&format!("   after {before}"));
+                    }
                 }
             }
             for difference in &finding.differences {

@@ -1,7 +1,7 @@
-//! The runs: the reference twice, each model beside it, and the search for the requests that cause a difference.
+//! The runs: the reference twice, then each model beside it, and what differs in it.
 //!
 //! Invariants
-//! - A difference is reported only if it was seen again in a fresh process, beside a fresh answer of the reference.
+//! - A difference has a cause only if it was seen again in a fresh process, beside fresh answers of the reference.
 //! - Every run begins with the state that the reset command makes, if there is one.
 
 use std::collections::{BTreeSet, HashSet};
@@ -12,10 +12,10 @@ use bytes::Bytes;
 use pool::Model;
 use tokio::time::Instant;
 
+use super::cause::{Group, Search};
 use super::compare::{Difference, Parts, Volatile};
 use super::fixed::Successive;
 use super::instance::{Instance, NotRun, Seen, Subject};
-use super::minimise::minimise;
 use super::report::{Cause, Finding, OfModel};
 use super::request::Recorded;
 use crate::failure::Failure;
@@ -23,8 +23,6 @@ use crate::ops::log;
 
 /// The most differences of a model whose causes are searched for; further ones are counted.
 const MOST_SEARCHES: usize = 60;
-/// The most sequences that are tried for one difference.
-const MOST_TRIES: usize = 150;
 
 /// The least time between the starts of the reference's runs: clocks mostly show seconds, and are masked if they differ.
 const ANOTHER_SECOND: Duration = Duration::from_millis(1100);
@@ -54,7 +52,7 @@ pub(super) struct Reference {
     first: Vec<Parts>,
     second: Vec<Parts>,
     /// By request.
-    volatile: Vec<Volatile>,
+    pub(super) volatile: Vec<Volatile>,
     /// The answers of the first run, by request.
     successive: Vec<Successive>,
     /// Kept for the searches.
@@ -62,22 +60,6 @@ pub(super) struct Reference {
     /// Whether every answer was a server error.
     pub(super) all_failed: bool,
     pub(super) watched_files: usize,
-}
-
-/// Differences at one place of the answers to one request.
-struct Group {
-    request: usize,
-    /// Where in the order it was seen first.
-    place: usize,
-    seen: usize,
-    differences: Vec<Difference>,
-}
-
-impl Group {
-    /// Returns whether one of these differences is at a place of the group.
-    fn shares(&self, differences: &[Difference]) -> bool {
-        differences.iter().any(|one| self.differences.iter().any(|known| known.place == one.place))
-    }
 }
 
 /// Everything that a run needs.
@@ -285,7 +267,7 @@ impl Runs<'_> {
     }
 
     /// Boots a model that has run before.
-    async fn fresh(&self, model: Model) -> Result<Instance, Failure> {
+    pub(super) async fn fresh(&self, model: Model) -> Result<Instance, Failure> {
         self.boot(model).await.map_err(|error| match error {
             NotRun::Failed(failure) => failure,
             NotRun::Impossible(why) => Failure::failed(why, "please report this"),
@@ -349,7 +331,7 @@ impl Reference {
     }
 
     /// Returns the reference's answer to a request after others.
-    async fn answer(
+    pub(super) async fn answer(
         &mut self,
         runs: &Runs<'_>,
         replay: &Replay,
@@ -363,7 +345,7 @@ impl Reference {
 }
 
 /// Sends requests, and returns the answer to the last one.
-async fn last_answer(
+pub(super) async fn last_answer(
     instance: &mut Instance,
     replay: &Replay,
     (before, last): (&[usize], usize),
@@ -372,97 +354,6 @@ async fn last_answer(
         instance.ask(replay.request(*request)).await;
     }
     instance.ask(replay.request(last)).await.parts
-}
-
-/// The search for the cause of one difference.
-struct Search<'r> {
-    runs: &'r Runs<'r>,
-    model: Model,
-    replay: &'r Replay,
-    group: &'r Group,
-}
-
-impl Search<'_> {
-    /// Returns the smallest sequence of earlier requests after which the difference is seen again, and the differences then. None: it is not
-    /// seen again. `known`: requests that caused others.
-    async fn cause(
-        &self,
-        reference: &mut Reference,
-        known: &mut Vec<usize>,
-    ) -> Result<Option<(Vec<usize>, Vec<Difference>)>, Failure> {
-        let before = self.replay.order.get(..self.group.place).unwrap_or_default();
-        if let Some(differences) = self.after(&[], reference, true).await? {
-            return Ok(Some((Vec::new(), differences)));
-        }
-        let known_before: Vec<usize> =
-            known.iter().copied().filter(|one| before.contains(one)).collect();
-        let distinct = last_of_each(before);
-        let mut all = None;
-        for sequence in [&*known_before, &*distinct, before] {
-            if !sequence.is_empty() && self.after(sequence, reference, true).await?.is_some() {
-                all = Some(sequence.to_vec());
-                break;
-            }
-        }
-        let Some(all) = all else { return Ok(None) };
-        let mut failure = None;
-        let minimal = minimise(all, MOST_TRIES, async |part: &[usize]| {
-            match self.after(part, reference, false).await {
-                Ok(found) => found.is_some(),
-                Err(error) => {
-                    failure.get_or_insert(error);
-                    false
-                }
-            }
-        })
-        .await;
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        let differences = self.after(&minimal, reference, true).await?;
-        if let ([one], true) = (&*minimal, differences.is_some())
-            && !known.contains(one)
-        {
-            known.push(*one);
-        }
-        Ok(differences.map(|differences| (minimal, differences)))
-    }
-
-    /// Returns the differences after these requests in a fresh process, if one is at a place of the group. `twice`: the reference answers
-    /// twice, so that what differs between its answers is masked.
-    async fn after(
-        &self,
-        before: &[usize],
-        reference: &mut Reference,
-        twice: bool,
-    ) -> Result<Option<Vec<Difference>>, Failure> {
-        let request = self.group.request;
-        let sequence = (before, request);
-        let first = reference.answer(self.runs, self.replay, sequence).await?;
-        let second = if twice {
-            Some(reference.answer(self.runs, self.replay, sequence).await?)
-        } else {
-            None
-        };
-        let mut instance = self.runs.fresh(self.model).await?;
-        let answer = last_answer(&mut instance, self.replay, sequence).await;
-        instance.end().await;
-        let volatile = reference.volatile.get(request).expect("there is one for each request");
-        let found = volatile.differences(&first, second.as_ref(), &answer);
-        let same = |difference: &Difference| {
-            self.group.differences.iter().any(|one| one.place == difference.place)
-        };
-        Ok(found.iter().any(same).then_some(found))
-    }
-}
-
-/// Returns each request of a sequence once, where it stood last.
-fn last_of_each(sequence: &[usize]) -> Vec<usize> {
-    let mut seen = HashSet::new();
-    let mut last: Vec<usize> =
-        sequence.iter().rev().copied().filter(|request| seen.insert(*request)).collect();
-    last.reverse();
-    last
 }
 
 /// Returns the parts of an answer, with texts that earlier answers had, too, shared with them.
