@@ -14,3 +14,4 @@ pub(crate) mod stop;
 pub(crate) mod tls;
 pub(crate) mod top;
 pub(crate) mod upgrade;
+pub(crate) mod verify;

@@ -19,8 +19,13 @@ use std::process::ExitCode;
 
 use cli::Invocation;
 use commands::{
+<<<<<<< HEAD
     channels, check, egress, invoke, lambda, php, purge, reload, serve, status, stop, tls, top,
     upgrade,
+=======
+    channels, check, egress, invoke, lambda, php, reload, serve, status, stop, tls, top, upgrade,
+    verify,
+>>>>>>> verify
 };
 use config::Environment;
 use failure::Failure;
@@ -97,6 +102,11 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Lambda { target, emulate } => {
             lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Verify(asked) => {
+            let (text, clean) = verify::run(&asked, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Invocation::Top(top) => top::run(&top, &environment).map(|()| ExitCode::SUCCESS),
         Invocation::TlsTrust { config } => {

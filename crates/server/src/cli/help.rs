@@ -1,11 +1,14 @@
 //! The commands, their flags and their help texts.
 
+mod verify;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command, value_parser};
 
+use self::verify::verify;
 use super::offered::{of_application, of_channels, of_control, of_egress, of_lambda};
 use crate::commands::top::Sort;
 use crate::config::{KEYS, Key, paragraphs};
@@ -25,6 +28,7 @@ pub(crate) fn command() -> Command {
             "Examples:\n  \
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
              hearth check                 what `hearth serve` would run, and its problems\n  \
+             hearth verify                whether requests leave anything behind for others\n  \
              hearth status                the state of this application's server\n  \
              hearth reload                reload the application without dropping requests\n  \
              hearth php artisan migrate   the same PHP on the command line\n  \
@@ -41,6 +45,7 @@ pub(crate) fn command() -> Command {
         .subcommand(upgrade())
         .subcommand(stop())
         .subcommand(check())
+        .subcommand(verify())
         .subcommand(top())
         .subcommand(lambda())
         .subcommand(channels())
