@@ -31,7 +31,9 @@ function seen(CurlHandle $curl, mixed $result): array
         }
     }
     if (in_array(curl_errno($curl), [CURLE_OPERATION_TIMEDOUT, CURLE_ABORTED_BY_CALLBACK], true)) {
-        unset($info['primary_ip'], $info['primary_port']); // no answer shows it
+        // No answer shows it; but an empty address says that nothing was sent.
+        $info['primary_ip'] = $info['primary_ip'] !== '';
+        unset($info['primary_port']);
     }
     if (curl_errno($curl) !== 0) {
         unset(
