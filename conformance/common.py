@@ -82,6 +82,8 @@ class Table:
     suite: str
     rows: dict[str, int] = field(default_factory=dict)
     differing: dict[str, str] = field(default_factory=dict)
+    # How many cases an entry of `differing` stands for, if it is more than one.
+    groups: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -89,7 +91,10 @@ class Table:
     def note(self, row: str, case: str, difference: str | None) -> None:
         self.rows[row] = self.rows.get(row, 0) + 1
         if difference is not None:
-            self.differing[f"{row}: {case}"] = difference
+            name = f"{row}: {case}"
+            if name in self.differing:
+                self.groups[name] = self.groups.get(name, 1) + 1
+            self.differing[name] = difference
 
     def skip(self, row: str, cases: int = 1) -> None:
         self.skipped[row] = self.skipped.get(row, 0) + cases
@@ -101,6 +106,8 @@ class Table:
         known = committed["differences"]
         if os.environ.get("UPDATE") and not partial:
             reasons = {case: {"got": got, "why": known.get(case, {}).get("why", "why?")} for case, got in sorted(self.differing.items())}
+            for case, count in self.groups.items():
+                reasons[case]["cases"] = count
             today = datetime.datetime.now(datetime.UTC).date().isoformat()
             table = about | {"ran": today, "versions": self.versions, "rows": self.rows, "skipped": self.skipped, "differences": reasons, "notes": self.notes}
             path.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
