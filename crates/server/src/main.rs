@@ -19,13 +19,8 @@ use std::process::ExitCode;
 
 use cli::Invocation;
 use commands::{
-<<<<<<< HEAD
     channels, check, egress, invoke, lambda, php, purge, reload, serve, status, stop, tls, top,
-    upgrade,
-=======
-    channels, check, egress, invoke, lambda, php, reload, serve, status, stop, tls, top, upgrade,
-    verify,
->>>>>>> verify
+    upgrade, verify,
 };
 use config::Environment;
 use failure::Failure;
