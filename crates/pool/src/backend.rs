@@ -172,7 +172,7 @@ impl Core {
             .max_requests
             .map_or(u64::MAX, |max| max.get().saturating_add(fastrand::u64(0..=max.get() / 10)));
         let info = WorkerInfo::new(slot, max_requests, self.options.events.clone());
-        Arc::new(info.reporting_to(self.options.boot_files.clone()))
+        Arc::new(info.reporting_to(&self.options))
     }
 
     /// Records that a worker's request is over its time limit. Returns `false` if that was recorded already.

@@ -36,7 +36,7 @@ use crate::process_stat::must_see;
 use crate::sandbox::Confinement;
 use crate::shared_counters::SharedCounters;
 use crate::worker::{Event, FrameReader, Gone};
-use crate::{RequestContext, StartError, output, sys, variables};
+use crate::{Model, RequestContext, StartError, output, sys, variables};
 
 /// A running zygote.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Zygote {
             spawned.map_err(|cause| StartError::Program { program: program.clone(), cause })?;
 
         let info = WorkerInfo::new(0, u64::MAX, None);
-        let info = Arc::new(info.reporting_to(options.boot_files.clone()));
+        let info = Arc::new(info.reporting_to(options));
         info.pid.store(child.id().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         let mut output = tokio::task::JoinSet::new();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
@@ -382,8 +382,15 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
             arguments.push("--rehearse".into());
         }
     }
+    if options.model == Model::Snapshot && options.verify_restores > 0.0 {
+        arguments.push("--verify-restores".into());
+        arguments.push(options.verify_restores.to_string().into());
+    }
     if options.boot_files.is_some() {
         arguments.push("--report-files".into());
+    }
+    if options.boot_trace.is_some() {
+        arguments.push("--trace-boot".into());
     }
     if options.sandbox.is_some() {
         arguments.push("--confine".into());

@@ -11,6 +11,7 @@
 
 #include "ext/host.h"
 #include "sapi/boot/boot_state.h"
+#include "sapi/boot/boot_trace.h"
 #include "sapi/boot/included_files.h"
 #include "sapi/databases/databases.h"
 #include "sapi/databases/guard.h"
@@ -93,6 +94,7 @@ static void settle_boot(void) {
 
 /* The script's first hearth_handle_request(). False: with an exception of the boot's own callbacks. */
 static bool end_boot(void) {
+    boot_trace_end();
     if (!model_boots_ahead(run.options->model)) {
         worker_run_start_callbacks();
         if (EG(exception) != NULL) {
@@ -204,6 +206,9 @@ static void run_script(const char *script) {
     SG(sapi_headers).http_response_code = 200;
     run.state = BOOTING;
     ZVAL_UNDEF(&start_callbacks);
+    if (run.options->trace_boot) {
+        boot_trace_begin();
+    }
     if (php_request_startup() == SUCCESS) {
         SG(request_info).no_headers = 1;
         module_execute(script);

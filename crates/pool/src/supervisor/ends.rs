@@ -27,6 +27,7 @@ impl Supervisor {
         info.set_exit(status);
         info.hang_up();
         self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
+        self.shared.verified.lock().expect("no holder panics").add(info.verified());
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         self.successor_lost(slot);

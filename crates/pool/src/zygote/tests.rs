@@ -12,6 +12,7 @@ fn options() -> Options {
         model: Model::Request,
         warm_up: Vec::new(),
         rehearse: false,
+        verify_restores: 0.0,
         sandbox: None,
         worker_script: None,
         directory: "/".into(),
@@ -32,6 +33,7 @@ fn options() -> Options {
         slow: None,
         events: None,
         boot_files: None,
+        boot_trace: None,
     }
 }
 

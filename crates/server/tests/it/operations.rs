@@ -2,6 +2,7 @@
 
 mod applications;
 mod boot_failures;
+mod boot_trace;
 mod boot_watch;
 mod control;
 mod development;

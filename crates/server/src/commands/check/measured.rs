@@ -1,6 +1,6 @@
 //! Measurements of a booted application: how many workers fit into memory, and the cost of `fork` and `request`. A
 //! running server is asked; with `--boot` the application is booted here, as `hearth serve` would boot it, and ended
-//! again.
+//! again. Then it is booted once more, to trace what the boot reads.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use pool::{Model, Pool};
 use serde::Deserialize;
 
-use super::{Boots, Report, Topic, boot};
+use super::{Boots, Report, Topic, boot, traced};
 use crate::app::boot::{boot_failure, own_files, pool_options};
 use crate::app::measure;
 use crate::app::plan::Plan;
@@ -136,7 +136,11 @@ fn measure_here(
     }
     // A thread of its own for the pool, while this one measures.
     let runtime = async_runtime::start(NonZeroUsize::MIN.saturating_add(1))?;
-    runtime.block_on(booted(report, plan.clone(), &boot::apart(settings), environment))
+    runtime.block_on(async {
+        let measured = booted(report, plan.clone(), &boot::apart(settings), environment).await?;
+        traced::look(report, plan.clone(), settings, environment).await;
+        Ok(measured)
+    })
 }
 
 async fn booted(
