@@ -22,6 +22,7 @@
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
 #include "sapi/request/channel.h"
+#include "sapi/request/debugger.h"
 #include "sapi/request/request.h"
 #include "sapi/request/script_request.h"
 #include "sapi/request/variables.h"
@@ -138,6 +139,9 @@ bool worker_run_serve(struct worker_run *process, struct worker_call call) {
     script_request_begin();
     bool whole = !request_is_cut() && !module_body_is_lost();
     if (whole) {
+        if (process->is_worker) {
+            debugger_connect();
+        }
         script_request_call(call.fci, call.fcc);
     } else if (request_is_cut()) {
         SG(sapi_headers).http_response_code = 400; /* the server has answered the client */
@@ -242,6 +246,7 @@ int worker_run_script(const struct options *options) {
     host.keeps_state = run.model->keeps_state;
     hearth_host = &host;
     variables_set_script(options->script);
+    debugger_prepare();
     if (run.model->begin != NULL) {
         run.model->begin(&run);
     }

@@ -8,6 +8,7 @@ mod control;
 mod development;
 mod drain;
 mod messages;
+mod printed_commands;
 mod processes;
 mod reload;
 mod reload_snapshots;

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::ops::fallback_cost::Costs;
 use crate::ops::footprint::{Footprint, Room};
 use crate::ops::format::megabytes;
+use crate::system::async_runtime;
 
 /// The number of workers that are booted. The memory of the second one is that of each further one.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
@@ -133,11 +134,8 @@ fn measure_here(
             "run `hearth check --boot` as that user",
         ));
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        Failure::caused_by("cannot start the runtime", &error, "raise the limit of processes")
-    })?;
+    // A thread of its own for the pool, while this one measures.
+    let runtime = async_runtime::start(NonZeroUsize::MIN.saturating_add(1))?;
     runtime.block_on(async {
         let measured = booted(report, plan.clone(), &boot::apart(settings), environment).await?;
         traced::look(report, plan.clone(), settings, environment).await;
