@@ -77,7 +77,7 @@ pub(crate) fn of(
     now: SystemTime,
     delay: Duration,
 ) -> Option<Freshness> {
-    let date = single_date(headers, &header::DATE).flatten();
+    let date = single_date(headers, &header::DATE).and_then(Result::ok);
     let lifetime = match (directives.s_maxage, directives.max_age) {
         (Delta::Absent, Delta::Absent) => expires(headers, date.unwrap_or(now))?,
         (Delta::Absent, max_age) => seconds(max_age.seconds()),
@@ -109,17 +109,24 @@ fn seconds(seconds: Option<u32>) -> Duration {
 /// Returns the lifetime by `Expires` (section 5.3): zero if it is no date, or if there are several that differ.
 fn expires(headers: &HeaderMap, date: SystemTime) -> Option<Duration> {
     let expires = single_date(headers, &header::EXPIRES)?;
-    Some(expires.and_then(|expires| expires.duration_since(date).ok()).unwrap_or_default())
+    Some(expires.ok().and_then(|expires| expires.duration_since(date).ok()).unwrap_or_default())
 }
 
-/// Returns the date of a field; `None` without the field, `Some(None)` if it is no single date.
-fn single_date(headers: &HeaderMap, name: &header::HeaderName) -> Option<Option<SystemTime>> {
+/// A field is no single date.
+struct NoDate;
+
+/// Returns the date of a field; `None` without the field, an error if it is no single date.
+fn single_date(
+    headers: &HeaderMap,
+    name: &header::HeaderName,
+) -> Option<Result<SystemTime, NoDate>> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
     if values.any(|other| other != first) {
-        return Some(None);
+        return Some(Err(NoDate));
     }
-    Some(first.to_str().ok().and_then(|text| httpdate::parse_http_date(text).ok()))
+    let date = first.to_str().ok().and_then(|text| httpdate::parse_http_date(text).ok());
+    Some(date.ok_or(NoDate))
 }
 
 /// Returns `Age` (section 5.1): the first value counts, and one that is no number is ignored.

@@ -32,24 +32,22 @@ pub fn status_of_miss(
     stored: Option<Result<Duration, NotStored>>,
     status: Option<u16>,
 ) -> HeaderValue {
-    let mut text = String::from("Hearth; fwd=");
-    text.push_str(match forwarded {
+    let forward = match forwarded {
         Forwarded::Bypass(Bypass::Method) => "method",
         Forwarded::Bypass(_) => "bypass",
         Forwarded::UriMiss => "uri-miss",
         Forwarded::Stale => "stale",
-    });
-    if let Some(status) = status {
-        text.push_str(&format!("; fwd-status={status}"));
-    }
-    match (forwarded, stored) {
-        (_, Some(Ok(lifetime))) => text.push_str(&format!("; stored; ttl={}", lifetime.as_secs())),
-        (_, Some(Err(reason))) => text.push_str(&format!("; detail={}", reason.name())),
+    };
+    let status = status.map(|status| format!("; fwd-status={status}")).unwrap_or_default();
+    let outcome = match (forwarded, stored) {
+        (_, Some(Ok(lifetime))) => format!("; stored; ttl={}", lifetime.as_secs()),
+        (_, Some(Err(reason))) => format!("; detail={}", reason.name()),
         (Forwarded::Bypass(reason), None) if reason != Bypass::Method => {
-            text.push_str(&format!("; detail={}", reason.name()));
+            format!("; detail={}", reason.name())
         }
-        _ => {}
-    }
+        _ => String::new(),
+    };
+    let text = format!("Hearth; fwd={forward}{status}{outcome}");
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("Hearth"))
 }
 
