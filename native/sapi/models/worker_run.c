@@ -193,7 +193,11 @@ static bool await_request(void) {
             "script: use hearth_handle_request()");
         return false;
     }
-    return run.state == BOOTING && await_is_possible(&run) && run.model->await(&run);
+    if (run.state != BOOTING || !await_is_possible(&run)) {
+        return false;
+    }
+    boot_trace_end();
+    return run.model->await(&run);
 }
 
 static bool on_worker_start(zval *callback) {
@@ -238,11 +242,11 @@ static void run_script(const char *script) {
     SG(sapi_headers).http_response_code = 200;
     run.state = BOOTING;
     ZVAL_UNDEF(&start_callbacks);
-    if (run.options->trace_boot) {
-        boot_trace_begin();
-    }
     if (run.options->document_root != NULL) {
         await_begin_boot(&run);
+    }
+    if (run.options->trace_boot) {
+        boot_trace_begin();
     }
     if (php_request_startup() == SUCCESS) {
         SG(request_info).no_headers = run.options->document_root == NULL;
