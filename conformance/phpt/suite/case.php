@@ -1,0 +1,1 @@
+<?php require Phpt::begin(); Phpt::end();
