@@ -44,6 +44,7 @@ class Php:
         self.extensions = ["opcache" if name == "zend opcache" else name for name in self.extensions]
         driver = b"".join((HERE / name).read_bytes() for name in ("phpt.php", "once.php", "case.php", "judge.php"))
         self.digest = hashlib.sha256(repr((FORMAT, self.version, (place.folder / "php.ini").read_text(), driver)).encode()).hexdigest()
+        Path("/tmp/phpdigest").write_text(self.digest)
 
 
 def not_for_a_worker(case: cases.Case, php: Php, place: Place) -> tuple[str, str] | None:

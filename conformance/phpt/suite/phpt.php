@@ -3,7 +3,7 @@
 // Runs one test of php-src in this request, in the global scope, as php-cgi, `request`, `worker` and `snapshot` can all do it.
 //
 // A worker script calls a function, and a file that a function requires has that function's variables. The one way from a function to the global
-// scope is an internal one: the callable is ReflectionClassConstant::getValue(), whose constant names a class that spl_autoload() loads.
+// scope is an internal one: the callable is the method cases() of an enumeration, one of whose cases names a class that spl_autoload() loads.
 // The loaded file, case1.php, requires the test. The case itself (file, settings, environment, arguments) is in the file `case` beside this one.
 
 final class Phpt
@@ -11,14 +11,14 @@ final class Phpt
     private static int $number = 0;
 
     /** The callable that runs the next test. */
-    public static function next(): array
+    public static function next(): string
     {
         $number = ++self::$number;
-        eval("final class PhptStart$number { const OF = PhptCase$number::DONE; }");
+        eval("enum PhptStart$number: int { case Only = PhptCase$number::DONE; }");
         spl_autoload_register();
         spl_autoload_extensions('.php');
         set_include_path(__DIR__ . '/cases');
-        return [new ReflectionClassConstant("PhptStart$number", 'OF'), 'getValue'];
+        return "PhptStart$number::cases";
     }
 
     /** Prepares this request for the test, whose file it returns. */
@@ -51,6 +51,6 @@ final class Phpt
     public static function end(): void
     {
         $number = self::$number;
-        eval("final class PhptCase$number { const DONE = true; }");
+        eval("final class PhptCase$number { const DONE = 1; }");
     }
 }
