@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import cases, differences, php_cgi
+from . import cases, differences, page, php_cgi, sources
 from .answers import Answer, Judge, masked
 from .php_cgi import FAILED, NOT_RUN, PASSED, SKIPPED, Php, PhpCgi
 from .place import Place
@@ -104,13 +104,13 @@ class Suite:
         finally:
             self.places.put(place)
 
-    def run(self, model: str, seed: int, order: list[cases.Case], fresh: bool) -> Path:
+    def run(self, model: str, seed: int, order: list[cases.Case], scope: str, fresh: bool) -> Path:
         """Runs what is not in the file of results yet, and returns the file."""
-        file = self.kept / f"{model}-{seed}.jsonl"
+        file = self.kept / f"{model}-{seed}-{scope}.jsonl"
         if fresh:
             file.unlink(missing_ok=True)
         done = {json.loads(line).get("test") for line in file.read_text().splitlines()} if file.exists() else set()
-        place = Place(self.work / f"h-{model}", self.sources, self.minor)
+        place = Place(self.work / "h0", self.sources, self.minor)
         if model == "worker":
             place.offer_cases()
         log = self.work / f"{model}-{seed}.log"
@@ -189,17 +189,26 @@ def verdict(file: Path, model: str, whole: bool) -> tuple[int, int]:
 def main(options) -> int:
     kept = options.keep
     kept.mkdir(parents=True, exist_ok=True)
+    if options.page:
+        print(page.write(options.root, kept))
+        return 0
+    options.sources, why = sources.found(kept, options.php)
+    if options.sources is None:
+        print(f"nothing was run: {why}\n0 passed, 0 failed")
+        return 0
     suite = Suite(options.sources, options.php, kept, options.jobs, options.hearth)
     right = wrong = 0
     try:
         found = [case for case in suite.tests_in(options.folders) if options.only in case.name]
+        part = "-".join(text.replace("/", "_") for text in (*options.folders, options.only, f"{options.sample or ''}") if text)
+        scope = part or "all"
         for seed in options.seed:
             order = shuffled(found, seed, options.sample)
             print(f"{len(order)} tests, seed {seed}, PHP {suite.php.version}, tests of {suite.version_of_sources()}", flush=True)
             suite.expect(order)
             for model in options.model:
-                file = suite.run(model, seed, order, options.fresh)
-                ours, theirs = verdict(file, model, not options.sample and not options.folders)
+                file = suite.run(model, seed, order, scope, options.fresh)
+                ours, theirs = verdict(file, model, scope == "all")
                 right, wrong = right + ours, wrong + theirs
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on from here", file=sys.stderr)

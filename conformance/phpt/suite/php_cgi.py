@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import cases
-from .answers import HERE, Answer, Judge, loosely, masked
+from .answers import Answer, Judge, loosely, masked
 from .place import Place, program
 
 PASSED, FAILED, SKIPPED, NOT_RUN = "passed", "failed", "skipped", "not run"
 SECONDS = 60
-FORMAT = 2  # of what is kept: another number makes php-cgi run everything again
+FORMAT = 2  # of what is kept, and of the driver: another number makes php-cgi run everything again
 
 
 @dataclass
@@ -42,9 +42,7 @@ class Php:
         said = subprocess.run([self.cgi, "-q", place.folder / "known.php"], env=environment, capture_output=True, check=True, cwd=place.folder)
         self.version, self.settings, self.extensions = json.loads(said.stdout)
         self.extensions = ["opcache" if name == "zend opcache" else name for name in self.extensions]
-        driver = b"".join((HERE / name).read_bytes() for name in ("phpt.php", "once.php", "case.php", "judge.php"))
-        self.digest = hashlib.sha256(repr((FORMAT, self.version, (place.folder / "php.ini").read_text(), driver)).encode()).hexdigest()
-        Path("/tmp/phpdigest").write_text(self.digest)
+        self.digest = hashlib.sha256(repr((FORMAT, self.version, (place.folder / "php.ini").read_text())).encode()).hexdigest()
 
 
 def not_for_a_worker(case: cases.Case, php: Php, place: Place) -> tuple[str, str] | None:
@@ -82,7 +80,8 @@ def write_case(case: cases.Case, place: Place) -> tuple[Path, cases.Request]:
 
 def run_process(command: list, place: Place, environment: dict[str, str], body: bytes = b"") -> tuple[bytes, str]:
     """Its standard output, and why it is not whole."""
-    with subprocess.Popen(command, cwd=place.source, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    variables = {name.encode("latin-1"): value.encode("latin-1") for name, value in environment.items()}
+    with subprocess.Popen(command, cwd=place.source, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                           start_new_session=True) as process:
         try:
             output, _ = process.communicate(body, timeout=SECONDS)

@@ -31,6 +31,12 @@ final class Phpt
         foreach (['HTTP_HOST', 'HTTP_CONNECTION', 'HTTP_CONTENT_LENGTH', 'HTTP_X_REQUEST_ID'] as $name) {
             unset($_SERVER[$name]);
         }
+        foreach (array_keys($_SERVER) as $name) {
+            if (str_starts_with($name, 'HEARTH_')) {
+                unset($_SERVER[$name], $_ENV[$name]);
+                putenv($name);
+            }
+        }
         foreach ($case['environment'] as $name => $value) {
             putenv("$name=$value");
             $_ENV[$name] = $_SERVER[$name] = $value;

@@ -80,7 +80,7 @@ class Hearth:
             return Answer(b"", [], f"no answer: {type(error).__name__}: {error}")
         finally:
             connection.close()
-        headers = response.getheaders()
+        headers = [*response.getheaders(), *([("Status", f"{response.status} {response.reason}")] if response.status != 200 else [])]
         lost = ""
         if response.status in (502, 503, 504) and any(name.lower() == "server" or name.lower() == "x-request-id" for name, _ in headers) and b"<?php" not in body:
             lost = f"answered with {response.status} {response.reason}"

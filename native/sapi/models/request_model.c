@@ -77,5 +77,5 @@ int request_model_run(bool one_shot) {
             channel_send_ready();
         }
     }
-    return 0;
+    return module_exit_status();
 }
