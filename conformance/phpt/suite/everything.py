@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from . import cases, differences, page, php_cgi, sources
-from .answers import Answer, Judge, masked
+from .answers import Answer, Judge, loosely, masked
 from .php_cgi import FAILED, NOT_RUN, PASSED, SKIPPED, Php, PhpCgi
 from .place import Place
 from .served import Hearth
@@ -86,8 +86,24 @@ class Suite:
                 progress.count(result)
 
     def same(self, case: cases.Case, answer: Answer, folder: Path) -> str:
-        """The result of a test beside php-cgi's: passed, failed as php-cgi does, or why it differs."""
-        expected = self.php_cgi.find(case)
+        """The result of a test beside php-cgi's: passed, failed as php-cgi does, or why it differs. A difference is looked at beside another
+        run of php-cgi: some tests depend on the clock, or on what else the machine does."""
+        result = self.beside(self.php_cgi.find(case), case, answer, folder)
+        if result in (PASSED, FAILED):
+            return result
+        place = self.places.get()
+        try:
+            other = self.php_cgi.run(case, place)
+        finally:
+            self.places.put(place)
+        again = self.beside(other, case, answer, folder) if other.result in (PASSED, FAILED) else result
+        if again in (PASSED, FAILED):
+            return again
+        first, ours = self.php_cgi.find(case), masked(answer.body, folder)
+        varies = first.result == other.result == FAILED and first.answer != other.answer and not (first.lost or other.lost or answer.lost)
+        return FAILED if varies and loosely(ours) in (loosely(first.answer), loosely(other.answer)) else result
+
+    def beside(self, expected: php_cgi.Expected, case: cases.Case, answer: Answer, folder: Path) -> str:
         passes = self.judge.passes(case, answer)
         if expected.result == PASSED:
             if not passes:
@@ -95,14 +111,7 @@ class Suite:
             return PASSED if sorted(expected.headers) == answer.names() else f"headers {' '.join(answer.names())} for {' '.join(expected.headers)}"
         if expected.lost or answer.lost:
             return FAILED if expected.lost and answer.lost else answer.lost or f"answers where php-cgi was {expected.lost}"
-        ours = masked(answer.body, folder)
-        if ours == expected.answer:
-            return FAILED
-        place = self.places.get()
-        try:
-            return FAILED if self.php_cgi.again(case, place, ours) else ("passes" if passes else "fails otherwise")
-        finally:
-            self.places.put(place)
+        return FAILED if masked(answer.body, folder) == expected.answer else "passes" if passes else "fails otherwise"
 
     def run(self, model: str, seed: int, order: list[cases.Case], scope: str, fresh: bool) -> Path:
         """Runs what is not in the file of results yet, and returns the file."""
@@ -145,10 +154,16 @@ class Suite:
         answer = server.ask(case)
         seconds = time.monotonic() - began
         result = self.same(case, answer, server.place.folder)
+        second = False
+        if result not in (PASSED, FAILED) and model != "worker" and case.name not in differences.explained(model):
+            # Timing, ports, memory of the machine: once more, behind another test. The page counts these.
+            other = self.same(case, server.ask(case), server.place.folder)
+            second = other in (PASSED, FAILED)
+            result = other if second else result
         why = "" if result in (PASSED, FAILED) else result
         if why:
             self.keep_difference(case, model, masked(answer.body, server.place.folder), expected)
-        return {"test": case.name, "folder": case.folder, "result": DIFFERS if why else result, "why": why, "ms": round(seconds * 1000, 1)}
+        return {"test": case.name, "folder": case.folder, "result": DIFFERS if why else result, "why": why, "ms": round(seconds * 1000, 1), "second": second}
 
     def keep_difference(self, case: cases.Case, model: str, ours: bytes, expected: php_cgi.Expected) -> None:
         base = self.kept / "differences" / model / case.name.replace(": ", "/")
