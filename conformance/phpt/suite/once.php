@@ -1,5 +1,5 @@
 <?php
-
+// The same for one request.
+declare(strict_types=1);
 require __DIR__ . '/phpt.php';
-const PHPT_CALL = 'call_user_func';
-(PHPT_CALL)(Phpt::next());
+(Conformance\Phpt::ONCE)(Conformance\Phpt::next());

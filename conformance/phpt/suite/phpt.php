@@ -4,10 +4,17 @@
 //
 // A worker script calls a function, and a file that a function requires has that function's variables. The one way from a function to the global
 // scope is an internal one: the callable is the method cases() of an enumeration, one of whose cases names a class that spl_autoload() loads.
-// The loaded file, case1.php, requires the test. The case itself (file, settings, environment, arguments) is in the file `case` beside this one.
+// The loaded file, phptcase1.php, requires the test. The case itself (file, settings, environment, arguments) is in the file `case` beside this one.
+
+declare(strict_types=1);
+
+namespace Conformance;
 
 final class Phpt
 {
+    public const ONCE = 'call_user_func';
+    public const LOOP = 'hearth_handle_request';
+
     private static int $number = 0;
 
     /** The callable that runs the next test. */

@@ -1,1 +1,0 @@
-<?php require Phpt::begin(); Phpt::end();
