@@ -69,8 +69,10 @@ def of_runs(runs: list[Run]) -> str:
     for run in runs:
         total = collections.Counter(line["result"] for line in run.results.values())
         said = run.summary
+        # An interrupted run has no summary of its first part.
+        part = " (last part)" if run.summaries[0]["resumed"] else ""
         second = sum(line.get("second", False) for line in run.results.values())
-        rows.append([f"`{said['model']}`", said["seed"], said["date"], *(f"{total[name]:,}" for name in COLUMNS), second, f"{run.seconds / 60:.1f} min", run.workers()])
+        rows.append([f"`{said['model']}`", said["seed"], said["date"], *(f"{total[name]:,}" for name in COLUMNS), second, f"{run.seconds / 60:.1f} min{part}", f"{run.workers()}{part}"])
     return table(["model", "seed", "date (UTC)", "passed", "failed as php-cgi does", "skipped as php-cgi", "not run", "differs", "on a second try", "duration", "workers"], rows)
 
 
@@ -92,7 +94,7 @@ def reasons(runs: list[Run]) -> str:
         here = [[name for name in group["tests"] if name in run.differing()] for run in found if run.summary["model"] in group["models"]]
         counts = ", ".join(f"{len(names)} in `{run.summary['model']}` (seed {run.summary['seed']})"
                            for run, names in zip([run for run in found if run.summary["model"] in group["models"]], here))
-        text.append(f"### {group['title']}\n{group['reason']}\n\n{counts}. Tests: " + ", ".join(f"`{name}`" for name in group["tests"][:SMALL])
+        text.append(f"### {group['title']}\n{group['reason']}\n\n{counts}. Tests: " + ", ".join(group["tests"][:SMALL])
                     + (f" and {len(group['tests']) - SMALL} more in conformance/phpt/differences.json" if len(group["tests"]) > SMALL else "") + ".\n")
     return "\n".join(text)
 
