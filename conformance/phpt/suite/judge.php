@@ -1,7 +1,7 @@
 <?php
 
-// Says for each line of standard input (JSON: kind, wanted, output; the last two in base64) whether the output is the wanted one, as run-tests.php
-// decides it: a line with 1 or 0.
+// Prints for each line of standard input (JSON: kind, wanted, output; the last two in base64) 1 if the output is the wanted one, else 0.
+// Compares as run-tests.php does.
 
 declare(strict_types=1);
 

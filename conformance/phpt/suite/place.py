@@ -19,7 +19,7 @@ FIRST = ["mysqlnd", "pdo", "xml", "dom"]
 def program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        sys.exit(f"error: {name} is not installed (apt-get install {name.replace('php', 'php') + ('-cli' if name[3].isdigit() else '')})")
+        sys.exit(f"error: {name} is not installed")
     return found
 
 
