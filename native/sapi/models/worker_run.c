@@ -41,7 +41,9 @@ void worker_run_clean_up(void) {
     script_request_close();
     boot_state_restore();
     script_request_forget_last_error();
-    EG(exit_status) = 0;
+    if (!channel_is_left()) {
+        EG(exit_status) = 0;
+    }
     request_release();
     script_request_open_idle();
 }
@@ -313,7 +315,7 @@ int worker_run_script(const struct options *options) {
         }
         run_script(options->script);
         if (run.state == CLOSED || (run.is_worker && run.served)) {
-            return 0;
+            return module_exit_status();
         }
         if (run.state == BOOTING) {
             say_why_no_request(options);
