@@ -6,7 +6,7 @@
 //! - The certificate of a challenge is presented only to the authority that asks for it (RFC 8737), and such a
 //!   connection never carries a request.
 //! - A handshake sees the certificates of one moment: never some from before and some from after a change.
-//! - A client that prefers ChaCha20 gets it. All others get AES with 128 bits if they know it: its SHA-256 has
+//! - A client that prefers `ChaCha20` gets it. All others get AES with 128 bits if they know it: its SHA-256 has
 //!   instructions of its own in processors, and the SHA-384 that goes with 256 bits has none that ring uses everywhere.
 
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +38,7 @@ pub enum Place {
 pub struct Certificates {
     shelf: Arc<Shelf>,
     config: Arc<ServerConfig>,
-    /// The same for clients that prefer ChaCha20: their own order of cipher suites decides.
+    /// The same for clients that prefer `ChaCha20`: their own order of cipher suites decides.
     as_offered: Arc<ServerConfig>,
 }
 
