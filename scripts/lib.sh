@@ -104,5 +104,13 @@ counts_of() {
 # has PART TEXT
 has() { grep -qF -- "$1" <<< "$2" || { echo "no '$1' in: $2"; return 1; }; }
 
+# ready LOG PID [PATTERN]: waits for the line by which a server says where it answers, and sets `base` to that address. Shows the log and fails
+# when the process ends without it, or after two minutes.
+ready() {
+    local pattern=${3:-'hearth: ready on \(http:[^ ]*\)'}
+    base=$(timeout 120 tail --pid="$2" --lines=+1 --follow=name --retry "$1" 2>/dev/null | sed -n "\\|$pattern|{s|.*$pattern.*|\1|p;q}") || true
+    [[ -n $base ]] || { echo "never ready:"; tail -n 40 "$1"; return 1; }
+}
+
 # in_tier quick|rest: whether a part belongs to the tier that runs. Without TEST_TIER every part does.
 in_tier() { [[ -z ${TEST_TIER-} || $TEST_TIER == "$1" ]]; }

@@ -44,7 +44,7 @@ static const char *const model_names[] = {
 
 static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION) "." ZEND_TOSTR(
     PHP_MINOR_VERSION) " --model NAME [--script FILE] [--ini KEY=VALUE]... [--warm-up N "
-                       "[--rehearse]] [--confine]\n"
+                       "[--rehearse]] [--confine] [--verify-restores SHARE] [--trace-boot]\n"
                        "\n"
                        "Started by `hearth serve`, which talks to it on descriptor 3.\n"
                        "\n"
@@ -64,6 +64,10 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "  --report-files      tells the server which files the boot has included\n"
                        "  --confine           workers cannot look into each other, nor signal "
                        "others\n"
+                       "  --verify-restores SHARE  snapshot: compares all memory after this share "
+                       "of restores\n"
+                       "  --trace-boot        tells the server what the boot of FILE reads beside "
+                       "code\n"
                        "  --version           print PHP's version\n"
                        "  --info-json         print what this PHP is and has loaded\n"
                        "  --probe-snapshot    print how this machine can find written pages\n";
@@ -90,6 +94,20 @@ static unsigned parse_count(const char *text) {
         misuse("--warm-up wants a number up to 1000", text);
     }
     return (unsigned)count;
+}
+
+/* Returns a share from 0 to 1 in parts of 2^32; the largest number stands for 1. */
+static uint32_t parse_share(const char *text) {
+    char *end;
+    double share = strtod(text, &end);
+    if (end == text || *end != '\0' || !(share >= 0 && share <= 1)) {
+        misuse("--verify-restores wants a share from 0 to 1", text);
+    }
+    double parts = share * 4294967296.0;
+    if (parts >= UINT32_MAX) {
+        return UINT32_MAX;
+    }
+    return parts > 0 && parts < 1 ? 1 : (uint32_t)parts;
 }
 
 static enum action parse(int argc, char **argv, struct options *options) {
@@ -121,6 +139,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
             options->report_files = true;
             continue;
         }
+        if (strcmp(name, "--trace-boot") == 0) {
+            options->trace_boot = true;
+            continue;
+        }
         if (strcmp(name, "--rehearse") == 0) {
             options->rehearse = true;
             continue;
@@ -132,7 +154,8 @@ static enum action parse(int argc, char **argv, struct options *options) {
         bool model = strcmp(name, "--model") == 0;
         bool script = strcmp(name, "--script") == 0;
         bool warm_up = strcmp(name, "--warm-up") == 0;
-        if (!model && !script && !warm_up && strcmp(name, "--ini") != 0) {
+        bool verify = strcmp(name, "--verify-restores") == 0;
+        if (!model && !script && !warm_up && !verify && strcmp(name, "--ini") != 0) {
             misuse("unknown argument", name);
         }
         if (++i == argc) {
@@ -145,6 +168,8 @@ static enum action parse(int argc, char **argv, struct options *options) {
             options->model = parse_model(argv[i]);
         } else if (warm_up) {
             options->warm_up = parse_count(argv[i]);
+        } else if (verify) {
+            options->verify_restores = parse_share(argv[i]);
         } else if (strchr(argv[i], '=') == NULL || argv[i][0] == '=') {
             misuse("--ini wants KEY=VALUE", argv[i]);
         } else {
@@ -241,7 +266,7 @@ int main(int argc, char **argv) {
     if (action == ACTION_SERVE) {
         if (options.model == MODEL_SNAPSHOT) {
             snapshot_arrange(argv);
-            snapshot_model_prepare();
+            snapshot_model_prepare(options.verify_restores);
         }
         prepare_process();
         fcntl(SERVER, F_SETFD, FD_CLOEXEC);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum model {
     MODEL_REQUEST,  /* G: the engine's own start-up and shutdown for each request */
@@ -29,10 +30,12 @@ struct options {
     const char *script; /* absolute; of the models with a worker script. Static. */
     char **ini;         /* `key=value`, in order. Static. */
     size_t ini_count;
-    unsigned warm_up;  /* synthetic requests that the zygote serves once it has booted */
-    bool report_files; /* that the boot has included: see included_files.h */
-    bool confine;      /* workers from each other: see confine.h */
-    bool rehearse;     /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
+    unsigned warm_up;         /* synthetic requests that the zygote serves once it has booted */
+    bool report_files;        /* that the boot has included: see included_files.h */
+    bool trace_boot;          /* tell what the boot reads: see boot_trace.h */
+    bool confine;             /* workers from each other: see confine.h */
+    uint32_t verify_restores; /* of 2^32: the share of restores that are verified */
+    bool rehearse; /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
 };
 
 /* Exit codes beside 0, and SNAPSHOT_EXIT_RETIRED (75). */

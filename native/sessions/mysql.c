@@ -3,57 +3,10 @@
  * Invariants
  * - Each command that has an answer waits in `pending` until its last packet has arrived. An answer's end is known from its packets, never from
  *   silence.
- * - Statement ids belong to the server and cannot be repeated: a session with a prepared statement is not learned.
- * - A reset selects the current database only if that may be necessary. Each proof shows the database, so a wrong one is a doubt.
- * - The session's user is not reset: each proof shows it, and another one is a doubt.
  */
-#include <stdio.h>
 #include <string.h>
 
-#include "sessions/internal.h"
-
-enum { HEADER = 4, MOST = 0xffffff };
-
-/* Capabilities of the client, in its handshake response. */
-enum {
-    CLIENT_WITH_DB = 1 << 3,
-    CLIENT_COMPRESS = 1 << 5,
-    CLIENT_PROTOCOL_41 = 1 << 9,
-    CLIENT_SSL = 1 << 11,
-    CLIENT_SECURE_CONNECTION = 1 << 15,
-    CLIENT_MULTI_STATEMENTS = 1 << 16,
-    CLIENT_LENENC_AUTH = 1 << 21,
-    CLIENT_DEPRECATE_EOF = 1 << 24,
-    CLIENT_ZSTD = 1 << 26,
-};
-
-enum {
-    STATUS_IN_TRANSACTION = 1,
-    STATUS_MORE_RESULTS = 8,
-    STATUS_CURSOR = 0x40,
-};
-
-enum {
-    COM_QUIT = 0x01,
-    COM_INIT_DB = 0x02,
-    COM_QUERY = 0x03,
-    COM_FIELD_LIST = 0x04,
-    COM_STATISTICS = 0x09,
-    COM_PING = 0x0e,
-    COM_CHANGE_USER = 0x11,
-    COM_STMT_PREPARE = 0x16,
-    COM_STMT_EXECUTE = 0x17,
-    COM_STMT_SEND_LONG_DATA = 0x18,
-    COM_STMT_CLOSE = 0x19,
-    COM_STMT_RESET = 0x1a,
-    COM_SET_OPTION = 0x1b,
-    COM_STMT_FETCH = 0x1c,
-    COM_RESET_CONNECTION = 0x1f,
-};
-
-/* The proofs of the first reset, counted down: the state without the initialisation, the state after it, and the proof that later ones must
- * equal. */
-enum { PROBE_EXPECTED = 1, PROBE_AFTER, PROBE_BEFORE };
+#include "sessions/mysql.h"
 
 /* The remaining packets of the first awaited answer. */
 enum {
@@ -64,31 +17,6 @@ enum {
     PARAMETERS, /* of a prepared statement: `columns` of them, `after` definitions follow */
     PARAMETERS_END,
 };
-
-static uint32_t measure(const uint8_t *header) {
-    return (uint32_t)header[0] | (uint32_t)header[1] << 8 | (uint32_t)header[2] << 16;
-}
-
-static uint16_t two(const uint8_t *bytes) {
-    return (uint16_t)(bytes[0] | bytes[1] << 8);
-}
-
-/* A length-encoded number at *at, which moves behind it. */
-static uint64_t number(const uint8_t **at, const uint8_t *end) {
-    if (*at == end) {
-        return 0;
-    }
-    uint8_t first = *(*at)++;
-    int bytes = first == 0xfc ? 2 : first == 0xfd ? 3 : first == 0xfe ? 8 : 0;
-    if (bytes == 0) {
-        return first;
-    }
-    uint64_t value = 0;
-    for (int i = 0; i < bytes && *at < end; i++) {
-        value |= (uint64_t) * (*at)++ << (8 * i);
-    }
-    return value;
-}
 
 /* --- the client's side ------------------------------------------------------------------------------------------------------------------- */
 
@@ -315,12 +243,6 @@ static void first(struct session *session, const struct session_messages *packet
     }
 }
 
-/* The session's user, in SESSION_PRINT characters. COM_RESET_CONNECTION keeps a role set by SET ROLE (seen on MariaDB 10.11). Version comments
- * select the servers with roles. MySQL 9.6 has no MD5() any more. */
-#define WHO                                                                                        \
-    "LEFT(SHA2(CONCAT_WS(' ',CURRENT_USER()/*!80000 ,CURRENT_ROLE()*//*M!100005 "                  \
-    ",CURRENT_ROLE()*/),256),32)"
-
 /* A row that begins with the nonce, followed by the session's user and current database. */
 static bool is_nonce(struct session *session, const struct session_messages *packet) {
     struct session_mysql *my = &session->mysql;
@@ -501,199 +423,6 @@ static const char *amid(const struct session *session) {
                                                 : NULL;
 }
 
-/* The current database, from the handshake response: HandshakeResponse41. */
-static void learn_database(struct session_mysql *my, const uint8_t *at, size_t len) {
-    enum { FIXED = 32 };
-    const uint8_t *end = at + len;
-    if (len <= FIXED) {
-        return;
-    }
-    uint32_t capabilities = measure(at) | (uint32_t)at[3] << 24;
-    at += FIXED;
-    at = memchr(at, 0, (size_t)(end - at));
-    if (at == NULL || (capabilities & CLIENT_WITH_DB) == 0) {
-        return;
-    }
-    at++;
-    uint64_t auth;
-    if (capabilities & CLIENT_LENENC_AUTH) {
-        auth = number(&at, end);
-    } else if (capabilities & CLIENT_SECURE_CONNECTION) {
-        auth = at < end ? *at++ : 0;
-    } else {
-        const uint8_t *nul = memchr(at, 0, (size_t)(end - at));
-        auth = nul != NULL ? (uint64_t)(nul - at) + 1 : (uint64_t)(end - at);
-    }
-    if (auth > (uint64_t)(end - at)) {
-        return;
-    }
-    at += auth;
-    const uint8_t *nul = memchr(at, 0, (size_t)(end - at));
-    size_t name = nul != NULL ? (size_t)(nul - at) : (size_t)(end - at);
-    if (name < sizeof my->database) {
-        memcpy(my->database, at, name);
-        my->database_len = (uint32_t)name;
-    }
-}
-
-static void add_command(
-    struct growing *to, uint8_t what, const uint8_t *argument, size_t argument_len) {
-    size_t len = 1 + argument_len;
-    uint8_t head[HEADER + 1] = {(uint8_t)len, (uint8_t)(len >> 8), (uint8_t)(len >> 16), 0, what};
-    growing_add(to, head, sizeof head);
-    growing_add(to, argument, argument_len);
-}
-
-/* One command of the initialisation. NULL: it is in `init`, or need not be. */
-static const char *learn_command(
-    struct session_mysql *my, struct growing *init, const uint8_t *packet, size_t len) {
-    enum statement_moves moves;
-    switch (len > 0 ? packet[0] : 0) {
-    case COM_QUERY:
-    case COM_STMT_PREPARE:
-        if (!statement_may_be_repeated(packet + 1, len - 1)) {
-            return "its initialisation does more than settings";
-        }
-        if (packet[0] == COM_STMT_PREPARE && memchr(packet, '?', len) != NULL) {
-            return "its initialisation uses a prepared statement with parameters";
-        }
-        moves = statement_moves(packet + 1, len - 1, my->database, my->database_len);
-        if (moves == STATEMENT_MOVES_TO_NAME && !my->says) {
-            return NULL; /* there it is already: Laravel's `use` */
-        }
-        my->says |= moves != STATEMENT_STAYS;
-        add_command(init, COM_QUERY, packet + 1, len - 1);
-        return NULL;
-    case COM_INIT_DB:
-        if (!my->says && len - 1 == my->database_len &&
-            memcmp(packet + 1, my->database, len - 1) == 0) {
-            return NULL;
-        }
-        my->says = true;
-        if (len - 1 < sizeof my->database) {
-            memcpy(my->database, packet + 1, len - 1);
-            my->database_len = (uint32_t)(len - 1);
-        }
-        add_command(init, COM_INIT_DB, packet + 1, len - 1);
-        return NULL;
-    case COM_RESET_CONNECTION:
-        init->len = 0;
-        return NULL;
-    case COM_PING:
-    case COM_STATISTICS:
-    case COM_SET_OPTION:
-    case COM_STMT_EXECUTE:
-    case COM_STMT_CLOSE:
-    case COM_STMT_RESET:
-    case COM_FIELD_LIST:
-        return NULL;
-    default:
-        return "its initialisation has a command that cannot be repeated";
-    }
-}
-
-static const char *learn(struct session *session, struct growing *init) {
-    struct session_mysql *my = &session->mysql;
-    const uint8_t *at = session->record;
-    const uint8_t *end = at + session->record_len;
-    bool first_time = !session->learned && init->len == 0;
-    while (end - at >= HEADER) {
-        size_t len = measure(at);
-        uint8_t sequence = at[3];
-        at += HEADER;
-        if (len > (size_t)(end - at)) {
-            return DOUBT_HALF_SENT;
-        }
-        if (sequence == 0) {
-            const char *why = learn_command(my, init, at, len);
-            if (why != NULL) {
-                return why;
-            }
-        } else if (sequence == 1 && first_time) {
-            learn_database(my, at, len);
-        }
-        first_time = false;
-        at += len;
-    }
-    my->multi_learned = my->multi;
-    my->printed = false; /* settings may differ from those learned before */
-    my->shown_len = 0;
-    return NULL;
-}
-
-static void add_proof(const struct session *session, struct growing *to, const char *shows) {
-    static const char select[] = "SELECT '0123456789abcdef',";
-    uint8_t query[256];
-    size_t len = (size_t)snprintf((char *)query, sizeof query, "%s" WHO ",%s", select, shows);
-    memcpy(query + sizeof "SELECT '" - 1, session->nonce, SESSION_NONCE);
-    add_command(to, COM_QUERY, query, len);
-}
-
-/* COM_RESET_CONNECTION keeps the current database, but sets @@collation_database to the server's own until a client selects the database again.
- * (MariaDB 10.11; MySQL 8: THD::cleanup_connection() and THD::init(), sql/sql_class.cc.) So the database must be selected if both collations
- * differ. The first reset finds that out by asking before and after. */
-static void reset(struct session *session, struct growing *to) {
-    static const uint8_t option[2][2] = {{1, 0}, {0, 0}}; /* off, on */
-    static const char all[] = "@@collation_database,DATABASE()";
-    struct session_mysql *my = &session->mysql;
-    bool first = my->shown_len == 0;
-    my->probes = first ? PROBE_BEFORE : 0;
-    add_command(to, COM_RESET_CONNECTION, NULL, 0);
-    if (my->multi != my->multi_learned) {
-        add_command(to, COM_SET_OPTION, option[my->multi_learned], sizeof option[0]);
-    }
-    if (first) {
-        add_proof(session, to, all);
-    }
-    if (my->database_len > 0 && (first || my->says || my->moved)) {
-        add_command(to, COM_INIT_DB, my->database, my->database_len);
-    }
-    growing_add(to, session->init, session->init_len);
-    if (first) {
-        add_proof(session, to, all);
-    }
-    add_proof(session, to, "DATABASE()");
-    my->rows = 0;
-    my->row_is_nonce = my->moved = false;
-    my->strayed = NULL;
-    my->statements = 0;
-}
-
-/* Statements that an administrator makes servers run for each login without SUPER (init_connect), which COM_RESET_CONNECTION does not repeat. A
- * comparison with the rest shows whether the reset restores character sets. */
-#define BEGINS                                                                                     \
-    "@@init_connect NOT REGEXP _utf8mb4'^ *(set +names +.?[[:alnum:]_]+.?"                         \
-    "( +collate +.?[[:alnum:]_]+.?)?)? *;? *$'"
-
-/* MariaDB goes back to the character set of the login, other servers may go to their own default: the client would not know. */
-static void question(struct session *session, struct growing *to) {
-    static const char query[] =
-        "SELECT LEFT(SHA2(CONCAT_WS(' ', @@character_set_client, @@character_set_connection, "
-        "@@character_set_results, @@collation_connection, @@sql_mode, @@time_zone, @@autocommit, "
-        "@@foreign_key_checks, @@lc_time_names, @@collation_database, DATABASE(), " WHO
-        "), 256), 32), " BEGINS;
-    struct session_mysql *my = &session->mysql;
-    my->compares = my->printed;
-    memcpy(my->first_print, my->print, SESSION_PRINT);
-    my->printed = false;
-    add_command(to, COM_QUERY, (const uint8_t *)query, sizeof query - 1);
-}
-
-static const char *unproven(struct session *session) {
-    struct session_mysql *my = &session->mysql;
-    if (session->asking && my->begins) {
-        return "its reset does not say again what the server says to each client (init_connect)";
-    }
-    if (session->asking) {
-        bool same = my->printed && my->rows == 1 &&
-                    (!my->compares || memcmp(my->print, my->first_print, SESSION_PRINT) == 0);
-        return same ? NULL : "its reset does not bring the server's settings back";
-    }
-    bool proven = my->row_is_nonce && my->rows == 1 && (my->status & STATUS_IN_TRANSACTION) == 0;
-    my->moved = false; /* initialisations may have several results, too */
-    return proven ? my->strayed : DOUBT_UNPROVEN;
-}
-
 static size_t goodbye(const struct session *session, uint8_t *to) {
     static const uint8_t quit[] = {1, 0, 0, 0, COM_QUIT};
     if (!session->mysql.ready || !messages_rest(&session->mysql.sent)) {
@@ -708,9 +437,9 @@ const struct dialect dialect_mysql = {
     .received = received,
     .busy = busy,
     .amid = amid,
-    .learn = learn,
-    .reset = reset,
-    .question = question,
-    .unproven = unproven,
+    .learn = mysql_learn,
+    .reset = mysql_reset,
+    .question = mysql_question,
+    .unproven = mysql_unproven,
     .goodbye = goodbye,
 };

@@ -225,6 +225,9 @@ struct engine {
     bool asks_alone; /* unshare(CLONE_VM) may be called */
     uint32_t check_every;
     void (*say)(const char *what);
+    uint32_t verify;
+    struct snapshot_verified *verified;
+    void (*describe_request)(struct text *text);
     struct snapshot_hot_set *hot_set;
     void *context;
     const uint8_t *own_process; /* reads 0 in a forked child */
@@ -255,7 +258,8 @@ struct engine {
     uint64_t touched_signals;
     const char *retire; /* why, or NULL */
     uint32_t since_check;
-    uint32_t bulky; /* restores in a row that knew far more pages than changed */
+    uint64_t verify_random; /* state of the generator that chooses restores to verify, never 0 */
+    uint32_t bulky;         /* restores in a row that knew far more pages than changed */
     uint64_t faults, thread_faults, child_faults; /* at the end of the last restore */
     struct usage usage;
     uint64_t flagged_count; /* pages with KIND_KNOWN: known_count and the dead ones */
@@ -360,6 +364,8 @@ void maps_put_back(void);
 bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why);
 /* The mapping of the snapshot that holds the address, or NULL. */
 const struct mapping *maps_at(uint64_t address);
+/* Adds where an address lies: the file or other name of its mapping, and the offset in that. Reads /proc/self/maps. */
+void maps_describe(uint64_t address, struct text *text);
 /* Calls `visit` for each mapping that overlaps the range, until it returns false. Reads /proc/self/maps. Any stack. */
 void maps_visit(uint64_t start, uint64_t end,
     bool (*visit)(const struct mapping *mapping, void *data), void *data);
@@ -440,6 +446,19 @@ void hot_set_apply(void);
 
 /* oracle.c */
 void oracle_check(void);
+/* Returns whether this restore is one of those to verify. */
+static inline bool oracle_chooses(struct engine *e) {
+    if (e->verify == 0) {
+        return false;
+    }
+    /* xorshift64 */
+    e->verify_random ^= e->verify_random << 13;
+    e->verify_random ^= e->verify_random >> 7;
+    e->verify_random ^= e->verify_random << 17;
+    return e->verify == UINT32_MAX || (uint32_t)(e->verify_random >> 32) < e->verify;
+}
+/* Compares every page with the snapshot and counts that; retires at a difference. */
+void oracle_verify(void);
 
 /* restore.c */
 void restore(bool complete);

@@ -340,6 +340,63 @@ void maps_put_back(void) {
     }
 }
 
+/* Mappings without a gap between them that begin with a file's: the file's variables follow its code. */
+struct run {
+    uint64_t start, end;
+    char name[64]; /* the end of the file's path, or empty */
+};
+
+/* Pages of the snapshot are mapped from files of the engine: these names say nothing. */
+static bool names_a_file(const char *name) {
+    return name[0] == '/' && !starts_with(name, "/memfd:") && !starts_with(name, "/dev/zero");
+}
+
+static void add_to_run(struct run *run, const struct mapping *mapping, const char *name) {
+    size_t len = strlen(name);
+    const char *end = len < sizeof run->name ? name : name + len - sizeof run->name + 1;
+    bool other = names_a_file(name) && strcmp(run->name, end) != 0;
+    if (mapping->start != run->end || other) {
+        run->start = mapping->start;
+        run->name[0] = 0;
+    }
+    if (other) {
+        memcpy(run->name, end, strlen(end) + 1);
+    }
+    run->end = mapping->end;
+}
+
+static void add_place(struct text *text, const char *name, uint64_t offset) {
+    text_add(text, name);
+    text_add(text, " + ");
+    text_add_address(text, offset);
+}
+
+void maps_describe(uint64_t address, struct text *text) {
+    struct engine *e = engine;
+    const struct region *region = pages_region(address);
+    if (in_arena(e, (const void *)address)) {
+        return add_place(text, "PHP's heap", address - (uint64_t)e->arena);
+    }
+    if (region != NULL &&
+        (region->stack || (e->stack_pointer >= region->start && e->stack_pointer < region->end))) {
+        return add_place(text, "[stack]", address - region->start);
+    }
+    struct reader reader = {.fd = e->fds.maps, .buffer = e->buffer, .size = sizeof e->buffer};
+    struct run run = {0};
+    raw(SYS_lseek, reader.fd, 0, 0);
+    for (char *line; (line = next_line(&reader)) != NULL;) {
+        struct mapping mapping;
+        const char *name = parse(line, &mapping);
+        if (run.end > address && (mapping.start != run.end || names_a_file(name))) {
+            break;
+        }
+        add_to_run(&run, &mapping, name);
+    }
+    bool heap = run.end == PAGE_UP(e->brk);
+    const char *name = run.name[0] != 0 ? run.name : heap ? "[heap]" : "anonymous memory";
+    add_place(text, name, address - run.start);
+}
+
 struct usage usage_read(void) {
     char text[192];
     struct usage usage = {0};

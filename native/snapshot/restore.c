@@ -232,6 +232,10 @@ void restore(bool complete) {
     if (looked && usage.resident > e->usage.resident) {
         pages_drop_free_slots();
     }
+    const bool verifies = oracle_chooses(e);
+    if (verifies) {
+        oracle_verify();
+    }
     if (e->oracle) {
         oracle_check();
     }
@@ -241,7 +245,7 @@ void restore(bool complete) {
     if (complete) {
         e->since_check = 0;
     }
-    if (looked || e->oracle) {
+    if (looked || e->oracle || verifies) {
         e->usage = usage_read();
         e->faults = faults_of(RUSAGE_SELF);
         e->thread_faults = faults_of(RUSAGE_THREAD);

@@ -54,6 +54,14 @@ struct snapshot_hot_set {
     } runs[SNAPSHOT_HOT_RUNS]; /* of files and shared memory: read, or beside such */
 };
 
+/* Restores that were verified, counted in memory that no restore touches. */
+struct snapshot_verified {
+    uint64_t restores, differing;
+    uint64_t nanoseconds; /* that the comparisons took */
+};
+
+struct text;
+
 struct snapshot_options {
     /* Bytes that will be written before they are read: whole pages in here are never put back. Borrowed. */
     const struct snapshot_range *dead;
@@ -65,6 +73,12 @@ struct snapshot_options {
     bool exact;
     /* After each restore compares every page with the snapshot, reports the first differences through `say` and aborts. For tests. */
     bool oracle;
+    /* In production: verifies one in 2^32 / `verify` restores, chosen at random, by the same comparison; UINT32_MAX: all, 0: none. At a difference
+     * `say` gets one sentence with the page and the request, and the process retires. */
+    uint32_t verify;
+    struct snapshot_verified *verified; /* Static; NULL: nothing is counted. */
+    void (*describe_request)(
+        struct text *text); /* Adds the last request. As `say`. May be NULL. text.h */
     /* A complete check at the latest after this many restores; 0: 4096, or 1024 where the kernel only estimates the number of resident pages. */
     uint32_t check_every;
     /* May be NULL. Static. */

@@ -128,6 +128,8 @@ static void take(void) {
         e->slots[s].used = e->slots[s].begin != e->slots[s].end;
         e->slots_seen[s] = e->slots[s].used;
     }
+    memcpy(&e->verify_random, e->key + sizeof e->canary, sizeof e->verify_random);
+    e->verify_random |= 1;
     memcpy(e->slots_then, e->slots, sizeof e->slots);
     e->brk = (uint64_t)raw(SYS_brk, 0);
     freeze_take(options.dead, options.dead_count);
@@ -174,6 +176,9 @@ bool snapshot_take(const struct snapshot_options *options) {
     e->strict = options->strict;
     e->exact = options->exact;
     e->oracle = options->oracle;
+    e->verify = options->verify;
+    e->verified = options->verified;
+    e->describe_request = options->describe_request;
     e->hot_set = options->hot_set;
     e->free_limit = FREE_LIMIT / PAGE;
     e->put_back = put_back_choose(options->exact, &width);

@@ -193,7 +193,7 @@ static const struct variant variants[] = {
     {.name = "strict", .options = {.strict = true}, .raw = true},
     {.name = "complete", .complete = true, .raw = true},
     {.name = "exact oracle", .options = {.exact = true, .oracle = true}, .exact_only = true},
-    {.name = "checked", .options = {.check_every = 3}, .exact_only = true},
+    {.name = "checked", .options = {.check_every = 3, .verify = UINT32_MAX}, .exact_only = true},
     {.name = "shared oracle", .options = {.oracle = true}, .share = true},
 };
 

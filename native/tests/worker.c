@@ -123,7 +123,7 @@ static void written_ahead(const char *model) {
     char *const arguments[] = {
         program_path, "--model", (char *)model, has_script ? "--script" : NULL, script, NULL};
     struct zygote zygote = start_zygote(arguments);
-    counters_size = 64 + 16 * 608;
+    counters_size = 64 + 16 * 608 + 24;
     struct worker worker = spawn(&zygote, 1);
     counters_size = 8;
     expect(&worker, FRAME_HELLO);

@@ -10,6 +10,8 @@ mod engine;
 mod jar;
 mod mail;
 mod request;
+mod request_body;
+mod request_fields;
 mod response;
 
 use std::cell::Cell;

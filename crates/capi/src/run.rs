@@ -4,20 +4,21 @@
 //! - Secrets are sent only to the origin that they were meant for, unless the caller permits otherwise.
 //! - One try at a time reads a body.
 
+mod fields;
+mod progress;
+mod tries;
+
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use egress::{Answer, Call, CallError, Fate, Interim, Key, Limits, Tap};
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, LOCATION, RANGE,
-    TRAILER, USER_AGENT,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use egress::{Answer, Call, CallError, Interim, Key, Limits, Tap};
+use http::header::{AUTHORIZATION, LOCATION};
+use http::{HeaderMap, Method, Request, Version};
 use tokio::time::Instant;
 
+pub(crate) use self::progress::aborted;
+use self::progress::{idle, tell, tell_once};
 use crate::calls::{Far, Flow};
 use crate::cookies::Jar;
 use crate::debug::Watcher;
@@ -33,18 +34,12 @@ use crate::request::{Extras, Payload};
 use crate::response::{Response, Timings};
 use crate::settings::{AuthMode, Cookies, Settings};
 use crate::target::Target;
-use crate::{local_file, retry, upload};
+use crate::{local_file, upload};
 
 /// The time limit for a connection to become free; the request's own limit may end it earlier.
 const TURN: Duration = Duration::from_hours(24);
 /// How often an origin may send a challenge: at first, and with a stale nonce.
 const CHALLENGES: u32 = 2;
-/// The shortest interval between two reports of progress.
-const TELL: Duration = Duration::from_millis(50);
-/// The value of Accept-Encoding if the response may be compressed.
-static ENCODINGS: HeaderValue = HeaderValue::from_static("gzip, deflate, br, zstd");
-const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
-
 /// Makes a request. `so_far` holds the known part of its response.
 pub(crate) async fn run(
     io: &Arc<Io>,
@@ -82,60 +77,6 @@ pub(crate) async fn run(
 fn provoked(in_flight: &InFlight) {
     let path = in_flight.spec.target.as_ref().map(Target::path);
     assert_ne!(path, Some("/provoke/a/fault"), "a fault that a test has asked for");
-}
-
-async fn idle(track: &Track, limit: Option<Duration>) -> Failure {
-    let Some(limit) = limit else { return std::future::pending().await };
-    track.idle(limit).await;
-    let what = format!("Nothing came or went for {} milliseconds", limit.as_millis());
-    Failure::new(Kind::IdleTimeout, what)
-}
-
-/// Reports progress while bytes move. Returns when the caller cancels.
-async fn tell(
-    io: &Arc<Io>,
-    in_flight: &Arc<InFlight>,
-    track: &Arc<Track>,
-    told: &mut Far,
-) -> Failure {
-    if in_flight.spec.extras.as_ref().is_none_or(|extras| extras.progress.is_none()) {
-        return std::future::pending().await;
-    }
-    loop {
-        tokio::time::sleep(TELL).await;
-        let far = track.far();
-        if far != *told {
-            *told = far;
-            if let Err(failure) = tell_once(io, in_flight, track).await {
-                return failure;
-            }
-        }
-    }
-}
-
-async fn tell_once(
-    io: &Arc<Io>,
-    in_flight: &Arc<InFlight>,
-    track: &Arc<Track>,
-) -> Result<(), Failure> {
-    let Some(progress) = in_flight.spec.extras.as_ref().and_then(|extras| extras.progress) else {
-        return Ok(());
-    };
-    let (caller, far) = (Arc::clone(in_flight), track.far());
-    let threaded = in_flight.spec.threaded;
-    let _held = track.hold();
-    let said = io
-        .runtime
-        .callbacks
-        .ask(threaded, move || progress.call(caller.request.as_ref(), far))
-        .await;
-    if said == Some(Flow::Abort) { Err(aborted(in_flight)) } else { Ok(()) }
-}
-
-/// The error of a callback that has cancelled.
-pub(crate) fn aborted(in_flight: &InFlight) -> Failure {
-    in_flight.abort();
-    Failure::new(Kind::Aborted, "The request was aborted")
 }
 
 /// The state of a running request.
@@ -343,115 +284,6 @@ impl<'a> Way<'a> {
         result.map_err(Ok)
     }
 
-    fn uri(&self) -> Result<Uri, Failure> {
-        let target = self.target()?;
-        Uri::try_from(target.as_str()).map_err(|why| Failure::new(Kind::Url, format!("URL: {why}")))
-    }
-
-    fn asks_for_compression(&self) -> bool {
-        self.settings.accept_compression
-            && self.settings.range.is_none()
-            && !self.headers.contains_key(ACCEPT_ENCODING)
-            && !self.headers.contains_key(RANGE)
-            && !self.removed(&ACCEPT_ENCODING)
-    }
-
-    /// Returns whether the caller has removed this default field.
-    fn removed(&self, name: &HeaderName) -> bool {
-        self.extras.is_some_and(|extras| extras.removed.contains(name))
-    }
-
-    /// The fields of a request: the library's, then the caller's.
-    fn fields(&self, length: Option<u64>) -> Result<HeaderMap, Failure> {
-        let mut fields = HeaderMap::with_capacity(self.headers.len() + 6);
-        let mut default = |name: HeaderName, value: Option<HeaderValue>| {
-            if let Some(value) = value
-                && !self.headers.contains_key(&name)
-                && !self.removed(&name)
-            {
-                fields.insert(name, value);
-            }
-        };
-        default(USER_AGENT, self.settings.user_agent.clone());
-        default(ACCEPT, Some(ANYTHING));
-        let encodings = self.settings.encodings.as_ref().unwrap_or(&ENCODINGS);
-        default(ACCEPT_ENCODING, self.asks_for_compression().then(|| encodings.clone()));
-        default(RANGE, self.settings.range.clone());
-        if self.at_home || self.settings.unrestricted_auth {
-            default(AUTHORIZATION, self.authorization()?);
-        }
-        for (name, value) in &self.headers {
-            fields.append(name.clone(), value.clone());
-        }
-        if let Some(jar) = &self.jar
-            && let Some(cookies) = jar.field(self.target()?.as_str())
-        {
-            let both = match fields.get(COOKIE) {
-                Some(own) => {
-                    HeaderValue::from_bytes(&[own.as_bytes(), b"; ", cookies.as_bytes()].concat())
-                }
-                None => Ok(cookies),
-            };
-            if let Ok(both) = both {
-                fields.insert(COOKIE, both);
-            }
-        }
-        if self.with_body {
-            if let Some(length) = length {
-                fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
-            }
-            if self.settings.expect_continue {
-                fields.insert(EXPECT, HeaderValue::from_static("100-continue"));
-            }
-            if let Some(extras) = self.extras.filter(|extras| !extras.trailers.is_empty()) {
-                let names: Vec<_> = extras.trailers.keys().map(HeaderName::as_str).collect();
-                if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
-                    fields.insert(TRAILER, names);
-                }
-            }
-        } else if matches!(self.method, Method::POST | Method::PUT | Method::PATCH) {
-            fields.insert(CONTENT_LENGTH, HeaderValue::from(0));
-        }
-        Ok(fields)
-    }
-
-    /// The request's body, if it is in memory.
-    fn whole_body(&self) -> Option<&[u8]> {
-        match self.extras.filter(|_| self.with_body).map(|extras| &extras.body) {
-            None | Some(Payload::None) => Some(&[]),
-            Some(Payload::Bytes(bytes)) => Some(bytes),
-            Some(Payload::File(_) | Payload::Source(_)) => None,
-        }
-    }
-
-    fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
-        let auth = &self.settings.auth;
-        let field = match auth.mode {
-            AuthMode::None => return Ok(None),
-            AuthMode::Basic => {
-                format!("Basic {}", STANDARD.encode(format!("{}:{}", auth.user, auth.secret)))
-            }
-            AuthMode::Bearer => format!("Bearer {}", auth.secret),
-            AuthMode::Digest => {
-                let Some(session) = &self.digest else { return Ok(None) };
-                let path = self.target()?.path();
-                let body = self.whole_body();
-                return Ok(session.answer(
-                    &auth.user,
-                    &auth.secret,
-                    self.method.as_str(),
-                    path,
-                    body,
-                ));
-            }
-        };
-        let mut field = HeaderValue::try_from(field).map_err(|_bytes| {
-            Failure::new(Kind::Unsupported, "The secret is no value of a field")
-        })?;
-        field.set_sensitive(true);
-        Ok(Some(field))
-    }
-
     /// Records the response's head.
     fn note(&mut self, answer: Answer) -> Result<(u16, egress::AnswerBody), Failure> {
         let (head, body) = answer.response.into_parts();
@@ -522,80 +354,6 @@ impl<'a> Way<'a> {
             retries: timings.retries,
             ..Timings::default()
         };
-    }
-
-    fn tries(&self) -> u32 {
-        self.so_far().timings.retries
-    }
-
-    async fn after_failure(&mut self, error: CallError) -> Result<(), Failure> {
-        let sent = error.fate == Fate::Failed;
-        let kept = error.kept;
-        let mut failure = Failure::from(error);
-        if let Some(why) = self.track.failure() {
-            failure = Failure::new(Kind::Source, format!("The body cannot be read: {why}"));
-        }
-        if self.stale < retry::STALE && retry::was_stale(kept, failure.kind, &self.method) {
-            self.stale += 1;
-            return self.rewind().await.map_err(|_gone| failure);
-        }
-        match retry::after_failure(
-            &self.settings.retry,
-            self.tries(),
-            failure.kind,
-            sent,
-            &self.method,
-        ) {
-            Some(delay) => self.again(delay).await.map_err(|_gone| failure),
-            None => Err(failure),
-        }
-    }
-
-    fn retry_after(&self, status: u16) -> Option<Duration> {
-        let so_far = self.so_far();
-        let tries = so_far.timings.retries;
-        retry::after_answer(&self.settings.retry, tries, status, &so_far.headers, &self.method)
-    }
-
-    async fn again(&mut self, delay: Duration) -> Result<(), Failure> {
-        self.rewind().await?;
-        self.forget_head();
-        self.so_far().timings.retries += 1;
-        self.io.runtime.numbers.retries.fetch_add(1, Relaxed);
-        let _held = self.track.hold();
-        tokio::time::sleep(delay).await;
-        Ok(())
-    }
-
-    /// Rewinds the body.
-    async fn rewind(&mut self) -> Result<(), Failure> {
-        if let Some(reading) = self.reading.take() {
-            reading.store(false, Relaxed);
-        }
-        let begun = self.track.begun();
-        self.track.again();
-        if !self.with_body || !begun {
-            return Ok(());
-        }
-        let Some(Payload::Source(source)) = self.extras.map(|extras| &extras.body) else {
-            return Ok(());
-        };
-        let (source, caller) = (*source, Arc::clone(self.in_flight));
-        let threaded = self.in_flight.spec.threaded;
-        let _held = self.track.hold();
-        let can = self
-            .io
-            .runtime
-            .callbacks
-            .ask(threaded, move || source.rewind(caller.request.as_ref()))
-            .await;
-        if can == Some(true) {
-            return Ok(());
-        }
-        Err(Failure {
-            code: 65,
-            ..Failure::new(Kind::Source, "necessary data rewind wasn't possible")
-        })
     }
 
     /// Follows a redirect. Returns true if the request continues there.

@@ -240,7 +240,7 @@ impl Router {
         }
         let bytes = path.as_bytes();
         if bytes == b"/" {
-            return self.index(bytes, files);
+            return self.index(bytes, None, files);
         }
         if !self.static_files && !self.runs_files {
             return self.fall_back_below(bytes, files);
@@ -251,7 +251,7 @@ impl Router {
         }
         if let Some(directory) = bytes.strip_suffix(b"/") {
             return match files.kind(&self.on_disk(directory)) {
-                Kind::Directory => self.index(bytes, files),
+                Kind::Directory => self.index(bytes, Some(mark), files),
                 Kind::File | Kind::Missing => self.split(bytes, mark, files),
             };
         }
@@ -287,8 +287,8 @@ impl Router {
             || (self.static_files && files.kind(&directory.join("index.html")) == Kind::File)
     }
 
-    /// Returns a directory's index; `path` ends with a slash.
-    fn index(&self, path: &[u8], files: &impl FileSystem) -> Decision {
+    /// Returns a directory's index; `path` ends with a slash, and `mark` is its mark if it was taken already.
+    fn index(&self, path: &[u8], mark: Option<Mark>, files: &impl FileSystem) -> Decision {
         // The hot path: `/` of an application whose front controller is `/index.php`.
         if self.runs_files
             && let Some(script) = self.known_fallback(files)
@@ -296,7 +296,7 @@ impl Router {
         {
             return Decision::Script(script);
         }
-        let mark = self.missing.mark(path, phase::now());
+        let mark = mark.unwrap_or_else(|| self.missing.mark(path, phase::now()));
         if self.missing.contains(mark) {
             return self.fall_back(files);
         }

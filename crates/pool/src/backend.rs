@@ -172,7 +172,7 @@ impl Core {
             .max_requests
             .map_or(u64::MAX, |max| max.get().saturating_add(fastrand::u64(0..=max.get() / 10)));
         let info = WorkerInfo::new(slot, max_requests, self.options.events.clone());
-        Arc::new(info.reporting_to(self.options.boot_files.clone()))
+        Arc::new(info.reporting_to(&self.options))
     }
 
     /// Records that a worker's request is over its time limit. Returns `false` if that was recorded already.
@@ -212,18 +212,11 @@ impl Core {
         self.slow_requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Reads the resident memory of all workers, and returns those that exceed the limit.
-    pub(crate) fn over_memory_limit(&self) -> Vec<Arc<WorkerInfo>> {
-        let mut over = Vec::new();
-        let infos = self.infos().clone();
-        for info in infos.into_values() {
-            let Some(resident) = process_stat::resident_bytes(info.pid()) else { continue };
-            info.resident.store(resident, Ordering::Relaxed);
-            if self.options.memory_limit.is_some_and(|limit| resident > limit.0) {
-                over.push(info);
-            }
-        }
-        over
+    /// Reads a worker's resident memory. Returns whether it exceeds the limit.
+    pub(crate) fn exceeds_memory_limit(&self, info: &WorkerInfo) -> bool {
+        let Some(resident) = process_stat::resident_bytes(info.pid()) else { return false };
+        info.resident.store(resident, Ordering::Relaxed);
+        self.options.memory_limit.is_some_and(|limit| resident > limit.0)
     }
 
     /// Records that a worker is being replaced, and why.

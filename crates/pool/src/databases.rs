@@ -16,8 +16,8 @@ const COUNT: usize = 16;
 const EACH: usize = 608;
 /// Histogram of reset times: four buckets for each power of two of microseconds.
 const BUCKETS: usize = 80;
-/// Size of the shared counters in bytes.
-pub(crate) const SHARED_COUNTERS: usize = CONNECTIONS + COUNT * EACH;
+/// End of the connections in the shared counters.
+pub(crate) const END: usize = CONNECTIONS + COUNT * EACH;
 /// Maximum number of servers listed separately.
 const SERVERS: usize = 32;
 /// Maximum number of reasons listed for each.
@@ -127,7 +127,7 @@ impl Serialize for ResetTimes {
 }
 
 impl DatabaseStatus {
-    /// Parses shared counters of [`SHARED_COUNTERS`] bytes.
+    /// Parses shared counters of at least [`END`] bytes.
     pub(crate) fn of_counters(counters: &[u8]) -> Self {
         let mut status = Self::default();
         let places = counters.get(CONNECTIONS..).unwrap_or_default();
@@ -225,7 +225,7 @@ mod tests {
 
     /// Builds shared counters with connections as a worker writes them.
     fn counters(places: &[(u64, &str, &str, &[u64])]) -> Vec<u8> {
-        let mut counters = vec![0; SHARED_COUNTERS];
+        let mut counters = vec![0; END];
         for (index, (state, server, why, microseconds)) in places.iter().enumerate() {
             let place = &mut counters[CONNECTIONS + index * EACH..][..EACH];
             place[..8].copy_from_slice(&state.to_le_bytes());
@@ -271,9 +271,7 @@ mod tests {
 
     #[test]
     fn counters_of_anything_are_read_without_a_panic() {
-        for bytes in
-            [vec![], vec![0xff; 40], vec![0xff; SHARED_COUNTERS], vec![1; SHARED_COUNTERS + 7]]
-        {
+        for bytes in [vec![], vec![0xff; 40], vec![0xff; END], vec![1; END + 7]] {
             let status = DatabaseStatus::of_counters(&bytes);
             assert!(status.servers.len() <= SERVERS);
         }

@@ -88,11 +88,10 @@ impl Exchange {
     ) -> Self {
         lease.begin();
         let number = written.unwrap_or_else(|| lease.port.sent() + 1);
-        let closed = written.is_some() || body.is_none();
         let upload = Upload {
             sent: written.is_some(),
             written_ahead: written.is_some(),
-            closed,
+            open: written.is_none() && body.is_some(),
             source: body,
             ..Upload::default()
         };
@@ -222,7 +221,7 @@ impl Exchange {
         }
         lease.ready = ready;
         let busy = busy && !matches!(lease.buffered(), Ok(Some(Event::Ready)));
-        if !busy && self.upload.closed && self.upload.is_flushed(&lease) {
+        if !busy && !self.upload.open && self.upload.is_flushed(&lease) {
             lease.finish();
             return;
         }

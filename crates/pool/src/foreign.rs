@@ -14,17 +14,18 @@ mod answer;
 mod builtin;
 mod cgi;
 mod fastcgi;
+mod files;
 mod fpm;
 mod head;
 pub(crate) mod process;
 mod request;
+mod run;
 mod slots;
+mod worker;
 
 use std::collections::VecDeque;
-use std::io::Write as _;
 use std::ops::Deref;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,23 +35,23 @@ use http::request::Parts;
 use http::{HeaderValue, Response};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use traces::Span;
-use tracing::{Instrument as _, debug, error, warn};
+use tracing::{Instrument as _, debug, error};
 
 pub(crate) use self::answer::Body;
-use self::answer::{Answer, Started, Waiting};
+use self::answer::{Started, Waiting};
 use self::head::Dialect;
 use self::process::Spawner;
 use self::request::Request;
 use self::slots::{Leased, Limits, Slots};
+use self::worker::Worker;
 use crate::backend::{self, Backend, Core};
 use crate::clock::{Clock, Elapsed};
 use crate::context::RequestContext;
 use crate::exchange::{BoxBody, BoxError, Failure};
-use crate::info::{CurrentRequest, WorkerInfo, describe_exit, how_it_ended};
+use crate::info::{WorkerInfo, describe_exit};
 use crate::lifecycle::Dismissal;
 use crate::overload::Line;
-use crate::process_stat::resident_bytes;
+use crate::pauses::pause_after;
 use crate::slow::SlowRequest;
 use crate::status::WorkerState;
 use crate::variables::TRACEPARENT;
@@ -90,92 +91,6 @@ impl Deref for Common {
 struct Slot {
     number: u32,
     worker: Worker,
-}
-
-/// The connection to a slot's process.
-#[derive(Debug)]
-enum Worker {
-    Fpm(fpm::Worker),
-    Builtin(builtin::Worker),
-    Cgi(cgi::Worker),
-}
-
-impl Worker {
-    /// Returns whether the process would accept a request now, as far as can be seen without a request to it.
-    fn is_ready(&mut self) -> bool {
-        match self {
-            Self::Fpm(worker) => worker.is_ready(),
-            Self::Builtin(worker) => worker.is_ready(),
-            Self::Cgi(worker) => worker.is_ready(),
-        }
-    }
-
-    /// Makes the worker ready and discards its previous state.
-    async fn prepare(&mut self) -> Result<(), BoxError> {
-        match self {
-            Self::Fpm(worker) => worker.prepare().await,
-            Self::Builtin(worker) => worker.prepare().await,
-            Self::Cgi(worker) => {
-                worker.prepare();
-                Ok(())
-            }
-        }
-    }
-
-    /// Returns the current process.
-    fn info(&self) -> Option<&Arc<WorkerInfo>> {
-        match self {
-            Self::Fpm(worker) => worker.info(),
-            Self::Builtin(worker) => worker.info(),
-            Self::Cgi(worker) => Some(worker.info()),
-        }
-    }
-
-    /// Serves one request up to the end of its response. Dropped early if the client is gone.
-    async fn exchange(
-        &mut self,
-        request: &mut Request,
-        answer: &mut Answer,
-    ) -> Result<(), Failure> {
-        match self {
-            Self::Fpm(worker) => worker.exchange(request, answer).await,
-            Self::Builtin(worker) => worker.exchange(request, answer).await,
-            Self::Cgi(worker) => worker.exchange(request, answer).await,
-        }
-    }
-
-    /// Waits until the script has ended and the process can accept the next request. `whole` says that the exchange
-    /// was not dropped.
-    async fn wait_until_ready(&mut self, whole: bool) -> Result<(), BoxError> {
-        match self {
-            Self::Fpm(worker) => worker.wait_until_ready(whole).await,
-            Self::Builtin(worker) => worker.wait_until_ready(whole).await,
-            Self::Cgi(worker) => {
-                worker.kill().await;
-                Ok(())
-            }
-        }
-    }
-
-    /// Kills the process.
-    async fn kill(&mut self) {
-        match self {
-            Self::Fpm(worker) => worker.kill(),
-            Self::Builtin(worker) => worker.kill().await,
-            Self::Cgi(worker) => worker.kill().await,
-        }
-    }
-}
-
-/// How an exchange ended.
-#[derive(Debug)]
-enum Outcome {
-    Served(Result<(), Failure>),
-    /// The client is gone.
-    Left,
-    TimedOut,
-    /// The pool is being closed.
-    Cut,
 }
 
 impl Foreign {
@@ -361,170 +276,6 @@ impl Foreign {
 }
 
 impl Common {
-    /// Serves one request and returns its worker.
-    async fn run(
-        self: Arc<Self>,
-        mut slot: Leased<Slot>,
-        mut request: Request,
-        mut answer: Answer,
-        left: CancellationToken,
-    ) {
-        let span = trace::runs(&request.context, &self.core, None);
-        let limit = self.options.request_timeout.map(|limit| self.clock.after(limit));
-        let deadline = request.context.deadline.map(|at| self.clock.moment(Some(at)));
-        let deadline = limit.into_iter().chain(deadline).min();
-        let outcome = tokio::select! {
-            biased;
-            served = self.serve(&mut slot, &mut request, &mut answer) => Outcome::Served(served),
-            () = left.cancelled() => Outcome::Left,
-            () = self.clock.reached(deadline) => Outcome::TimedOut,
-            () = self.cut.cancelled() => Outcome::Cut,
-        };
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        Self::end_span(span, &slot.worker, &outcome);
-        let lost = match outcome {
-            Outcome::Served(Ok(())) => self.wait_until_ready(&mut slot, deadline, true).await,
-            Outcome::Left => self.wait_until_ready(&mut slot, deadline, false).await,
-            Outcome::Served(Err(failure @ (Failure::RequestBody(_) | Failure::TooLarge))) => {
-                answer.fail(failure);
-                self.wait_until_ready(&mut slot, deadline, false).await
-            }
-            Outcome::Served(Err(failure)) => {
-                answer.fail(self.explained(failure, &slot.worker).await);
-                slot.worker.kill().await;
-                true
-            }
-            Outcome::TimedOut => {
-                self.time_out(&mut slot).await;
-                answer.fail(Failure::TimedOut);
-                true
-            }
-            Outcome::Cut => {
-                if let Some(info) = slot.worker.info() {
-                    info.life.dismiss(Dismissal::Recycled);
-                }
-                slot.worker.kill().await;
-                let pid = slot.worker.info().map_or(0, |info| info.pid());
-                answer.fail(Failure::Died { pid, how: "the server ends".into() });
-                return;
-            }
-        };
-        drop((answer, request));
-        if let Some(info) = slot.worker.info().map(Arc::clone) {
-            info.busy_since.store(0, Ordering::Relaxed);
-            if !lost {
-                info.requests.fetch_add(1, Ordering::Relaxed);
-                self.recycle(&mut slot, &info).await;
-            }
-            info.life.set_state(WorkerState::Idle);
-        }
-        self.refill(slot).await;
-    }
-
-    /// Records the outcome of a request in its span.
-    fn end_span(span: Option<Span>, worker: &Worker, outcome: &Outcome) {
-        let Some(mut span) = span else { return };
-        if let Some(info) = worker.info() {
-            span.set("process.pid", info.pid());
-        }
-        match outcome {
-            Outcome::Served(Ok(())) => {
-                if let Some(info) = worker.info() {
-                    trace::answered(&mut span, info);
-                }
-            }
-            Outcome::Served(Err(failure)) => trace::failed(&mut span, failure),
-            Outcome::TimedOut => trace::failed(&mut span, &Failure::TimedOut),
-            Outcome::Left => trace::abandoned(&mut span),
-            Outcome::Cut => span.fail("server_ended", "the server ends"),
-        }
-    }
-
-    /// Gives the request to the slot's process, or to its successor if it was gone before it could read any of it.
-    async fn serve(
-        &self,
-        slot: &mut Slot,
-        request: &mut Request,
-        answer: &mut Answer,
-    ) -> Result<(), Failure> {
-        const TRIES: usize = 3;
-        for _ in 0..TRIES {
-            if !slot.worker.is_ready()
-                && let Err(cause) = self.prepare(slot).await
-            {
-                error!(error = %cause, "PHP does not start");
-                return Err(Failure::Died { pid: 0, how: format!("it does not start: {cause}") });
-            }
-            if let Some(info) = slot.worker.info() {
-                info.set_request(CurrentRequest::new(&request.parts, &request.context));
-                info.busy_since.store(self.now(), Ordering::Relaxed);
-                info.life.set_state(WorkerState::Busy);
-            }
-            match slot.worker.exchange(request, answer).await {
-                Err(Failure::NotSent) if request.body.is_whole() => slot.worker.kill().await,
-                served => return served,
-            }
-        }
-        Err(Failure::NotSent)
-    }
-
-    /// Waits until the process can accept the next request. Returns `true` if the process is lost.
-    async fn wait_until_ready(&self, slot: &mut Slot, deadline: Option<u64>, whole: bool) -> bool {
-        let settled = tokio::select! {
-            biased;
-            settled = slot.worker.wait_until_ready(whole) => Some(settled),
-            () = self.clock.reached(deadline) => None,
-            () = self.cut.cancelled() => Some(Err("the server ends".into())),
-        };
-        match settled {
-            Some(Ok(())) => return false,
-            Some(Err(cause)) => {
-                debug!(error = %cause, "worker is not there after its request");
-                slot.worker.kill().await;
-            }
-            None => self.time_out(slot).await,
-        }
-        true
-    }
-
-    /// Kills a process whose request took too long.
-    async fn time_out(&self, slot: &mut Slot) {
-        if !slot.worker.info().is_some_and(|info| self.core.time_out(info)) {
-            // There was no process yet.
-            self.timeouts.fetch_add(1, Ordering::Relaxed);
-        }
-        slot.worker.kill().await;
-    }
-
-    /// Adds which process died, and how.
-    async fn explained(&self, failure: Failure, worker: &Worker) -> Failure {
-        match (failure, worker.info()) {
-            (Failure::Died { how, .. }, Some(info)) if how.is_empty() => {
-                Failure::Died { pid: info.pid(), how: how_it_ended(info, &self.clock).await }
-            }
-            (Failure::Died { pid: 0, how }, Some(info)) => Failure::Died { pid: info.pid(), how },
-            (failure, _) => failure,
-        }
-    }
-
-    /// Ends a process that has served its number of requests or uses too much memory.
-    async fn recycle(&self, slot: &mut Slot, info: &WorkerInfo) {
-        let served = info.requests.load(Ordering::Relaxed);
-        let too_large = |limit: crate::ByteSize| {
-            resident_bytes(info.pid()).is_some_and(|resident| resident > limit.0)
-        };
-        let why = if served >= info.max_requests {
-            "max_requests"
-        } else if self.options.memory_limit.is_some_and(too_large) {
-            "memory_limit"
-        } else {
-            return;
-        };
-        Core::replaced(info, why);
-        info.life.dismiss(Dismissal::Recycled);
-        slot.worker.kill().await;
-    }
-
     /// Makes a slot's worker ready, within the boot time.
     async fn prepare(&self, slot: &mut Slot) -> Result<(), BoxError> {
         let limit = self.options.boot_timeout;
@@ -545,7 +296,7 @@ impl Common {
     async fn refill(self: Arc<Self>, mut slot: Leased<Slot>) {
         const FIRST: Duration = Duration::from_millis(20);
         const LONGEST: Duration = Duration::from_secs(5);
-        let mut pause = FIRST;
+        let mut failures = 0;
         while !slot.worker.is_ready() {
             let tried = tokio::select! {
                 tried = self.prepare(&mut slot) => tried,
@@ -555,16 +306,16 @@ impl Common {
             if self.draining.is_cancelled() {
                 return;
             }
-            if pause > FIRST * 8 {
+            if failures > 3 {
                 error!(error = %cause, "PHP does not start, tried again");
             } else {
                 debug!(error = %cause, "PHP does not start, tried again");
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause_after(failures, FIRST, LONGEST)) => {}
                 () = self.draining.cancelled() => return,
             }
-            pause = (pause * 2).min(LONGEST);
+            failures += 1;
         }
     }
 
@@ -579,8 +330,10 @@ impl Common {
             tokio::select! {
                 () = self.draining.cancelled() => return,
                 _ = memory.tick() => {
-                    // A process is replaced for its memory when its request has ended.
-                    let _over = self.over_memory_limit();
+                    for info in self.infos().clone().into_values() {
+                        // One that exceeds it is replaced when its request has ended.
+                        self.exceeds_memory_limit(&info);
+                    }
                     if !self.infos().is_empty() && schedule.is_due().await {
                         let common = Arc::clone(&self);
                         schedule.start(move || common.core.read_memory(None));
@@ -689,55 +442,6 @@ impl Pace {
 /// Returns the failure for an invalid response of a program.
 fn malformed(why: &dyn std::fmt::Display) -> Failure {
     Failure::Died { pid: 0, how: format!("sent a malformed answer: {why}") }
-}
-
-/// A file that only our user and PHP's can read; removed on drop.
-#[derive(Debug)]
-struct PrivateFile(PathBuf);
-
-impl PrivateFile {
-    /// Writes the file and makes it readable for PHP's user, if that is another one.
-    fn write(path: PathBuf, text: &str, options: &Options) -> std::io::Result<Self> {
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        file.write_all(text.as_bytes())?;
-        let file = Self(path);
-        if let Some(identity) = &options.identity {
-            identity.share(file.path(), 0o640)?;
-        }
-        Ok(file)
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for PrivateFile {
-    fn drop(&mut self) {
-        match std::fs::remove_file(&self.0) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                warn!(path = %self.0.display(), %error, "file not removed");
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Returns 128 random bits in hexadecimal.
-fn secret() -> std::io::Result<String> {
-    use std::fmt::Write as _;
-
-    let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes)?;
-    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
-        text
-    }))
 }
 
 /// Parsers of the bytes that PHP's programs send. They must handle any input.

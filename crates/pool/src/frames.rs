@@ -28,6 +28,7 @@ use crate::scaler::Scaler;
 use crate::shared::{Command, Shared};
 use crate::source::Source;
 use crate::supervisor::Supervisor;
+use crate::verified::VerifiedRestores;
 use crate::worker::Head;
 use crate::zygote::Zygote;
 use crate::{
@@ -57,8 +58,10 @@ impl Backend for Shared {
         let last_retirement = self.last_retirement.lock().expect("no holder panics");
         status.last_retirement.clone_from(&last_retirement);
         status.databases = self.databases.lock().expect("no holder panics").clone();
+        status.restores = *self.verified.lock().expect("no holder panics");
         for info in self.infos().values() {
             status.databases.add(&info.databases());
+            status.restores.add(info.verified());
         }
     }
 
@@ -109,6 +112,7 @@ pub(crate) async fn start(options: Options) -> Result<Arc<Shared>, StartError> {
         retired: AtomicU64::new(0),
         last_retirement: Mutex::new(None),
         databases: Mutex::new(DatabaseStatus::default()),
+        verified: Mutex::new(VerifiedRestores::default()),
         processor_time: AtomicU64::new(0),
         zygote_pid: AtomicU32::new(zygote.pid()),
     });

@@ -16,15 +16,18 @@ use tokio::sync::Notify;
 use tracing::{Span, debug};
 
 use crate::boot_files::BootFiles;
+use crate::boot_trace::BootTrace;
 use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
 use crate::events::Sink;
 use crate::lifecycle::Lifecycle;
 use crate::memory::{ProcessMemory, SnapshotMemory};
+use crate::options::Options;
 use crate::output::fold::Fold;
 use crate::shared_counters::SharedCounters;
 use crate::status::{Running, WorkerStatus};
+use crate::verified::VerifiedRestores;
 
 /// The request of a worker, as other tasks may see it. Cheap to create, because its parts are shared.
 #[derive(Clone, Debug)]
@@ -92,6 +95,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) sink: Sink,
     /// Receives the files that its boot has included.
     pub(crate) boot_files: Option<Arc<BootFiles>>,
+    /// Receives what its boot reads.
+    pub(crate) boot_trace: Option<Arc<BootTrace>>,
     /// Tracing span of its pool, which names the application.
     pub(crate) span: Span,
     counters: OnceLock<Arc<SharedCounters>>,
@@ -128,6 +133,7 @@ impl WorkerInfo {
             own_message: Mutex::new(None),
             sink,
             boot_files: None,
+            boot_trace: None,
             span: Span::current(),
             counters: OnceLock::new(),
             hang_up: Mutex::new(None),
@@ -138,9 +144,10 @@ impl WorkerInfo {
         }
     }
 
-    /// Reports the files of its boot there.
-    pub(crate) fn reporting_to(self, boot_files: Option<Arc<BootFiles>>) -> Self {
-        Self { boot_files, ..self }
+    /// Reports its boot to the receivers of these options.
+    pub(crate) fn reporting_to(self, options: &Options) -> Self {
+        let (boot_files, boot_trace) = (options.boot_files.clone(), options.boot_trace.clone());
+        Self { boot_files, boot_trace, ..self }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -285,6 +292,11 @@ impl WorkerInfo {
     /// Returns its statistics about database connections.
     pub(crate) fn databases(&self) -> DatabaseStatus {
         self.counters.get().map(|counters| counters.databases()).unwrap_or_default()
+    }
+
+    /// Returns how many restores it has verified.
+    pub(crate) fn verified(&self) -> VerifiedRestores {
+        self.counters.get().map(|counters| counters.verified()).unwrap_or_default()
     }
 
     /// Returns the snapshot that it has taken, if any.

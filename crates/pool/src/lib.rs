@@ -12,6 +12,7 @@ mod backend;
 mod backlog;
 mod body;
 mod boot_files;
+mod boot_trace;
 mod clock;
 mod context;
 mod databases;
@@ -31,6 +32,7 @@ mod oom;
 mod options;
 mod output;
 mod overload;
+mod pauses;
 mod pool;
 mod process_stat;
 mod processor_time;
@@ -48,11 +50,13 @@ mod supervisor;
 mod sys;
 mod trace;
 mod variables;
+mod verified;
 mod worker;
 mod zygote;
 
 pub use body::{Cut, ResponseBody};
 pub use boot_files::BootFiles;
+pub use boot_trace::BootTrace;
 pub use context::{CompleteBody, HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
 pub use databases::{DatabaseServer, DatabaseStatus, ResetTimes};
 pub use error::{DispatchError, StartError};
@@ -62,11 +66,13 @@ pub use memory::{MemoryStatus, ProcessMemory, SnapshotMemory};
 pub use model::Model;
 pub use options::{ByteSize, Options, Scaling};
 pub use output::{Level, each_line, own_level};
+pub use pauses::pause_after;
 pub use pool::{Pool, Reason};
 pub use program::{LaunchError, Launcher, Program, ProgramOptions};
 pub use sandbox::{Sandbox, SandboxError};
 pub use slow::SlowRequest;
 pub use status::{Ending, PoolStatus, Running, WorkerEnd, WorkerState, WorkerStatus};
+pub use verified::VerifiedRestores;
 
 /// Entry points of fuzz targets.
 #[cfg(fuzzing)]

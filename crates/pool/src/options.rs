@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::Command;
 
-use crate::{BootFiles, EventSink, Identity, Model, Sandbox};
+use crate::{BootFiles, BootTrace, EventSink, Identity, Model, Sandbox};
 
 /// Settings for running PHP.
 #[derive(Clone, Debug)]
@@ -37,6 +37,8 @@ pub struct Options {
     /// Lets a discarded fork of the zygote answer the warm-up requests and report which classes it has loaded. The
     /// requests leave nothing behind, and less is warm.
     pub rehearse: bool,
+    /// Share of restores after which a worker compares all its memory with the snapshot, 0 to 1 ([`Model::Snapshot`]).
+    pub verify_restores: f64,
     /// Number of requests that run at once. It is the number of workers in resident models; one-shot models have up
     /// to twice as many processes: the running ones, and their waiting successors.
     pub workers: NonZeroUsize,
@@ -70,6 +72,8 @@ pub struct Options {
     /// Receives the files that the boot has included; for models that boot before a request
     /// ([`Model::runs_worker_script`]).
     pub boot_files: Option<Arc<BootFiles>>,
+    /// Receives what the boot reads beside code; for models that boot before a request. Every process that boots is slower then.
+    pub boot_trace: Option<Arc<BootTrace>>,
 }
 
 impl Options {

@@ -30,6 +30,10 @@ const MAX_LINE: u64 = 8 * 1024;
 const ERROR: u8 = 3;
 const WARNING: u8 = 4;
 const NOTICE: u8 = 5;
+const DEBUG: u8 = 7;
+
+/// The source of a line of the worker program itself.
+const OF_WORKER: u8 = 2;
 
 /// Logs a LOG frame in the tracing span of its worker, whichever task reads it.
 pub(crate) fn log_frame(info: &WorkerInfo, line: &wire::Output<'_>) {
@@ -37,6 +41,11 @@ pub(crate) fn log_frame(info: &WorkerInfo, line: &wire::Output<'_>) {
 }
 
 fn log(info: &WorkerInfo, line: &wire::Output<'_>) {
+    if let (OF_WORKER, DEBUG, Some(trace)) = (line.source, line.level, &info.boot_trace)
+        && !line.context.is_empty()
+    {
+        return trace.report(line.context);
+    }
     let message = String::from_utf8_lossy(line.message);
     let message = message.trim_end();
     info.remember(message);

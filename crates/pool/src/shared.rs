@@ -12,6 +12,7 @@ use crate::backend::Core;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
 use crate::queue::Queue;
+use crate::verified::VerifiedRestores;
 use crate::worker::{Event, Worker};
 
 /// The state behind every clone of a [`crate::Pool`] of such workers.
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) last_retirement: Mutex<Option<String>>,
     /// Statistics of workers that have ended.
     pub(crate) databases: Mutex<DatabaseStatus>,
+    pub(crate) verified: Mutex<VerifiedRestores>,
     /// Processor time of workers that have ended, in microseconds.
     pub(crate) processor_time: AtomicU64,
     /// The process id of the zygote that forks workers now, or did last.

@@ -13,9 +13,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
-use crate::databases::{DatabaseStatus, SHARED_COUNTERS};
+use crate::databases::{self, DatabaseStatus};
 use crate::memory::SnapshotMemory;
 use crate::sys::MappedWords;
+use crate::verified::{RECORD, VerifiedRestores};
+
+/// Size of the shared counters in bytes: restores that were verified come last.
+const SHARED_COUNTERS: usize = databases::END + RECORD;
 
 /// Creates a file without a name, in memory if possible.
 fn nameless_file() -> io::Result<OwnedFd> {
@@ -79,6 +83,15 @@ impl SharedCounters {
         match rustix::io::pread(&self.file, &mut bytes, 0) {
             Ok(SHARED_COUNTERS) => DatabaseStatus::of_counters(&bytes),
             _ => DatabaseStatus::default(),
+        }
+    }
+
+    /// Returns how many restores the worker has verified.
+    pub(crate) fn verified(&self) -> VerifiedRestores {
+        let mut record = [0; RECORD];
+        match rustix::io::pread(&self.file, &mut record, databases::END as u64) {
+            Ok(RECORD) => VerifiedRestores::of_record(record),
+            _ => VerifiedRestores::default(),
         }
     }
 

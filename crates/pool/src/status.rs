@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::databases::DatabaseStatus;
 use crate::memory::{MemoryStatus, SnapshotMemory};
 use crate::slow::SlowRequest;
+use crate::verified::VerifiedRestores;
 
 /// The state of a pool.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -47,6 +48,8 @@ pub struct PoolStatus {
     pub retired: u64,
     /// Reason of the last of those.
     pub last_retirement: Option<String>,
+    /// Restores that were verified (model `snapshot`).
+    pub restores: VerifiedRestores,
     /// Database connections that stay open across requests.
     pub databases: DatabaseStatus,
     /// Requests whose worker was killed by the time limit since the start.
@@ -165,6 +168,7 @@ impl PoolStatus {
         self.crashes += other.crashes;
         self.recycled += other.recycled;
         self.retired += other.retired;
+        self.restores.add(other.restores);
         self.timeouts += other.timeouts;
         self.slow_requests += other.slow_requests;
         self.databases.add_past(other.databases.clone());

@@ -10,7 +10,9 @@
 //!   [`Supervisor::LONGEST_TICK`].
 
 mod crashes;
+mod ends;
 mod limits;
+mod numbers;
 mod zygotes;
 
 use std::collections::HashMap;
@@ -18,26 +20,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
-use tracing::{Instrument as _, debug, error, info, warn};
+use tracing::{Instrument as _, debug, error, warn};
 
 use self::crashes::Crashes;
 use self::zygotes::{Replaced, next_of_replaced};
 use crate::backend::{Backend as _, Core};
 use crate::clock::Clock;
-use crate::info::{WorkerInfo, describe_exit};
+use crate::info::WorkerInfo;
 use crate::lease::Release;
-use crate::lifecycle::Dismissal;
-use crate::scaler::{self, Scaler};
+use crate::scaler::Scaler;
 use crate::shared::{Command, Shared};
 use crate::slow::Traced;
-use crate::status::{Ending, WorkerEnd, WorkerState};
+use crate::status::WorkerState;
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
-use crate::{Model, Options, StartError, memory, oom, output};
+use crate::{Options, StartError, memory, oom, output};
 
 /// The reason recorded for a worker that the system did not fork: its boot has not failed.
 const NOT_FORKED: &str = "it could not be forked";
@@ -98,6 +98,7 @@ impl Supervisor {
     /// Wait status of a worker that ended because it could not be restored (`SNAPSHOT_EXIT_RETIRED`,
     /// native/snapshot/snapshot.h).
     const RETIRED: u32 = 75 << 8;
+    const FIRST_PAUSE: Duration = Duration::from_millis(20);
     const LONGEST_PAUSE: Duration = Duration::from_secs(5);
     /// A worker that ends sooner after its boot counts as one that failed to boot.
     const INFANCY: u64 = 1_000;
@@ -231,43 +232,6 @@ impl Supervisor {
         }
     }
 
-    /// Decides the number of workers, and ends idle ones that are too many.
-    fn scale(&mut self) {
-        if self.options().scaling.is_none() {
-            return;
-        }
-        let before = self.scaler.wanted();
-        let again = self.scaler.look(self.shared.clock.instant(), self.shared.load());
-        self.look_at = again.then(|| Instant::now() + scaler::STALL);
-        let wanted = self.scaler.wanted();
-        if wanted != before {
-            let grown = wanted.saturating_sub(before) as u64;
-            self.shared.grown.fetch_add(grown, Ordering::Relaxed);
-            self.shared.want(wanted);
-            debug!(before, wanted, "number of workers changed");
-        }
-        // Booting workers may still be surplus when they are ready; until then no idle one is ended in their place.
-        let surplus = self.living_of(WorkerInfo::has_booted).saturating_sub(wanted);
-        if surplus > 0 {
-            self.shared.end_idle(surplus);
-        }
-    }
-
-    fn tell_overload(&mut self) {
-        let line = self.shared.line();
-        if line.overloaded != self.overloaded {
-            self.overloaded = line.overloaded;
-            if line.overloaded {
-                warn!(
-                    backlog = line.backlog,
-                    "more requests come than are answered: some are refused"
-                );
-            } else {
-                info!("no requests are refused any more");
-            }
-        }
-    }
-
     /// Forks the missing workers and the due successors, unless forking is paused.
     fn fill(&mut self) {
         if Instant::now() < self.pause_until || self.closing {
@@ -310,39 +274,6 @@ impl Supervisor {
                 self.pause();
             }
         }
-    }
-
-    fn missing(&self) -> usize {
-        let wanted = self.scaler.wanted();
-        let missing = wanted.saturating_sub(self.living());
-        if self.shared.one_shot() {
-            return missing.min((wanted * 2).saturating_sub(self.workers.len()));
-        }
-        // Processes that a signal does not end (blocked on a lost disk) are not replaced without a bound.
-        let is_lost = |info: &&Arc<WorkerInfo>| info.is_given_up() || info.life.timed_out();
-        let lost = self.workers.values().filter(is_lost).count();
-        missing.min((wanted * 2).saturating_sub(wanted - missing + lost))
-    }
-
-    /// Returns the number of workers for further requests; of one-shot workers those that wait for their request.
-    fn living(&self) -> usize {
-        self.living_of(|_| true)
-    }
-
-    fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
-        let goes_on = |info: &Arc<WorkerInfo>| !info.life.is_dismissed() && !info.is_given_up();
-        let going = |info: &&Arc<WorkerInfo>| counts(info) && goes_on(info);
-        if self.shared.one_shot() {
-            let fresh = |info: &&Arc<WorkerInfo>| !info.life.is_spent();
-            return self.workers.values().filter(going).filter(fresh).count();
-        }
-        // A successor does not count until it is ready, or the worker that it replaces ends.
-        let stands_by = |slot: &u32| {
-            let replaced = self.successors.get(slot);
-            replaced.and_then(|replaced| self.workers.get(replaced)).is_some_and(goes_on)
-        };
-        let here = self.workers.iter().filter(|(_, info)| going(info));
-        here.filter(|(slot, _)| !stands_by(slot)).count()
     }
 
     /// Forks one worker; returns `false` if the zygote is lost.
@@ -425,105 +356,6 @@ impl Supervisor {
         }
     }
 
-    /// Handles the end of a worker.
-    fn exited(&mut self, slot: u32, status: u32) {
-        let Some(info) = self.forget(slot) else { return };
-        let (dismissal, spent) = (info.life.dismissal(), info.life.is_spent());
-        info.set_exit(status);
-        info.hang_up();
-        self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
-        self.shared.remove_idle(slot);
-        let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
-        self.successor_lost(slot);
-        let mut how = describe_exit(status);
-        if dismissal == Dismissal::TimedOut {
-            self.shared.worker_ended(&info, dismissal, &how);
-        } else if spent && (status == 0 || dismissal != Dismissal::None) {
-            debug!(worker.pid = pid, how, "one-shot worker has ended");
-        } else if status == Self::RETIRED && info.has_left() && self.is_grown(&info) {
-            self.shared.recycled.fetch_add(1, Ordering::Relaxed);
-            debug!(worker.pid = pid, requests, how, "worker has left to be replaced");
-        } else if status == Self::RETIRED && self.options().model == Model::Snapshot {
-            self.shared.retired.fetch_add(1, Ordering::Relaxed);
-            let shared = Arc::clone(&self.shared);
-            let heard = async move {
-                // The number of its answered requests and the reason of its retirement may still be in the socket.
-                if shared.clock.timeout(Self::HEARING, info.read_out()).await.is_err() {
-                    debug!(
-                        worker.pid = pid,
-                        "another process holds the socket of a retired worker"
-                    );
-                }
-                shared.command(Command::Retired { info });
-            };
-            self.shared.tasks.spawn(heard.in_current_span());
-        } else if dismissal == Dismissal::Surplus {
-            self.shared.shrunk.fetch_add(1, Ordering::Relaxed);
-            debug!(worker.pid = pid, requests, how, "worker ended: it was not needed");
-        } else {
-            let killed = status & 0x7f == Signal::KILL.as_raw().unsigned_abs();
-            if killed && dismissal == Dismissal::None && self.kills.is_new() {
-                how += ": out of memory, the kernel's OOM killer ended a process";
-            }
-            if self.shared.worker_ended(&info, dismissal, &how) == Ending::Crashed {
-                let booted_at = info.booted_at.load(Ordering::Relaxed);
-                let lived = self.shared.now().saturating_sub(booted_at);
-                // A one-shot worker dies of its request: its successor is not affected.
-                if booted_at == 0 || (lived < Self::INFANCY && !spent) {
-                    self.pause();
-                }
-                self.count_crash(slot, status);
-            }
-        }
-    }
-
-    /// Returns whether a worker was ready long enough for its end to be normal. Without this, workers that leave at
-    /// once would be forked without a pause.
-    fn is_grown(&self, info: &WorkerInfo) -> bool {
-        let booted_at = info.booted_at.load(Ordering::Relaxed);
-        booted_at != 0 && self.shared.now().saturating_sub(booted_at) >= Self::INFANCY
-    }
-
-    /// Handles a worker that could not be restored and has ended. This is no crash, unless none reaches a response.
-    fn retired(&mut self, info: &WorkerInfo) {
-        let requests = info.requests.load(Ordering::Relaxed);
-        let reason = info.own_message().unwrap_or_else(|| "it did not say".to_owned());
-        info!(worker.pid = info.pid(), requests, reason, "worker retired");
-        let end = WorkerEnd::now(info.pid(), requests, Ending::Retired, &reason);
-        self.shared.ended.push(end);
-        *self.shared.last_retirement.lock().expect("no holder panics") = Some(reason);
-        if requests > 0 {
-            self.fruitless = 0;
-            return;
-        }
-        self.fruitless = self.fruitless.saturating_add(1);
-        let usual = u32::try_from(self.scaler.wanted()).unwrap_or(u32::MAX);
-        if let Some(beyond) = self.fruitless.checked_sub(usual) {
-            let pause = Self::pause_after(beyond);
-            // Before any worker was ready, the start fails and reports it.
-            if self.was_ready {
-                warn!(
-                    workers = self.fruitless,
-                    ?pause,
-                    "workers retire before they answer anything"
-                );
-            }
-            self.pause_until = Instant::now() + pause;
-        }
-    }
-
-    /// Pauses before the next fork, longer after each consecutive failure.
-    fn pause(&mut self) {
-        self.pause_until = Instant::now() + Self::pause_after(self.failures);
-        self.failures += 1;
-    }
-
-    /// Returns the pause after this many failures.
-    fn pause_after(failures: u32) -> Duration {
-        const FIRST: Duration = Duration::from_millis(20);
-        FIRST.saturating_mul(1 << failures.min(10)).min(Self::LONGEST_PAUSE)
-    }
-
     fn booted(&mut self, slot: u32) {
         let Some(info) = self.workers.get(&slot) else { return };
         let now = self.shared.now();
@@ -543,32 +375,6 @@ impl Supervisor {
         }
     }
 
-    fn boot_failed(&mut self, info: &WorkerInfo, why: &str) {
-        if info.replaced_for.get() == Some(&NOT_FORKED) {
-            return;
-        }
-        let output = match (info.tail(), why) {
-            (tail, "") => tail,
-            (tail, why) if tail.is_empty() => why.to_owned(),
-            (tail, why) => format!("{tail}\n{why}"),
-        };
-        let retired = self.options().model == Model::Snapshot && info.exit() == Some(Self::RETIRED);
-        if let Some(first) = self.first.take() {
-            let error = if retired {
-                StartError::NoSnapshot { why: info.own_message().unwrap_or(output) }
-            } else {
-                StartError::Boot { output }
-            };
-            if first.send(Err(error)).is_err() {
-                debug!("the caller did not wait for the first worker");
-            }
-        } else if !retired {
-            error!(worker.pid = info.pid(), why, "worker did not boot");
-        }
-        info.cut();
-        self.kill(info);
-    }
-
     fn replace(&mut self, slot: u32, why: &'static str) {
         let Some(info) = self.workers.get(&slot) else { return };
         if Instant::now() < self.pause_until || self.zygote.is_none() || self.has_asked_enough() {
@@ -580,15 +386,6 @@ impl Supervisor {
         self.successors.insert(successor, slot);
         if !self.fork() {
             self.successor_lost(successor);
-        }
-    }
-
-    /// Handles the loss of a successor: the worker that it was to replace may get another.
-    fn successor_lost(&mut self, successor: u32) {
-        if let Some(replaced) = self.successors.remove(&successor)
-            && let Some(old) = self.workers.get(&replaced)
-        {
-            old.life.lose_successor();
         }
     }
 

@@ -24,7 +24,7 @@ use commands::{
 use config::Environment;
 use failure::Failure;
 use ops::log;
-use system::{guard, sys};
+use system::{async_runtime, guard, machine, sys};
 
 fn main() -> ExitCode {
     if guard::is_wanted() {
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(status) => status,
         Err(failure) => {
+            let failure = explained(failure);
             log::failure(&failure);
             ExitCode::from(failure.status())
         }
@@ -49,6 +50,9 @@ fn run() -> Result<ExitCode, Failure> {
             "change to a folder that exists",
         )
     })?;
+    if !matches!(invocation, Invocation::Print(_)) {
+        async_runtime::try_calls()?;
+    }
     match invocation {
         Invocation::Serve(target) => {
             serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
@@ -112,6 +116,18 @@ fn run() -> Result<ExitCode, Failure> {
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+/// Adds the seccomp profile to the hint of a failure that it may have caused.
+fn explained(failure: Failure) -> Failure {
+    let may_be = failure.message().contains("(os error 1)") && machine::filters_calls();
+    match failure.hint() {
+        Some(hint) if may_be && hint != async_runtime::ALLOW_CALLS => failure.reworded(
+            |message| message,
+            |hint| format!("{hint}; or {}", async_runtime::ALLOW_CALLS),
+        ),
+        _ => failure,
     }
 }
 

@@ -1,3 +1,4 @@
+pub(crate) mod async_runtime;
 pub(crate) mod guard;
 pub(crate) mod machine;
 pub(crate) mod paths;

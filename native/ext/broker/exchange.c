@@ -447,8 +447,7 @@ void exchange_end(struct exchange *x) {
         return;
     }
     struct exchange **place = &under_way;
-    while (*place != NULL && *place != x) {
-        place = &(*place)->next;
+    for (; *place != NULL && *place != x; place = &(*place)->next) {
     }
     if (*place == x) {
         *place = x->next;
@@ -482,10 +481,7 @@ void exchange_connect(const char *socket, const char *(*token)(void)) {
     struct opening opening;
     struct iovec parts[2];
     idle = take_idle();
-    if (idle != NULL) {
-        return;
-    }
-    struct exchange *connection = connect_to(socket);
+    struct exchange *connection = idle == NULL ? connect_to(socket) : NULL;
     if (connection == NULL) {
         return;
     }

@@ -13,6 +13,8 @@
 
 /* Prepares the step to `url`. False: not for this way. */
 bool fast_prepare(struct handle *handle, const char *url, const struct target *target);
+/* Whether the step's request has a body. */
+bool fast_has_body(const struct handle *handle);
 /* Makes the call. CURLE_COULDNT_CONNECT: the broker has not read it, so the caller may make it itself. A refusal is
  * in the step's verdict. */
 CURLcode fast_perform(struct handle *handle);

@@ -14,6 +14,7 @@
 
 #include "ext/broker/peer.h"
 #include "ext/curl/settings.h"
+#include "ext/streams/broker_head.h"
 
 /* A head larger than this is invalid. The broker's limit is lower. */
 enum { HEAD_LIMIT = 256 << 10, PIECE = 16 << 10 };
@@ -189,70 +190,6 @@ static bool compose(
     return true;
 }
 
-enum outcome {
-    ANSWERED,
-    DECLINED,
-    LATE,   /* no connection in time: the direct way would find the same, only later */
-    FAILED, /* something had gone to the origin */
-    RESET,  /* by the origin */
-    LOST,   /* the broker went away without a word */
-};
-
-struct refusal {
-    enum outcome outcome;
-    char reason[16];
-};
-
-/* `Hearth-Declined: REASON; errno=N; …` */
-static void read_refusal(struct refusal *refusal, const char *line, const char *end) {
-    bool declined = strncasecmp(line, "Hearth-Declined:", 16) == 0;
-    if (!declined && strncasecmp(line, "Hearth-Failed:", 14) != 0) {
-        return;
-    }
-    const char *reason = memchr(line, ':', (size_t)(end - line));
-    do {
-        reason++;
-    } while (*reason == ' ');
-    size_t len = strcspn(reason, "; \r\n");
-    if (len >= sizeof refusal->reason) {
-        len = sizeof refusal->reason - 1;
-    }
-    /* the head does not end with a NUL, which PHP's snprintf() looks for even if it gets a
-     * length */
-    memcpy(refusal->reason, reason, len);
-    refusal->reason[len] = '\0';
-    static const char late[] = "errno=28;";
-    if (!declined) {
-        refusal->outcome = strcmp(refusal->reason, "reset") == 0 ? RESET : FAILED;
-    } else if (strcmp(refusal->reason, "queue") != 0 &&
-               memmem(line, (size_t)(end - line), late, sizeof late - 1) != NULL) {
-        refusal->outcome = LATE;
-    } else {
-        refusal->outcome = DECLINED;
-    }
-}
-
-/* Takes the hop's own fields out of the head that begins at `begin`. */
-static void clean_head(smart_str *head, size_t begin, struct refusal *refusal) {
-    static const char connection[] = "Connection: close\r\n";
-    char *to = ZSTR_VAL(head->s) + begin;
-    const char *end = ZSTR_VAL(head->s) + ZSTR_LEN(head->s);
-    for (const char *line = to; line < end;) {
-        const char *next = (const char *)memchr(line, '\n', (size_t)(end - line)) + 1;
-        if (next - line > 7 && strncasecmp(line, "Hearth-", 7) == 0) {
-            read_refusal(refusal, line, next);
-        } else {
-            memmove(to, line, (size_t)(next - line));
-            if (strncasecmp(to, connection, sizeof connection - 1) == 0) {
-                memcpy(to, connection, sizeof connection - 1); /* as origins write it */
-            }
-            to += next - line;
-        }
-        line = next;
-    }
-    ZSTR_LEN(head->s) = (size_t)(to - ZSTR_VAL(head->s));
-}
-
 /* Reads the bytes of the head from the socket, and not a byte behind it, which belongs to the
  * descriptor's reader. -1: an error or the end; 0: the head is not complete; 1: it is. */
 static int read_head(struct call *call) {
@@ -316,7 +253,7 @@ static bool read_more(struct call *call, struct exchange *exchange) {
     if (complete > 0 && is_interim(ZSTR_VAL(call->head.s) + exchange->begin, len)) {
         exchange->begin += len;
     } else if (complete > 0) {
-        clean_head(&call->head, exchange->begin, &exchange->refusal);
+        broker_head_clean(&call->head, exchange->begin, &exchange->refusal);
         exchange->complete = true;
     }
     return true;

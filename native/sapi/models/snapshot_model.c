@@ -18,6 +18,7 @@
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
 #include "sapi/request/channel.h"
+#include "sapi/request/request.h"
 #include "sapi/request/script_request.h"
 #include "sapi/request/shared_counters.h"
 #include "sapi/sapi_module.h"
@@ -47,15 +48,20 @@ static bool ffi_may_run(void) {
     return *enable != 0 && strcmp(enable, "0") != 0;
 }
 
+static uint32_t verify_restores;
+
 /* Shared by the workers of one zygote. */
 static struct snapshot_hot_set *hot_set;
 
 /* Runs on the engine's stack, with memory in any state: it may only make system calls. */
 static void say(const char *what) {
-    channel_send_log(LOG_NOTICE, what, strlen(what));
+    const struct snapshot_verified *verified = shared_counters_verified();
+    bool differs = verified != NULL && verified->differing != 0; /* then the process ends */
+    channel_send_log(differs ? LOG_ERR : LOG_NOTICE, what, strlen(what));
 }
 
-void snapshot_model_prepare(void) {
+void snapshot_model_prepare(uint32_t verifies) {
+    verify_restores = verifies;
     /* Zend's chunks need not be zeroed: zend_mm_chunk_init() writes what it reads */
     snapshot_serve_arena((const void *)(uintptr_t)zend_mm_gc);
 }
@@ -105,6 +111,9 @@ static bool take(void) {
         .strict = ffi_may_run(),
         .exact = asked("HEARTH_SNAPSHOT_EXACT"),
         .oracle = asked("HEARTH_SNAPSHOT_ORACLE"),
+        .verify = verify_restores,
+        .verified = shared_counters_verified(),
+        .describe_request = request_describe,
         .hot_set = hot_set,
         .say = say,
     };

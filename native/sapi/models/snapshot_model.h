@@ -8,7 +8,7 @@
 
 extern const struct worker_model snapshot_model;
 
-/* Called in the zygote, before the engine starts. */
-void snapshot_model_prepare(void);
+/* Called in the zygote, before the engine starts. `verifies`: the share of restores to verify, of 2^32. */
+void snapshot_model_prepare(uint32_t verifies);
 
 #endif

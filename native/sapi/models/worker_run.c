@@ -11,6 +11,7 @@
 
 #include "ext/host.h"
 #include "sapi/boot/boot_state.h"
+#include "sapi/boot/boot_trace.h"
 #include "sapi/boot/included_files.h"
 #include "sapi/databases/databases.h"
 #include "sapi/databases/guard.h"
@@ -21,6 +22,7 @@
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
 #include "sapi/request/channel.h"
+#include "sapi/request/debugger.h"
 #include "sapi/request/request.h"
 #include "sapi/request/script_request.h"
 #include "sapi/request/variables.h"
@@ -92,6 +94,7 @@ static void settle_boot(void) {
 
 /* The script's first hearth_handle_request(). False: with an exception of the boot's own callbacks. */
 static bool end_boot(void) {
+    boot_trace_end();
     if (!model_boots_ahead(run.options->model)) {
         worker_run_start_callbacks();
         if (EG(exception) != NULL) {
@@ -136,6 +139,9 @@ bool worker_run_serve(struct worker_run *process, struct worker_call call) {
     script_request_begin();
     bool whole = !request_is_cut() && !module_body_is_lost();
     if (whole) {
+        if (process->is_worker) {
+            debugger_connect();
+        }
         script_request_call(call.fci, call.fcc);
     } else if (request_is_cut()) {
         SG(sapi_headers).http_response_code = 400; /* the server has answered the client */
@@ -200,6 +206,9 @@ static void run_script(const char *script) {
     SG(sapi_headers).http_response_code = 200;
     run.state = BOOTING;
     ZVAL_UNDEF(&start_callbacks);
+    if (run.options->trace_boot) {
+        boot_trace_begin();
+    }
     if (php_request_startup() == SUCCESS) {
         SG(request_info).no_headers = 1;
         module_execute(script);
@@ -237,6 +246,7 @@ int worker_run_script(const struct options *options) {
     host.keeps_state = run.model->keeps_state;
     hearth_host = &host;
     variables_set_script(options->script);
+    debugger_prepare();
     if (run.model->begin != NULL) {
         run.model->begin(&run);
     }

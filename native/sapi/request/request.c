@@ -6,6 +6,7 @@
 #include "sapi/request/channel.h"
 #include "sapi/request/shared_counters.h"
 #include "snapshot/snapshot.h"
+#include "snapshot/text.h"
 
 /* Kept memory: not touched by a restore, so that a large head costs nothing there. */
 static struct head {
@@ -138,16 +139,39 @@ bool request_aborted(void) {
     return aborted;
 }
 
-char *request_variable(const char *name, size_t name_len) {
-    if (present) {
-        for (uint16_t i = 0; i < kept->head.count; i++) {
-            const struct frame_pair *pair = &kept->head.pairs[i];
-            if (pair->name_len == name_len && memcmp(pair->name, name, name_len) == 0) {
-                return (char *)pair->value;
-            }
+static char *find_variable(const char *name, size_t name_len) {
+    for (uint16_t i = 0; i < kept->head.count; i++) {
+        const struct frame_pair *pair = &kept->head.pairs[i];
+        if (pair->name_len == name_len && memcmp(pair->name, name, name_len) == 0) {
+            return (char *)pair->value;
         }
     }
     return NULL;
+}
+
+char *request_variable(const char *name, size_t name_len) {
+    return present ? find_variable(name, name_len) : NULL;
+}
+
+void request_describe(struct text *text) {
+    enum { LONGEST = 120 }; /* of a path */
+    const char *method = find_variable("REQUEST_METHOD", strlen("REQUEST_METHOD"));
+    const char *uri = find_variable("REQUEST_URI", strlen("REQUEST_URI"));
+    const char *id = find_variable("HEARTH_REQUEST_ID", strlen("HEARTH_REQUEST_ID"));
+    text_add(text, method != NULL ? method : "?");
+    text_add(text, " ");
+    char path[LONGEST + 1];
+    size_t len = 0;
+    /* the query may contain secrets */
+    while (uri != NULL && len < LONGEST && uri[len] != '\0' && uri[len] != '?') {
+        path[len] = uri[len];
+        len++;
+    }
+    path[len] = '\0';
+    text_add(text, path);
+    text_add(text, " (id ");
+    text_add(text, id != NULL ? id : "?");
+    text_add(text, ")");
 }
 
 const struct frame_request *request_head(void) {

@@ -28,6 +28,10 @@ char *request_variable(const char *name, size_t name_len);
 /* All of them; only while a request is present. Borrowed until request_release(). */
 const struct frame_request *request_head(void);
 
+/* Adds method, path and id of the request received last, also after it was released and memory was put back. Makes no system call. */
+struct text;
+void request_describe(struct text *text);
+
 /* Up to `len` bytes of the body; fewer only at its end. */
 size_t request_read_body(char *to, size_t len);
 /* Returns whether the end was found before the body was complete. Half a form or file must not be

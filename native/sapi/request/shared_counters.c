@@ -19,7 +19,9 @@ struct shared_counters {
     /* requests written ahead, by their number: values of number << 2 | enum request_state */
     _Atomic uint32_t requests[REQUESTS];
     struct connection_counters connections[COUNTED_CONNECTIONS];
+    struct snapshot_verified verified;
 };
+_Static_assert(sizeof(struct snapshot_verified) == 24, "the server knows this layout");
 _Static_assert(sizeof(struct connection_counters) == 608, "the server knows this layout");
 _Static_assert(offsetof(struct shared_counters, connections) == 64, "the server knows this layout");
 
@@ -65,6 +67,10 @@ bool shared_counters_say_aborted(void) {
     uint64_t number = atomic_load_explicit(&counters->taken, memory_order_relaxed);
     return atomic_load_explicit(&counters->requests[number % REQUESTS], memory_order_relaxed) ==
            state_of(number, ABORTED);
+}
+
+struct snapshot_verified *shared_counters_verified(void) {
+    return counters != NULL && is_whole ? &counters->verified : NULL;
 }
 
 struct connection_counters *shared_counters_connections(void) {

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "snapshot/snapshot.h"
+
 /* Maps the memory that came with SPAWN; the descriptor may be closed then. False when the system refuses. */
 bool shared_counters_open(int fd);
 /* Counts one more request. False: the server has withdrawn it, and it must not be served. */
@@ -43,6 +45,8 @@ struct connection_counters *shared_counters_connections(void);
 void shared_counters_add_reset(struct connection_counters *place, uint64_t nanoseconds);
 /* Bytes of the snapshot that this worker has taken, and how many of them lie in the file that all workers of the zygote map. */
 void shared_counters_tell_snapshot(uint64_t bytes, uint64_t shared_bytes);
+/* Restores that were verified; NULL when the server looks at none. */
+struct snapshot_verified *shared_counters_verified(void);
 /* This process ends in good order, and of itself: it is to be replaced, and nothing is wrong with it. */
 void shared_counters_tell_leaving(void);
 

@@ -18,7 +18,7 @@ return [
         'pdo_firebird' => 'Connect in requests, not at boot: Firebird\'s client library runs threads.',
         'pinba' => 'It reports PHP\'s own requests, and a worker script is one: choose `request`.',
         'swoole' => 'Tables, atomics and locks work. `Swoole\Coroutine\run()` is not there, as under php-fpm: Swoole defines it on PHP\'s command line only.',
-        'xdebug' => 'Tested with `xdebug.mode = develop,coverage`. [Step debugging](guide/development.md#xdebug) connects once for each script, so debug in `request`.',
+        'xdebug' => 'Tested with `xdebug.mode = develop,coverage`. [Step debugging](guide/development.md#xdebug) stops in the boot in `request` only.',
         'zmq' => 'Make the `ZMQContext` in requests, not at boot: it runs threads, which the persistent context of the default keeps.',
     ],
     'stays' => [

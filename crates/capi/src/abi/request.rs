@@ -1,31 +1,26 @@
-//! `hearth_request_*`
+//! `hearth_request_*`: handles, settings, callbacks, start and end.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::Method;
 
 use super::{Bytes, bytes, free, handle, place, put, shared, status, text, value};
 use crate::calls::{
-    Body, BodyCall, Debug, DebugCall, Done, DoneCall, Given, Head, HeadCall, Progress,
-    ProgressCall, ReleaseCall, RewindCall, Source, SourceCall, User,
+    Body, BodyCall, Debug, DebugCall, Done, DoneCall, Head, HeadCall, Progress, ProgressCall, User,
 };
 use crate::cookies::Jar;
 use crate::engine::Engine;
 use crate::error::{Refused, Status};
 use crate::in_flight::Kept;
-use crate::request::{Extras, Payload, Request};
+use crate::request::{Extras, Request};
 use crate::response::Response;
 use crate::settings::Group;
 use crate::target::Target;
 
 /// `HEARTH_THREADED_CALLBACK`
 const THREADED_CALLBACK: c_int = 26;
-
-/// Fields of a request, and trailers. A `HeaderMap` has room for 24,576, our own among them, and panics beyond.
-const FIELDS: usize = 20_000;
 
 /// # Safety
 /// `engine`: NULL or a handle; `request`: NULL or valid for a write.
@@ -85,138 +80,6 @@ pub unsafe extern "C" fn hearth_request_set_target(
             spec.target = Some(target);
             Ok(())
         })
-    })
-}
-
-/// # Safety
-/// `request`: NULL or a handle; texts of their size, or ended by NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_request_add_query(
-    request: *mut Request,
-    name: *const c_char,
-    name_size: usize,
-    value: *const c_char,
-    value_size: usize,
-) -> c_int {
-    status(|| {
-        // SAFETY: `request` is NULL or a live handle (hearth.h).
-        let request = unsafe { handle(request) }?;
-        // SAFETY: `name` has its size, or ends with NUL (hearth.h).
-        let name = unsafe { bytes(name, name_size) }?;
-        // SAFETY: `value` has its size, or ends with NUL (hearth.h).
-        let value = unsafe { bytes(value, value_size) }?;
-        request.change(|spec| match &mut spec.target {
-            Some(target) => target.add_query(name, value),
-            None => Err(Refused::state("the request has no URL yet")),
-        })
-    })
-}
-
-/// The library decides framing and connection fields.
-fn is_framing(name: &HeaderName) -> bool {
-    const OTHERS: [&str; 4] =
-        ["keep-alive", "proxy-connection", "http2-settings", "proxy-authorization"];
-    [
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-        header::CONNECTION,
-        header::UPGRADE,
-        header::TRAILER,
-        header::TE,
-        header::EXPECT,
-    ]
-    .contains(name)
-        || OTHERS.contains(&name.as_str())
-}
-
-/// # Safety
-/// Texts of their size, or ended by NUL.
-unsafe fn field(
-    name: *const c_char,
-    name_size: usize,
-    content: *const c_char,
-    size: usize,
-) -> Result<(HeaderName, HeaderValue), Refused> {
-    // SAFETY: `name` has its size, or ends with NUL (hearth.h).
-    let name = HeaderName::from_bytes(unsafe { bytes(name, name_size) }?)
-        .map_err(|_not| Refused::invalid("the name of a field is no token"))?;
-    // SAFETY: `content` has its size, or ends with NUL (hearth.h).
-    let content = HeaderValue::from_bytes(unsafe { bytes(content, size) }?).map_err(|_not| {
-        Refused::invalid(format!("the value of {name} holds control characters"))
-    })?;
-    if is_framing(&name) {
-        return Err(Refused::invalid(format!("{name} is the library's own to set")));
-    }
-    Ok((name, content))
-}
-
-fn append(fields: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Refused> {
-    let full = || Refused::invalid("there are too many fields");
-    if fields.len() >= FIELDS {
-        return Err(full());
-    }
-    fields.try_append(name, value).map(drop).map_err(|_full| full())
-}
-
-/// # Safety
-/// `request`: NULL or a handle; texts of their size, or ended by NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_request_add_header(
-    request: *mut Request,
-    name: *const c_char,
-    name_size: usize,
-    value: *const c_char,
-    value_size: usize,
-) -> c_int {
-    status(|| {
-        // SAFETY: `request` is NULL or a live handle (hearth.h).
-        let request = unsafe { handle(request) }?;
-        // SAFETY: the handle and the texts are as `# Safety` above demands.
-        let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
-        request.extend(|extras| append(&mut extras.headers, name, value))
-    })
-}
-
-/// # Safety
-/// `request`: NULL or a handle; `name` of its size, or ended by NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_request_remove_header(
-    request: *mut Request,
-    name: *const c_char,
-    name_size: usize,
-) -> c_int {
-    status(|| {
-        // SAFETY: `request` is NULL or a live handle (hearth.h).
-        let request = unsafe { handle(request) }?;
-        // SAFETY: `name` has its size, or ends with NUL (hearth.h).
-        let name = HeaderName::from_bytes(unsafe { bytes(name, name_size) }?)
-            .map_err(|_not| Refused::invalid("the name of a field is no token"))?;
-        request.extend(|extras| {
-            extras.headers.remove(&name);
-            if !extras.removed.contains(&name) {
-                extras.removed.push(name);
-            }
-            Ok(())
-        })
-    })
-}
-
-/// # Safety
-/// `request`: NULL or a handle; texts of their size, or ended by NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_request_add_trailer(
-    request: *mut Request,
-    name: *const c_char,
-    name_size: usize,
-    value: *const c_char,
-    value_size: usize,
-) -> c_int {
-    status(|| {
-        // SAFETY: `request` is NULL or a live handle (hearth.h).
-        let request = unsafe { handle(request) }?;
-        // SAFETY: the handle and the texts are as `# Safety` above demands.
-        let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
-        request.extend(|extras| append(&mut extras.trailers, name, value))
     })
 }
 
@@ -315,92 +178,6 @@ pub unsafe extern "C" fn hearth_request_set_jar(request: *mut Request, jar: *mut
             extras.jar = jar;
             Ok(())
         })
-    })
-}
-
-/// # Safety
-/// `request`: NULL or a handle; `data`: `size` bytes, or ended by NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_request_set_body(
-    request: *mut Request,
-    data: *const c_char,
-    size: usize,
-) -> c_int {
-    status(|| {
-        // SAFETY: `request` is NULL or a live handle (hearth.h).
-        let request = unsafe { handle(request) }?;
-        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
-        let body = bytes::Bytes::copy_from_slice(unsafe { bytes(data, size) }?);
-        request.set_body(|| Payload::Bytes(body))
-    })
-}
-
-/// # Safety
-/// `request`: NULL or a handle; `data`: `size` bytes that stay until `release` is called.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_request_give_body(
-    request: *mut Request,
-    data: *const c_char,
-    size: usize,
-    release: Option<ReleaseCall>,
-    user: *mut c_void,
-) -> c_int {
-    status(|| {
-        // SAFETY: `data` has its size, or ends with NUL (hearth.h).
-        let size = unsafe { bytes(data, size) }?.len();
-        // SAFETY: `request` is NULL or a live handle (hearth.h).
-        let request = unsafe { handle(request) }?;
-        // Created after the last check: if the call is refused, the body stays the caller's.
-        request.set_body(|| {
-            // SAFETY: `data` has `size` bytes until `release` is called (hearth.h).
-            let body = unsafe { Given::new(data, size, release, User(user)) };
-            Payload::Bytes(bytes::Bytes::from_owner(body))
-        })
-    })
-}
-
-/// # Safety
-/// `request`: NULL or a handle; `path` of its size, or ended by NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_request_set_body_file(
-    request: *mut Request,
-    path: *const c_char,
-    size: usize,
-) -> c_int {
-    use std::os::unix::ffi::OsStrExt as _;
-
-    status(|| {
-        // SAFETY: `request` is NULL or a live handle (hearth.h).
-        let request = unsafe { handle(request) }?;
-        // SAFETY: `path` has its size, or ends with NUL (hearth.h).
-        let path = PathBuf::from(std::ffi::OsStr::from_bytes(unsafe { bytes(path, size) }?));
-        let facts = std::fs::metadata(&path).map_err(|error| {
-            Refused::system(format!("{} cannot be read: {error}", path.display()))
-        })?;
-        if !facts.is_file() {
-            return Err(Refused::invalid(format!("{} is no file", path.display())));
-        }
-        request.set_body(|| Payload::File(path))
-    })
-}
-
-/// # Safety
-/// `request`: NULL or a handle; the functions may be called with `user` on the library's threads until the completion.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hearth_request_set_body_source(
-    request: *mut Request,
-    length: u64,
-    source: Option<SourceCall>,
-    rewind: Option<RewindCall>,
-    user: *mut c_void,
-) -> c_int {
-    status(|| {
-        // SAFETY: `request` is NULL or a live handle (hearth.h).
-        let request = unsafe { handle(request) }?;
-        let call = source.ok_or_else(|| Refused::invalid("the source is NULL"))?;
-        let length = Some(length).filter(|length| *length != u64::MAX);
-        let source = Source { length, call, rewind, user: User(user) };
-        request.set_body(|| Payload::Source(source))
     })
 }
 

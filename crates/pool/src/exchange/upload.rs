@@ -17,6 +17,7 @@ use crate::source::Source;
 use crate::worker::Worker;
 
 /// The part of the request still to be written.
+#[derive(Default)]
 pub(super) struct Upload {
     /// Number of bytes of `worker.outgoing` that are written.
     pub(super) written: usize,
@@ -30,8 +31,8 @@ pub(super) struct Upload {
     pub(super) rest: Bytes,
     /// The body; `None` if there is none, or no more of it is needed. Boxed, because most requests have none.
     pub(super) source: Option<Box<Source>>,
-    /// The body's last frame, or ABORT, is in `worker.outgoing` or written.
-    pub(super) closed: bool,
+    /// The body's last frame, or ABORT, is neither in `worker.outgoing` nor written.
+    pub(super) open: bool,
     /// No request may follow this one: the worker's socket accepts no more, or its client takes a long answer.
     pub(super) alone: bool,
 }
@@ -40,23 +41,8 @@ impl std::fmt::Debug for Upload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Upload")
             .field("written", &self.written)
-            .field("closed", &self.closed)
+            .field("open", &self.open)
             .finish_non_exhaustive()
-    }
-}
-
-impl Default for Upload {
-    fn default() -> Self {
-        Self {
-            written: 0,
-            sent: false,
-            written_ahead: false,
-            data: Bytes::new(),
-            rest: Bytes::new(),
-            source: None,
-            closed: true,
-            alone: false,
-        }
     }
 }
 
@@ -69,7 +55,7 @@ impl Upload {
 
     /// Releases the buffered body, because the worker has started the request.
     pub(super) fn release_body(&mut self) {
-        if self.closed {
+        if !self.open {
             self.source = None;
         } else if let Some(source) = &mut self.source {
             source.release();
@@ -89,7 +75,7 @@ impl Upload {
         if !self.sent
             && worker.ready
             && self.data.is_empty()
-            && !self.closed
+            && self.open
             && let Poll::Ready(Err(error)) = self.poll_piece(worker, cx)
         {
             return Poll::Ready(Err(error));
@@ -119,7 +105,7 @@ impl Upload {
                         // the body.
                         debug!(worker.pid = worker.info.pid(), %error, "worker takes no more");
                         self.rest = Bytes::new();
-                        self.closed = true;
+                        self.open = false;
                         self.alone = true;
                         self.written = outgoing.len();
                         self.data = Bytes::new();
@@ -127,7 +113,7 @@ impl Upload {
                     }
                 }
             }
-            if self.closed {
+            if !self.open {
                 worker.port.set_open(self.sent && !self.alone);
                 return Poll::Ready(Ok(()));
             }
@@ -147,7 +133,7 @@ impl Upload {
             let Some(source) = &mut self.source else {
                 self.start_frame(worker);
                 wire::send::abort(&mut worker.outgoing);
-                self.closed = true;
+                self.open = false;
                 return Poll::Ready(Ok(()));
             };
             match ready!(source.poll_data(cx)) {
@@ -163,7 +149,7 @@ impl Upload {
             self.rest = data.split_off(wire::MAX_BODY);
         } else if last || self.source.as_ref().is_some_and(|source| source.is_at_end()) {
             last = true;
-            self.closed = true;
+            self.open = false;
         }
         self.start_frame(worker);
         worker.outgoing.extend_from_slice(&wire::body_header(data.len(), last));

@@ -27,8 +27,9 @@ use tokio::sync::oneshot;
 use tracing::{Instrument as _, debug};
 
 use super::answer::Answer;
+use super::files::{PrivateFile, secret};
 use super::request::Request;
-use super::{Common, Pace, PrivateFile, both_ways, malformed, secret};
+use super::{Common, Pace, both_ways, malformed};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::{Writer, each_line};

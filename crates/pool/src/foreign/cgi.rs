@@ -22,8 +22,9 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tracing::debug;
 
 use super::answer::Answer;
+use super::files::PrivateFile;
 use super::request::Request;
-use super::{Common, Pace, PrivateFile, both_ways, malformed};
+use super::{Common, Pace, both_ways, malformed};
 use crate::clock::Clock;
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;

@@ -19,13 +19,10 @@ pub(super) struct Pages {
 impl Pages {
     /// Takes a line, and returns what is to be logged in its place.
     pub(super) fn take(&mut self, line: &str) -> Option<String> {
-        let lower = line.to_ascii_lowercase();
-        if self.lines == 0 {
-            let start = lower.trim_start();
-            if !start.starts_with("<!doctype html") && !start.starts_with("<html") {
-                return Some(line.to_owned());
-            }
+        if self.lines == 0 && !begins_page(line) {
+            return Some(line.to_owned());
         }
+        let lower = line.to_ascii_lowercase();
         self.lines += 1;
         if self.title.is_none() {
             self.title = ["title", "h1"].iter().find_map(|name| text_in(line, &lower, name));
@@ -40,6 +37,13 @@ impl Pages {
         let noun = if lines == 1 { "line" } else { "lines" };
         (lines > 0).then(|| format!("an HTML page of {lines} {noun} is left out{title}"))
     }
+}
+
+fn begins_page(line: &str) -> bool {
+    let start = line.trim_start();
+    ["<!doctype html", "<html"].iter().any(|begin| {
+        start.get(..begin.len()).is_some_and(|start| start.eq_ignore_ascii_case(begin))
+    })
 }
 
 /// Returns the text of an element that begins and ends in this line. `lower`: the line in lower case.

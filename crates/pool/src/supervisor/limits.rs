@@ -110,8 +110,9 @@ impl Supervisor {
     }
 
     pub(super) fn look_at_memory(&mut self) {
-        for info in self.shared.over_memory_limit() {
-            if !self.shared.one_shot() && info.life.order_successor() {
+        for info in self.workers.clone().into_values() {
+            let exceeds = self.shared.exceeds_memory_limit(&info);
+            if exceeds && !self.shared.one_shot() && info.life.order_successor() {
                 self.replace(info.slot, "memory_limit");
             }
         }

@@ -30,6 +30,7 @@ pub(crate) fn options(workers: usize) -> Options {
         model: Model::Request,
         warm_up: Vec::new(),
         rehearse: false,
+        verify_restores: 0.0,
         sandbox: None,
         worker_script: None,
         directory: "/".into(),
@@ -50,6 +51,7 @@ pub(crate) fn options(workers: usize) -> Options {
         slow: None,
         events: None,
         boot_files: None,
+        boot_trace: None,
     }
 }
 

@@ -104,6 +104,7 @@ async fn cost(
         scaling: None,
         events: None,
         boot_files: None,
+        boot_trace: None,
         slow: None,
         ..options
     };

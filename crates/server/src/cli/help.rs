@@ -161,7 +161,7 @@ fn check() -> Command {
             Arg::new("boot")
                 .long("boot")
                 .action(ArgAction::SetTrue)
-                .help("Boot the application with two workers, and measure how many fit into memory"),
+                .help("Boot the application with two workers, measure how many fit into memory, and list what the boot reads: request data, clock, random numbers, and more"),
         )
         .arg(
             Arg::new("no-boot")

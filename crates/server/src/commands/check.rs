@@ -21,6 +21,7 @@ mod php;
 mod processes;
 mod realtime;
 mod report;
+mod traced;
 mod traces;
 
 use std::path::Path;

@@ -9,6 +9,7 @@ mod settings;
 
 use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use front_lambda::{Report, Runtime};
@@ -27,6 +28,7 @@ use crate::ops::state::State;
 use crate::runtime::process;
 use crate::subsystems::egress::Inside;
 use crate::subsystems::traces::Collector;
+use crate::system::async_runtime;
 
 /// The variable with the initialization type: `on-demand`, `provisioned-concurrency`, `snap-start` or [`MANAGED_INSTANCES`].
 const INITIALIZATION: &str = "AWS_LAMBDA_INITIALIZATION_TYPE";
@@ -66,8 +68,7 @@ pub(crate) fn run(
 
 /// Reports an init error to the Runtime API before there is an async runtime.
 fn tell(api: &str, failure: Failure) -> Failure {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    if let Ok(runtime) = runtime {
+    if let Ok(runtime) = async_runtime::start(NonZeroUsize::MIN) {
         runtime.block_on(report(api, &failure));
     }
     failure

@@ -11,6 +11,7 @@ mod terminal;
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use crate::app::target::Target;
 use crate::commands::remote;
 use crate::config::{self, Environment, Token};
 use crate::failure::Failure;
+use crate::system::async_runtime;
 
 /// The admin address by default: the one of every guide.
 const USUAL: &str = "127.0.0.1:9180";
@@ -70,8 +72,7 @@ pub(crate) fn run(top: &Top, environment: &Environment) -> Result<(), Failure> {
         drop(io::stdout().write_all(text.as_bytes()));
         return Ok(());
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| no_terminal(&error))?;
+    let runtime = async_runtime::start(NonZeroUsize::MIN)?;
     runtime.block_on(live(&server, figures, screen))
 }
 

@@ -383,6 +383,13 @@ settings! {
         max_requests: Option<NonZeroU64> = "off", flag "max-requests";
         /// Replace a worker whose resident memory is above this after a request. For resident workers, as `max_requests`.
         memory_limit: Option<ByteSize> = "off";
+        /// The share of restores after which a worker compares all its memory with the snapshot, such as `0.0001`. For the model `snapshot`. `0`: none.
+        ///
+        /// Each comparison takes about a millisecond; one in 10,000 costs less than 1 % of the processor time. They are counted in
+        /// `/metrics` (`hearth_restores_verified_total`, `hearth_restores_differing_total`), in `/status` and on the dashboard. At a difference the
+        /// worker is replaced before it takes another request, and an error in the log names the page, its mapping and the request
+        /// (docs/guide/isolation.md).
+        verify_restores: Share = "0";
         /// Settings for PHP: they override php.ini, and `ini_set()` overrides them. In `hearth.toml` they are a table `[php.ini]`.
         ini: Pairs = "", flag "ini";
         /// Environment variables for PHP, beside those of Hearth itself. In `hearth.toml` they are a table `[php.env]`.

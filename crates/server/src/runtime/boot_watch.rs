@@ -6,7 +6,7 @@
 //! - A release that did not take over is tried again at the next change, and after pauses that grow to [`LONGEST_PAUSE`]: what was missing
 //!   may be a file that the old release does not know.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -18,14 +18,13 @@ use std::time::Duration;
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::WatchedFiles;
 use crate::ops::reloads::Ask;
 use crate::ops::state::State;
-use crate::runtime::generation::Generation;
-use crate::runtime::watch::{is_gone, matters};
+use crate::runtime::generation::{Booted, Generation};
+use crate::runtime::watch::{is_gone, matters, until_quiet, why};
 
 /// The pause after the last change: an update writes many files, and works between them.
 const QUIET: Duration = Duration::from_secs(1);
@@ -57,8 +56,8 @@ impl BootWatch {
     ) {
         self.tasks = JoinSet::new();
         for booted in &current.applications {
-            let (planned, php) = (&booted.planned, &booted.planned.plan.php);
-            if planned.settings.php.watch != Some(WatchedFiles::Boot) {
+            let php = &booted.planned.plan.php;
+            if !watches(booted) {
                 continue;
             }
             let Some(files) = &booted.boot_files else {
@@ -88,6 +87,9 @@ impl BootWatch {
                 }
             });
         }
+        let watched = current.applications.iter().filter(|booted| watches(booted));
+        let lists = watched.filter_map(|booted| booted.boot_files.as_ref());
+        keep_listed(&self.known, lists.map(|files| files.subscribe().borrow().clone()).collect());
     }
 
     /// A boot begins, and finds the files as they are now: what differs when it is over has changed meanwhile.
@@ -101,6 +103,18 @@ impl BootWatch {
         if let Err(error) = reading.await {
             tracing::debug!(%error, "watched files were not read");
         }
+    }
+}
+
+fn watches(booted: &Booted) -> bool {
+    booted.planned.settings.php.watch == Some(WatchedFiles::Boot)
+}
+
+/// Forgets files that no boot includes any more. A boot that has not listed its files yet keeps all.
+fn keep_listed(known: &Known, lists: Vec<Vec<PathBuf>>) {
+    if lists.iter().all(|list| !list.is_empty()) {
+        let listed: HashSet<PathBuf> = lists.into_iter().flatten().collect();
+        lock(known).retain(|path, _| listed.contains(path));
     }
 }
 
@@ -146,7 +160,7 @@ struct Task {
 impl Task {
     /// Asks for reloads until it is dropped: by the next generation, or at the end.
     async fn run(mut self, mut look: Option<Look>) {
-        let mut pause = FIRST_PAUSE;
+        let mut retries = 0;
         // The file that caused a reload which failed.
         let mut failed: Option<String> = None;
         loop {
@@ -169,22 +183,19 @@ impl Task {
                         let compared = tokio::task::spawn_blocking(move || differing(&known, &paths));
                         changed = compared.await.unwrap_or_default();
                     }
-                    () = tokio::time::sleep(pause), if failed.is_some() => is_retry = true,
+                    () = tokio::time::sleep(pool::pause_after(retries, FIRST_PAUSE, LONGEST_PAUSE)), if failed.is_some() => is_retry = true,
                 }
             }
             let why = match (changed.as_slice(), &failed) {
                 ([first, others @ ..], _) => {
                     let first = first.display().to_string();
-                    let why = match others.len() {
-                        0 => format!("{first} changed"),
-                        others => format!("{first} changed, and {others} more"),
-                    };
-                    pause = FIRST_PAUSE;
+                    let why = why(&first, others.len());
+                    retries = 0;
                     failed = Some(first);
                     why
                 }
                 ([], Some(first)) if is_retry => {
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    retries += 1;
                     format!("{first} changed, and the last try failed")
                 }
                 ([], _) => continue,
@@ -297,14 +308,8 @@ impl Source {
 
     /// Waits until nothing changes any more. A poll is slow enough by itself.
     async fn settle(&mut self) {
-        let Self::Kernel { events, .. } = self else { return };
-        let latest = Instant::now() + LONGEST;
-        loop {
-            let quiet = (Instant::now() + QUIET).min(latest);
-            match tokio::time::timeout_at(quiet, events.recv()).await {
-                Ok(Some(())) => {}
-                Ok(None) | Err(_) => return,
-            }
+        if let Self::Kernel { events, .. } = self {
+            until_quiet(events, QUIET, LONGEST, drop).await;
         }
     }
 }
@@ -328,5 +333,15 @@ mod tests {
         assert!(differing(&known, &paths).is_empty(), "as the boot has found it");
         fs::remove_file(&path).unwrap();
         assert_eq!(differing(&known, &paths), paths);
+    }
+
+    #[test]
+    fn files_that_no_boot_includes_any_more_are_forgotten() {
+        let paths = ["/a.php", "/b.php"].map(PathBuf::from);
+        let known: Known = Arc::new(Mutex::new(paths.iter().cloned().zip([1, 2]).collect()));
+        keep_listed(&known, vec![vec![paths[1].clone()], Vec::new()]);
+        assert_eq!(lock(&known).len(), 2, "one boot has not listed its files yet");
+        keep_listed(&known, vec![vec![paths[1].clone()]]);
+        assert_eq!(lock(&known).keys().collect::<Vec<_>>(), [&paths[1]]);
     }
 }

@@ -9,7 +9,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -22,6 +21,7 @@ use crate::ops::lifecycle::Ending;
 use crate::ops::reloads::Ask;
 use crate::ops::state::State;
 use crate::ops::upgrades::AdminSocket;
+use crate::system::async_runtime;
 use crate::system::machine::processors;
 
 /// Runs a command to its end, with as many descriptors as there may be.
@@ -30,7 +30,8 @@ pub(crate) fn run(
     command: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
     raise_descriptor_limit();
-    let runtime = runtime(settings)?;
+    let threads = settings.server.threads.0.unwrap_or_else(default_threads);
+    let runtime = async_runtime::start(threads)?;
     let outcome = runtime.block_on(command);
     // A second signal has ended everything else: nothing is awaited.
     runtime.shutdown_background();
@@ -114,26 +115,6 @@ pub(crate) fn alone() -> CancellationToken {
     let alone = CancellationToken::new();
     alone.cancel();
     alone
-}
-
-/// Starts an async runtime with the configured number of threads.
-fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
-    let threads = settings.server.threads.0.unwrap_or_else(default_threads);
-    let mut builder = if threads.get() == 1 {
-        tokio::runtime::Builder::new_current_thread()
-    } else {
-        tokio::runtime::Builder::new_multi_thread()
-    };
-    if threads.get() > 1 {
-        builder.worker_threads(threads.get());
-    }
-    builder.enable_all().build().map_err(|error| {
-        Failure::caused_by(
-            "cannot start the runtime",
-            &error,
-            "lower `server.threads`, or raise the limit of processes",
-        )
-    })
 }
 
 /// Returns the default number of threads: one on few processors, which PHP needs more.

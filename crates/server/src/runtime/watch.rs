@@ -81,11 +81,17 @@ impl Ignored {
     }
 }
 
-/// A watched folder.
+/// A watched folder and its changes.
 #[derive(Debug)]
 struct Watch {
-    watcher: RecommendedWatcher,
     events: mpsc::Receiver<Event>,
+    tree: Tree,
+}
+
+/// A folder and those in it, without the ignored ones.
+#[derive(Debug)]
+struct Tree {
+    watcher: RecommendedWatcher,
     folder: PathBuf,
     ignored: Ignored,
 }
@@ -104,11 +110,35 @@ impl Watch {
             .map_err(|error| failure(&error))?;
         let ignored =
             Ignored(ignored.iter().map(|text| text.trim_end_matches('/').to_owned()).collect());
-        let mut watch = Self { watcher, events, folder: folder.to_owned(), ignored };
-        watch.look_into(folder).map_err(|error| failure(&error))?;
-        Ok(watch)
+        let mut tree = Tree { watcher, folder: folder.to_owned(), ignored };
+        tree.look_into(folder).map_err(|error| failure(&error))?;
+        Ok(Self { events, tree })
     }
 
+    /// Asks for reloads until `drain` is cancelled.
+    pub(crate) async fn run(self, state: Arc<State>, drain: CancellationToken) {
+        let Self { mut events, mut tree } = self;
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = drain.cancelled() => return,
+                event = events.recv() => event,
+            };
+            let Some(event) = event else { return };
+            let Some(first) = tree.changed(&event) else { continue };
+            let mut others = 0;
+            until_quiet(&mut events, QUIET, LONGEST, |event| {
+                others += usize::from(tree.changed(&event).is_some());
+            })
+            .await;
+            if !state.reloads.ask(Ask { why: why(&first, others), answer: None }) {
+                tracing::debug!("many wait for a reload already, or the server is shutting down");
+            }
+        }
+    }
+}
+
+impl Tree {
     /// A folder, and those in it that are not ignored.
     fn look_into(&mut self, folder: &Path) -> notify::Result<()> {
         self.watcher.watch(folder, RecursiveMode::NonRecursive)?;
@@ -145,39 +175,30 @@ impl Watch {
         let relative = path.strip_prefix(&self.folder).unwrap_or(&path);
         Some(relative.display().to_string())
     }
+}
 
-    /// Asks for reloads until `drain` is cancelled.
-    pub(crate) async fn run(mut self, state: Arc<State>, drain: CancellationToken) {
-        loop {
-            let event = tokio::select! {
-                biased;
-                () = drain.cancelled() => return,
-                event = self.events.recv() => event,
-            };
-            let Some(event) = event else { return };
-            let Some(first) = self.changed(&event) else { continue };
-            let others = self.settle().await;
-            let why = match others {
-                0 => format!("{first} changed"),
-                others => format!("{first} changed, and {others} more"),
-            };
-            if !state.reloads.ask(Ask { why, answer: None }) {
-                tracing::debug!("many wait for a reload already, or the server is shutting down");
-            }
+/// Receives until nothing has come for `quiet`, or at the latest after `longest`.
+pub(crate) async fn until_quiet<T>(
+    events: &mut mpsc::Receiver<T>,
+    quiet: Duration,
+    longest: Duration,
+    mut each: impl FnMut(T),
+) {
+    let latest = Instant::now() + longest;
+    loop {
+        let end = (Instant::now() + quiet).min(latest);
+        match tokio::time::timeout_at(end, events.recv()).await {
+            Ok(Some(event)) => each(event),
+            Ok(None) | Err(_) => return,
         }
     }
+}
 
-    /// Waits until changes stop, and counts them.
-    async fn settle(&mut self) -> usize {
-        let latest = Instant::now() + LONGEST;
-        let mut others = 0;
-        loop {
-            let quiet = (Instant::now() + QUIET).min(latest);
-            match tokio::time::timeout_at(quiet, self.events.recv()).await {
-                Ok(Some(event)) => others += usize::from(self.changed(&event).is_some()),
-                Ok(None) | Err(_) => return others,
-            }
-        }
+/// Returns why a reload is asked for.
+pub(crate) fn why(first: &str, others: usize) -> String {
+    match others {
+        0 => format!("{first} changed"),
+        others => format!("{first} changed, and {others} more"),
     }
 }
 

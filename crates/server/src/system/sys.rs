@@ -1,11 +1,11 @@
 //! System calls that `std` has no safe function for: passed descriptors, capabilities of a successor, the handler of USR1, variables that
-//! children must not see, and memory that the allocator holds.
+//! children must not see, one look for events, and memory that the allocator holds.
 #![expect(
     unsafe_code,
     reason = "numbers become descriptors; the environment is changed before there are threads; the allocator is asked by a function of C"
 )]
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd, OwnedFd, RawFd};
 
 use rustix::thread::{
     CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
@@ -66,6 +66,18 @@ pub(crate) fn forget(variables: &[&str]) {
         // SAFETY: `main` calls this before it starts the runtime, logging or anything else with a thread.
         unsafe { std::env::remove_var(variable) };
     }
+}
+
+/// The system call by which the C library waits for events.
+pub(crate) const EPOLL_WAIT: &str =
+    if cfg!(target_arch = "x86_64") { "epoll_wait" } else { "epoll_pwait" };
+
+/// Asks once for events, as mio does, and waits for none.
+pub(crate) fn poll_once(poll: &OwnedFd) -> std::io::Result<()> {
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    // SAFETY: epoll_wait(2) writes at most the one event that it is given room for.
+    let events = unsafe { libc::epoll_wait(poll.as_raw_fd(), &raw mut event, 1, 0) };
+    if events < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Gives memory that is free but still held by the allocator back to the system. Takes a millisecond for each few megabytes.

@@ -8,6 +8,7 @@ pub(crate) mod published_leaks;
 mod randomness;
 mod sandbox;
 pub(crate) mod user;
+mod verified_restores;
 
 use std::sync::Barrier;
 

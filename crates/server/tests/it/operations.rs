@@ -2,11 +2,13 @@
 
 mod applications;
 mod boot_failures;
+mod boot_trace;
 mod boot_watch;
 mod control;
 mod development;
 mod drain;
 mod messages;
+mod printed_commands;
 mod processes;
 mod reload;
 mod reload_snapshots;

@@ -175,6 +175,7 @@ fn a_reload_loses_no_message_of_symfonys_messenger_and_runs_none_twice() {
     let redis = Redis::start();
     let app = App::new();
     copy(&material("messenger"), app.path());
+    app.write("public/index.php", include_str!("symfony/public/index.php"));
     let example = example("symfony-api").join("vendor/autoload.php");
     let autoload = format!(
         "<?php $loader = require '{}'; require_once dirname(__DIR__) . '/src/Kernel.php'; return $loader;\n",

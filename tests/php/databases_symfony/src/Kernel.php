@@ -39,6 +39,14 @@ final class Kernel extends BaseKernel
         return dirname(__DIR__);
     }
 
+    public function boot(): void
+    {
+        parent::boot();
+        if (getenv('ASKS_AT_BOOT')) {
+            $this->connection()->fetchOne('select 1');
+        }
+    }
+
     private function connection(): Connection
     {
         return $this->container->get('doctrine')->getConnections()['default'];

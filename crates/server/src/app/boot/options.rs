@@ -81,6 +81,7 @@ pub(crate) fn pool_options(
             .map(|path| request_of_ours(path, plan, "warm-up"))
             .collect(),
         rehearse: plan.rehearses(settings),
+        verify_restores: settings.php.verify_restores.0,
         workers: php.workers,
         scaling: php.workers_max.map(|most| pool::Scaling {
             most,
@@ -99,6 +100,7 @@ pub(crate) fn pool_options(
         sandbox,
         events: None,
         boot_files: None,
+        boot_trace: None,
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn boot_failure(error: &StartError) -> Failure {
             "`hearth check` looks at the PHP programs; `make build` builds them"
         }
         StartError::Fork { .. } => {
-            "allow the calls that Hearth needs in the seccomp profile (packaging/seccomp.json has them), and look at limits on processes and memory"
+            "allow the calls that Hearth needs in the container's seccomp profile (packaging/seccomp.json has them all), and look at limits on processes and memory"
         }
         StartError::Unfit { .. } => {
             "use `--model prespawn`, which boots it in each process, or find what leaves a thread running at boot"

@@ -92,6 +92,35 @@ final class Databases
     }
 
     /**
+     * Logs why a boot has failed, the exception and those that caused it, a line each. The first line names the database, ` (the database …)`.
+     */
+    public static function logFailure(\Throwable $reason, string $database): void
+    {
+        do {
+            error_log(sprintf('%s: %s%s in %s:%d', $reason::class, $reason->getMessage(), $database, $reason->getFile(), $reason->getLine()));
+            $database = '';
+        } while ($reason = $reason->getPrevious());
+    }
+
+    /** Doctrine's default connection, as a boot that did not reach it names it; empty if the exception has another cause. */
+    public static function unreachableOfSymfony(\Throwable $reason, \Symfony\Component\HttpKernel\KernelInterface $kernel): string
+    {
+        while (!$reason instanceof \PDOException && !$reason instanceof \mysqli_sql_exception) {
+            $reason = $reason->getPrevious();
+            if ($reason === null) {
+                return '';
+            }
+        }
+        try {
+            $connections = $kernel->getContainer()->get('doctrine')->getConnections();
+        } catch (\Throwable) {
+            return ''; // There is no Doctrine, or the kernel has no container yet.
+        }
+        $connection = $connections['default'] ?? reset($connections);
+        return $connection === false ? '' : ' (the database' . self::at($connection->getParams()) . ')';
+    }
+
+    /**
      * Names the server of a connection, never its user or password: ` at db.example:3306`.
      *
      * @param array<string, mixed>|null $settings

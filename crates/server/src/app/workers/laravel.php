@@ -54,16 +54,13 @@ use Symfony\Component\HttpFoundation\Response;
     } catch (Throwable $reason) {
         // Laravel would try to render an error page, and fail, because views are not available yet.
         $where = '';
+        require_once __DIR__ . '/databases.php';
         if ($reason instanceof PDOException && isset($app) && $app->bound('config')) {
-            require_once __DIR__ . '/databases.php';
             $config = $app->make('config');
             $name = $reason->connectionName ?? $config->get('database.default');
             $where = " (the database `$name`" . Databases::at($config->get("database.connections.$name")) . ')';
         }
-        do {
-            error_log(sprintf('%s: %s%s in %s:%d', $reason::class, $reason->getMessage(), $where, $reason->getFile(), $reason->getLine()));
-            $where = '';
-        } while ($reason = $reason->getPrevious());
+        Databases::logFailure($reason, $where);
         exit(1);
     }
 

@@ -89,7 +89,17 @@ use Symfony\Component\HttpKernel\TerminableInterface;
         }
         $entrance = $kernel = new $class($env, $debug);
     }
-    $kernel->boot();
+    try {
+        $kernel->boot();
+    } catch (Throwable $reason) {
+        require_once __DIR__ . '/databases.php';
+        $database = Databases::unreachableOfSymfony($reason, $kernel);
+        if ($database === '') {
+            throw $reason;
+        }
+        Databases::logFailure($reason, $database);
+        exit(1);
+    }
     $container = $kernel->getContainer();
     require_once __DIR__ . '/connectors.php';
     Connectors::ofSymfony($container);

@@ -20,7 +20,7 @@ use crate::app::boot::{Reason, boot_failure, own_files, pool_options};
 use crate::app::measure;
 use crate::app::plan::Plan;
 use crate::config::{Auto, Environment, Settings};
-use crate::failure::Failure;
+use crate::system::async_runtime;
 
 /// The time that the processes have to end.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -63,14 +63,9 @@ pub(crate) fn look(
         return report.fine(Topic::Application, format!("not booted: {why}"));
     }
     let settings = &apart(settings);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = match runtime {
+    let runtime = match async_runtime::start(NonZeroUsize::MIN) {
         Ok(runtime) => runtime,
-        Err(error) => {
-            let hint = "raise the limit of processes and descriptors";
-            let failure = Failure::caused_by("cannot start the runtime", &error, hint);
-            return report.failure(Topic::System, &failure);
-        }
+        Err(failure) => return report.failure(Topic::System, &failure),
     };
     let heard = Heard::default();
     let subscriber = tracing_subscriber::registry().with(heard.clone());

@@ -11,6 +11,7 @@ use crate::app::plan::Plan;
 use crate::config::most_workers;
 use crate::config::{NamedConnector, Settings};
 use crate::subsystems::connectors::{failure, options, places};
+use crate::system::async_runtime;
 
 /// Logs in by each connector, once.
 pub(crate) fn look(report: &mut Report, settings: &Settings, plan: Option<&Plan>) {
@@ -18,13 +19,9 @@ pub(crate) fn look(report: &mut Report, settings: &Settings, plan: Option<&Plan>
     if named.is_empty() {
         return;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else {
-        return report.problem(
-            Topic::Databases,
-            "cannot start a runtime",
-            "raise the limit of processes",
-        );
+    let runtime = match async_runtime::start(NonZeroUsize::MIN) {
+        Ok(runtime) => runtime,
+        Err(failure) => return report.failure(Topic::System, &failure),
     };
     let workers = most_workers(settings);
     let php = plan.and_then(|plan| plan.php.as_ref());

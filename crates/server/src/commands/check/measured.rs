@@ -1,6 +1,6 @@
 //! Measurements of a booted application: how many workers fit into memory, and the cost of `fork` and `request`. A
 //! running server is asked; with `--boot` the application is booted here, as `hearth serve` would boot it, and ended
-//! again.
+//! again. Then it is booted once more, to trace what the boot reads.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use pool::{Model, Pool};
 use serde::Deserialize;
 
-use super::{Boots, Report, Topic, boot};
+use super::{Boots, Report, Topic, boot, traced};
 use crate::app::boot::{boot_failure, own_files, pool_options};
 use crate::app::measure;
 use crate::app::plan::Plan;
@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::ops::fallback_cost::Costs;
 use crate::ops::footprint::{Footprint, Room};
 use crate::ops::format::megabytes;
+use crate::system::async_runtime;
 
 /// The number of workers that are booted. The memory of the second one is that of each further one.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
@@ -133,12 +134,13 @@ fn measure_here(
             "run `hearth check --boot` as that user",
         ));
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        Failure::caused_by("cannot start the runtime", &error, "raise the limit of processes")
-    })?;
-    runtime.block_on(booted(report, plan.clone(), &boot::apart(settings), environment))
+    // A thread of its own for the pool, while this one measures.
+    let runtime = async_runtime::start(NonZeroUsize::MIN.saturating_add(1))?;
+    runtime.block_on(async {
+        let measured = booted(report, plan.clone(), &boot::apart(settings), environment).await?;
+        traced::look(report, plan.clone(), settings, environment).await;
+        Ok(measured)
+    })
 }
 
 async fn booted(

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::traced::BootRead;
 use crate::app::php::Info;
 use crate::config::hint_of_application;
 use crate::failure::Failure;
@@ -14,6 +15,9 @@ pub(crate) struct Report {
     application: Option<String>,
     findings: Vec<Finding>,
     php: Option<Info>,
+    /// What the boot reads beside code (`--boot`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    boot_reads: Vec<BootRead>,
     /// The application that the next findings are about; `None` is the one at PATH.
     #[serde(skip)]
     about: Option<String>,
@@ -24,6 +28,9 @@ struct Finding {
     level: Level,
     topic: Topic,
     message: String,
+    /// One line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    details: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }
@@ -48,6 +55,8 @@ pub(crate) enum Topic {
     Settings,
     /// The application's files.
     Application,
+    /// What the boot reads.
+    Boot,
     /// PHP and its extensions.
     Php,
     /// The model.
@@ -75,6 +84,7 @@ impl Topic {
         match self {
             Self::Settings => "settings",
             Self::Application => "application",
+            Self::Boot => "boot",
             Self::Php => "php",
             Self::Model => "model",
             Self::Databases => "databases",
@@ -116,12 +126,38 @@ impl Report {
 
     /// Adds a finding: nothing is wrong.
     pub(crate) fn fine(&mut self, topic: Topic, message: impl Into<String>) {
-        self.findings.push(Finding {
-            level: Level::Fine,
-            topic,
-            message: self.whole(message.into()),
-            hint: None,
-        });
+        self.fine_with(topic, message, Vec::new());
+    }
+
+    /// Adds a finding with details: nothing is wrong.
+    pub(super) fn fine_with(
+        &mut self,
+        topic: Topic,
+        message: impl Into<String>,
+        details: Vec<String>,
+    ) {
+        let message = self.whole(message.into());
+        self.findings.push(Finding { level: Level::Fine, topic, message, details, hint: None });
+    }
+
+    /// Adds a finding with details: it works, but an operator should know.
+    pub(super) fn warning_with(
+        &mut self,
+        topic: Topic,
+        message: impl Into<String>,
+        details: Vec<String>,
+        hint: impl Into<String>,
+    ) {
+        self.push(Level::Warning, topic, message.into(), hint.into());
+        if let Some(last) = self.findings.last_mut() {
+            last.details = details;
+        }
+    }
+
+    /// Adds a read of the boot, for programs.
+    pub(super) fn boot_read(&mut self, mut read: BootRead) {
+        read.application.clone_from(&self.about);
+        self.boot_reads.push(read);
     }
 
     /// Adds a finding: it works, but an operator should know.
@@ -155,7 +191,8 @@ impl Report {
             Some(name) => hint_of_application(&hint, name),
             None => hint,
         };
-        self.findings.push(Finding { level, topic, message, hint: Some(hint) });
+        let details = Vec::new();
+        self.findings.push(Finding { level, topic, message, details, hint: Some(hint) });
     }
 
     /// Writes `name` for `text` everywhere, so that tests see the same on every machine.
@@ -232,6 +269,9 @@ impl Finding {
         let mark = if colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark.to_owned() };
         writeln!(text, "{mark} {}: {}", self.topic.name(), self.message)
             .expect("a String takes all");
+        for detail in &self.details {
+            writeln!(text, "    - {detail}").expect("a String takes all");
+        }
         if let Some(hint) = &self.hint {
             writeln!(text, "    {hint}").expect("a String takes all");
         }

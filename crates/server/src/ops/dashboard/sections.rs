@@ -76,6 +76,11 @@ pub(super) fn figures(view: &View, html: &mut Html) {
         figure("Waiting for a worker", pool.backlog.to_string(), refused);
         let notes = format!("{} recycled, {} retired", pool.recycled, pool.retired);
         figure("Crashes", count(pool.crashes), notes);
+        let restores = pool.restores;
+        if restores.verified > 0 {
+            let notes = format!("{} differed", count(restores.differing));
+            figure("Restores verified", count(restores.verified), notes);
+        }
     }
     if figures.is_empty() {
         return;

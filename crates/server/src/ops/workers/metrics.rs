@@ -54,6 +54,9 @@ pub(super) fn set_pool(name: &Arc<str>, status: &PoolStatus) {
         counter "hearth_worker_crashes_total" = status.crashes, "Workers that ended without being told to";
         counter "hearth_worker_recycled_total" = status.recycled, "Workers replaced on purpose";
         counter "hearth_worker_retired_total" = status.retired, "Workers that ended because they could not be put back as they were";
+        counter "hearth_restores_verified_total" = status.restores.verified, "Restores after which all memory was compared with the snapshot (`php.verify_restores`)";
+        counter "hearth_restores_differing_total" = status.restores.differing, "Those after which some memory differed from the snapshot: the log has the page and the request";
+        gauge "hearth_restores_verified_seconds" = status.restores.seconds, "How long those comparisons took, added up since the start";
         counter "hearth_worker_timeouts_total" = status.timeouts, "Requests that lost their worker to the time limit";
         counter "hearth_worker_slow_requests_total" = status.slow_requests, "Requests that PHP worked on for longer than `log.slow_requests`";
         gauge "hearth_database_connections_kept" = databases.kept, "Connections of databases that stay open across requests";

@@ -20,6 +20,7 @@ pub(crate) fn problems_of(status: &Status, problems: &mut Problems) {
             _ => of_pool(pool, ready, problems),
         }
         of_workers(pool, problems);
+        of_restores(pool, problems);
     }
     for one in &status.applications {
         of_model(one, status.applications.len() > 1, problems);
@@ -76,6 +77,18 @@ fn of_model(one: &OfApplication, several: bool, problems: &mut Problems) {
         "The model{whose} is {instead} in place of {wished}: {why}.{costs} What to do: {hint}."
     );
     problems.add(Level::Warning, text);
+}
+
+/// Adds restores that have left a difference: a fault of Hearth, or of code that writes to memory that is not its own.
+fn of_restores(pool: &PoolStatus, problems: &mut Problems) {
+    let restores = pool.restores;
+    if restores.differing > 0 {
+        let text = format!(
+            "{} of {} verified restores left memory that differs from the snapshot: the log names the page and the request.",
+            restores.differing, restores.verified
+        );
+        problems.add(Level::Error, text);
+    }
 }
 
 /// Adds recent ends of workers.

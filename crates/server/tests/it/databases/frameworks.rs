@@ -1,11 +1,13 @@
 //! Laravel and Symfony keep their connections without any configuration, and find sessions, cache and jobs through
 //! them.
 
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
 
 use super::with_extensions;
-use crate::hearth::{Hearth, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 /// Writes Laravel's own configuration files for a MariaDB or PostgreSQL and a Redis, and pages that report on their
 /// connections.
@@ -170,6 +172,30 @@ fn symfony_keeps_doctrines_connections_without_configuration() {
         assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
         assert_eq!(hearth.get("/count").text(), "0");
     }
+}
+
+#[test]
+fn a_symfony_boot_that_does_not_reach_its_database_names_host_and_port() {
+    // A port on which nothing listens: it was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let connection = json!({
+        "driver": "pdo_mysql", "host": "127.0.0.1", "port": port, "dbname": "shop", "user": "visitor", "password": DATABASE_PASSWORD,
+    });
+    let site = symfony_site();
+    let serve = Serve::new(site.path())
+        .set("CONNECTION", &connection.to_string())
+        .set("ASKS_AT_BOOT", "1")
+        .args(&["--model", "snapshot"]);
+    let process = with_extensions(serve).workers(1).launch();
+    let found = process.log().find(LIMIT, |line| {
+        let is_failure = line.contains("the application did not boot: ");
+        is_failure.then(|| line.to_owned())
+    });
+    let failure = found.unwrap_or_else(|| panic!("it boots:\n{}", process.log().text()));
+    for part in ["SQLSTATE[HY000] [2002]", &format!("(the database at 127.0.0.1:{port})")] {
+        assert!(failure.contains(part), "no {part:?} in {failure}");
+    }
+    assert!(!process.log().text().contains(DATABASE_PASSWORD));
 }
 
 /// A request reads from the replica, over a kept connection, until it writes. From then on it uses the primary, until

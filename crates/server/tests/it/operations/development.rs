@@ -190,8 +190,12 @@ impl Editor {
         text
     }
 
-    fn ask(&mut self, command: &str) -> String {
+    fn send(&mut self, command: &str) {
         self.0.write_all(format!("{command}\0").as_bytes()).unwrap();
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.send(command);
         self.answer()
     }
 }
@@ -209,13 +213,25 @@ fn xdebug() -> Option<String> {
 
 #[test]
 fn xdebug_stops_at_a_breakpoint_of_each_request() {
+    let page = "<?php\n$count = 1;\n$count++;\necho $count;\n";
+    stops_in_line_4("public/index.php", page, &[]);
+}
+
+/// One boot serves all of them.
+#[test]
+fn xdebug_stops_at_a_breakpoint_of_each_request_in_a_snapshot() {
+    let worker = "<?php\nwhile (hearth_handle_request(function () {\n$count = 1; $count++;\necho $count;\n})) { }\n";
+    stops_in_line_4("worker.php", worker, &["--model", "snapshot"]);
+}
+
+fn stops_in_line_4(script: &str, text: &str, args: &[&str]) {
     let Some(xdebug) = xdebug() else { return };
-    let site = Site::empty();
-    site.write("public/index.php", "<?php\n$count = 1;\n$count++;\necho $count;\n");
+    let site = Site::empty().with_file(script, text);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let hearth = Serve::new(site.path())
         .args(&["--dev"])
+        .args(args)
         .ini("zend_extension", &xdebug)
         .ini("xdebug.mode", "debug")
         .ini("xdebug.start_with_request", "yes")
@@ -226,7 +242,7 @@ fn xdebug_stops_at_a_breakpoint_of_each_request() {
         let mut client = hearth.connect();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut editor = Editor::accept(&listener);
-        let script = site.public().join("index.php").canonicalize().unwrap();
+        let script = site.path().join(script).canonicalize().unwrap();
         editor.ask(&format!("breakpoint_set -i 1 -t line -f file://{} -n 4", script.display()));
         let stopped = editor.ask("run -i 2");
         assert!(
@@ -235,7 +251,7 @@ fn xdebug_stops_at_a_breakpoint_of_each_request() {
         );
         let count = editor.ask("property_get -i 3 -n $count");
         assert!(count.contains("<![CDATA[2]]>"), "{count}");
-        editor.ask("run -i 4");
+        editor.send("run -i 4");
         drop(editor);
         assert_eq!(client.answer_to("GET").unwrap().text(), "2");
     }
