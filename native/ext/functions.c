@@ -39,6 +39,12 @@ PHP_FUNCTION(hearth_handle_request) {
     RETURN_BOOL(hearth_host->handle_request(&fci, &fcc));
 }
 
+PHP_FUNCTION(hearth_await_request) {
+    ZEND_PARSE_PARAMETERS_NONE();
+    RETURN_BOOL(
+        hearth_host != NULL && hearth_host->await_request != NULL && hearth_host->await_request());
+}
+
 PHP_FUNCTION(hearth_finish_request) {
     ZEND_PARSE_PARAMETERS_NONE();
     RETURN_BOOL(hearth_host != NULL && hearth_host->finish_request());

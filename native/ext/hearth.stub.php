@@ -14,6 +14,13 @@ function hearth_handle_request(callable $handler): bool {}
 /** @alias hearth_handle_request */
 function frankenphp_handle_request(callable $handler): bool {}
 
+/**
+ * Waits for the request. What the script has done up to here is done ahead: with each request it continues from this line, to its end.
+ * True: it has waited, and the superglobals are those of the request. False: nothing to wait for, as in the model "request", in php-fpm
+ * and on the command line. Throws an Error where no process can wait: in a fiber, in an output callback, with an open session.
+ */
+function hearth_await_request(): bool {}
+
 /** Completes the answer. The script continues, and its further output is discarded. */
 function hearth_finish_request(): bool {}
 
@@ -69,6 +76,12 @@ function hearth_publish(array|string $channels, string $event, mixed $data, ?str
 
 /** Returns whether hearth_publish() can reach a server with channels, as in scripts that `hearth serve` runs itself. */
 function hearth_can_publish(): bool {}
+
+/**
+ * Removes the answers that the server has stored with one of these tags (`Surrogate-Key` or `Cache-Tag`). True: the server has received it,
+ * before the answer to this request. False: this run answers no client. Without an answer cache it does nothing.
+ */
+function hearth_purge(string ...$tags): bool {}
 
 /** Runs $callback once, after the script has booted and before its first request. False when that has passed. */
 function hearth_on_worker_start(callable $callback): bool {}

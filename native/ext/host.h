@@ -22,6 +22,9 @@ struct hearth_host {
     /* hearth_handle_request(): waits for a request and runs `fci` for it. False: the server sends no more
      * requests; or, with an exception set, the call is not allowed. Borrowed: both. */
     bool (*handle_request)(zend_fcall_info *fci, zend_fcall_info_cache *fcc);
+    /* hearth_await_request(): waits for a request, with which the script goes on. False: it has one, or an exception is set. NULL: the
+     * process waits for none. */
+    bool (*await_request)(void);
     /* Completes the answer while the script goes on. False when it was complete already. */
     bool (*finish_request)(void);
     /* Calls `each` for the request's CGI variables, in order; the strings end with a NUL. Borrowed: the strings, for the call. */
@@ -35,6 +38,8 @@ struct hearth_host {
     /* Sends an event to the server. False: this run answers no client (a boot, a warm-up), the server has gone, or the event does
      * not fit a frame. Borrowed: event. */
     bool (*publish)(const struct hearth_event *event);
+    /* Asks the server to remove stored answers with these tags. False as for `publish`. Borrowed: tags. */
+    bool (*purge)(zval *tags, size_t count);
     /* Keeps `callback` to be called once before the first request. False when that moment has passed. Borrowed: callback. */
     bool (*on_worker_start)(zval *callback);
     /* Returns whether all open database connections will outlive requests. NULL: none do. */

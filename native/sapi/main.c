@@ -56,6 +56,9 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "  --model snapshot    FILE boots once; after each request memory is put "
                        "back\n"
                        "  --script FILE       the worker script, an absolute path\n"
+                       "  --entry ROOT        FILE is a script of the application, below this "
+                       "document root: it waits by hearth_await_request()\n"
+                       "  --await-after FILE  that script waits when it has included this file\n"
                        "  --ini KEY=VALUE     a PHP setting, stronger than php.ini\n"
                        "  --warm-up N         fork, snapshot: serves N requests first, without a "
                        "client\n"
@@ -155,7 +158,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
         bool script = strcmp(name, "--script") == 0;
         bool warm_up = strcmp(name, "--warm-up") == 0;
         bool verify = strcmp(name, "--verify-restores") == 0;
-        if (!model && !script && !warm_up && !verify && strcmp(name, "--ini") != 0) {
+        bool entry = strcmp(name, "--entry") == 0;
+        bool await_after = strcmp(name, "--await-after") == 0;
+        if (!model && !script && !warm_up && !verify && !entry && !await_after &&
+            strcmp(name, "--ini") != 0) {
             misuse("unknown argument", name);
         }
         if (++i == argc) {
@@ -166,6 +172,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
         } else if (model) {
             has_model = true;
             options->model = parse_model(argv[i]);
+        } else if (entry) {
+            options->document_root = argv[i];
+        } else if (await_after) {
+            options->await_after = argv[i];
         } else if (warm_up) {
             options->warm_up = parse_count(argv[i]);
         } else if (verify) {
@@ -188,6 +198,12 @@ static enum action parse(int argc, char **argv, struct options *options) {
     }
     if (!scripted && options->script != NULL) {
         misuse("--script belongs to a model with a worker script", options->script);
+    }
+    if (options->document_root != NULL && !scripted) {
+        misuse("--entry belongs to a model with a script", options->document_root);
+    }
+    if (options->await_after != NULL && options->document_root == NULL) {
+        misuse("--await-after belongs to --entry", options->await_after);
     }
     if (options->warm_up > 0 && !model_boots_ahead(options->model)) {
         misuse("--warm-up belongs to --model fork and snapshot", NULL);

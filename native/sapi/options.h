@@ -35,7 +35,11 @@ struct options {
     bool trace_boot;          /* tell what the boot reads: see boot_trace.h */
     bool confine;             /* workers from each other: see confine.h */
     uint32_t verify_restores; /* of 2^32: the share of restores that are verified */
-    bool rehearse; /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
+    /* The folder of URLs, if `script` is one of the application's own, which waits by hearth_await_request(). Else NULL. Static. */
+    const char *document_root;
+    const char
+        *await_after; /* a file: such a script waits when it has included it; or NULL. Static. */
+    bool rehearse;    /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
 };
 
 /* Exit codes beside 0, and SNAPSHOT_EXIT_RETIRED (75). */

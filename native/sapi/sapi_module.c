@@ -14,6 +14,7 @@
 #include "ext/host.h"
 #include "sapi/boot/ini.h"
 #include "sapi/compat.h"
+#include "sapi/output/boot_output.h"
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
 #include "sapi/request/channel.h"
@@ -45,6 +46,9 @@ static void handle_gone_client(void) {
 
 static size_t ub_write(const char *data, size_t len) {
     if (!request_present()) {
+        if (boot_output_keep(data, len)) {
+            return len;
+        }
         /* the worker script's own words, before and between requests */
         size_t done = 0;
         while (done < len) {
@@ -178,6 +182,9 @@ static int activate(void) {
         /* for php://input, which would create its own: php_stream_url_wrap_php(), ext/standard/php_fopen_wrapper.c */
         SG(request_info).request_body = body_stream();
     }
+    if (!request_present() && variables_entry_root() != NULL) {
+        user_ini_activate(SG(request_info).path_translated, variables_entry_root(), "localhost");
+    }
     if (request_present() && !hearth_host->runs_on) {
         user_ini_activate(REQUEST_VARIABLE("SCRIPT_FILENAME"), REQUEST_VARIABLE("DOCUMENT_ROOT"),
             REQUEST_VARIABLE("SERVER_NAME"));
@@ -303,10 +310,7 @@ static void try_head(void) {
     }
 }
 
-void module_complete_answer(uint8_t flags, bool destroy) {
-    if (response_ended()) {
-        return;
-    }
+void module_end_script(bool destroy) {
     /* php_request_shutdown(), main/main.c, steps 0 to 3; the engine's own call finds them done */
     EG(flags) |= EG_FLAGS_IN_SHUTDOWN;
     compat_end_oom();
@@ -332,6 +336,13 @@ void module_complete_answer(uint8_t flags, bool destroy) {
         }
     }
     zend_end_try();
+}
+
+void module_complete_answer(uint8_t flags, bool destroy) {
+    if (response_ended()) {
+        return;
+    }
+    module_end_script(destroy);
     try_head();
     /* a callback of header_register_callback() may have ended the first attempt; it is not called again */
     try_head();
@@ -383,6 +394,20 @@ bool module_publish(const struct hearth_event *event) {
     }
     bool sent = frame_write_publish(&frame, name, except, data, channels, event->count) &&
                 channel_send_buffer(&frame);
+    frame_buffer_free(&frame);
+    return sent;
+}
+
+bool module_purge(zval *tags, size_t count) {
+    struct frame_buffer frame = {0};
+    struct frame_text texts[FRAME_MAX_PAIRS];
+    if (count > FRAME_MAX_PAIRS) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        texts[i] = (struct frame_text){Z_STRVAL(tags[i]), Z_STRLEN(tags[i])};
+    }
+    bool sent = frame_write_purge(&frame, texts, count) && channel_send_buffer(&frame);
     frame_buffer_free(&frame);
     return sent;
 }

@@ -30,6 +30,9 @@ void module_refuse(int status, const char *text);
 /* Answers 507 (RFC 4918, section 11.5). */
 void module_refuse_lost_body(void);
 
+/* What php_request_shutdown() of main/main.c does before the engine cleans up: shutdown functions, destructors, output, session.
+ * `destroy`: see below. */
+void module_end_script(bool destroy);
 /* What php_request_shutdown() of main/main.c does before the answer is complete: shutdown functions, destructors, output,
  * session. Then completes the answer. Called outside any PHP code; php_request_shutdown() follows. `destroy`: calls the destructors of
  * all objects. */
@@ -43,6 +46,8 @@ void module_each_variable(
     void *arg);
 struct hearth_event;
 bool module_publish(const struct hearth_event *event);
+/* Borrowed: tags, strings. */
+bool module_purge(zval *tags, size_t count);
 void module_log(int level, zend_string *message, zend_string *context);
 
 #endif

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::Command;
 
-use crate::{BootFiles, BootTrace, EventSink, Identity, Model, Sandbox};
+use crate::{BootFiles, BootTrace, EventSink, Identity, Model, PurgeSink, Sandbox};
 
 /// Settings for running PHP.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct Options {
     pub model: Model,
     /// Absolute path of the worker script; used by models that run one ([`Model::runs_worker_script`]).
     pub worker_script: Option<PathBuf>,
+    /// The worker script is a script of the application, which waits for requests itself; `None` for a script with a loop.
+    pub entry: Option<Entry>,
     /// Working directory of PHP: the application's folder.
     pub directory: PathBuf,
     /// Private folder for sockets and generated files; used by [`Model::Fpm`], [`Model::Builtin`] and [`Model::Cgi`].
@@ -69,6 +71,8 @@ pub struct Options {
     pub sandbox: Option<Sandbox>,
     /// Sink of events that PHP publishes; without it they are rejected.
     pub events: Option<Arc<dyn EventSink>>,
+    /// Sink of the tags that PHP purges; `None` without an answer cache.
+    pub purges: Option<Arc<dyn PurgeSink>>,
     /// Receives the files that the boot has included; for models that boot before a request
     /// ([`Model::runs_worker_script`]).
     pub boot_files: Option<Arc<BootFiles>>,
@@ -84,6 +88,17 @@ impl Options {
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
     }
+}
+
+/// A script of the application that runs up to its wait point before the request comes (`hearth_await_request()`).
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The folder of URLs, for `$_SERVER` at boot.
+    pub document_root: PathBuf,
+    /// The file after whose inclusion the script waits; `None` if it calls the function itself.
+    pub await_after: Option<PathBuf>,
+    /// How all other scripts of the application run; `None` if this one answers all requests.
+    pub others: Option<Box<Options>>,
 }
 
 /// How the number of workers follows the load, starting with [`Options::workers`].

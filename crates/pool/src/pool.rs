@@ -1,5 +1,6 @@
 //! The public API of the pool: start, dispatch, status, drain.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,14 @@ use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, frames
 #[derive(Clone, Debug)]
 pub struct Pool {
     kind: Kind,
+    others: Option<Others>,
+}
+
+/// The pool of all scripts but one, which has waited for its requests already.
+#[derive(Clone, Debug)]
+struct Others {
+    entry_script: Arc<Path>,
+    pool: Box<Pool>,
 }
 
 /// The implementation that runs PHP.
@@ -38,13 +47,43 @@ impl Pool {
     ///
     /// # Cancel safety
     /// A pool whose start is dropped ends what it has started, soon after.
-    pub async fn start(options: Options) -> Result<Self, StartError> {
+    pub async fn start(mut options: Options) -> Result<Self, StartError> {
+        let others = options.entry.as_mut().and_then(|entry| entry.others.take());
+        let entry_script = options.worker_script.clone().unwrap_or_default();
+        let mut pool = Self::start_one(options).await?;
+        if let Some(others) = others {
+            let others = match Self::start_one(*others).await {
+                Ok(others) => Box::new(others),
+                Err(error) => {
+                    pool.drain(Duration::ZERO).await;
+                    return Err(error);
+                }
+            };
+            pool.others = Some(Others { entry_script: entry_script.into(), pool: others });
+        }
+        Ok(pool)
+    }
+
+    async fn start_one(options: Options) -> Result<Self, StartError> {
         let kind = if options.model.is_foreign() {
             Kind::Foreign(Arc::new(Foreign::start(options).await?))
         } else {
             Kind::Frames(frames::start(options).await?)
         };
-        Ok(Self { kind })
+        Ok(Self { kind, others: None })
+    }
+
+    /// Returns this pool, and the one of other scripts.
+    fn parts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.others.iter().map(|others| &*others.pool))
+    }
+
+    /// Returns what runs the script.
+    fn kind_for(&self, context: &RequestContext) -> &Kind {
+        match &self.others {
+            Some(others) if *context.script.filename != *others.entry_script => &others.pool.kind,
+            _ => &self.kind,
+        }
     }
 
     fn backend(&self) -> &dyn Backend {
@@ -79,7 +118,7 @@ impl Pool {
             Some(body.size_hint().exact().unwrap_or(wire::NO_LENGTH))
         };
         let body = length.map(|_| Box::pin(Erased { body }) as BoxBody);
-        match &self.kind {
+        match self.kind_for(&context) {
             Kind::Frames(shared) => frames::dispatch(shared, &parts, &context, body, length).await,
             Kind::Foreign(foreign) => {
                 let length = length.filter(|length| *length != wire::NO_LENGTH);
@@ -99,13 +138,19 @@ impl Pool {
 
     /// Returns the state of the pool.
     pub fn status(&self) -> PoolStatus {
-        self.backend().status()
+        let mut status = self.backend().status();
+        if let Some(others) = &self.others {
+            status.add(others.pool.backend().status());
+        }
+        status
     }
 
     /// Reads the memory of the pool's processes now; [`Pool::status`] has the figures then.
     pub async fn read_memory(&self) {
         let pool = self.clone();
-        let read = tokio::task::spawn_blocking(move || pool.backend().read_memory());
+        let read = tokio::task::spawn_blocking(move || {
+            pool.parts().for_each(|part| part.backend().read_memory());
+        });
         if let Err(error) = read.await {
             tracing::debug!(%error, "memory was not read");
         }
@@ -114,24 +159,29 @@ impl Pool {
     /// Returns the processor time that the zygote and all workers have used since the start, ended workers included.
     /// `None` if /proc does not show it, or PHP runs in its own programs.
     pub fn processor_time(&self) -> Option<Duration> {
-        match &self.kind {
+        let of = |part: &Self| match &part.kind {
             Kind::Frames(shared) => frames::processor_time(shared),
             Kind::Foreign(_) => None,
-        }
+        };
+        self.parts().map(of).sum()
     }
 
     /// Waits until the wanted number of workers are idle or busy. Cancel safe.
     pub async fn filled(&self) {
         const LOOK: Duration = Duration::from_millis(5);
         // The wanted number may fall in the meantime.
-        while self.backend().core().ready_workers() < self.backend().wanted() {
-            tokio::time::sleep(LOOK).await;
+        for part in self.parts() {
+            while part.backend().core().ready_workers() < part.backend().wanted() {
+                tokio::time::sleep(LOOK).await;
+            }
         }
     }
 
     /// Waits until no request runs or waits, and no worker does anything after its response. Cancel safe.
     pub async fn quiet(&self) {
-        self.backend().is_quiet().await;
+        for part in self.parts() {
+            part.backend().is_quiet().await;
+        }
     }
 
     /// Waits until workers that were lost, or have left, have booted successors. Returns at once in models with a
@@ -151,16 +201,24 @@ impl Pool {
     /// # Errors
     /// A new worker did not boot, and an old one still runs.
     pub async fn renew(&self) -> Result<bool, StartError> {
-        match &self.kind {
-            Kind::Frames(shared) => frames::renew(shared).await.map(|()| true),
-            Kind::Foreign(_) => Ok(false),
+        for part in self.parts() {
+            match &part.kind {
+                Kind::Frames(shared) => frames::renew(shared).await?,
+                Kind::Foreign(_) => return Ok(false),
+            }
         }
+        Ok(true)
     }
 
     /// Rejects new requests, answers the accepted ones (backlog included), and ends the workers. After `patience`
     /// what still runs is killed. Returns when no PHP process is left.
     pub async fn drain(&self, patience: Duration) {
-        backend::drain(self.backend(), patience).await;
+        let others = async {
+            if let Some(others) = &self.others {
+                backend::drain(others.pool.backend(), patience).await;
+            }
+        };
+        tokio::join!(backend::drain(self.backend(), patience), others);
     }
 }
 

@@ -30,6 +30,7 @@ use tokio::process::{Child, Command};
 use wire::Sender;
 
 use crate::clock::Clock;
+use crate::events::Sinks;
 use crate::info::WorkerInfo;
 use crate::options::Options;
 use crate::process_stat::must_see;
@@ -113,7 +114,7 @@ impl Zygote {
         let mut child =
             spawned.map_err(|cause| StartError::Program { program: program.clone(), cause })?;
 
-        let info = WorkerInfo::new(0, u64::MAX, None);
+        let info = WorkerInfo::new(0, u64::MAX, Sinks::default());
         let info = Arc::new(info.reporting_to(options));
         info.pid.store(child.id().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         let mut output = tokio::task::JoinSet::new();
@@ -374,6 +375,14 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
     if let Some(script) = &options.worker_script {
         arguments.push("--script".into());
         arguments.push(script.into());
+    }
+    if let Some(entry) = &options.entry {
+        arguments.push("--entry".into());
+        arguments.push((&entry.document_root).into());
+        if let Some(file) = &entry.await_after {
+            arguments.push("--await-after".into());
+            arguments.push(file.into());
+        }
     }
     if options.model.boots_in_zygote() && !options.warm_up.is_empty() {
         arguments.push("--warm-up".into());

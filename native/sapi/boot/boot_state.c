@@ -184,6 +184,18 @@ void boot_state_begin_session(void) {
     }
 }
 
+void boot_state_forget_input(void) {
+    call_module("filter", false);
+}
+
+void boot_state_begin_compression(void) {
+    const char *compresses = zend_ini_string(ZEND_STRL("zlib.output_compression"), 0);
+    if (compresses != NULL && *compresses != '\0' && strcmp(compresses, "0") != 0 &&
+        strcasecmp(compresses, "off") != 0) {
+        call_module("zlib", true);
+    }
+}
+
 void boot_state_release(void) {
     if (!remembered) {
         return;

@@ -18,6 +18,10 @@ void boot_state_restore(void);
 /* Called when a request's superglobals exist: prepares the session module (session.auto_start). May run PHP
  * code, and bail out. */
 void boot_state_begin_session(void);
+/* Forgets what ext/filter keeps of the variables of the boot. */
+void boot_state_forget_input(void);
+/* Starts zlib.output_compression for a request, if the boot could not: it depends on the client. */
+void boot_state_begin_compression(void);
 /* Before the engine's own request shutdown: gives the boot's shutdown functions back to it, in front of the request's. */
 void boot_state_release(void);
 

@@ -3,8 +3,12 @@
 
 #include "ext/compat.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <php.h>
+
+#include <ext/pcre/php_pcre.h>
+#include <ext/standard/basic_functions.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +18,7 @@
 #include <unistd.h>
 #include <zend_exceptions.h>
 #include <zend_smart_str.h>
+#include <zend_virtual_cwd.h>
 
 #include "sapi/boot/randomness.h"
 #include "sapi/output/log.h"
@@ -21,7 +26,14 @@
 enum { PATIENCE_S = 10 };
 
 static int report_fd;
-static uint32_t boot_classes; /* entries of the class table that the boot has used */
+static uint32_t boot_classes;  /* entries of the class table that the boot has used */
+static uint32_t boot_patterns; /* of the cache of regular expressions */
+
+/* What the fork reports: this, then `len` bytes, which may be any. */
+struct learned {
+    enum { CLASS, PATTERN, REAL_PATH } kind;
+    uint32_t len;
+};
 
 static bool write_all(const char *bytes, size_t len) {
     while (len > 0) {
@@ -35,6 +47,45 @@ static bool write_all(const char *bytes, size_t len) {
     return true;
 }
 
+static bool report(struct learned item, const char *bytes) {
+    return write_all((const char *)&item, sizeof item) && write_all(bytes, item.len);
+}
+
+/* Compiled regular expressions, in the order of their first use. The cache's key of one that depends on a locale begins with its name: the
+ * zygote has the same, unless requests change it (pcre_get_compiled_regex_cache(), ext/pcre/php_pcre.c). */
+static void report_patterns(void) {
+    const HashTable *cache = &PCRE_G(pcre_cache);
+    const zend_string *locale = BG(ctype_string);
+    for (uint32_t i = boot_patterns; i < cache->nNumUsed; i++) {
+        const Bucket *entry = &cache->arData[i];
+        if (Z_TYPE(entry->val) == IS_UNDEF || entry->key == NULL) {
+            continue;
+        }
+        const char *pattern = ZSTR_VAL(entry->key);
+        if (locale != NULL && zend_string_starts_with(entry->key, locale)) {
+            pattern += ZSTR_LEN(locale);
+        }
+        const char *end = ZSTR_VAL(entry->key) + ZSTR_LEN(entry->key);
+        struct learned item = {PATTERN, (uint32_t)(end - pattern)};
+        /* no delimiter of a pattern is a letter: this is one of another locale */
+        if (!isalnum((unsigned char)pattern[0]) && !report(item, pattern)) {
+            return;
+        }
+    }
+}
+
+static void report_real_paths(void) {
+    realpath_cache_bucket **buckets = realpath_cache_get_buckets();
+    for (zend_long i = 0; i < realpath_cache_max_buckets(); i++) {
+        for (const realpath_cache_bucket *at = buckets[i]; at != NULL; at = at->next) {
+            struct learned item = {REAL_PATH, (uint32_t)at->path_len};
+            if (!report(item, at->path)) {
+                return;
+            }
+        }
+    }
+}
+
 void rehearsal_end(void) {
     /* in the order of their declaration: parents come before their children */
     for (uint32_t i = boot_classes; i < CG(class_table)->nNumUsed; i++) {
@@ -44,15 +95,18 @@ void rehearsal_end(void) {
         }
         const zend_class_entry *class = Z_PTR(entry->val);
         if (class->type == ZEND_USER_CLASS && (class->ce_flags & ZEND_ACC_ANON_CLASS) == 0 &&
-            !(write_all(ZSTR_VAL(class->name), ZSTR_LEN(class->name)) && write_all("\n", 1))) {
+            !report(
+                (struct learned){CLASS, (uint32_t)ZSTR_LEN(class->name)}, ZSTR_VAL(class->name))) {
             break;
         }
     }
+    report_patterns();
+    report_real_paths();
     _exit(0);
 }
 
 /* Reads to the end of the report. False when that did not come in time. */
-static bool read_report(smart_str *names) {
+static bool read_report(smart_str *learned) {
     struct timespec start, now;
     clock_gettime(CLOCK_MONOTONIC, &start);
     for (;;) {
@@ -67,24 +121,43 @@ static bool read_report(smart_str *names) {
         if (got <= 0) {
             return got == 0;
         }
-        smart_str_appendl(names, bytes, (size_t)got);
+        smart_str_appendl(learned, bytes, (size_t)got);
     }
 }
 
-static unsigned load_classes(const char *names) {
-    unsigned loaded = 0;
-    const char *end;
-    for (; (end = strchr(names, '\n')) != NULL; names = end + 1) {
-        zend_string *name = zend_string_init(names, (size_t)(end - names), 0);
-        if (zend_lookup_class(name) != NULL) {
-            loaded++;
-        }
-        if (EG(exception) != NULL) {
-            zend_clear_exception();
-        }
-        zend_string_release(name);
+/* Does here what the fork has done, as far as no request's state comes with it. */
+static void learn(struct learned item, const char *bytes) {
+    zend_string *text = zend_string_init(bytes, item.len, 0);
+    char path[MAXPATHLEN];
+    switch (item.kind) {
+    case CLASS:
+        zend_lookup_class(text);
+        break;
+    case PATTERN:
+        pcre_get_compiled_regex_cache(text);
+        break;
+    case REAL_PATH:
+        tsrm_realpath(ZSTR_VAL(text), path);
+        break;
     }
-    return loaded;
+    if (EG(exception) != NULL) {
+        zend_clear_exception();
+    }
+    zend_string_release(text);
+}
+
+static void learn_all(const char *report, size_t len) {
+    const char *end = report + len;
+    struct learned item;
+    while ((size_t)(end - report) >= sizeof item) {
+        memcpy(&item, report, sizeof item);
+        report += sizeof item;
+        if ((size_t)(end - report) < item.len) {
+            return;
+        }
+        learn(item, report);
+        report += item.len;
+    }
 }
 
 bool rehearsal_begin(void) {
@@ -93,6 +166,7 @@ bool rehearsal_begin(void) {
         return false;
     }
     boot_classes = CG(class_table)->nNumUsed;
+    boot_patterns = PCRE_G(pcre_cache).nNumUsed;
     fflush(NULL);
     pid_t zygote = getpid();
     pid_t pid = fork();
@@ -108,8 +182,8 @@ bool rehearsal_begin(void) {
     }
     close(ends[1]);
     report_fd = ends[0];
-    smart_str names = {0};
-    bool whole = pid > 0 && read_report(&names);
+    smart_str learned = {0};
+    bool whole = pid > 0 && read_report(&learned);
     close(ends[0]);
     int status = 0;
     if (pid > 0) {
@@ -118,14 +192,13 @@ bool rehearsal_begin(void) {
         }
         waitpid(pid, &status, 0);
     }
-    smart_str_0(&names);
     if (!whole || status != 0) {
         log_line(LOG_WARNING, LOG_SOURCE_WORKER,
             "the warm-up request did not come to its end: the first use of each class is paid by "
             "every request");
-    } else if (names.s != NULL) {
-        load_classes(ZSTR_VAL(names.s));
+    } else if (learned.s != NULL) {
+        learn_all(ZSTR_VAL(learned.s), ZSTR_LEN(learned.s));
     }
-    smart_str_free(&names);
+    smart_str_free(&learned);
     return false;
 }

@@ -14,6 +14,7 @@
 #include "sapi/boot/zygote.h"
 #include "sapi/databases/databases.h"
 #include "sapi/databases/guard.h"
+#include "sapi/models/await.h"
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
 #include "sapi/request/channel.h"
@@ -24,6 +25,7 @@
 
 static struct {
     unsigned left;
+    unsigned count;
     uint8_t *frames;
     size_t len;
     char path[256];   /* of the last one; empty before the first */
@@ -40,7 +42,7 @@ void boot_ahead_begin(const struct worker_run *run) {
         request_prepare();
         response_prepare();
         warm_ups.frames = channel_collect(count, &warm_ups.len);
-        warm_ups.left = warm_ups.frames != NULL ? count : 0;
+        warm_ups.count = warm_ups.left = warm_ups.frames != NULL ? count : 0;
         channel_replay(warm_ups.frames, warm_ups.len);
     }
 }
@@ -63,18 +65,7 @@ void boot_ahead_again(void) {
     warm_ups.left = 0;
 }
 
-/* Runs in the zygote: serves one of the server's synthetic requests like any other, and discards
- * its answer. The script's loop continues to the next one, so its work after a handler is done as
- * well. */
-static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
-    warm_ups.left--;
-    if (!request_receive()) {
-        _exit(0);
-    }
-    script_request_close();
-    const char *path = REQUEST_VARIABLE("REQUEST_URI");
-    snprintf(warm_ups.path, sizeof(warm_ups.path), "%s", path != NULL ? path : "/");
-    worker_run_serve(run, call);
+static void judge_warm_up(void) {
     int status = SG(sapi_headers).http_response_code;
     if (status >= FIRST_ERROR) {
         keep_reason();
@@ -82,6 +73,25 @@ static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
             "the warm-up request GET %s was answered with status %d: %s", warm_ups.path, status,
             warm_ups.reason);
     }
+}
+
+static void receive_warm_up(void) {
+    warm_ups.left--;
+    if (!request_receive()) {
+        _exit(0);
+    }
+    const char *path = REQUEST_VARIABLE("REQUEST_URI");
+    snprintf(warm_ups.path, sizeof(warm_ups.path), "%s", path != NULL ? path : "/");
+}
+
+/* Runs in the zygote: serves one of the server's synthetic requests like any other, and discards
+ * its answer. The script's loop continues to the next one, so its work after a handler is done as
+ * well. */
+static bool serve_warm_up(struct worker_run *run, struct worker_call call) {
+    receive_warm_up();
+    script_request_close();
+    worker_run_serve(run, call);
+    judge_warm_up();
     worker_run_clean_up();
     return true;
 }
@@ -104,7 +114,7 @@ static void fork_workers(const struct worker_run *run) {
     }
     randomness_prepare(); /* libraries that the boot has loaded */
     databases_guard_open();
-    run->model->prepare_forks();
+    run->model->prepare_forks(run);
     zygote_run(SERVER, run->options->confine);
     worker_begin();
     boot_descriptors_isolate();
@@ -127,12 +137,14 @@ static bool become_worker(struct worker_run *run) {
             LOG_NOTICE, LOG_SOURCE_WORKER, "the callbacks of hearth_on_worker_start() work again");
     }
     databases_settle(worked);
-    script_request_close_body();
-    script_request_close();
-    module_clear_request_info();
+    if (run->options->document_root == NULL) {
+        script_request_close_body();
+        script_request_close();
+        module_clear_request_info();
+        script_request_forget_last_error();
+        run->state = IDLE;
+    }
     script_request_empty_superglobals();
-    script_request_forget_last_error();
-    run->state = IDLE;
     return true;
 }
 
@@ -161,8 +173,25 @@ static void end_after_bailout(const struct worker_run *run) {
     end_life(run);
 }
 
+/* An entry script has come to its end, with a client's request or with a warm-up. */
+static void end_continued(const struct worker_run *run) {
+    if (response_ended()) {
+        module_end_script(true); /* hearth_finish_request() */
+    } else {
+        module_complete_answer(rehearses ? 0 : run->model->end_flags(), true);
+    }
+    if (rehearses) {
+        judge_warm_up();
+        end_rehearsal();
+    }
+    end_life(run);
+}
+
 /* Ends a worker, by an exit in its script's loop. */
 void boot_ahead_script_ended(const struct worker_run *run) {
+    if (run->options->document_root != NULL && request_present()) {
+        end_continued(run);
+    }
     if (run->is_worker) {
         if (!request_present()) {
             log_line(LOG_CRIT, LOG_SOURCE_WORKER,
@@ -184,7 +213,10 @@ void boot_ahead_script_ended(const struct worker_run *run) {
 }
 
 /* Each time, the memory is in the state after the boot. */
-static bool serve_from_boot(struct worker_run *run, struct worker_call call) {
+static void wait_for_request(const struct worker_run *run) {
+    if (run->options->document_root != NULL) {
+        request_cleanup_hold();
+    }
     request_cleanup_mark();
     run->model->wait();
     if (!request_receive()) {
@@ -195,6 +227,10 @@ static bool serve_from_boot(struct worker_run *run, struct worker_call call) {
         databases_close();
         _exit(0);
     }
+}
+
+static bool serve_from_boot(struct worker_run *run, struct worker_call call) {
+    wait_for_request(run);
     run->served = true;
     volatile bool whole = false;
     volatile bool called = false;
@@ -238,6 +274,48 @@ static bool has_warm_up(const struct options *options) {
         channel_replay(warm_ups.frames, warm_ups.len);
     }
     return warm_ups.left > 0;
+}
+
+/* An entry script ends with its request, so each warm-up has a temporary fork of its own. True: this is one, with its warm-up received. */
+static bool becomes_rehearsal(void) {
+    for (unsigned i = 0; i < warm_ups.count; i++) {
+        databases_guard_open(); /* workers get the rehearsal's results */
+        rehearses = rehearsal_begin();
+        if (!rehearses) {
+            continue;
+        }
+        databases_open(false);
+        wait_for_no_silent_server();
+        channel_replay(warm_ups.frames, warm_ups.len);
+        for (unsigned before = 0; before < i; before++) {
+            receive_warm_up();
+            request_release();
+        }
+        receive_warm_up();
+        return true;
+    }
+    return false;
+}
+
+bool boot_ahead_await(struct worker_run *run) {
+    await_settle_boot();
+    if (becomes_rehearsal()) {
+        if (!await_begin_request()) {
+            end_rehearsal();
+        }
+        worker_run_continues(run);
+        return true;
+    }
+    if (!become_worker(run)) {
+        return false;
+    }
+    wait_for_request(run);
+    if (!await_begin_request()) {
+        response_end(run->model->end_flags(), zend_memory_peak_usage(true));
+        end_life(run);
+    }
+    worker_run_continues(run);
+    return true;
 }
 
 bool boot_ahead_handle(struct worker_run *run, struct worker_call call) {

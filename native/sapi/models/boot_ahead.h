@@ -13,6 +13,7 @@
 /* Functions for struct worker_model. */
 void boot_ahead_begin(const struct worker_run *run);
 bool boot_ahead_handle(struct worker_run *run, struct worker_call call);
+bool boot_ahead_await(struct worker_run *run);
 void boot_ahead_script_ended(const struct worker_run *run);
 void boot_ahead_again(void);
 

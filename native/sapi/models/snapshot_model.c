@@ -66,11 +66,17 @@ void snapshot_model_prepare(uint32_t verifies) {
     snapshot_serve_arena((const void *)(uintptr_t)zend_mm_gc);
 }
 
+/* The script ends with each request: destructors of what the boot has left are due there. */
+static bool boot_goes_on;
+
 /* Memory for the list of dead ranges, which must not move while it is made. */
 static struct snapshot_range *dead_ranges(size_t *count) {
     static struct snapshot_range *ranges;
     if (ranges == NULL) {
         ranges = snapshot_keep(RANGES * sizeof *ranges);
+    }
+    if (!boot_goes_on) {
+        gc_collect_cycles();
     }
     zend_memory_detach();
     cycle_collector_exempt_boot();
@@ -87,7 +93,6 @@ static void share_hot_set(void) {
 static void share(void) {
     size_t count;
     share_hot_set();
-    gc_collect_cycles();
     zend_memory_detach_handles();
     const struct snapshot_range *dead = dead_ranges(&count);
     const char *why;
@@ -147,7 +152,7 @@ static void say_statistics(void) {
 }
 
 /* All workers' snapshots share the memory of the zygote. */
-static void prepare_forks(void) {
+static void prepare_forks(const struct worker_run *run) {
     if (randomness_obstacle() != NULL) {
         log_line(LOG_ERR, LOG_SOURCE_WORKER,
             "a snapshot would repeat random numbers: %s; the model fork would not",
@@ -160,6 +165,7 @@ static void prepare_forks(void) {
             "back than it needs to",
             module_php_version());
     }
+    boot_goes_on = run->options->document_root != NULL;
     share();
 }
 
@@ -198,6 +204,7 @@ static _Noreturn void end_life(void) {
 const struct worker_model snapshot_model = {
     .begin = boot_ahead_begin,
     .handle = boot_ahead_handle,
+    .await = boot_ahead_await,
     .end_flags = end_flags,
     .script_ended = boot_ahead_script_ended,
     .boot_again = boot_ahead_again,

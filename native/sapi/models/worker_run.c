@@ -15,10 +15,12 @@
 #include "sapi/boot/included_files.h"
 #include "sapi/databases/databases.h"
 #include "sapi/databases/guard.h"
+#include "sapi/models/await.h"
 #include "sapi/models/fork_model.h"
 #include "sapi/models/prespawn_model.h"
 #include "sapi/models/snapshot_model.h"
 #include "sapi/models/worker_model.h"
+#include "sapi/output/boot_output.h"
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
 #include "sapi/request/channel.h"
@@ -31,6 +33,8 @@
 static struct worker_run run;
 static bool announced;       /* the first READY is out */
 static zval start_callbacks; /* array of hearth_on_worker_start() */
+/* For the rest of an entry script, which ends with its request. */
+static struct hearth_host continued;
 
 void worker_run_clean_up(void) {
     script_request_close_body();
@@ -154,6 +158,12 @@ bool worker_run_serve(struct worker_run *process, struct worker_call call) {
 }
 
 static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+    if (run.options->document_root != NULL) {
+        zend_throw_error(NULL,
+            "%s() is for worker scripts, and this one waits by hearth_await_request()",
+            get_active_function_name());
+        return false;
+    }
     if (run.state == SERVING) {
         zend_throw_error(
             NULL, "%s() cannot be called while it handles a request", get_active_function_name());
@@ -168,6 +178,22 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         return false;
     }
     return run.model->handle(&run, (struct worker_call){fci, fcc});
+}
+
+void worker_run_continues(struct worker_run *process) {
+    process->state = SERVING;
+    process->served = true;
+    hearth_host = &continued;
+}
+
+static bool await_request(void) {
+    if (run.options->document_root == NULL) {
+        zend_throw_error(NULL,
+            "hearth_await_request() waits in a script of the application, and this is a worker "
+            "script: use hearth_handle_request()");
+        return false;
+    }
+    return run.state == BOOTING && await_is_possible(&run) && run.model->await(&run);
 }
 
 static bool on_worker_start(zval *callback) {
@@ -186,13 +212,19 @@ static bool publish(const struct hearth_event *event) {
     return run.is_worker && module_publish(event);
 }
 
+static bool purge(zval *tags, size_t count) {
+    return run.is_worker && module_purge(tags, count);
+}
+
 static struct hearth_host host = {
+    .await_request = await_request,
     .handle_request = handle_request,
     .finish_request = module_finish_request,
     .each_variable = module_each_variable,
     .inform = module_inform,
     .log = module_log,
     .publish = publish,
+    .purge = purge,
     .on_worker_start = on_worker_start,
     .keep_connection = databases_keep,
     .runs_on = true,
@@ -209,8 +241,11 @@ static void run_script(const char *script) {
     if (run.options->trace_boot) {
         boot_trace_begin();
     }
+    if (run.options->document_root != NULL) {
+        await_begin_boot(&run);
+    }
     if (php_request_startup() == SUCCESS) {
-        SG(request_info).no_headers = 1;
+        SG(request_info).no_headers = run.options->document_root == NULL;
         module_execute(script);
     }
     if (run.model->script_ended != NULL) {
@@ -233,6 +268,18 @@ static void run_script(const char *script) {
     }
 }
 
+static void say_why_no_request(const struct options *options) {
+    if (options->document_root == NULL) {
+        log_line(LOG_CRIT, LOG_SOURCE_WORKER,
+            "the worker script %s ended before it called hearth_handle_request()", options->script);
+        return;
+    }
+    boot_output_print();
+    log_line(LOG_CRIT, LOG_SOURCE_WORKER, "the script %s ended before it %s%s", options->script,
+        options->await_after != NULL ? "included " : "called hearth_await_request()",
+        options->await_after != NULL ? options->await_after : "");
+}
+
 int worker_run_script(const struct options *options) {
     static const struct worker_model *const models[] = {
         [MODEL_WORKER] = &worker_model,
@@ -245,7 +292,11 @@ int worker_run_script(const struct options *options) {
     run.is_worker = !model_boots_ahead(options->model);
     host.keeps_state = run.model->keeps_state;
     hearth_host = &host;
-    variables_set_script(options->script);
+    continued = host;
+    continued.runs_on = false;
+    if (options->document_root == NULL) {
+        variables_set_script(options->script);
+    }
     debugger_prepare();
     if (run.model->begin != NULL) {
         run.model->begin(&run);
@@ -261,9 +312,7 @@ int worker_run_script(const struct options *options) {
             return 0;
         }
         if (run.state == BOOTING) {
-            log_line(LOG_CRIT, LOG_SOURCE_WORKER,
-                "the worker script %s ended before it called hearth_handle_request()",
-                options->script);
+            say_why_no_request(options);
             return EXIT_BOOT;
         }
         if (run.model->boot_again != NULL) {

@@ -1,6 +1,8 @@
 /* One process with a worker script, in the models "worker", "prespawn", "fork" and "snapshot". The script boots once and calls
  * hearth_handle_request() in a loop. The models differ in the process that boots it, and in the steps after a request: struct worker_model.
  *
+ * An entry script (options.h) calls hearth_await_request() once instead, and goes on from there: await.h.
+ *
  * Promises
  * - However a handler ends, its answer is complete. The loop's code after a handler (terminate) still runs.
  * - A script that ends before its first request ends the process with EXIT_BOOT and a log line that says why.
@@ -40,6 +42,8 @@ struct worker_model {
     void (*begin)(const struct worker_run *run);
     /* hearth_handle_request(), after the boot. False: the script's loop is to end, or an exception was thrown. */
     bool (*handle)(struct worker_run *run, struct worker_call call);
+    /* hearth_await_request(), in an entry script. False: with an exception. NULL: this model cannot. */
+    bool (*await)(struct worker_run *run);
     /* Flags of the frame END: whether the server may use this process for the next request at once. */
     uint8_t (*end_flags)(void);
     /* The script has ended, the engine's request has not. Or NULL. */
@@ -50,7 +54,7 @@ struct worker_model {
     /* The rest is for models whose zygote boots the script (boot_ahead.h); NULL in others. */
 
     /* Called in the zygote at the wait point. Ends it with EXIT_UNFIT if the application cannot be forked in this model. */
-    void (*prepare_forks)(void);
+    void (*prepare_forks)(const struct worker_run *run);
     /* Called in a worker whose memory is in the state after the boot: sends READY when it is due, and returns when the next request may be
      * read. */
     void (*wait)(void);
@@ -75,6 +79,8 @@ bool worker_run_await(struct worker_run *run);
 bool worker_run_serve(struct worker_run *run, struct worker_call call);
 /* Resets the engine's state between two requests of a script that continues. */
 void worker_run_clean_up(void);
+/* The boot of an entry script is over: the script continues with a request from here. */
+void worker_run_continues(struct worker_run *run);
 /* Values of `end_flags`. */
 uint8_t worker_run_is_ready(void);
 uint8_t worker_run_is_over(void);

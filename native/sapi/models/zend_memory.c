@@ -221,7 +221,6 @@ void zend_memory_detach_handles(void) {
 }
 
 void zend_memory_detach(void) {
-    gc_collect_cycles();
     if (!is_zends_own()) {
         return;
     }

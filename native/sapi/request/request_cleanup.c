@@ -6,6 +6,7 @@
 #include <rfc1867.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <zend_modules.h>
 
 enum { MODULES = 256 };
@@ -63,21 +64,54 @@ void request_cleanup_mark(void) {
     }
 }
 
+/* Extensions whose objects hold descriptors. */
+static const char *const HOLD_DESCRIPTORS[] = {"curl", "ftp", "imap", "ldap", "memcached", "mysqli",
+    "pdo", "pdo_mysql", "pdo_pgsql", "pdo_sqlite", "pgsql", "redis", "sockets", "sqlite3"};
+
+/* The extension that the object's class, or the first one above it that PHP code did not define, belongs to. NULL: none. */
+static const zend_module_entry *extension_of(const zend_object *object) {
+    const zend_class_entry *class = object->ce;
+    while (class->type != ZEND_INTERNAL_CLASS && class->parent != NULL) {
+        class = class->parent;
+    }
+    return class->type == ZEND_INTERNAL_CLASS ? class->info.internal.module : NULL;
+}
+
+static bool holds_descriptor(const zend_object *object) {
+    const zend_module_entry *module = extension_of(object);
+    for (size_t i = 0; module != NULL && i < sizeof HOLD_DESCRIPTORS / sizeof *HOLD_DESCRIPTORS;
+         i++) {
+        if (strcasecmp(module->name, HOLD_DESCRIPTORS[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void request_cleanup_hold(void) {
+    const zend_objects_store *store = &EG(objects_store);
+    for (uint32_t i = 1; i < store->top; i++) {
+        zend_object *object = store->object_buckets[i];
+        if (IS_OBJ_VALID(object) && object->handlers->free_obj != zend_object_std_dtor &&
+            holds_descriptor(object)) {
+            GC_ADDREF(object);
+        }
+    }
+    zend_resource *resource;
+    ZEND_HASH_FOREACH_PTR(&EG(regular_list), resource) {
+        GC_ADDREF(resource);
+    }
+    ZEND_HASH_FOREACH_END();
+}
+
 /* Returns whether an object may hold something that no restore releases: a semaphore, or a file that is written when it is
  * closed. */
 static bool holds_more(const zend_object *object) {
     if (object->handlers->free_obj == zend_object_std_dtor) {
         return false;
     }
-    const zend_class_entry *class = object->ce;
-    while (class->type != ZEND_INTERNAL_CLASS && class->parent != NULL) {
-        class = class->parent;
-    }
-    if (class->type != ZEND_INTERNAL_CLASS || class->info.internal.module == NULL) {
-        return true;
-    }
-    int module = class->info.internal.module->module_number;
-    return module >= MODULES || !left_alone[module];
+    const zend_module_entry *module = extension_of(object);
+    return module == NULL || module->module_number >= MODULES || !left_alone[module->module_number];
 }
 
 /* zend_objects_store_call_destructors(), Zend/zend_objects_API.c, for the request's objects only. */

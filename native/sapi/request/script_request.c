@@ -139,10 +139,8 @@ void script_request_start_limit(void) {
     limit_runs = true;
 }
 
-void script_request_begin(void) {
-    module_clear_request_info();
-    response_begin();
-    module_fill_request_info();
+/* The part that is the same for a handler and for a script that continues. `open`: see script_request.h */
+static void begin(void (*open)(void)) {
     /* counts CPU time, so it need not be stopped while the worker waits */
     if (!limit_runs) {
         zend_set_timeout(EG(timeout_seconds), 0);
@@ -154,16 +152,55 @@ void script_request_begin(void) {
     ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
     ZVAL_UNDEF(&EG(user_error_handler));
     PG(during_request_startup) = 1;
-    open_context();
-    start_output();
+    open();
     import_superglobals();
     PG(during_request_startup) = 0;
     ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
-    boot_state_begin_session();
     /* PHP_RSHUTDOWN_FUNCTION(basic), ext/standard/basic_functions.c: the cached stat of the last file is valid
      * for one request only */
     php_clear_stat_cache(false, NULL, 0);
+}
+
+static void open_request(void) {
+    open_context();
+    start_output();
+}
+
+void script_request_begin(void) {
+    module_clear_request_info();
+    response_begin();
+    module_fill_request_info();
+    begin(open_request);
+    boot_state_begin_session();
     zend_memory_reset_peak_usage();
+}
+
+/* sapi_activate() begins with empty headers: those of the boot are put back behind it. If it has reported an error to the client by itself,
+ * they come too late, as in any request. */
+static void open_continued(void) {
+    sapi_headers_struct headers = SG(sapi_headers);
+    zval callback;
+    ZVAL_COPY_VALUE(&callback, &SG(callback_func));
+    zend_fcall_info_cache callback_cache = SG(fci_cache);
+    bool sent = SG(headers_sent);
+    PG(connection_status) = PHP_CONNECTION_NORMAL;
+    sapi_activate();
+    SG(sapi_started) = 1;
+    if (!SG(headers_sent)) {
+        SG(sapi_headers) = headers;
+        ZVAL_COPY_VALUE(&SG(callback_func), &callback);
+        SG(fci_cache) = callback_cache;
+        SG(headers_sent) = sent;
+    }
+}
+
+void script_request_continue(void) {
+    int status = SG(sapi_headers).http_response_code;
+    module_clear_request_info();
+    response_begin();
+    module_fill_request_info();
+    SG(sapi_headers).http_response_code = status;
+    begin(open_continued);
 }
 
 void script_request_forget_last_error(void) {

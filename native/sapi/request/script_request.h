@@ -31,6 +31,8 @@ void script_request_start_limit(void);
 
 /* Makes the received request PHP's current one. No request may be open. */
 void script_request_begin(void);
+/* The same for a script that has run up to here without a request, and continues: its headers and its output buffers stay. */
+void script_request_continue(void);
 /* Calls the handler. Borrowed: both. */
 void script_request_call(zend_fcall_info *fci, zend_fcall_info_cache *fcc);
 /* Runs the request's shutdown functions, ends its output and session, and sends what is left of the answer with `flags` of END. */

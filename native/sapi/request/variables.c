@@ -41,6 +41,7 @@ static zend_string *known_strings[KNOWN];
 static HashTable known;
 
 static const char *own_script;
+static const char *entry_root; /* own_script is a script of the application below this folder */
 
 static void (*engine_import)(zval *array);
 
@@ -191,7 +192,7 @@ static void add_request(zval *array, bool filter, int kind) {
 /* $_SERVER and $_ENV: follows cgi_php_import_environment_variables(), sapi/fpm/fpm/fpm_main.c. */
 static void import_environment(zval *array) {
     import_process(array);
-    if (request_present() && own_script == NULL) {
+    if (request_present() && (own_script == NULL || entry_root != NULL)) {
         bool is_env = Z_TYPE(PG(http_globals)[TRACK_VARS_ENV]) == IS_ARRAY &&
                       Z_ARR_P(array) == Z_ARR(PG(http_globals)[TRACK_VARS_ENV]);
         add_request(array, true, is_env ? PARSE_ENV : PARSE_SERVER);
@@ -215,6 +216,15 @@ void variables_set_script(const char *script) {
         zend_hash_update(
             &script_table, permanent_string(of_scripts[i], strlen(of_scripts[i])), &one);
     }
+}
+
+void variables_set_entry(const char *script, const char *document_root) {
+    own_script = script;
+    entry_root = document_root;
+}
+
+const char *variables_entry_root(void) {
+    return entry_root;
 }
 
 char *variables_getenv(const char *name, size_t name_len) {
@@ -283,9 +293,49 @@ void variables_begin(void) {
     filter_waits = false;
 }
 
+/* What an entry script finds before its first request: those of a plain GET request for it, from this machine. */
+static void add_entry(zval *array) {
+    size_t root = strlen(entry_root);
+    bool below = strncmp(own_script, entry_root, root) == 0 && own_script[root] == '/';
+    const char *name = below ? own_script + root : strrchr(own_script, '/');
+    static const char index[] = "/index.php";
+    size_t len = strlen(name);
+    bool is_index = len >= sizeof index - 1 && strcmp(name + len - (sizeof index - 1), index) == 0;
+    size_t uri = is_index ? len - (sizeof index - 2) : len;
+    const struct {
+        const char *name, *value;
+        size_t len;
+    } of_boot[] = {
+        {"SCRIPT_FILENAME", own_script, strlen(own_script)},
+        {"QUERY_STRING", "", 0},
+        {"REQUEST_METHOD", "GET", 3},
+        {"SCRIPT_NAME", name, len},
+        {"REQUEST_URI", name, uri},
+        {"DOCUMENT_URI", name, len},
+        {"DOCUMENT_ROOT", entry_root, root},
+        {"SERVER_PROTOCOL", "HTTP/1.1", 8},
+        {"REQUEST_SCHEME", "http", 4},
+        {"GATEWAY_INTERFACE", "CGI/1.1", 7},
+        {"SERVER_SOFTWARE", "hearth", 6},
+        {"REMOTE_ADDR", "127.0.0.1", 9},
+        {"REMOTE_PORT", "0", 1},
+        {"SERVER_ADDR", "127.0.0.1", 9},
+        {"SERVER_PORT", "80", 2},
+        {"SERVER_NAME", "localhost", 9},
+        {"REDIRECT_STATUS", "200", 3},
+        {"HTTP_HOST", "localhost", 9},
+        {"PHP_SELF", name, len},
+    };
+    for (size_t i = 0; i < sizeof of_boot / sizeof *of_boot; i++) {
+        add_other(array, of_boot[i].name, of_boot[i].value, of_boot[i].len);
+    }
+}
+
 /* sapi_cgi_register_variables() of sapi/fpm/fpm/fpm_main.c */
 void variables_register(zval *array) {
     if (own_script == NULL) {
+        import_process(array);
+    } else if (entry_root != NULL) {
         import_process(array);
     } else if (!import_table(array, &script_table)) {
         engine_import(array);
@@ -294,7 +344,9 @@ void variables_register(zval *array) {
         }
     }
     if (!request_present()) {
-        if (own_script != NULL) {
+        if (entry_root != NULL) {
+            add_entry(array);
+        } else if (own_script != NULL) {
             const char *slash = strrchr(own_script, '/');
             const char *name = slash != NULL ? slash : own_script;
             add_other(array, "SCRIPT_FILENAME", own_script, strlen(own_script));

@@ -19,6 +19,11 @@ void variables_startup(void);
 void variables_begin(void);
 /* Between requests of the worker model the script sees its own $_SERVER; NULL: none. Static: script. */
 void variables_set_script(const char *script);
+/* The same for a script of the application below a document root, which runs up to its wait point: it sees a plain GET request for itself.
+ * Static: both. */
+void variables_set_entry(const char *script, const char *document_root);
+/* That document root, or NULL. */
+const char *variables_entry_root(void);
 
 /* Members of sapi_module_struct. */
 void variables_register(zval *array);

@@ -15,6 +15,7 @@ fn options() -> Options {
         verify_restores: 0.0,
         sandbox: None,
         worker_script: None,
+        entry: None,
         directory: "/".into(),
         run_dir: std::env::temp_dir(),
         ini: Vec::new(),
@@ -34,6 +35,7 @@ fn options() -> Options {
         events: None,
         boot_files: None,
         boot_trace: None,
+        purges: None,
     }
 }
 

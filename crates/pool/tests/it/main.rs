@@ -33,6 +33,7 @@ pub(crate) fn options(workers: usize) -> Options {
         verify_restores: 0.0,
         sandbox: None,
         worker_script: None,
+        entry: None,
         directory: "/".into(),
         run_dir: std::env::temp_dir(),
         ini: Vec::new(),
@@ -52,6 +53,7 @@ pub(crate) fn options(workers: usize) -> Options {
         events: None,
         boot_files: None,
         boot_trace: None,
+        purges: None,
     }
 }
 

@@ -243,6 +243,13 @@ fn calls_for_requests(text: &[u8]) -> bool {
         .any(|call| text.windows(call.len()).any(|window| window == *call))
 }
 
+/// Returns whether a script waits for its request: its text calls the function. The call may also be in a file that it includes, which only
+/// a setting can tell.
+pub(crate) fn awaits(script: &Path) -> bool {
+    const CALL: &[u8] = b"hearth_await_request";
+    std::fs::read(script).is_ok_and(|text| text.windows(CALL.len()).any(|window| window == CALL))
+}
+
 /// Returns the mark of a Symfony project. Skeletons differ by age; any of these marks is enough.
 fn symfony(folder: &Path) -> Option<String> {
     let has = |name: &str| folder.join(name).is_file();

@@ -77,8 +77,10 @@ impl PhpPlan {
 /// The origin of a worker script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerScript {
-    /// A file of the application.
+    /// A file of the application, with a loop.
     File(PathBuf),
+    /// A script of the application that is no worker script: it waits by `hearth_await_request()`, or after a file that it includes.
+    Entry(PathBuf),
     /// Hearth's own, written into the run folder under this name.
     Ours {
         /// File name.
@@ -93,7 +95,7 @@ pub(crate) enum WorkerScript {
 impl fmt::Display for WorkerScript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File(path) | Self::Entry(path) => write!(f, "{}", path.display()),
             Self::Ours { name, .. } => write!(f, "Hearth's own {name}"),
         }
     }
@@ -162,7 +164,7 @@ impl Plan {
             (&*application.document_root, enter),
         ];
         paths.extend(application.front_controller.as_deref().map(|file| (file, Access::READ_OK)));
-        if let Some(WorkerScript::File(file)) = &php.script {
+        if let Some(WorkerScript::File(file) | WorkerScript::Entry(file)) = &php.script {
             paths.push((file, Access::READ_OK));
         }
         user.must_reach(&paths)
@@ -179,7 +181,10 @@ impl Plan {
         }
         let root = PathAndQuery::from_static("/");
         let (paths, times) = match &settings.php.warm_up.0 {
-            Some(named) => (named.iter().flatten().map(|path| path.0.clone()).collect(), TIMES),
+            Some(named) => {
+                let times = if self.is_entry() { 1 } else { TIMES };
+                (named.iter().flatten().map(|path| path.0.clone()).collect(), times)
+            }
             None => (vec![root], if self.rehearses(settings) { 1 } else { TIMES }),
         };
         paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
@@ -202,7 +207,15 @@ impl Plan {
     /// request.
     pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
         let script = self.php.as_ref().and_then(|php| php.script.as_ref());
-        settings.php.warm_up.0.is_none() && !matches!(script, Some(WorkerScript::Ours { .. }))
+        self.is_entry()
+            || settings.php.warm_up.0.is_none()
+                && !matches!(script, Some(WorkerScript::Ours { .. }))
+    }
+
+    /// Returns whether the front controller itself is booted ahead, up to its wait point.
+    pub(crate) fn is_entry(&self) -> bool {
+        let script = self.php.as_ref().and_then(|php| php.script.as_ref());
+        matches!(script, Some(WorkerScript::Entry(_)))
     }
 
     /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.
@@ -238,7 +251,8 @@ impl Plan {
             let place = if php.model == php.wished { "" } else { &place };
             add(format!("{} model{place}", php.model.name()));
             if let Some(script) = &php.script {
-                add(format!("worker script {script}"));
+                let kind = if self.is_entry() { "waits in" } else { "worker script" };
+                add(format!("{kind} {script}"));
             }
         }
         add(format!("document root {}", app.document_root.display()));
@@ -294,6 +308,14 @@ fn overridden(mut application: Application, settings: &Settings) -> Result<Appli
     if let Some(script) = &settings.php.worker_script.0 {
         application.worker_script = Some(file(script, "php.worker_script")?);
     }
+    if let Some(awaited) = &settings.php.await_after
+        && !application.folder.join(awaited).is_file()
+    {
+        return Err(Failure::misused(
+            format!("`php.await_after` names {}, which is no file", awaited.display()),
+            "correct `php.await_after`: a path starts at the application's folder",
+        ));
+    }
     if application.kind == Kind::StaticFiles && application.front_controller.is_some() {
         application.kind = Kind::FrontController;
     }
@@ -306,7 +328,9 @@ fn model(application: &Application, settings: &Settings) -> Model {
     let boots_ahead = match application.kind {
         Kind::Laravel | Kind::Symfony | Kind::WorkerScript => true,
         Kind::FrontController => {
-            named || application.worker_script.as_deref().is_some_and(detect::takes_requests)
+            named
+                || application.worker_script.as_deref().is_some_and(detect::takes_requests)
+                || waits(application, settings)
         }
         Kind::StaticFiles | Kind::Function | Kind::Console => false,
     };
@@ -317,6 +341,12 @@ fn model(application: &Application, settings: &Settings) -> Model {
         && application.front_controller.is_some();
     let auto = if boots_ahead && !shows_edits { Model::Snapshot } else { Model::Request };
     settings.php.model.0.unwrap_or(auto)
+}
+
+/// Returns whether the front controller waits for its requests: its text says so, or a setting.
+fn waits(application: &Application, settings: &Settings) -> bool {
+    let script = application.front_controller.as_deref();
+    script.is_some_and(|script| settings.php.await_after.is_some() || detect::awaits(script))
 }
 
 fn worker_script(
@@ -333,20 +363,33 @@ fn worker_script(
         }
         _ => true,
     };
+    let entry = application
+        .front_controller
+        .clone()
+        .filter(|_| application.kind == Kind::FrontController && model != Model::Worker && !named);
     match (&application.worker_script, application.kind) {
+        (Some(script), Kind::FrontController)
+            if !detect::takes_requests(script) && waits(application, settings) =>
+        {
+            entry.map(WorkerScript::Entry).ok_or_else(|| no_worker_script(application, model))
+        }
         (Some(script), _) if named || usable(script) => Ok(WorkerScript::File(script.clone())),
         (_, Kind::Laravel) => Ok(ours("laravel-worker.php", LARAVEL_WORKER)),
         (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment)
             .map_or_else(|| ours("symfony-worker.php", SYMFONY_WORKER), WorkerScript::File)),
-        _ => Err(Failure::misused(
-            format!(
-                "the model `{}` needs a worker script, and {} has none",
-                model.name(),
-                application.folder.display()
-            ),
-            "write one that calls hearth_handle_request() and name it with `--worker-script`, or use `--model request`",
-        )),
+        _ => entry.map(WorkerScript::Entry).ok_or_else(|| no_worker_script(application, model)),
     }
+}
+
+fn no_worker_script(application: &Application, model: Model) -> Failure {
+    Failure::misused(
+        format!(
+            "the model `{}` needs a worker script, and {} has none",
+            model.name(),
+            application.folder.display()
+        ),
+        "write one that calls hearth_handle_request() and name it with `--worker-script`, or use `--model request`",
+    )
 }
 
 fn ours(name: &'static str, text: &'static str) -> WorkerScript {

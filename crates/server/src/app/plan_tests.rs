@@ -162,6 +162,25 @@ fn applications_boot_ahead_if_possible() {
 }
 
 #[test]
+fn a_front_controller_that_waits_boots_ahead() {
+    let machine = Machine::with(&["public/index.php", "public/boot.php", "worker.php"]);
+    let script = |settings: &[(&'static str, &str)]| {
+        let php = machine.plan(settings).unwrap().php.unwrap();
+        (php.model, php.script.map(|script| matches!(script, WorkerScript::Entry(_))))
+    };
+    assert_eq!(script(&[]), (Model::Request, None));
+    assert_eq!(script(&[("php.await_after", "public/boot.php")]), (Model::Snapshot, Some(true)));
+    machine.write("public/index.php", "<?php require 'boot.php'; hearth_await_request();");
+    assert_eq!(script(&[]), (Model::Snapshot, Some(true)));
+    assert_eq!(script(&[("php.model", "prespawn")]), (Model::Prespawn, Some(true)));
+    assert_eq!(script(&[("php.model", "request")]), (Model::Request, None));
+    let plan = machine.plan(&[("php.warm_up", "/a, /b")]).unwrap();
+    assert!(plan.rehearses(&machine.settings(&[("php.warm_up", "/a, /b")])), "it ends with each");
+    machine.write("worker.php", "<?php while (hearth_handle_request($handler));");
+    assert_eq!(script(&[]), (Model::Snapshot, Some(false)), "a loop is stronger");
+}
+
+#[test]
 fn a_machine_without_a_tracker_gets_fork() {
     let machine = Machine::with(&LARAVEL);
     let probe = |tracker: &str| Probe { tracker: tracker.into(), why: "refused".into() };

@@ -56,7 +56,7 @@ fn read_permission(plan: &Plan) -> Option<ReadPermission> {
 /// Returns the routing: a worker script answers everything that is no file; otherwise scripts are files of their own.
 fn routing(plan: &Plan) -> Result<Routing, Failure> {
     let Some(php) = &plan.php else { return Ok(Routing::Files { front_controller: None }) };
-    if php.model.runs_worker_script() {
+    if php.model.runs_worker_script() && !plan.is_entry() {
         let filename = plan.nominal_script();
         let name = plan.url_of(&filename);
         return Ok(Routing::Script { filename, name });

@@ -28,6 +28,7 @@ pub(super) const OF_PATH: &[&str] = &[
     "http.front_controller",
     "http.sendfile",
     "php.worker_script",
+    "php.await_after",
     "php.warm_up",
     "php.reload_check",
     "php.env",

@@ -262,6 +262,21 @@ settings! {
         ///
         /// Only for listeners that only the balancer can reach.
         proxy_protocol: bool = "off";
+        /// Keep answers of PHP in memory that say for how long they are valid, and send them again without PHP (docs/guide/cache.md).
+        ///
+        /// Only what `Cache-Control` or `Expires` of an answer allows is stored, by the rules of a cache that many users share (RFC 9111).
+        /// Requests with cookies, and answers that set one, always go to PHP.
+        cache: bool = "off";
+        /// The memory for stored answers.
+        cache_memory: ByteSize = "64MiB";
+        /// The largest answer that is stored; at most a quarter of `cache_memory`.
+        cache_answer: ByteSize = "1MiB";
+        /// Names of cookies that do not tell users apart, such as those of analytics: requests with no others may be answered from the cache.
+        ///
+        /// A name that ends with `*` stands for all that begin as it does: `_ga*`.
+        cache_ignored_cookies: Vec<String> = "";
+        /// Send `Cache-Status` (RFC 9211) with each answer while the cache is on: whether it was stored, and why not.
+        cache_status: bool = "on";
         /// Compress the application's answers with br, zstd or gzip if the client accepts them.
         compression: bool = "on";
         /// Serve `app.js.br`, `app.js.zst` or `app.js.gz` instead of `app.js` to clients that accept them.
@@ -317,13 +332,18 @@ settings! {
         /// By letter: A is `worker` (one booted loop, shared state), B `spawn` (a process for each request), and C `prespawn` (a process booted
         /// before its request arrives). D is `fork` (a fork of a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`), and G `request`
         /// (PHP starts and ends with the request). H is `cgi` (php-cgi), and S `snapshot` (booted once; memory and descriptors are restored
-        /// after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`.
+        /// after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony, worker scripts and front controllers that wait, else `request`.
         /// If `snapshot` cannot run, the cheaper of `fork` and `request` replaces it, measured at the start. A warning gives the reason; it
         /// is never `worker`.
         model: Auto<Model> = "auto", flag "model";
         /// The worker script of the models that run one (`worker`, `prespawn`, `fork`, `snapshot`). `auto`: the application's own, else
         /// Hearth's for Laravel or Symfony.
         worker_script: Auto<PathBuf> = "auto", flag "worker-script";
+        /// The file after whose inclusion the front controller waits for its request: what it has done until then is done once, ahead of all requests. `off`: it waits where it calls `hearth_await_request()`.
+        ///
+        /// A path starts at the application's folder. For applications that are to stay as they are: no line of them changes (docs/guide/await.md). Models `snapshot`, `fork` and
+        /// `prespawn`; `auto` is `snapshot` then. Other scripts of the application run as in `request`.
+        await_after: Option<PathBuf> = "off";
         /// The number of requests that PHP answers at once, each in its own process. `auto`: one per processor.
         ///
         /// The models `spawn`, `prespawn` and `fork` keep as many further processes that wait for the next requests.

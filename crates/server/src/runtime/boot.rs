@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 
 use crate::app::applications::{Planned, Plans};
 use crate::app::boot::{
-    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, pool_options,
+    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, pool_options, with_others,
 };
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
@@ -174,6 +174,7 @@ impl Generations<'_> {
                 .as_ref()
                 .and_then(|realtime| realtime.publisher())
                 .map(Arc::new),
+            cache: self.http.cache(),
             connectors: self.connectors.env().to_vec(),
             places: self.connectors.places(most, keep)?,
             files: self.connectors.files().map(ToOwned::to_owned).collect(),
@@ -189,6 +190,8 @@ struct Means {
     /// The broker, which has a socket for each user.
     broker: Option<egress::Watch>,
     publisher: Option<Arc<Publisher>>,
+    /// The answer cache, from which PHP purges.
+    cache: Option<Arc<front_http::AnswerCache>>,
     /// The user that connectors are for.
     first: Option<PhpUser>,
     /// The environment about connectors, the text about their places, and the files of those places.
@@ -297,12 +300,27 @@ impl Means {
         planned: &Planned,
         own_files: Option<&OwnFiles>,
     ) -> pool::Options {
+        let options = self.options_of_one(php, plan, planned, own_files);
+        with_others(options, plan, &planned.settings, |php, plan| {
+            self.options_of_one(php, plan, planned, own_files)
+        })
+    }
+
+    /// The same for the scripts of one model.
+    fn options_of_one(
+        &self,
+        php: &PhpPlan,
+        plan: &Plan,
+        planned: &Planned,
+        own_files: Option<&OwnFiles>,
+    ) -> pool::Options {
         let Planned { settings, is_at_path, .. } = planned;
         let publisher = self.publisher.as_ref().filter(|_| *is_at_path);
         let user = php.user.as_ref();
         let mut options = pool::Options {
             events: publisher
                 .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
+            purges: self.cache.clone().map(|cache| cache as Arc<dyn pool::PurgeSink>),
             ..pool_options(
                 php,
                 plan,

@@ -6,12 +6,14 @@ mod endurance;
 mod fallback;
 mod foreign;
 mod kernels;
+mod mediawiki;
 mod memory;
 mod out_of_memory;
 mod pauses;
 mod scaling;
 mod slow;
 mod steady;
+mod wait_point;
 mod worker_scripts;
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,5 +1,6 @@
 //! The options of the pool that runs one application.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ pub(crate) fn pool_options(
             // In the others it is the script of each request.
             Some(own.to_owned()).filter(|_| php.model.runs_worker_script())
         }
-        (Some(WorkerScript::File(path)), _) => Some(path.clone()),
+        (Some(WorkerScript::File(path) | WorkerScript::Entry(path)), _) => Some(path.clone()),
         // This also holds if a fallback replaced a model with a worker script.
         (Some(WorkerScript::Ours { .. }) | None, _) => None,
     };
@@ -69,6 +70,15 @@ pub(crate) fn pool_options(
         program: php.worker.program.clone(),
         model: php.model,
         worker_script,
+        entry: plan.is_entry().then(|| pool::Entry {
+            document_root: plan.application.document_root.clone(),
+            await_after: settings
+                .php
+                .await_after
+                .as_ref()
+                .map(|file| plan.application.folder.join(file)),
+            others: None,
+        }),
         directory: plan.application.folder.clone(),
         run_dir: own_files.map(|own| own.folder().to_owned()).unwrap_or_default(),
         ini,
@@ -99,9 +109,35 @@ pub(crate) fn pool_options(
         memory_limit: settings.php.memory_limit,
         sandbox,
         events: None,
+        purges: None,
         boot_files: None,
         boot_trace: None,
     }
+}
+
+/// Adds the pool of the scripts that do not wait, if the front controller waits for its requests. `of`: the options of a plan.
+pub(crate) fn with_others(
+    mut options: pool::Options,
+    plan: &Plan,
+    settings: &Settings,
+    of: impl FnOnce(&PhpPlan, &Plan) -> pool::Options,
+) -> pool::Options {
+    let Some(entry) = &mut options.entry else { return options };
+    let mut others = plan.clone();
+    others.become_model(Model::Request);
+    let Some(php) = &others.php else { return options };
+    let mut others = of(php, &others);
+    // They are few and rare: one process waits for them, and there are as many as of the others while they are needed.
+    let most = others.scaling.map_or(others.workers, |scaling| scaling.most);
+    others.workers = NonZeroUsize::MIN;
+    others.scaling = (most > others.workers).then(|| pool::Scaling {
+        most,
+        start: 0,
+        idle_timeout: settings.php.workers_idle_timeout,
+        burst: settings.php.workers_burst,
+    });
+    entry.others = Some(Box::new(others));
+    options
 }
 
 /// Returns the variables of an application's programs: those of the settings, those that a worker script expects, the

@@ -96,6 +96,10 @@ fn hint(head: &str, message: &str) -> String {
     } else if message.contains("Failed opening required") && message.contains("vendor/autoload.php")
     {
         "run `composer install` in the application's folder"
+    } else if message.contains("ended before it called hearth_await_request()") {
+        "let it call hearth_await_request() before it ends, name a file with `php.await_after`, or use `--model request`"
+    } else if message.contains("ended before it included ") {
+        "name a file in `php.await_after` that the front controller includes in each request"
     } else if message.contains("ended before it ") {
         "find what calls exit() or die() in the boot, and let it throw an exception"
     } else if message.starts_with("not ready within ") {

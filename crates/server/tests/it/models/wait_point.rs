@@ -1,0 +1,272 @@
+//! `hearth_await_request()`: a front controller that has done its boot ahead answers as one that has not, and as php-fpm.
+
+#![expect(clippy::print_stdout, reason = "shown when a test fails")]
+
+use testkit::{Answer, Client};
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site, models, of_tier, php_fpm};
+
+/// The models in which a script of the application waits for its requests.
+fn waiting() -> impl Iterator<Item = &'static str> {
+    of_tier(["snapshot", "fork", "prespawn"]).into_iter()
+}
+
+/// Settings of PHP that show errors in the answer.
+const INI: &[(&str, &str)] = &[
+    ("display_errors", "1"),
+    ("html_errors", "0"),
+    ("register_argc_argv", "1"),
+    ("zend.exception_ignore_args", "0"),
+    ("output_buffering", "4096"),
+];
+
+type Request = (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static [u8]);
+
+const MULTIPART: &[(&str, &str)] = &[("Content-Type", "multipart/form-data; boundary=b")];
+const UPLOAD: &[u8] = b"--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nfield\r\n\
+    --b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\r\nits text\r\n--b--\r\n";
+const FORM: &[(&str, &str)] = &[("Content-Type", "application/x-www-form-urlencoded")];
+
+/// Each ends in another way, or uses another part of a request. None may notice what the ones before it did.
+const REQUESTS: &[Request] = &[
+    ("GET", "/", &[], b""),
+    ("GET", "/?case=superglobals&b[]=1&b[]=2", &[("X-One", "1"), ("Cookie", "c=1; d[x]=2")], b""),
+    ("POST", "/?case=superglobals", FORM, b"a=1&b=2"),
+    ("POST", "/index.php/path/info?case=superglobals", MULTIPART, UPLOAD),
+    (
+        "PUT",
+        "/index.php?case=superglobals",
+        &[("Authorization", "Basic dTpw"), ("Content-Type", "text/plain")],
+        b"put",
+    ),
+    ("GET", "/not/there?case=superglobals", &[], b""),
+    ("POST", "/?case=upload", MULTIPART, UPLOAD),
+    ("POST", "/?case=input_stream", &[("Content-Type", "application/json")], b"{\"a\":1}"),
+    ("POST", "/?case=input_stream", FORM, b"a=1"),
+    ("GET", "/?case=settings", &[], b""),
+    ("GET", "/?case=settings", &[], b""),
+    ("GET", "/?case=session_handler", &[], b""),
+    ("GET", "/?case=exit_in_depth", &[], b""),
+    ("GET", "/?case=exit_in_shutdown", &[], b""),
+    ("GET", "/?case=uncaught", &[], b""),
+    ("GET", "/?case=exception_handler", &[], b""),
+    ("GET", "/?case=uncaught_in_destructor", &[], b""),
+    ("GET", "/?case=fatal", &[], b""),
+    ("GET", "/?case=compile_error", &[], b""),
+    ("GET", "/?case=memory_limit", &[], b""),
+    ("GET", "/?case=time_limit", &[], b""),
+    ("GET", "/?case=headers_sent", &[], b""),
+    ("GET", "/?case=buffers", &[], b""),
+    ("HEAD", "/?case=buffers", &[], b""),
+    ("GET", "/?case=status", &[], b""),
+    ("GET", "/?case=finish", &[], b""),
+    ("GET", "/?case=statics", &[], b""),
+    ("GET", "/?case=statics", &[], b""),
+    ("GET", "/?case=generator", &[], b""),
+    CLOSES,
+    ("GET", "/", &[], b""),
+];
+
+/// It closes a file that the boot has opened, so its process cannot be put back.
+const CLOSES: Request = ("GET", "/?case=closes", &[], b"");
+
+/// What of an answer comes from PHP: status, header fields by name, and the body.
+fn of_php(answer: &Answer) -> String {
+    const OF_SERVER: &[&str] = &[
+        "connection",
+        "content-encoding",
+        "content-length",
+        "date",
+        "keep-alive",
+        "server",
+        "transfer-encoding",
+        "vary",
+        "x-request-id",
+    ];
+    let mut fields: Vec<String> = answer
+        .fields
+        .iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .filter(|(name, _)| !OF_SERVER.contains(&name.as_str()))
+        .map(|(name, value)| match value.strip_prefix("PHPSESSID=") {
+            Some(_) => format!("{name}: a session"),
+            None => format!("{name}: {value}"),
+        })
+        .collect();
+    // Fields of one name keep their order.
+    fields.sort_by(|one, other| one.split(':').next().cmp(&other.split(':').next()));
+    format!("{}\n{}\n\n{}", answer.status, fields.join("\n"), answer.text())
+}
+
+/// Sends the same requests to both, and compares what comes from PHP.
+fn compare(one: &mut Client, other: &mut Client, requests: &[Request]) {
+    let mut different = Vec::new();
+    for (method, target, fields, body) in requests {
+        let [one, other] = [&mut *one, &mut *other]
+            .map(|client| of_php(&client.request(method, target, fields, body).unwrap()));
+        if one != other {
+            different.push(format!("{method} {target}\n{one}\n-- and --\n{other}"));
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n\n"));
+}
+
+fn serve(site: &Site, model: &str) -> Hearth {
+    let serve = Serve::new(site.path()).args(&["--model", model]).workers(1);
+    INI.iter().fold(serve, |serve, (name, value)| serve.ini(name, value)).start()
+}
+
+#[test]
+fn a_script_that_waits_answers_as_under_php_fpm() {
+    let site = Site::empty().with_folder("wait_point");
+    let peer = php_fpm(site.path(), INI);
+    for model in waiting().chain(models().into_iter().filter(|model| *model == "request")) {
+        println!("model {model}");
+        let hearth = serve(&site, model);
+        let mut fpm = Client::connect(peer.address()).unwrap();
+        compare(&mut hearth.connect(), &mut fpm, REQUESTS);
+        if model == "snapshot" {
+            let pool = &hearth.status()["pool"];
+            assert_eq!((&pool["retired"], &pool["crashes"]), (&1.into(), &0.into()), "{pool}");
+        }
+        assert!(hearth.stop().success(), "within {LIMIT:?}");
+    }
+}
+
+#[test]
+fn output_that_has_left_php_before_the_line_comes_first() {
+    const FLUSHED: &str = "<?php header('X-Boot: yes'); http_response_code(201); echo 'sent '; while (ob_get_level()) { ob_end_flush(); } flush();\n\
+        hearth_await_request(); header('X-Late: no'); echo 'late ', headers_sent($file, $line) ? $line : 'not sent', ' ', $_GET['q'] ?? '';";
+    let site = Site::empty().with_file("public/index.php", FLUSHED);
+    let in_request = serve(&site, "request");
+    for model in waiting() {
+        println!("model {model}");
+        let hearth = serve(&site, model);
+        let requests = [
+            ("GET", "/?q=1", &[][..], &b""[..]),
+            ("HEAD", "/?q=2", &[], b""),
+            ("GET", "/?q=3", &[], b""),
+        ];
+        compare(&mut hearth.connect(), &mut in_request.connect(), &requests);
+    }
+}
+
+#[test]
+fn the_boot_sees_a_plain_get_request_and_each_request_its_own() {
+    const SEEN: &str = "<?php $boot = [$_SERVER['REQUEST_METHOD'], $_SERVER['REQUEST_URI'], $_SERVER['HTTP_HOST'], $_SERVER['SCRIPT_NAME'], $_GET];\n\
+        $waited = hearth_await_request(); echo json_encode([$waited, hearth_await_request(), $boot, $_SERVER['REQUEST_METHOD'], $_SERVER['REQUEST_URI']]);";
+    let site = Site::empty().with_file("public/index.php", SEEN);
+    for model in waiting() {
+        println!("model {model}");
+        let answer = serve(&site, model).post("/a?b=1", &[], b"").json();
+        let boot = serde_json::json!(["GET", "/", "localhost", "/index.php", []]);
+        assert_eq!(answer, serde_json::json!([true, false, boot, "POST", "/a?b=1"]));
+    }
+}
+
+#[test]
+fn the_line_may_stand_at_any_depth() {
+    const DEEP: &str = "<?php spl_autoload_register(function ($class) { $GLOBALS['waited'] = hearth_await_request(); eval(\"class $class {}\"); });\n\
+        function generates() { try { yield array_map(fn ($one) => new $one, ['Deep']); yield 'second'; } finally { echo 'finally '; } }\n\
+        foreach (generates() as $value) { echo is_string($value) ? $value : get_class($value[0]), $_GET['q'], ' '; if ($_GET['q'] === '2') { exit; } }\n\
+        var_dump($waited);";
+    let site = Site::empty().with_file("public/index.php", DEEP);
+    let in_request = serve(&site, "request");
+    for model in waiting() {
+        println!("model {model}");
+        let hearth = serve(&site, model);
+        for _ in 0..2 {
+            assert_eq!(hearth.get("/?q=1").text(), "Deep1 second1 finally bool(true)\n");
+            assert_eq!(hearth.get("/?q=2").text(), in_request.get("/?q=2").text(), "it exits");
+        }
+    }
+}
+
+#[test]
+fn a_place_where_no_process_can_wait_is_named() {
+    let places = [
+        ("in a fiber", "(new Fiber('hearth_await_request'))->start();"),
+        (
+            "in an output callback",
+            "ob_start(fn ($text) => hearth_await_request()); echo 1; ob_end_flush();",
+        ),
+        ("while a session is open", "session_start(); hearth_await_request();"),
+        ("at the end of the script", "register_shutdown_function('hearth_await_request');"),
+        ("ended before it called hearth_await_request()", "echo 'never waits'; exit;"),
+        ("is for worker scripts", "hearth_handle_request(fn () => hearth_await_request());"),
+    ];
+    for (why, code) in places {
+        let site = Site::empty().with_file("public/index.php", &format!("<?php {code}"));
+        // A named model is not replaced silently.
+        let mut failed = Serve::new(site.path()).args(&["--model", "snapshot"]).launch();
+        assert_eq!(failed.wait(LIMIT).code(), Some(1), "{why}");
+        let log = failed.log().text();
+        assert!(log.contains(why), "{why}: {log}");
+    }
+}
+
+#[test]
+fn an_application_waits_after_a_file_and_none_of_its_files_changes() {
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php $a = 1; $got = (function () { $b = 2; return [$b, include __DIR__ . '/../src/boot.php', $c]; })();\n\
+            include_once __DIR__ . '/../src/boot.php'; echo json_encode([$got, $GLOBALS['booted'], $_GET, basename(get_included_files()[1])]);")
+        .with_file("src/boot.php", "<?php $c = $b + 1; $GLOBALS['booted'] = [$_SERVER['REQUEST_URI'], basename(__FILE__), basename(__DIR__)]; return 'its value';");
+    let expected = |boot: &str| serde_json::json!([[2, "its value", 3], [boot, "boot.php", "src"], {"q": "1"}, "boot.php"]);
+    assert_eq!(serve(&site, "request").get("/?q=1").json(), expected("/?q=1"));
+    let file = site.path().join("src/boot.php");
+    for model in waiting() {
+        println!("model {model}");
+        let serve = Serve::new(site.path()).args(&["--model", model]).workers(1);
+        let hearth = serve.set("HEARTH_PHP_AWAIT_AFTER", file.to_str().unwrap()).start();
+        for _ in 0..3 {
+            assert_eq!(hearth.get("/?q=1").json(), expected("/"));
+        }
+    }
+}
+
+#[test]
+fn other_scripts_of_the_application_run_as_in_request() {
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php $from = getmypid(); hearth_await_request(); echo $from === getmypid() ? 'here' : 'ahead', ' ', $_SERVER['SCRIPT_NAME'];")
+        .with_file("public/admin/index.php", "<?php echo json_encode([hearth_await_request(), $_SERVER['SCRIPT_NAME'], $_SERVER['HEARTH_WORKER'] ?? null]);")
+        .with_file("public/file.txt", "a file");
+    let hearth = Serve::new(site.path()).workers(1).start();
+    assert_eq!(
+        hearth.get("/index.php/x").text(),
+        "ahead /index.php",
+        "snapshot is chosen, and forks"
+    );
+    assert_eq!(hearth.get("/not/there").text(), "ahead /index.php");
+    assert_eq!(hearth.get("/admin/").json(), serde_json::json!([false, "/admin/index.php", null]));
+    assert_eq!(hearth.get("/file.txt").text(), "a file");
+    let pool = &hearth.status()["pool"];
+    assert_eq!((&pool["requests"], &pool["wanted"]), (&3.into(), &2.into()), "{pool}");
+    assert!(hearth.stop().success());
+}
+
+/// A request of a process that is thrown away has used all that the first client's request uses.
+#[test]
+fn what_a_warm_up_learns_is_in_every_request() {
+    let site = Site::empty().with_file("public/index.php", "<?php $log = __DIR__ . '/../log';\n\
+        spl_autoload_register(function ($class) use ($log) { file_put_contents($log, \"$class\\n\", FILE_APPEND); eval(\"class $class {}\"); });\n\
+        setlocale(LC_ALL, 'C.UTF-8'); preg_match('/boot/', ''); hearth_await_request();\n\
+        if (isset($_SERVER['HEARTH_WARM_UP'])) { file_put_contents($log, $_SERVER['REQUEST_URI'] . \"\\n\", FILE_APPEND); $GLOBALS['left'] = 1; }\n\
+        $resolved = array_key_exists(__DIR__ . '/../seen', realpath_cache_get()); @realpath(__DIR__ . '/../seen');\n\
+        echo json_encode([class_exists('Learned', false), $resolved, isset($left)]); new Learned; preg_match('/(*UTF8)learned/u', '');")
+        .with_file("seen", "");
+    let log = || std::fs::read_to_string(site.path().join("log")).unwrap();
+    for model in waiting().filter(|model| *model != "prespawn") {
+        println!("model {model}");
+        site.write("log", "");
+        let serve = Serve::new(site.path()).args(&["--model", model]).workers(1);
+        let hearth = serve.set("HEARTH_PHP_WARM_UP", "/first, /second").start();
+        assert_eq!(
+            log(),
+            "/first\nLearned\nLearned\n/second\n",
+            "by a request, and by the process that clients' come from"
+        );
+        for _ in 0..2 {
+            assert_eq!(hearth.get("/").json(), serde_json::json!([true, true, false]));
+        }
+    }
+}

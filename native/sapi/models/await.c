@@ -1,0 +1,106 @@
+/* See await.h. */
+#include "sapi/models/await.h"
+
+#include <SAPI.h>
+#include <ext/session/php_session.h>
+#include <ext/standard/head.h>
+#include <php.h>
+#include <php_output.h>
+#include <string.h>
+#include <zend_fibers.h>
+#include <zend_llist.h>
+
+#include "sapi/boot/boot_state.h"
+#include "sapi/models/await_after.h"
+#include "sapi/output/boot_output.h"
+#include "sapi/output/response.h"
+#include "sapi/request/request.h"
+#include "sapi/request/script_request.h"
+#include "sapi/request/variables.h"
+#include "sapi/sapi_module.h"
+
+/* absent in a PHP without sessions */
+#pragma weak ps_globals
+
+static bool headers_sent; /* by the boot */
+
+/* session.auto_start has opened one for the boot, and will open one for each request. */
+static bool session_is_automatic(void) {
+    return &ps_globals != NULL && PS(auto_start);
+}
+
+void await_begin_boot(const struct worker_run *run) {
+    variables_set_entry(run->options->script, run->options->document_root);
+    boot_output_begin();
+    if (run->options->await_after != NULL) {
+        await_after_file(run->options->await_after);
+    }
+}
+
+static const char *obstacle(void) {
+    if (EG(active_fiber) != NULL) {
+        return "in a fiber";
+    }
+    if (OG(running) != NULL) {
+        return "in an output callback";
+    }
+    if ((EG(flags) & EG_FLAGS_IN_SHUTDOWN) != 0) {
+        return "at the end of the script";
+    }
+    if (CG(in_compilation)) {
+        return "while a file is compiled";
+    }
+    if (&ps_globals != NULL && PS(session_status) == php_session_active && !PS(auto_start)) {
+        return "while a session is open: all visitors would get it";
+    }
+    return NULL;
+}
+
+bool await_is_possible(const struct worker_run *run) {
+    if (run->model->await == NULL) {
+        zend_throw_error(NULL,
+            "hearth_await_request() cannot wait in the model \"worker\", where the script does not "
+            "begin again: use snapshot, fork or prespawn");
+        return false;
+    }
+    const char *where = obstacle();
+    if (where != NULL) {
+        zend_throw_error(NULL, "hearth_await_request() cannot wait %s", where);
+    }
+    return where == NULL;
+}
+
+void await_settle_boot(void) {
+    /* The engine has the script's own file open to its end. A descriptor that requests close could not be put back. */
+    zend_llist_clean(&CG(open_files));
+    if (session_is_automatic()) {
+        boot_state_end_session();
+    }
+    boot_state_forget_input();
+    headers_sent = SG(headers_sent);
+}
+
+bool await_begin_request(void) {
+    script_request_continue();
+    bool whole = !request_is_cut() && !module_body_is_lost();
+    if (whole) {
+        boot_output_send(headers_sent);
+        if (session_is_automatic()) {
+            boot_state_begin_session();
+        }
+        boot_state_begin_compression();
+        return true;
+    }
+    /* the script does not see such a request: nothing of it runs, and nothing of the boot is sent */
+    php_output_discard_all();
+    if (request_is_cut()) {
+        SG(sapi_headers).http_response_code = 400; /* the server has answered the client */
+    } else {
+        module_refuse_lost_body();
+    }
+    php_output_end_all();
+    if (!response_has_head()) {
+        php_header();
+    }
+    return false;
+}

@@ -1,0 +1,4 @@
+<?php
+
+fclose($stream);
+echo 'closed ';

@@ -1,0 +1,5 @@
+<?php
+
+echo 'sent';
+fastcgi_finish_request();
+echo 'not sent';
