@@ -77,6 +77,12 @@ function hearth_publish(array|string $channels, string $event, mixed $data, ?str
 /** Returns whether hearth_publish() can reach a server with channels, as in scripts that `hearth serve` runs itself. */
 function hearth_can_publish(): bool {}
 
+/**
+ * Removes the answers that the server has stored with one of these tags (`Surrogate-Key` or `Cache-Tag`). True: the server has received it,
+ * before the answer to this request. False: this run answers no client. Without an answer cache it does nothing.
+ */
+function hearth_purge(string ...$tags): bool {}
+
 /** Runs $callback once, after the script has booted and before its first request. False when that has passed. */
 function hearth_on_worker_start(callable $callback): bool {}
 

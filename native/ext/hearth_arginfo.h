@@ -41,6 +41,10 @@ ZEND_END_ARG_INFO()
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_can_publish, 0, 0, _IS_BOOL, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_purge, 0, 0, _IS_BOOL, 0)
+ZEND_ARG_VARIADIC_TYPE_INFO(0, tags, IS_STRING, 0)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_on_worker_start, 0, 1, _IS_BOOL, 0)
 ZEND_ARG_TYPE_INFO(0, callback, IS_CALLABLE, 0)
 ZEND_END_ARG_INFO()
@@ -67,6 +71,7 @@ ZEND_FUNCTION(hearth_log);
 ZEND_FUNCTION(frankenphp_log);
 ZEND_FUNCTION(hearth_publish);
 ZEND_FUNCTION(hearth_can_publish);
+ZEND_FUNCTION(hearth_purge);
 ZEND_FUNCTION(hearth_on_worker_start);
 ZEND_FUNCTION(hearth_keep_connection);
 ZEND_FUNCTION(hearth_remember_statics);
@@ -92,6 +97,7 @@ static const zend_function_entry ext_functions[] = {
     ZEND_FE(frankenphp_log, arginfo_frankenphp_log)
     ZEND_FE(hearth_publish, arginfo_hearth_publish)
     ZEND_FE(hearth_can_publish, arginfo_hearth_can_publish)
+    ZEND_FE(hearth_purge, arginfo_hearth_purge)
     ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
     ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
     ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)

@@ -38,6 +38,8 @@ struct hearth_host {
     /* Sends an event to the server. False: this run answers no client (a boot, a warm-up), the server has gone, or the event does
      * not fit a frame. Borrowed: event. */
     bool (*publish)(const struct hearth_event *event);
+    /* Asks the server to remove stored answers with these tags. False as for `publish`. Borrowed: tags. */
+    bool (*purge)(zval *tags, size_t count);
     /* Keeps `callback` to be called once before the first request. False when that moment has passed. Borrowed: callback. */
     bool (*on_worker_start)(zval *callback);
     /* Returns whether all open database connections will outlive requests. NULL: none do. */

@@ -234,3 +234,28 @@ PHP_FUNCTION(hearth_publish) {
         efree(event.channels);
     }
 }
+
+PHP_FUNCTION(hearth_purge) {
+    zval *tags = NULL;
+    uint32_t count = 0;
+
+    ZEND_PARSE_PARAMETERS_START(1, -1)
+    Z_PARAM_VARIADIC('+', tags, count)
+    ZEND_PARSE_PARAMETERS_END();
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (Z_TYPE(tags[i]) != IS_STRING) {
+            zend_argument_type_error(
+                i + 1, "must be of type string, %s given", zend_zval_type_name(&tags[i]));
+            RETURN_THROWS();
+        }
+        if (Z_STRLEN(tags[i]) == 0 || strpbrk(Z_STRVAL(tags[i]), " ,\t") != NULL ||
+            !is_utf8(Z_STR(tags[i]))) {
+            zend_argument_value_error(
+                i + 1, "must be one tag: not empty, without spaces and commas");
+            RETURN_THROWS();
+        }
+    }
+    RETURN_BOOL(
+        hearth_host != NULL && hearth_host->purge != NULL && hearth_host->purge(tags, count));
+}

@@ -1,4 +1,4 @@
-/* hearth_publish(): events for realtime channels, from PHP to the server.
+/* hearth_publish() and hearth_purge(): events for realtime channels, and tags of stored answers, from PHP to the server.
  *
  * Promises
  * - An event that the server would refuse for its form or size is refused here, with an exception that names the
@@ -14,5 +14,6 @@ void publish_startup(void);
 
 ZEND_FUNCTION(hearth_publish);
 ZEND_FUNCTION(hearth_can_publish);
+ZEND_FUNCTION(hearth_purge);
 
 #endif

@@ -398,6 +398,20 @@ bool module_publish(const struct hearth_event *event) {
     return sent;
 }
 
+bool module_purge(zval *tags, size_t count) {
+    struct frame_buffer frame = {0};
+    struct frame_text texts[FRAME_MAX_PAIRS];
+    if (count > FRAME_MAX_PAIRS) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        texts[i] = (struct frame_text){Z_STRVAL(tags[i]), Z_STRLEN(tags[i])};
+    }
+    bool sent = frame_write_purge(&frame, texts, count) && channel_send_buffer(&frame);
+    frame_buffer_free(&frame);
+    return sent;
+}
+
 void module_log(int level, zend_string *message, zend_string *context) {
     log_text(level, LOG_SOURCE_APPLICATION, ZSTR_VAL(message), ZSTR_LEN(message), ZSTR_VAL(context),
         ZSTR_LEN(context));

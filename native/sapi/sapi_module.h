@@ -46,6 +46,8 @@ void module_each_variable(
     void *arg);
 struct hearth_event;
 bool module_publish(const struct hearth_event *event);
+/* Borrowed: tags, strings. */
+bool module_purge(zval *tags, size_t count);
 void module_log(int level, zend_string *message, zend_string *context);
 
 #endif

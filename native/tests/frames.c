@@ -356,6 +356,24 @@ static void check_writing(const struct vector *v) {
         for (size_t i = 0; i < 3 + count; i++) {
             free(owned[i]);
         }
+    } else if (strcmp(type, "PURGE") == 0) {
+        struct frame_text tags[16];
+        char *owned[16];
+        size_t count = 0;
+        for (size_t i = 0; i < v->count && count < 16; i++) {
+            if (strcmp(v->keys[i], "tag") == 0) {
+                owned[count] = strdup(v->values[i]);
+                tags[count].len = unescape(owned[count]);
+                tags[count].at = owned[count];
+                count++;
+            }
+        }
+        if (!frame_write_purge(&out, tags, count)) {
+            fail(v, "the tags were refused");
+        }
+        for (size_t i = 0; i < count; i++) {
+            free(owned[i]);
+        }
     } else if (strcmp(type, "SPAWNED") == 0) {
         frame_write_two(
             &out, FRAME_SPAWNED, (uint32_t)number(v, "slot"), (uint32_t)number(v, "pid"));

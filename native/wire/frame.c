@@ -315,6 +315,28 @@ bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
     return true;
 }
 
+bool frame_write_purge(struct frame_buffer *buffer, const struct frame_text *tags, size_t count) {
+    size_t payload_len = 4;
+    if (count == 0 || count > FRAME_MAX_PAIRS) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (tags[i].len > FRAME_MAX_PAYLOAD - 4 ||
+            payload_len > FRAME_MAX_PAYLOAD - 4 - tags[i].len) {
+            return false;
+        }
+        payload_len += 4 + tags[i].len;
+    }
+    uint8_t *p = begin(buffer, FRAME_PUBLISH, 0, (uint32_t)payload_len);
+    put_u16(p, (uint16_t)count);
+    put_u16(p + 2, 1);
+    p += 4;
+    for (size_t i = 0; i < count; i++) {
+        p = put_text(p, tags[i].at, tags[i].len);
+    }
+    return true;
+}
+
 void frame_write_files(struct frame_buffer *buffer, const struct frame_text *files, size_t count) {
     size_t payload_len = 0, fitting = 0;
     while (fitting < count && files[fitting].len <= FRAME_MAX_PAYLOAD - 4 &&

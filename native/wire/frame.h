@@ -149,6 +149,9 @@ struct frame_text {
 bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
     struct frame_text except, struct frame_text data, const struct frame_text *channels,
     size_t count);
+/* Tags of stored answers to remove: a PUBLISH frame of the other kind. False, and nothing appended, when they do not fit a frame.
+ * Borrowed: all texts. */
+bool frame_write_purge(struct frame_buffer *buffer, const struct frame_text *tags, size_t count);
 /* Leaves out those that do not fit the frame. Borrowed: all texts. */
 void frame_write_files(struct frame_buffer *buffer, const struct frame_text *files, size_t count);
 /* SPAWNED and FAILED. */

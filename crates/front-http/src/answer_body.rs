@@ -12,6 +12,7 @@ use traces::Span;
 
 use crate::access_log::Entry;
 use crate::buffered_body::BufferedBody;
+use crate::cache::Filling;
 use crate::compress::Encoder;
 use crate::files::FileBody;
 use crate::metrics::FrontMetrics;
@@ -38,11 +39,11 @@ pub(crate) enum Source<B> {
     Empty,
     Whole(Bytes),
     File(FileBody),
-    Application(BufferedBody<B>),
+    Application(BufferedBody<Filling<B>>),
     /// An event stream of channels.
     Events(EventStream),
     /// A compressed body; `None` once the application's body has ended.
-    Encoded(Option<BufferedBody<B>>, Encoder),
+    Encoded(Option<BufferedBody<Filling<B>>>, Encoder),
 }
 
 impl<B> AnswerBody<B> {

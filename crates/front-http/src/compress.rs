@@ -142,6 +142,15 @@ impl Encoder {
         Self { stream, unflushed: false }
     }
 
+    /// Compresses a whole body.
+    pub(crate) fn whole(coding: Coding, body: &[u8]) -> io::Result<Bytes> {
+        let mut encoder = Self::new(coding);
+        let mut coded = bytes::BytesMut::new();
+        coded.extend(encoder.write(body)?.into_iter().flatten());
+        coded.extend(encoder.finish()?.into_iter().flatten());
+        Ok(coded.freeze())
+    }
+
     /// Compresses a chunk; returns output once a batch is complete.
     pub(crate) fn write(&mut self, mut bytes: &[u8]) -> io::Result<Option<Bytes>> {
         self.unflushed |= !bytes.is_empty();

@@ -21,6 +21,7 @@ use traces::Tracer;
 use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
 use crate::buffered_body::AnswerBuffers;
+use crate::cache::AnswerCache;
 use crate::claims::Unclaimed;
 use crate::connections::Connections;
 use crate::forwarded::{Cidr, ForwardedInfo};
@@ -129,6 +130,8 @@ pub(crate) struct Shared<A> {
     pub(crate) log: Option<Log>,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) compression: bool,
+    /// The answer cache, if it is on.
+    pub(crate) cache: Option<Arc<AnswerCache>>,
     pub(crate) server_header: bool,
     pub(crate) request_id_header: bool,
     pub(crate) http1: http1::Builder,
@@ -270,6 +273,7 @@ impl<A: Application> Front<A> {
             log,
             tracer: options.tracer.clone(),
             compression: options.compression,
+            cache: options.cache.as_ref().map(|cache| Arc::new(AnswerCache::new(cache))),
             server_header: options.server_header,
             request_id_header: options.request_id_header,
             http1: one::builder(&options),
@@ -325,6 +329,11 @@ impl<A: Application> Front<A> {
         Arc::clone(&self.shared.connections)
     }
 
+    /// Returns the answer cache, if it is on.
+    pub fn cache(&self) -> Option<Arc<AnswerCache>> {
+        self.shared.cache.clone()
+    }
+
     /// Duplicates the listening sockets, for a process that takes over.
     pub fn share(&self) -> io::Result<Vec<Given>> {
         self.listeners.iter().map(Listener::share).collect()
@@ -374,6 +383,9 @@ impl<A: Application> Front<A> {
         if !ended {
             tracing::warn!("connections cut: they took longer than the server's patience");
             accepting.shutdown().await;
+        }
+        if let Some(cache) = &shared.cache {
+            cache.close();
         }
         drop(shared);
         if let Some(writer) = log_writer {

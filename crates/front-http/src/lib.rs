@@ -17,6 +17,7 @@ mod answer_body;
 mod answers;
 mod application;
 mod buffered_body;
+mod cache;
 mod claims;
 mod compress;
 mod conditional;
@@ -58,6 +59,7 @@ mod trusted_headers;
 
 pub use access_log::AccessLogFile;
 pub use application::Application;
+pub use cache::{AnswerCache, CacheOptions, CacheReport};
 pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
 pub use connections::{ClientReport, Connections};
 pub use forwarded::{Cidr, InvalidCidr};

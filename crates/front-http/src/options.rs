@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use traces::Tracer;
 
+use crate::cache::CacheOptions;
 use crate::forwarded::Cidr;
 use crate::read_permission::ReadPermission;
 use crate::request_buffering::RequestBuffering;
@@ -49,6 +50,8 @@ pub struct Options {
     /// (BREACH); frameworks mask their CSRF tokens against it. PHP switches compression off for one response with
     /// `Cache-Control: no-transform`.
     pub compression: bool,
+    /// The answer cache, if it is on.
+    pub cache: Option<CacheOptions>,
     /// Maximum number of open connections, over all listeners. Further clients wait in the kernel's queue until one
     /// closes.
     ///
@@ -271,6 +274,7 @@ impl Options {
             precompressed: true,
             sendfile: Vec::new(),
             compression: true,
+            cache: None,
             max_connections: 10_000,
             connections_per_client: None,
             descriptor_ceiling: None,

@@ -6,6 +6,7 @@
 //! - A replaced release is dropped, together with its application, when its last request has ended.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use crate::claims::{Claim, Claims, Unclaimed};
@@ -104,9 +105,19 @@ impl Release {
 
 /// A release with the applications that answer.
 pub(crate) struct Current<A> {
+    /// Its number: a later release has a larger one.
+    pub(crate) number: u64,
     pub(crate) release: Release,
     /// The application of each part of the release.
     pub(crate) applications: Box<[A]>,
+}
+
+impl<A> Current<A> {
+    fn new(release: Release, applications: Box<[A]>) -> Arc<Self> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { number, release, applications })
+    }
 }
 
 /// Selects the current release. Clones share the same state.
@@ -127,7 +138,7 @@ impl<A> fmt::Debug for Switch<A> {
 impl<A> Switch<A> {
     pub(crate) fn new(release: Release, application: A) -> Self {
         let applications = [application].into();
-        Self(Arc::new(RwLock::new(Arc::new(Current { release, applications }))))
+        Self(Arc::new(RwLock::new(Current::new(release, applications))))
     }
 
     /// Returns the current release.
@@ -140,7 +151,7 @@ impl<A> Switch<A> {
     pub fn to(&self, release: Release, applications: impl IntoIterator<Item = A>) {
         let applications: Box<[A]> = applications.into_iter().collect();
         assert_eq!(applications.len(), release.parts.len(), "one answers for each part");
-        let current = Arc::new(Current { release, applications });
+        let current = Current::new(release, applications);
         let old = std::mem::replace(&mut *self.0.write().expect("no holder panics"), current);
         // Dropped outside of the lock, because it may be the last reference.
         drop(old);

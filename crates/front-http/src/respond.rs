@@ -5,6 +5,7 @@
 //! - The front's own responses reveal no paths, processes or internal errors.
 //! - A request without a body, routed to PHP, accesses the disk at most once and starts no task and no timer.
 
+mod cached;
 mod receive;
 mod send;
 
@@ -307,10 +308,10 @@ impl<A: Application> Exchange<'_, A> {
                         return self.page(Page::body_failed(error.status()), &parts.headers);
                     }
                 };
-                if !body.0.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
-                    return self.receive(number, script, parts, body, hints).await;
+                if let Some(cache) = &self.front.cache {
+                    return Box::pin(self.cached(cache, number, script, parts, body, hints)).await;
                 }
-                self.dispatch(number, script, parts, body, hints).await
+                self.to_application(number, script, parts, body, hints).await
             }
             Decision::File(_) if !is_read(&parts.method) => {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
@@ -325,6 +326,21 @@ impl<A: Application> Exchange<'_, A> {
             Decision::AddSlash => self.page(add_slash(&parts), &parts.headers),
             Decision::Nothing => self.page(Page::not_found(), &parts.headers),
         }
+    }
+
+    /// Passes a request on to the application, its body received before if that is configured.
+    async fn to_application(
+        self,
+        number: usize,
+        script: Script,
+        parts: Parts,
+        body: Limited,
+        hints: Option<HintSender>,
+    ) -> Answer<A::Body> {
+        if !body.0.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
+            return self.receive(number, script, parts, body, hints).await;
+        }
+        self.dispatch(number, script, parts, body, hints).await
     }
 
     /// Answers an event stream of channels.
@@ -410,32 +426,14 @@ impl<A: Application> Exchange<'_, A> {
         (body, verdict): Limited,
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
-        let traced = self.trace.is_some();
-        let client = self.client(&parts.headers);
+        let trace = self.trace.take();
+        let traced = trace.is_some();
         // Values needed after the request has moved to the application; they are cheap to keep, because they share
         // their bytes.
         let part = self.current.release.part(number);
         let kept = Kept::of(&parts, !part.sendfile.is_empty());
-
-        let arrived = body.has_arrived();
-        let mut request = Request::from_parts(parts, body);
-        if arrived {
-            request.extensions_mut().insert(CompleteBody);
-        }
-        request.extensions_mut().insert(RequestContext {
-            script,
-            remote: client.remote,
-            local: self.connection.local,
-            scheme: client.scheme,
-            server_name: client.server_name,
-            server_port: client.server_port,
-            remote_user: None,
-            id: self.id.clone(),
-            hints,
-            deadline: None,
-            trace: self.trace.take(),
-            variables: Vec::new(),
-        });
+        let context = self.context(script, &parts.headers, hints, trace);
+        let request = with_context(parts, body, context);
         let outcome = self.current.applications[number].call(request).await;
         if !is_read(&kept.method) {
             part.router.files_may_have_changed();
@@ -450,16 +448,50 @@ impl<A: Application> Exchange<'_, A> {
                     let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
                     return self.page(page, &kept.accept_fields());
                 }
-                self.answered(response, part, &kept).await
+                self.answered(response, part, &kept, None).await
             }
-            Err(error) => {
-                let page = self.failed(&error, verdict);
-                let mut answer = self.page(page, &kept.accept_fields());
-                if traced {
-                    answer.head.extensions.insert(trace::FailureReason(error.to_string()));
-                }
-                answer
-            }
+            Err(error) => self.not_answered(&error, verdict, &kept, traced),
+        }
+    }
+
+    /// Returns the page for a request to which the application gave no response.
+    fn not_answered(
+        &self,
+        error: &DispatchError,
+        verdict: Option<Verdict>,
+        kept: &Kept,
+        traced: bool,
+    ) -> Answer<A::Body> {
+        let page = self.failed(error, verdict);
+        let mut answer = self.page(page, &kept.accept_fields());
+        if traced {
+            answer.head.extensions.insert(trace::FailureReason(error.to_string()));
+        }
+        answer
+    }
+
+    /// Returns what the pool learns of a request beside its head.
+    fn context(
+        &self,
+        script: Script,
+        headers: &HeaderMap,
+        hints: Option<HintSender>,
+        trace: Option<Carried>,
+    ) -> RequestContext {
+        let client = self.client(headers);
+        RequestContext {
+            script,
+            remote: client.remote,
+            local: self.connection.local,
+            scheme: client.scheme,
+            server_name: client.server_name,
+            server_port: client.server_port,
+            remote_user: None,
+            id: self.id.clone(),
+            hints,
+            deadline: None,
+            trace,
+            variables: Vec::new(),
         }
     }
 
@@ -524,6 +556,17 @@ impl<A: Application> Exchange<'_, A> {
         connection.host.get_or_init(|| host.clone());
         host
     }
+}
+
+/// Returns the request as the application gets it.
+fn with_context(parts: Parts, body: RequestBody, context: RequestContext) -> Request<RequestBody> {
+    let arrived = body.has_arrived();
+    let mut request = Request::from_parts(parts, body);
+    if arrived {
+        request.extensions_mut().insert(CompleteBody);
+    }
+    request.extensions_mut().insert(context);
+    request
 }
 
 fn is_read(method: &Method) -> bool {

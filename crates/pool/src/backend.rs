@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
+use crate::events::Sinks;
 use crate::exchange::Failure;
 use crate::info::WorkerInfo;
 use crate::lifecycle::Dismissal;
@@ -171,7 +172,9 @@ impl Core {
             .options
             .max_requests
             .map_or(u64::MAX, |max| max.get().saturating_add(fastrand::u64(0..=max.get() / 10)));
-        let info = WorkerInfo::new(slot, max_requests, self.options.events.clone());
+        let Options { events, purges, .. } = &self.options;
+        let sinks = Sinks { events: events.clone(), purges: purges.clone() };
+        let info = WorkerInfo::new(slot, max_requests, sinks);
         Arc::new(info.reporting_to(&self.options))
     }
 

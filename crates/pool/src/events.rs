@@ -31,12 +31,29 @@ pub trait EventSink: fmt::Debug + Send + Sync {
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// The sink of a pool's events, if any.
-pub(crate) type Sink = Option<Arc<dyn EventSink>>;
+/// A receiver of the tags whose stored answers PHP purges (`hearth_purge()`).
+pub trait PurgeSink: fmt::Debug + Send + Sync {
+    /// Removes stored answers with these tags. It never waits.
+    fn purge(&self, tags: &[&str]);
+}
+
+/// The sinks of what a pool's PHP sends beside answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sinks {
+    pub(crate) events: Option<Arc<dyn EventSink>>,
+    pub(crate) purges: Option<Arc<dyn PurgeSink>>,
+}
+
+/// Passes the tags of a purge to the sink. Without an answer cache there is none, and nothing to remove.
+pub(crate) fn purge(info: &WorkerInfo, tags: wire::Channels<'_>) {
+    let Some(sink) = &info.sinks.purges else { return };
+    let tags: Vec<&str> = tags.filter_map(|tag| std::str::from_utf8(tag).ok()).collect();
+    sink.purge(&tags);
+}
 
 /// Passes a PUBLISH frame to the sink.
 pub(crate) fn publish(info: &WorkerInfo, publication: &wire::Publication<'_>) {
-    let outcome = match &info.sink {
+    let outcome = match &info.sinks.events {
         Some(sink) => read(publication).and_then(|event| sink.publish(&event)),
         None => Err(Refused("realtime is off".to_owned())),
     };

@@ -20,7 +20,7 @@ use crate::boot_trace::BootTrace;
 use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
-use crate::events::Sink;
+use crate::events::Sinks;
 use crate::lifecycle::Lifecycle;
 use crate::memory::{ProcessMemory, SnapshotMemory};
 use crate::options::Options;
@@ -91,8 +91,8 @@ pub(crate) struct WorkerInfo {
     fold: Mutex<Fold>,
     /// Last message of the worker program itself (LOG with source 2): why it retires.
     own_message: Mutex<Option<String>>,
-    /// The sink of events that it publishes.
-    pub(crate) sink: Sink,
+    /// The sinks of what it sends beside answers.
+    pub(crate) sinks: Sinks,
     /// Receives the files that its boot has included.
     pub(crate) boot_files: Option<Arc<BootFiles>>,
     /// Receives what its boot reads.
@@ -110,7 +110,7 @@ pub(crate) struct WorkerInfo {
 }
 
 impl WorkerInfo {
-    pub(crate) fn new(slot: u32, max_requests: u64, sink: Sink) -> Self {
+    pub(crate) fn new(slot: u32, max_requests: u64, sinks: Sinks) -> Self {
         Self {
             slot,
             pid: AtomicU32::new(0),
@@ -131,7 +131,7 @@ impl WorkerInfo {
             tail: Mutex::new(VecDeque::new()),
             fold: Mutex::default(),
             own_message: Mutex::new(None),
-            sink,
+            sinks,
             boot_files: None,
             boot_trace: None,
             span: Span::current(),

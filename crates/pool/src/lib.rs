@@ -59,7 +59,7 @@ pub use boot_trace::BootTrace;
 pub use context::{CompleteBody, HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
 pub use databases::{DatabaseServer, DatabaseStatus, ResetTimes};
 pub use error::{DispatchError, StartError};
-pub use events::{EventSink, PublishedEvent, Refused};
+pub use events::{EventSink, PublishedEvent, PurgeSink, Refused};
 pub use identity::Identity;
 pub use memory::{MemoryStatus, ProcessMemory, SnapshotMemory};
 pub use model::Model;

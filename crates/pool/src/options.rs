@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::Command;
 
-use crate::{BootFiles, BootTrace, EventSink, Identity, Model, Sandbox};
+use crate::{BootFiles, BootTrace, EventSink, Identity, Model, PurgeSink, Sandbox};
 
 /// Settings for running PHP.
 #[derive(Clone, Debug)]
@@ -71,6 +71,8 @@ pub struct Options {
     pub sandbox: Option<Sandbox>,
     /// Sink of events that PHP publishes; without it they are rejected.
     pub events: Option<Arc<dyn EventSink>>,
+    /// Sink of the tags that PHP purges; `None` without an answer cache.
+    pub purges: Option<Arc<dyn PurgeSink>>,
     /// Receives the files that the boot has included; for models that boot before a request
     /// ([`Model::runs_worker_script`]).
     pub boot_files: Option<Arc<BootFiles>>,

@@ -130,6 +130,10 @@ impl FrameReader {
                     events::publish(info, &publication);
                     continue;
                 }
+                FromWorker::Purge(tags) => {
+                    events::purge(info, tags);
+                    continue;
+                }
                 FromWorker::Files(files) => {
                     if let Some(boot_files) = &info.boot_files {
                         boot_files.report(files);

@@ -30,6 +30,7 @@ use tokio::process::{Child, Command};
 use wire::Sender;
 
 use crate::clock::Clock;
+use crate::events::Sinks;
 use crate::info::WorkerInfo;
 use crate::options::Options;
 use crate::process_stat::must_see;
@@ -113,7 +114,7 @@ impl Zygote {
         let mut child =
             spawned.map_err(|cause| StartError::Program { program: program.clone(), cause })?;
 
-        let info = WorkerInfo::new(0, u64::MAX, None);
+        let info = WorkerInfo::new(0, u64::MAX, Sinks::default());
         let info = Arc::new(info.reporting_to(options));
         info.pid.store(child.id().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         let mut output = tokio::task::JoinSet::new();

@@ -17,11 +17,13 @@ use clap::builder::StyledStr;
 
 pub(crate) use self::help::command;
 use self::misuse::misused;
-use self::offered::{of_application, of_channels, of_control, of_egress, of_lambda};
+use self::offered::{of_application, of_channels, of_control, of_egress, of_lambda, of_verify};
 use crate::app::target::{LambdaTarget, Target};
 use crate::commands::check::Boots;
 use crate::commands::invoke::Invoke;
+use crate::commands::purge::What;
 use crate::commands::top::Top;
+use crate::commands::verify::{Source, Verify};
 use crate::config::{KEYS, Key, Raw};
 use crate::failure::Failure;
 
@@ -32,6 +34,13 @@ pub(crate) enum Invocation {
     Serve(Target),
     /// `hearth reload [PATH]`.
     Reload(Target),
+    /// `hearth purge [PATH]`.
+    Purge {
+        /// The application whose server is asked.
+        target: Target,
+        /// `--tag`, `--url` and `--all`.
+        what: What,
+    },
     /// `hearth upgrade [PATH]`.
     Upgrade(Target),
     /// `hearth status [PATH]`.
@@ -80,6 +89,8 @@ pub(crate) enum Invocation {
         /// Values by setting.
         flags: Vec<(&'static str, Raw)>,
     },
+    /// `hearth verify [PATH]`.
+    Verify(Verify),
     /// `hearth top`.
     Top(Top),
     /// `hearth tls trust`.
@@ -106,6 +117,13 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
     Ok(match name.as_str() {
         "serve" => Invocation::Serve(target(&mut matches, of_application)),
         "reload" => Invocation::Reload(target(&mut matches, of_control)),
+        "purge" => {
+            let mut list =
+                |name: &str| matches.remove_many(name).map(Iterator::collect).unwrap_or_default();
+            let (tags, urls) = (list("tag"), list("url"));
+            let what = What { tags, urls, all: matches.get_flag("all") };
+            Invocation::Purge { target: target(&mut matches, of_control), what }
+        }
         "upgrade" => Invocation::Upgrade(target(&mut matches, of_control)),
         "status" => {
             let json = matches.get_flag("json");
@@ -126,6 +144,22 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
             let target = target(&mut matches, of_application);
             Invocation::Check { target, lambda, boots, json }
         }
+        "verify" => Invocation::Verify(Verify {
+            source: match (matches.remove_one("log"), matches.remove_one("har")) {
+                (Some(path), _) => Source::Log(path),
+                (None, Some(path)) => Source::Har(path),
+                (None, None) => Source::Crawl,
+            },
+            models: matches.remove_many("models").map(Iterator::collect).unwrap_or_default(),
+            requests: matches.remove_one::<u64>("requests").map(count),
+            most: matches.remove_one("max-requests").map(count).expect("it has a default"),
+            seed: matches.remove_one("seed"),
+            reset: matches.remove_one("reset"),
+            ignored: matches.remove_many("ignore").map(Iterator::collect).unwrap_or_default(),
+            with_unsafe: matches.get_flag("unsafe"),
+            json: matches.remove_one::<String>("format").is_some_and(|format| format == "json"),
+            target: target(&mut matches, of_verify),
+        }),
         "lambda" => match matches.remove_subcommand() {
             Some((_invoke, mut matches)) => Invocation::Invoke(Invoke {
                 event: matches.remove_one("event"),
@@ -166,6 +200,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         ),
         other => unreachable!("clap knows no command {other}"),
     })
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 fn target(matches: &mut ArgMatches, offered: fn(&Key) -> bool) -> Target {

@@ -47,6 +47,12 @@ impl Failure {
         failure
     }
 
+    /// Returns it as that of a command whose exit status 1 means a finding: it then exits with 2.
+    #[must_use]
+    pub(crate) fn could_not_run(self) -> Self {
+        Self { status: 2, ..self }
+    }
+
     /// Returns the failure of a command line without a command: the help is the message.
     pub(crate) fn help(text: String) -> Self {
         Self { message: text, causes: Vec::new(), hint: None, status: 2 }

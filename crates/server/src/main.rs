@@ -19,7 +19,8 @@ use std::process::ExitCode;
 
 use cli::Invocation;
 use commands::{
-    channels, check, egress, invoke, lambda, php, reload, serve, status, stop, tls, top, upgrade,
+    channels, check, egress, invoke, lambda, php, purge, reload, serve, status, stop, tls, top,
+    upgrade, verify,
 };
 use config::Environment;
 use failure::Failure;
@@ -62,6 +63,11 @@ fn run() -> Result<ExitCode, Failure> {
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
+        Invocation::Purge { target, what } => {
+            let text = purge::purge(&target, &what, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
+        }
         Invocation::Upgrade(target) => {
             let text = upgrade::upgrade(&target, &environment)?;
             print_to(&mut std::io::stdout(), &text);
@@ -91,6 +97,11 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Lambda { target, emulate } => {
             lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Verify(asked) => {
+            let (text, clean) = verify::run(&asked, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Invocation::Top(top) => top::run(&top, &environment).map(|()| ExitCode::SUCCESS),
         Invocation::TlsTrust { config } => {

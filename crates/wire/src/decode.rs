@@ -207,6 +207,8 @@ pub enum FromWorker<'a> {
     Log(Output<'a>),
     /// An event for clients of realtime channels.
     Publish(Publication<'a>),
+    /// The tags of stored answers to remove: a PUBLISH frame of the other kind.
+    Purge(Channels<'a>),
     /// The files that the boot has included.
     Files(Files<'a>),
     /// The zygote has forked a worker.
@@ -328,8 +330,12 @@ impl<'a> FromWorker<'a> {
                 Self::Log(Output { level, source, message: read.text()?, context: read.text()? })
             }
             Kind::Publish => {
-                let left = read.u16()?;
-                if read.u16()? != 0 {
+                let (left, what) = (read.u16()?, read.u16()?);
+                if what == 1 {
+                    let tags = Channels { rest: read.rest, left };
+                    return Ok(Self::Purge(tags.check()?));
+                }
+                if what != 0 {
                     return Err(NOT_ZERO);
                 }
                 let (event, except, data) = (read.text()?, read.text()?, read.text()?);

@@ -119,6 +119,25 @@ pub fn publish<'a>(
     Ok(())
 }
 
+/// Writes the tags of stored answers to remove; an error if they do not fit a frame.
+pub fn purge<'a>(
+    buffer: &mut Vec<u8>,
+    tags: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<(), TooLarge> {
+    let start = begin(buffer);
+    let count = tags.len();
+    buffer.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes());
+    buffer.extend_from_slice(&[1, 0]);
+    tags.for_each(|tag| text(buffer, tag));
+    let bytes = buffer.len() - start - HEADER_LEN;
+    if bytes > crate::MAX_PAYLOAD || count > crate::MAX_PAIRS {
+        buffer.truncate(start);
+        return Err(TooLarge { bytes, pairs: count });
+    }
+    finish(buffer, start, Kind::Publish, 0);
+    Ok(())
+}
+
 /// Writes the files that a boot has included; one more that does not fit the frame ends the list.
 pub fn files<'a>(buffer: &mut Vec<u8>, files: impl IntoIterator<Item = &'a [u8]>) {
     let start = begin(buffer);

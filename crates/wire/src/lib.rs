@@ -33,6 +33,6 @@ pub mod send {
     pub use crate::encode::{
         abort, body, end, hello, kill, log, ready, response_body, spawn, trace,
     };
-    pub use crate::encode::{exited, failed, files, publish, spawned, stack};
+    pub use crate::encode::{exited, failed, files, publish, purge, spawned, stack};
     pub use crate::head::{RequestWriter, ResponseWriter};
 }

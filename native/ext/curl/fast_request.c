@@ -82,7 +82,7 @@ static bool is_special(const char *line) {
 }
 
 /* Like Curl_add_custom_headers(): `Name:` only removes libcurl's own field, `Name;` is a field
- * without value. False: use libcurl. */
+ * without value, and only if nothing follows it. False: use libcurl. */
 static bool add_custom(
     struct text *head, const struct handle *handle, const char *host, size_t host_len) {
     const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
@@ -110,7 +110,7 @@ static bool add_custom(
         const char *value = end + 1 + strspn(end + 1, " \t\v\f");
         if (colon != NULL && *value != '\0') {
             add(head, line);
-        } else if (colon == NULL && *value == '\0') {
+        } else if (colon == NULL && end[1] == '\0') {
             text_append(head, line, (size_t)(end - line));
             text_append(head, ":", 1);
         } else {

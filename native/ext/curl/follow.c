@@ -25,10 +25,10 @@ char *follow_resolve(
     CURLU *url = libcurl.url();
     char *result = NULL;
     unsigned flags = CURLU_ALLOW_SPACE | (lenient ? CURLU_NON_SUPPORT_SCHEME : CURLU_URLENCODE);
-    if (handle_number(handle, CURLOPT_PATH_AS_IS, 0) != 0) {
-        flags |= CURLU_PATH_AS_IS;
-    }
-    if (url != NULL && libcurl.url_set(url, CURLUPART_URL, base, CURLU_ALLOW_SPACE) == CURLUE_OK &&
+    unsigned as_is = handle_number(handle, CURLOPT_PATH_AS_IS, 0) != 0 ? CURLU_PATH_AS_IS : 0;
+    flags |= as_is;
+    if (url != NULL &&
+        libcurl.url_set(url, CURLUPART_URL, base, CURLU_ALLOW_SPACE | as_is) == CURLUE_OK &&
         libcurl.url_set(url, CURLUPART_URL, location, flags) == CURLUE_OK) {
         result = part_of(url, CURLUPART_URL);
     }

@@ -185,6 +185,16 @@ static CURLINFO exact(CURLINFO info) {
     }
 }
 
+/* The origin's address as the broker named it. Clients that retry take an empty one as a sign that nothing was sent
+ * (Symfony's RetryableHttpClient), so a request without a verdict has one, too. */
+static const char *origin_address(const struct handle *handle) {
+    const struct verdict *verdict = &handle->step.verdict;
+    bool undecided = verdict->kind == VERDICT_ANSWER && !handle->step.head_done;
+    return undecided && verdict->address[0] == '\0' && own_number(handle, CURLINFO_REQUEST_SIZE) > 0
+               ? "unknown"
+               : verdict->address;
+}
+
 /* Numbers and texts about the connection and the answer. False: libcurl's own value is right. */
 static bool broker_knows(struct handle *handle, CURLINFO info, void *value) {
     const struct verdict *verdict = &handle->step.verdict;
@@ -198,7 +208,7 @@ static bool broker_knows(struct handle *handle, CURLINFO info, void *value) {
         *text = (char *)redirect_url(handle);
         return true;
     case CURLINFO_PRIMARY_IP:
-        *text = (char *)verdict->address;
+        *text = (char *)origin_address(handle);
         return true;
     case CURLINFO_PRIMARY_PORT:
         *number = verdict->port;

@@ -44,8 +44,6 @@ enum rule rule_of(CURLoption option) {
     case CURLOPT_PROGRESSFUNCTION:
     case CURLOPT_PUT:
     case CURLOPT_QUICK_EXIT:
-    case CURLOPT_RESUME_FROM:
-    case CURLOPT_RESUME_FROM_LARGE:
     case CURLOPT_SEEKDATA:
     case CURLOPT_SEEKFUNCTION:
     case CURLOPT_SERVER_RESPONSE_TIMEOUT:
@@ -109,6 +107,8 @@ enum rule rule_of(CURLoption option) {
     case CURLOPT_TIMEOUT_MS:
     case CURLOPT_UNRESTRICTED_AUTH:
     case CURLOPT_VERBOSE:
+    case CURLOPT_RESUME_FROM:
+    case CURLOPT_RESUME_FROM_LARGE:
         return RULE_NUMBER;
 
     case CURLOPT_CAINFO:

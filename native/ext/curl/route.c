@@ -278,6 +278,9 @@ bool route_is_field(const char *line, const char *name) {
 
 /* Returns whether a Host field of the caller's names the target itself. */
 static bool names_target(const char *line, const struct target *target) {
+    if (line[strlen("Host")] == ';') {
+        return false; /* a Host field without value */
+    }
     const char *value = line + strlen("Host:");
     value += strspn(value, " \t");
     const char *end = value + strlen(value);
@@ -403,6 +406,12 @@ static char *url_without_tls(struct handle *handle, const char *url, const struc
     return result;
 }
 
+/* libcurl ends such a call with an error if the answer is no part, unless it follows a redirect itself. */
+static bool resumes(const struct handle *handle) {
+    return handle_number(handle, CURLOPT_RESUME_FROM, 0) != 0 ||
+           handle_number(handle, CURLOPT_RESUME_FROM_LARGE, 0) != 0;
+}
+
 bool route_allows(struct handle *handle, const char *url, struct target *target) {
     if (settings_socket() == NULL || handle_forbids(handle) || !target_read(url, target)) {
         return false;
@@ -417,7 +426,7 @@ bool route_allows(struct handle *handle, const char *url, struct target *target)
     long follow = handle_number(handle, CURLOPT_FOLLOWLOCATION, 0);
     const char *request = handle_text(handle, CURLOPT_CUSTOMREQUEST);
     if ((target->https && (cookies || target_port(target) == 80)) || follow > 1 ||
-        (follow != 0 && target->has_user) ||
+        (follow != 0 && (target->has_user || resumes(handle))) ||
         (request != NULL && strcasecmp(request, "CONNECT") == 0) ||
         !may_use_protocol(handle, target->https) || !may_authenticate(handle)) {
         return false;

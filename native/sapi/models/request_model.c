@@ -21,6 +21,7 @@ static const struct hearth_host host = {
     .inform = module_inform,
     .log = module_log,
     .publish = module_publish,
+    .purge = module_purge,
 };
 
 static void run_script(void) {

@@ -216,6 +216,10 @@ static bool publish(const struct hearth_event *event) {
     return run.is_worker && module_publish(event);
 }
 
+static bool purge(zval *tags, size_t count) {
+    return run.is_worker && module_purge(tags, count);
+}
+
 static struct hearth_host host = {
     .await_request = await_request,
     .handle_request = handle_request,
@@ -224,6 +228,7 @@ static struct hearth_host host = {
     .inform = module_inform,
     .log = module_log,
     .publish = publish,
+    .purge = purge,
     .on_worker_start = on_worker_start,
     .keep_connection = databases_keep,
     .runs_on = true,
@@ -237,11 +242,11 @@ static void run_script(const char *script) {
     SG(sapi_headers).http_response_code = 200;
     run.state = BOOTING;
     ZVAL_UNDEF(&start_callbacks);
-    if (run.options->document_root != NULL) {
-        await_begin_boot(&run);
-    }
     if (run.options->trace_boot) {
         boot_trace_begin();
+    }
+    if (run.options->document_root != NULL) {
+        await_begin_boot(&run);
     }
     if (php_request_startup() == SUCCESS) {
         SG(request_info).no_headers = run.options->document_root == NULL;

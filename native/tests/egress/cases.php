@@ -31,7 +31,9 @@ function seen(CurlHandle $curl, mixed $result): array
         }
     }
     if (in_array(curl_errno($curl), [CURLE_OPERATION_TIMEDOUT, CURLE_ABORTED_BY_CALLBACK], true)) {
-        unset($info['primary_ip'], $info['primary_port']); // no answer shows it
+        // No answer shows it; but an empty address says that nothing was sent.
+        $info['primary_ip'] = $info['primary_ip'] !== '';
+        unset($info['primary_port']);
     }
     if (curl_errno($curl) !== 0) {
         unset(
@@ -256,6 +258,13 @@ return function (string $http, string $https): array {
             ]),
             "$scheme: redirects are not followed" => fn () => run("$base/redirect/2"),
             "$scheme: redirects are followed" => fn () => lines("$base/redirect/3", [CURLOPT_FOLLOWLOCATION => true])['call'],
+            "$scheme: a redirect of a call that resumes" => fn () => array_intersect_key(
+                run("$base/redirect/1", [CURLOPT_FOLLOWLOCATION => true, CURLOPT_RESUME_FROM => 1]), // the length has the connection's number
+                ['result' => 0, 'errno' => 0],
+            ),
+            "$scheme: a redirect below a path as it is" => fn () => run("$base/../redirect/1", [CURLOPT_FOLLOWLOCATION => true, CURLOPT_PATH_AS_IS => true]),
+            "$scheme: fields without value" => fn () => run("$base/headers", [CURLOPT_HTTPHEADER => ['X-One;', 'X-Two;  ', 'X-Three;more', 'X-Four:']]),
+            "$scheme: a Host field without value" => fn () => run("$base/headers", [CURLOPT_HTTPHEADER => ['Host;']]),
             "$scheme: too many redirects" => fn () => run("$base/redirect/5", [CURLOPT_FOLLOWLOCATION => true, CURLOPT_MAXREDIRS => 2]),
             "$scheme: a post is redirected" => fn () => run("$base/redirect/0", [CURLOPT_FOLLOWLOCATION => true, CURLOPT_POSTFIELDS => 'a']),
             "$scheme: a post stays one" => fn () => run("$base/redirect/0", [

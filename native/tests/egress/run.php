@@ -19,7 +19,7 @@ final class Egress
         'compressed, not said',
         'URL set after a call', 'a 502 of the origin\'s', 'a field without a colon', 'a handle twice',
         'a large answer', 'a post is redirected', 'a post stays one', 'after a redirect the handle is as before',
-        'an empty answer', 'body callback', 'body callback that refuses', 'callback that calls',
+        'an empty answer', 'fields without value', 'body callback', 'body callback that refuses', 'callback that calls',
         'callback that sets options', 'callback that throws', 'compressed, as it is', 'copy', 'cut off', 'delete',
         'fields of the caller\'s', 'get', 'head', 'head into a file', 'header callback',
         'header callback that refuses', 'into a file', 'lines of an interim answer', 'no path', 'no listener',

@@ -14,6 +14,7 @@ use super::{Answer, Exchange};
 use crate::answer_body::{Account, Source};
 use crate::application::Application;
 use crate::buffered_body::BufferedBody;
+use crate::cache::{Filling, Storing};
 use crate::compress::{self, Encoder};
 use crate::date;
 use crate::files::{self, FileOptions, Refused};
@@ -24,12 +25,13 @@ use crate::site::Site;
 use crate::trace;
 
 impl<A: Application> Exchange<'_, A> {
-    /// Processes PHP's response.
+    /// Processes PHP's response. With `storing` it may be stored in the answer cache.
     pub(super) async fn answered(
         &self,
         response: Response<A::Body>,
         part: &Part,
         kept: &Kept,
+        storing: Option<Storing>,
     ) -> Answer<A::Body> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
@@ -39,9 +41,12 @@ impl<A: Application> Exchange<'_, A> {
             && let Some(path) = part.sendfile.take(&mut head.headers)
             && !is_bodyless(head.status)
         {
+            let _not_stored = storing.and_then(|storing| storing.begin(&mut head, size, true));
             drain(body).await;
             return self.send_file(path, head, conditions, (kept, &part.files));
         }
+        let fill = storing.and_then(|storing| storing.begin(&mut head, size, false));
+        let body = Filling::new(body, fill);
         if kept.method == Method::HEAD || is_bodyless(head.status) {
             // The body is read to its end, so that PHP does not see a disconnected client.
             drain(body).await;
@@ -107,7 +112,7 @@ impl<A: Application> Exchange<'_, A> {
 pub(super) struct Kept {
     pub(super) method: Method,
     accept: Option<HeaderValue>,
-    accept_encoding: Option<HeaderValue>,
+    pub(super) accept_encoding: Option<HeaderValue>,
     /// Conditions and range; kept only if PHP may name a file.
     conditions: Option<HeaderMap>,
 }
@@ -143,7 +148,7 @@ impl Kept {
 }
 
 /// Joins all values of a field.
-fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
     if values.next().is_none() {
@@ -164,7 +169,7 @@ fn is_length(value: &HeaderValue) -> bool {
 
 /// Keeps one valid `Content-Length` of PHP's; `size` is that of the body, if known. Without the field, the framing
 /// marks the end of the body.
-fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
+pub(super) fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
     let mut said = head.headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = said.next() else { return };
     let several = said.next().is_some();
@@ -185,7 +190,7 @@ fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
     }
 }
 
-async fn drain<B: Body + Unpin>(mut body: B) {
+pub(super) async fn drain<B: Body + Unpin>(mut body: B) {
     while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
@@ -202,7 +207,13 @@ pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
             || name == "proxy-connection"
     };
     if headers.keys().any(is_hop) {
-        let names: Vec<HeaderName> = headers.keys().filter(|name| is_hop(name)).cloned().collect();
+        let mut names: Vec<HeaderName> =
+            headers.keys().filter(|name| is_hop(name)).cloned().collect();
+        // `Connection` names further fields that end here.
+        for value in headers.get_all(header::CONNECTION) {
+            let named = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            names.extend(named.filter_map(|name| HeaderName::from_bytes(name).ok()));
+        }
         for name in names {
             headers.remove(name);
         }

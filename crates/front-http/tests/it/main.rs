@@ -9,6 +9,7 @@ mod support;
 
 mod access_log;
 mod answers;
+mod cache;
 mod compression;
 mod connections;
 mod files;

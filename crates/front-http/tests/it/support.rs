@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use front_http::{
-    AccessLogFile, Address, Application, Bound, ClientLimit, Connections, Front, Listen, Options,
-    RequestBody, Switch,
+    AccessLogFile, Address, AnswerCache, Application, Bound, ClientLimit, Connections, Front,
+    Listen, Options, RequestBody, Switch,
 };
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -163,7 +163,11 @@ impl Application for App {
             request.extensions().get::<RequestContext>().expect("the front gives it").clone();
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or("").to_owned();
+        let number = self.called.load(Ordering::SeqCst);
         let outcome = match path.as_str() {
+            path if path.starts_with("/made-to-order") => {
+                made_to_order(self, request.headers().clone(), number).await
+            }
             "/describe" => Ok(whole(describe(&request, &context))),
             "/upload" => {
                 let mut body = request.into_body();
@@ -322,6 +326,52 @@ impl Application for App {
     }
 }
 
+/// Answers as the request's field `order` says: `hold`, `status=404`, `size=10`, `chunks`, `cut` and fields of the answer,
+/// separated by `|`. The body has the number of the call.
+async fn made_to_order(
+    app: &App,
+    headers: HeaderMap,
+    number: usize,
+) -> Result<Response<TestBody>, DispatchError> {
+    let order = headers.get("order").map(|order| order.to_str().unwrap()).unwrap_or_default();
+    let mut response = whole(format!("call {number}"));
+    for word in order.split('|').map(str::trim).filter(|word| !word.is_empty()) {
+        match word.split_once('=') {
+            _ if word == "hold" => app.release.notified().await,
+            _ if word == "dies" => {
+                return Err(DispatchError::WorkerDied { pid: 7, how: String::new() });
+            }
+            _ if word == "cut" => {
+                *response.body_mut() = chunks(vec![Ok("begin"), Err(Cut)], Duration::ZERO);
+            }
+            _ if word == "chunks" => {
+                *response.body_mut() = chunks(vec![Ok("one "), Ok("two")], Duration::ZERO);
+            }
+            Some(("status", status)) => {
+                *response.status_mut() = StatusCode::from_bytes(status.as_bytes()).unwrap();
+            }
+            Some(("size", size)) => {
+                *response.body_mut() =
+                    TestBody::Whole(Some(vec![b'x'; size.parse().unwrap()].into()));
+            }
+            _ => {
+                let (name, value) = word.split_once(':').expect("a field has a colon");
+                let name = http::HeaderName::from_bytes(name.trim().as_bytes()).unwrap();
+                response.headers_mut().append(name, value.trim().parse().unwrap());
+            }
+        }
+    }
+    let same = |name: &str, sent: &str| {
+        let stored = response.headers().get(name);
+        stored.is_some() && stored == headers.get(sent)
+    };
+    if same("etag", "if-none-match") || same("last-modified", "if-modified-since") {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = TestBody::Whole(None);
+    }
+    Ok(response)
+}
+
 /// Returns the response of `/hash` to a body with an expected length.
 pub(crate) fn hash_of(expected: Option<u64>, body: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
@@ -362,6 +412,7 @@ pub(crate) struct Server {
     pub(crate) access_log: Option<AccessLogFile>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) switch: Switch<App>,
+    pub(crate) cache: Option<Arc<AnswerCache>>,
     stop: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
 }
@@ -383,7 +434,7 @@ impl Server {
         let front = Front::bind(options, app.clone()).await.unwrap();
         let (bound, access_log) = (front.addresses(), front.access_log());
         let connections = front.connections();
-        let switch = front.switch();
+        let (switch, cache) = (front.switch(), front.cache());
         let (stop, stopped) = oneshot::channel::<()>();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -395,7 +446,7 @@ impl Server {
                 })
                 .await;
         });
-        Self { app, root, bound, access_log, connections, switch, stop: Some(stop), tasks }
+        Self { app, root, bound, access_log, connections, switch, cache, stop: Some(stop), tasks }
     }
 
     pub(crate) fn write(&self, path: &str, contents: impl AsRef<[u8]>) {
@@ -449,6 +500,13 @@ impl Server {
             .unwrap()
             .unwrap();
     }
+}
+
+/// Sends one request on its own connection.
+pub(crate) async fn ask_at(address: SocketAddr, request: &str) -> Reply {
+    let mut client = Client::new(TcpStream::connect(address).await.unwrap());
+    client.send(request).await;
+    client.reply().await
 }
 
 /// Waits until a counter reaches a value.

@@ -26,6 +26,7 @@ use super::files::PrivateFile;
 use super::request::Request;
 use super::{Common, Pace, both_ways, malformed};
 use crate::clock::Clock;
+use crate::events::Sinks;
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::{Writer, each_line};
@@ -140,7 +141,7 @@ impl Worker {
         Self {
             cgi,
             child: None,
-            info: Arc::new(WorkerInfo::new(slot, u64::MAX, None)),
+            info: Arc::new(WorkerInfo::new(slot, u64::MAX, Sinks::default())),
             ready: false,
         }
     }

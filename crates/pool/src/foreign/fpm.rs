@@ -29,6 +29,7 @@ pub(super) use self::worker::Worker;
 use super::Common;
 use super::files::{PrivateFile, secret};
 use super::process::Process;
+use crate::events::Sinks;
 use crate::info::WorkerInfo;
 use crate::output::{Writer, each_line};
 use crate::pauses::pause_after;
@@ -286,7 +287,7 @@ impl Master {
         let stderr = child.stderr.take();
         let process = Process::open(child.id().unwrap_or(0))?;
         let mut master = Self { child, process, owned: true };
-        let tail = Arc::new(WorkerInfo::new(0, u64::MAX, None));
+        let tail = Arc::new(WorkerInfo::new(0, u64::MAX, Sinks::default()));
         if let Some(stderr) = stderr {
             let (fpm, tail) = (Arc::clone(fpm), Arc::clone(&tail));
             let lines = async move {

@@ -35,6 +35,7 @@ fn options() -> Options {
         events: None,
         boot_files: None,
         boot_trace: None,
+        purges: None,
     }
 }
 

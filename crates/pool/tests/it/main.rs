@@ -53,6 +53,7 @@ pub(crate) fn options(workers: usize) -> Options {
         events: None,
         boot_files: None,
         boot_trace: None,
+        purges: None,
     }
 }
 

@@ -103,6 +103,7 @@ async fn cost(
         workers: NonZeroUsize::MIN,
         scaling: None,
         events: None,
+        purges: None,
         boot_files: None,
         boot_trace: None,
         slow: None,

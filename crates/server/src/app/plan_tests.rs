@@ -164,7 +164,7 @@ fn applications_boot_ahead_if_possible() {
 #[test]
 fn a_front_controller_that_waits_boots_ahead() {
     let machine = Machine::with(&["public/index.php", "public/boot.php", "worker.php"]);
-    let script = |settings: &[(&str, &str)]| {
+    let script = |settings: &[(&'static str, &str)]| {
         let php = machine.plan(settings).unwrap().php.unwrap();
         (php.model, php.script.map(|script| matches!(script, WorkerScript::Entry(_))))
     };

@@ -1,11 +1,14 @@
 //! The commands, their flags and their help texts.
 
+mod verify;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command, value_parser};
 
+use self::verify::verify;
 use super::offered::{of_application, of_channels, of_control, of_egress, of_lambda};
 use crate::commands::top::Sort;
 use crate::config::{KEYS, Key, paragraphs};
@@ -25,6 +28,7 @@ pub(crate) fn command() -> Command {
             "Examples:\n  \
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
              hearth check                 what `hearth serve` would run, and its problems\n  \
+             hearth verify                whether requests leave anything behind for others\n  \
              hearth status                the state of this application's server\n  \
              hearth reload                reload the application without dropping requests\n  \
              hearth php artisan migrate   the same PHP on the command line\n  \
@@ -37,9 +41,11 @@ pub(crate) fn command() -> Command {
         .subcommand(serve())
         .subcommand(status())
         .subcommand(reload())
+        .subcommand(purge())
         .subcommand(upgrade())
         .subcommand(stop())
         .subcommand(check())
+        .subcommand(verify())
         .subcommand(top())
         .subcommand(lambda())
         .subcommand(channels())
@@ -81,6 +87,34 @@ fn reload() -> Command {
              hearth reload --run-dir /run/hearth\n\n\
              The signal HUP does the same. PATH is the path given to `hearth serve`. Exit status: 0 the new generation serves, \
              1 the old one continues, 2 wrong usage.",
+        )
+}
+
+fn purge() -> Command {
+    let named = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).action(ArgAction::Append).help(help)
+    };
+    with_target(Command::new("purge"), of_control)
+        .about("Remove stored answers from the answer cache")
+        .long_about(
+            "Asks a running server over its control socket to remove answers that its answer cache (`http.cache`) has stored. \
+             An answer that PHP makes at this moment is not stored either.",
+        )
+        .arg(named("tag", "NAME", "Remove answers with this tag; several tags are removed together"))
+        .arg(named("url", "URL", "Remove the answers for this URL, such as https://shop.example.com/cart"))
+        .arg(
+            Arg::new("all")
+                .long("all")
+                .action(ArgAction::SetTrue)
+                .help("Remove all stored answers"),
+        )
+        .group(clap::ArgGroup::new("what").args(["tag", "url", "all"]).required(true).multiple(true))
+        .after_long_help(
+            "Examples:\n  \
+             hearth purge --tag news --tag front-page\n  \
+             hearth purge /srv/shop/current --url https://shop.example.com/\n  \
+             hearth purge --all\n\n\
+             PATH is the path given to `hearth serve`. Exit status: 0 done, 1 no server runs or it has no answer cache, 2 wrong usage.",
         )
 }
 

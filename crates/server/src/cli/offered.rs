@@ -7,6 +7,14 @@ pub(super) fn of_application(key: &Key) -> bool {
     !matches!(key.section_and_key().0, "egress" | "lambda" | "emulator")
 }
 
+/// The settings that are flags where an application is verified: those of PHP, but for the model and the number of workers.
+pub(super) fn of_verify(key: &Key) -> bool {
+    let (section, name) = key.section_and_key();
+    let of_php =
+        section == "php" && !matches!(name, "model" | "workers" | "workers_max" | "max_requests");
+    of_php || ["http.document_root", "http.front_controller"].contains(&key.name)
+}
+
 /// The settings by which a command finds a running server.
 pub(super) fn of_control(key: &Key) -> bool {
     key.name == "server.run_dir"

@@ -80,7 +80,7 @@ async fn serve_and_drain(
     log::line(&explanation);
     let mut subsystems: Vec<Arc<dyn Subsystem>> = Vec::new();
     subsystems.extend(keeper.as_ref().map(|tls| Arc::new(tls.watch()) as Arc<dyn Subsystem>));
-    subsystems.push(Arc::new(Http::new(front.traffic(), front.connections())));
+    subsystems.push(Arc::new(Http::new(front.traffic(), front.connections(), None)));
     subsystems.push(Arc::<Realtime>::clone(&realtime));
     state.ready(Serving {
         listeners: listeners.clone(),

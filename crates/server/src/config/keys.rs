@@ -262,6 +262,21 @@ settings! {
         ///
         /// Only for listeners that only the balancer can reach.
         proxy_protocol: bool = "off";
+        /// Keep answers of PHP in memory that say for how long they are valid, and send them again without PHP (docs/guide/cache.md).
+        ///
+        /// Only what `Cache-Control` or `Expires` of an answer allows is stored, by the rules of a cache that many users share (RFC 9111).
+        /// Requests with cookies, and answers that set one, always go to PHP.
+        cache: bool = "off";
+        /// The memory for stored answers.
+        cache_memory: ByteSize = "64MiB";
+        /// The largest answer that is stored; at most a quarter of `cache_memory`.
+        cache_answer: ByteSize = "1MiB";
+        /// Names of cookies that do not tell users apart, such as those of analytics: requests with no others may be answered from the cache.
+        ///
+        /// A name that ends with `*` stands for all that begin as it does: `_ga*`.
+        cache_ignored_cookies: Vec<String> = "";
+        /// Send `Cache-Status` (RFC 9211) with each answer while the cache is on: whether it was stored, and why not.
+        cache_status: bool = "on";
         /// Compress the application's answers with br, zstd or gzip if the client accepts them.
         compression: bool = "on";
         /// Serve `app.js.br`, `app.js.zst` or `app.js.gz` instead of `app.js` to clients that accept them.

@@ -3,11 +3,12 @@
 //!
 //! Invariants
 //! - It answers from before PHP starts until the pool is empty, so `/up` can say "not yet" and "no longer".
-//! - It reads; only the console of realtime can change something, send an event, and there is no console without a token.
+//! - It reads. Only the console of realtime can send an event and `/cache/purge` remove stored answers, both with a token only.
 //! - `guard` decides which requests are answered, before anything else.
 
 mod feed;
 mod guard;
+pub(crate) mod purge;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -297,6 +298,9 @@ impl Desk {
             }
             Ok(()) if is_console(path) => console(request, &self.state).await,
             Ok(()) if path == "/events" && request.method() == Method::GET => self.events(cut),
+            Ok(()) if path == guard::PURGE && request.method() == Method::POST => {
+                purge::answer(request.uri().query(), &self.state).map(BodyExt::boxed_unsync)
+            }
             Ok(()) => look(&request, Some(&self.metrics), &self.state).map(BodyExt::boxed_unsync),
         };
         // Nothing here is to be shown in, or taken for, anything else.
@@ -393,7 +397,7 @@ pub(crate) fn look<B>(
         }
         _ => text(
             StatusCode::NOT_FOUND,
-            "here are /, /events, /up, /status, /metrics and /realtime\n".into(),
+            "here are /, /events, /up, /status, /metrics, /cache/purge and /realtime\n".into(),
         ),
     }
 }

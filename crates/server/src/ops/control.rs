@@ -173,6 +173,12 @@ async fn command<B>(
             Ok(upgraded) => json(StatusCode::OK, &upgraded),
             Err(failure) => json(StatusCode::CONFLICT, &failure),
         },
+        (&Method::POST, "/cache/purge") => {
+            match admin::purge::remove(request.uri().query(), state) {
+                Ok(purged) => json(StatusCode::OK, &purged),
+                Err(refused) => json(refused.0, &admin::purge::failure(refused)),
+            }
+        }
         _ => admin::look(request, None, state),
     }
 }

@@ -45,6 +45,7 @@ const PARTS: &[(&str, Part)] = &[
     ("applications", sections::applications),
     ("workers", sections::workers),
     ("processes", processes::render),
+    ("cache", sections::cache),
     ("clients", sections::clients),
     ("slow", sections::slow),
     ("ended", sections::ended),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use front_http::AccessLogFile;
+use front_http::{AccessLogFile, AnswerCache};
 
 use crate::config::MAIN;
 use crate::ops::boot_retries::BootRetries;
@@ -29,6 +29,8 @@ pub(crate) struct State {
     /// The subsystems that every command has, and those that are shown before it is ready.
     subsystems: RwLock<Vec<Arc<dyn Subsystem>>>,
     serving: RwLock<Option<Arc<Serving>>>,
+    /// The answer cache, if it is on.
+    cache: OnceLock<Arc<AnswerCache>>,
     /// The admin address.
     admin_address: OnceLock<SocketAddr>,
     /// The file of the access log, if it goes into one.
@@ -94,6 +96,7 @@ impl State {
             workers,
             subsystems: RwLock::new(subsystems),
             serving: RwLock::default(),
+            cache: OnceLock::new(),
             admin_address: OnceLock::new(),
             access_log: OnceLock::new(),
         })
@@ -143,6 +146,18 @@ impl State {
         if let Some(file) = file {
             self.access_log.get_or_init(|| file);
         }
+    }
+
+    /// Remembers the answer cache.
+    pub(crate) fn has_cache(&self, cache: Option<Arc<AnswerCache>>) {
+        if let Some(cache) = cache {
+            self.cache.get_or_init(|| cache);
+        }
+    }
+
+    /// Returns the answer cache, if it is on.
+    pub(crate) fn cache(&self) -> Option<&Arc<AnswerCache>> {
+        self.cache.get()
     }
 
     /// Opens the file of the access log again, after log rotation has renamed it. Returns false when there is none.

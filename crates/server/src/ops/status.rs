@@ -1,5 +1,6 @@
 //! The model of `/status`: plain data that subsystems fill in, and that `/status` and the dashboard show.
 
+pub(crate) mod cache;
 pub(crate) mod clients;
 pub(crate) mod egress;
 pub(crate) mod processes;
@@ -34,6 +35,8 @@ pub(crate) struct Status {
     pub problems: Vec<Problem>,
     pub traffic: Option<Traffic>,
     pub clients: Option<clients::Status>,
+    /// The answer cache, if it is on.
+    pub cache: Option<cache::Status>,
     /// The workers of all applications together.
     pub pool: Option<PoolStatus>,
     pub applications: Vec<OfApplication>,
@@ -68,6 +71,7 @@ impl Status {
             problems: Vec::new(),
             traffic: None,
             clients: None,
+            cache: None,
             pool: None,
             applications: Vec::new(),
             draining: Vec::new(),

@@ -174,6 +174,7 @@ impl Generations<'_> {
                 .as_ref()
                 .and_then(|realtime| realtime.publisher())
                 .map(Arc::new),
+            cache: self.http.cache(),
             connectors: self.connectors.env().to_vec(),
             places: self.connectors.places(most, keep)?,
             files: self.connectors.files().map(ToOwned::to_owned).collect(),
@@ -189,6 +190,8 @@ struct Means {
     /// The broker, which has a socket for each user.
     broker: Option<egress::Watch>,
     publisher: Option<Arc<Publisher>>,
+    /// The answer cache, from which PHP purges.
+    cache: Option<Arc<front_http::AnswerCache>>,
     /// The user that connectors are for.
     first: Option<PhpUser>,
     /// The environment about connectors, the text about their places, and the files of those places.
@@ -317,6 +320,7 @@ impl Means {
         let mut options = pool::Options {
             events: publisher
                 .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
+            purges: self.cache.clone().map(|cache| cache as Arc<dyn pool::PurgeSink>),
             ..pool_options(
                 php,
                 plan,

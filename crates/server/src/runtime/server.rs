@@ -79,6 +79,7 @@ impl Server<'_> {
         let sockets = (given, activated);
         let mut front = front::bind(settings, certificates, tracer, sockets).await?;
         state.access_log(front.access_log());
+        state.has_cache(front.cache());
         let dev = settings.server.dev.0.then(|| Arc::new(Dev::new()));
         let realtime =
             start_realtime(settings, target, environment, &front.urls(), dev.as_deref()).await?;
@@ -116,7 +117,7 @@ impl Server<'_> {
             realtime: realtime.clone(),
             run_dir: run_dir.clone(),
             predecessor: self.predecessor.as_ref().map(|before| before.running().clone()),
-            http: Arc::new(Http::new(front.traffic(), front.connections())),
+            http: Arc::new(Http::new(front.traffic(), front.connections(), front.cache())),
             tls,
             broker: Inside::traced(tracer),
             connectors,

@@ -1,5 +1,6 @@
 //! The HTTP front of a server: its listeners, its traffic and its clients.
 
+mod cache;
 mod clients;
 pub(crate) mod descriptors;
 pub(crate) mod dev;
@@ -7,7 +8,7 @@ pub(crate) mod front;
 
 use std::sync::Arc;
 
-use front_http::Connections;
+use front_http::{AnswerCache, Connections};
 
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::{Status, Traffic};
@@ -21,12 +22,22 @@ const TOLERATED: f64 = 0.01;
 pub(crate) struct Http {
     traffic: Arc<front_http::Traffic>,
     connections: Arc<Connections>,
+    cache: Option<Arc<AnswerCache>>,
 }
 
 impl Http {
-    /// Returns the view of a front with this traffic and these connections.
-    pub(crate) fn new(traffic: Arc<front_http::Traffic>, connections: Arc<Connections>) -> Self {
-        Self { traffic, connections }
+    /// Returns the view of a front.
+    pub(crate) fn new(
+        traffic: Arc<front_http::Traffic>,
+        connections: Arc<Connections>,
+        cache: Option<Arc<AnswerCache>>,
+    ) -> Self {
+        Self { traffic, connections, cache }
+    }
+
+    /// Returns the answer cache, if it is on.
+    pub(crate) fn cache(&self) -> Option<Arc<AnswerCache>> {
+        self.cache.clone()
     }
 }
 
@@ -35,10 +46,14 @@ impl Subsystem for Http {
         status.traffic = Some(Traffic::of(&self.traffic));
         status.history = self.traffic.history();
         status.clients = Some(clients::status_of(&self.connections));
+        status.cache = self.cache.as_deref().map(cache::status_of);
     }
 
     fn metrics(&self) {
         clients::set_metrics(&self.connections);
+        if let Some(cache) = &self.cache {
+            cache::set_metrics(cache);
+        }
     }
 
     fn problems(&self, status: &Status, problems: &mut Problems) {
@@ -53,6 +68,9 @@ pub(crate) fn problems_of(status: &Status, problems: &mut Problems) {
     }
     if let Some(clients) = &status.clients {
         clients::problems_of(clients, problems);
+    }
+    if let Some(cache) = &status.cache {
+        cache::problems_of(cache, problems);
     }
 }
 

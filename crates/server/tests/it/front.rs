@@ -1,6 +1,7 @@
 //! The HTTP front: connections, requests, responses and files.
 
 mod answers;
+mod cache;
 mod clients;
 mod crowds;
 mod cut_bodies;

@@ -9,6 +9,7 @@ mod randomness;
 mod sandbox;
 pub(crate) mod user;
 mod verified_restores;
+mod verify;
 
 use std::sync::Barrier;
 

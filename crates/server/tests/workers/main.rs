@@ -12,6 +12,7 @@ mod laravel;
 mod queues;
 mod runners;
 mod symfony;
+mod verify;
 
 use std::fs;
 use std::io::Write;

@@ -269,6 +269,10 @@ fn from_worker(frame: FromWorker<'_>) -> Fields {
             ("data", escape(publication.data)),
             ("channel", publication.channels.map(escape).collect::<Vec<_>>().join("\n")),
         ]),
+        FromWorker::Purge(tags) => fields([
+            ("type", "PURGE".into()),
+            ("tag", tags.map(escape).collect::<Vec<_>>().join("\n")),
+        ]),
         FromWorker::Files(files) => fields([
             ("type", "FILES".into()),
             ("file", files.map(escape).collect::<Vec<_>>().join("\n")),
@@ -410,6 +414,10 @@ fn every_valid_vector_encodes_as_described() {
                     channels.iter().map(Vec::as_slice),
                 )
                 .unwrap();
+            }
+            "PURGE" => {
+                let tags: Vec<Vec<u8>> = vector.texts("tag").collect();
+                wire::send::purge(&mut bytes, tags.iter().map(Vec::as_slice)).unwrap();
             }
             "FILES" => {
                 let files: Vec<Vec<u8>> = vector.texts("file").collect();

@@ -109,6 +109,7 @@ pub(crate) fn pool_options(
         memory_limit: settings.php.memory_limit,
         sandbox,
         events: None,
+        purges: None,
         boot_files: None,
         boot_trace: None,
     }

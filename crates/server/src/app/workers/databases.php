@@ -92,12 +92,13 @@ final class Databases
     }
 
     /**
-     * Logs why a boot has failed, the exception and those that caused it, a line each. The first line names the database, ` (the database …)`.
+     * Logs why a boot has failed: the exception and those that caused it, a line each. $database, ` (the database …)`, is in the first.
      */
     public static function logFailure(\Throwable $reason, string $database): void
     {
         do {
-            error_log(sprintf('%s: %s%s in %s:%d', $reason::class, $reason->getMessage(), $database, $reason->getFile(), $reason->getLine()));
+            $place = $reason->getFile() . ':' . $reason->getLine();
+            error_log(sprintf('%s: %s%s in %s', $reason::class, $reason->getMessage(), $database, $place));
             $database = '';
         } while ($reason = $reason->getPrevious());
     }

@@ -21,6 +21,8 @@ use crate::failure::Failure;
 pub(crate) const OPEN: &str = "/up";
 /// The debug console: it shows events and members of channels, and sends events.
 const CONSOLE: &str = "/realtime";
+/// The path that removes stored answers.
+pub(crate) const PURGE: &str = "/cache/purge";
 /// The challenge for browsers, which ask a person for the password.
 pub(super) const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"Hearth\", charset=\"UTF-8\"");
@@ -36,13 +38,15 @@ pub(super) enum Refused {
     Token,
     /// There is no token, and the path shows more than figures.
     NoToken,
+    /// There is no token, and the path changes what clients get.
+    NoTokenToPurge,
 }
 
 impl Refused {
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::Name => StatusCode::MISDIRECTED_REQUEST,
-            Self::Origin | Self::NoToken => StatusCode::FORBIDDEN,
+            Self::Origin | Self::NoToken | Self::NoTokenToPurge => StatusCode::FORBIDDEN,
             Self::Token => StatusCode::UNAUTHORIZED,
         }
     }
@@ -52,6 +56,10 @@ impl Refused {
             Self::Name => "the admin address is reached by an address or by localhost only\n",
             Self::Origin => "the admin address is not for pages of other origins\n",
             Self::Token => "the admin address wants its token: see `admin.token`\n",
+            Self::NoTokenToPurge => {
+                "stored answers are purged with a token only: set `admin.token` (HEARTH_ADMIN_TOKEN), or run \
+                 `hearth purge` as the server's user\n"
+            }
             Self::NoToken => {
                 "channels are watched, and events sent, with a token only: set `admin.token` (HEARTH_ADMIN_TOKEN), or ask the control socket of \
                  `hearth serve` as its user: curl --unix-socket RUN_DIR/control.sock 'http://hearth/realtime/events?watch=CHANNEL'\n"
@@ -86,7 +94,11 @@ pub(super) fn check(path: &str, headers: &HeaderMap, token: Option<&Token>) -> R
     if is_of_another_origin(headers) {
         return Err(Refused::Origin);
     }
-    if token.is_none() && is_console(path) { Err(Refused::NoToken) } else { Ok(()) }
+    match token {
+        None if is_console(path) => Err(Refused::NoToken),
+        None if path == PURGE => Err(Refused::NoTokenToPurge),
+        _ => Ok(()),
+    }
 }
 
 /// Returns whether the debug console answers this path.

@@ -218,6 +218,25 @@ fn more(html: &mut Html, all: usize) {
     }
 }
 
+/// Renders the answer cache.
+pub(super) fn cache(view: &View, html: &mut Html) {
+    let Some(cache) = &view.status.cache else { return };
+    let (used, limit) = (megabytes(cache.bytes), megabytes(cache.bytes_limit));
+    html.heading(
+        "Answer cache",
+        format_args!("{} entries, {used} of {limit}", count(cache.entries)),
+    );
+    html.raw("<p>").text(count(cache.hits)).raw(" requests answered from it, ");
+    html.text(count(cache.stale)).raw(" by a stale answer, ");
+    html.text(count(cache.collapsed)).raw(" after waiting for another request; ");
+    html.text(count(cache.misses)).raw(" answered by PHP, ");
+    html.text(count(cache.bypassed)).raw(" passed on (cookies, methods). ");
+    html.text(count(cache.stored)).raw(" answers stored, ");
+    html.text(count(cache.revalidated)).raw(" confirmed by PHP, ");
+    html.text(count(cache.evictions)).raw(" evicted, ");
+    html.text(count(cache.purges)).raw(" purges.</p>");
+}
+
 /// Renders connections of clients, and which limits applied to them.
 pub(super) fn clients(view: &View, html: &mut Html) {
     let Some(clients) = &view.status.clients else { return };

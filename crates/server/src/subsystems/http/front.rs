@@ -12,8 +12,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use front_http::{
-    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Buffers, Certificates,
-    Connections, Front, Given, Hosted, Listen, Options, Release, RequestBody, Routing, Switch,
+    AccessLog, AccessLogFile, AccessLogTarget, AnswerCache, Application, BindError, Buffers,
+    CacheOptions, Certificates, Connections, Front, Given, Hosted, Listen, Options, Release,
+    RequestBody, Routing, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -157,6 +158,11 @@ impl Bound {
     /// Returns the recent traffic.
     pub(crate) fn traffic(&self) -> Arc<front_http::Traffic> {
         self.front.traffic()
+    }
+
+    /// The answer cache, if it is on.
+    pub(crate) fn cache(&self) -> Option<Arc<AnswerCache>> {
+        self.front.cache()
     }
 
     /// The connections of clients.
@@ -323,6 +329,12 @@ pub(crate) fn common(settings: &Settings) -> Options {
         precompressed: http.precompressed,
         sendfile: Vec::new(),
         compression: http.compression,
+        cache: http.cache.then(|| CacheOptions {
+            memory: http.cache_memory.0,
+            answer: http.cache_answer.0,
+            ignored_cookies: http.cache_ignored_cookies.clone(),
+            status_header: http.cache_status,
+        }),
         max_connections: http.connection_limit.get(),
         connections_per_client: http.connections_per_client.0.map(NonZeroUsize::get),
         descriptor_ceiling: None,

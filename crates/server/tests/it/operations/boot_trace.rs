@@ -1,4 +1,4 @@
-//! `hearth check --boot` lists what the boot reads beside code, each with a verdict (tests/php/boot_reads).
+//! `hearth check --boot` lists what the boot reads beside code, each with a verdict (`tests/php/boot_reads`).
 
 use std::collections::BTreeSet;
 

@@ -1,0 +1,63 @@
+"""Source packages of Debian, for suites that come with no binary package: fetched by apt, from the machine's own archives, into target/conformance.
+
+Lists and settings of the machine's apt stay as they are: the lists of source packages are in a folder of their own.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import common
+
+FOLDER = common.programs().parent / "conformance"
+
+
+def archives() -> list[str]:
+    """`deb-src` lines of the archives that the machine's apt uses for Debian."""
+    lines = []
+    for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*.list"))]:
+        if path.is_file():
+            lines += [re.sub(r"^deb\s", "deb-src ", line) for line in path.read_text().splitlines() if line.startswith("deb ")]
+    for path in sorted(Path("/etc/apt/sources.list.d").glob("*.sources")):
+        for paragraph in re.split(r"\n\s*\n", path.read_text()):
+            fields = dict(re.findall(r"^(\w[\w-]*):[ \t]*(.+)$", paragraph, re.MULTILINE))
+            signed = f"[signed-by={fields['Signed-By']}] " if "Signed-By" in fields else ""
+            for uri in fields.get("URIs", "").split():
+                lines += [f"deb-src {signed}{uri} {suite} {fields['Components']}" for suite in fields.get("Suites", "").split() if "Components" in fields]
+    return lines
+
+
+def source(package: str, variable: str) -> Path | None:
+    """The unpacked source of a package: the folder that a variable names, what was fetched before, or what apt fetches now."""
+    if given := os.environ.get(variable):
+        return Path(given).resolve()
+    folder = FOLDER / "sources" / package
+    if unpacked := [path for path in folder.glob("*/") if path.is_dir()]:
+        return unpacked[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    state = FOLDER / "apt"
+    for name in ("lists/partial", "cache/archives/partial"):
+        (state / name).mkdir(parents=True, exist_ok=True)
+    (state / "sources.list").write_text("\n".join(archives()) + "\n")
+    (state / "apt.conf").write_text(
+        f'Dir::Etc::sourcelist "{state}/sources.list";\nDir::Etc::sourceparts "-";\nDir::State::lists "{state}/lists";\nDir::Cache "{state}/cache";\n'
+        'APT::Sandbox::User "root";\n'
+    )
+    environment = os.environ | {"APT_CONFIG": str(state / "apt.conf")}
+    print(f"fetching the source of {package}", file=sys.stderr)
+    # Debian's patches leave out tests that need what Debian does not have: the suites are to be those of their authors.
+    unpack = "dpkg-source --no-check --skip-patches --extract *.dsc"
+    for command in (["apt-get", "--quiet=2", "update"], ["apt-get", "--quiet=2", "--download-only", "source", package], ["sh", "-c", unpack]):
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = (done.stderr or done.stdout).strip().splitlines()
+            print(f"the source of {package} cannot be had by apt here ({reason[0] if reason else 'no reason'}): {variable}=FOLDER names it")
+            return None
+    return next(path for path in folder.glob("*/") if path.is_dir())
+
+
+def installed(package: str) -> str:
+    """The version of an installed package."""
+    return subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False).stdout or "not installed"

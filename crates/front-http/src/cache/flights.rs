@@ -1,0 +1,136 @@
+//! Collapsed forwarding: of several requests for the same answer one goes to the application, and the others wait.
+//!
+//! Invariants
+//! - Requests wait only for an answer that may be stored: when its head says that it is not, all of them go on at once,
+//!   and for [`PASSED`] none waits again.
+//! - If the request that leads is aborted, one of those that wait leads next.
+//! - No request waits longer than [`PATIENCE`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::AnswerCache;
+use super::store::Slot;
+
+/// How long a request waits for the answer to another one. nginx's `proxy_cache_lock_timeout`.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long requests do not wait after an answer was not stored for which some had waited.
+const PASSED: Duration = Duration::from_mins(2);
+
+/// How the request that led has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum FlightEnd {
+    /// It was aborted.
+    Aborted,
+    /// Its answer is stored.
+    Stored,
+    /// Its answer is not stored.
+    NotStored,
+}
+
+/// A request that others wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    ended: CancellationToken,
+    end: AtomicU8,
+    waiting: AtomicUsize,
+}
+
+impl Flight {
+    /// Waits for its end, until `deadline` at the latest.
+    pub(crate) async fn wait(&self, deadline: Instant) -> Option<FlightEnd> {
+        let _waiter = Waiter::new(&self.waiting);
+        tokio::time::timeout_at(deadline, self.ended.cancelled()).await.ok()?;
+        Some(match self.end.load(Ordering::Acquire) {
+            1 => FlightEnd::Stored,
+            2 => FlightEnd::NotStored,
+            _ => FlightEnd::Aborted,
+        })
+    }
+}
+
+/// Counts a request while it waits.
+struct Waiter<'f>(&'f AtomicUsize);
+
+impl<'f> Waiter<'f> {
+    fn new(waiting: &'f AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The part that a request has.
+pub(crate) enum Joined {
+    /// It goes to the application.
+    Leads(FlightGuard),
+    /// It waits.
+    Waits(Arc<Flight>),
+}
+
+/// The requests that others wait for. As many as there are requests, at most.
+#[derive(Debug, Default)]
+pub(super) struct Flights(Mutex<HashMap<Box<[u8]>, Arc<Flight>>>);
+
+impl Flights {
+    /// Returns how many requests wait.
+    pub(super) fn waiting(&self) -> u64 {
+        let flights = self.0.lock().expect("no holder panics");
+        flights.values().map(|flight| flight.waiting.load(Ordering::Relaxed) as u64).sum()
+    }
+
+    pub(super) fn join(&self, cache: &Arc<AnswerCache>, key: &[u8]) -> Joined {
+        let mut flights = self.0.lock().expect("no holder panics");
+        if let Some(flight) = flights.get(key) {
+            return Joined::Waits(Arc::clone(flight));
+        }
+        let flight = Arc::new(Flight::default());
+        flights.insert(key.into(), Arc::clone(&flight));
+        Joined::Leads(FlightGuard { cache: Arc::clone(cache), key: key.into(), flight })
+    }
+}
+
+/// Leads requests. Dropping it aborts: one of those that wait leads next.
+pub(crate) struct FlightGuard {
+    cache: Arc<AnswerCache>,
+    key: Box<[u8]>,
+    flight: Arc<Flight>,
+}
+
+impl FlightGuard {
+    /// Lets the others go on.
+    pub(crate) fn end(self, end: FlightEnd) {
+        self.flight.end.store(end as u8, Ordering::Release);
+        if end == FlightEnd::NotStored && self.flight.waiting.load(Ordering::Relaxed) > 0 {
+            let until = Instant::now() + PASSED;
+            // What is stored stays: it may still serve if the application fails.
+            if self
+                .cache
+                .store
+                .get(&self.key)
+                .is_none_or(|slot| matches!(slot, Slot::Passed { .. }))
+            {
+                self.cache.store.insert(self.key.clone(), Slot::Passed { until });
+            }
+        }
+    }
+}
+
+impl Drop for FlightGuard {
+    fn drop(&mut self) {
+        let flights = &self.cache.flights.0;
+        flights.lock().expect("no holder panics").remove(&self.key);
+        self.flight.ended.cancel();
+    }
+}

@@ -1,0 +1,187 @@
+//! Stored answers in memory: a bounded map that keeps what is used often, also when a crawler passes by (quick_cache: the
+//! frequently used ones are not evicted by those that are used once).
+//!
+//! Invariants
+//! - The weight of all slots together stays below the bound; a slot weighs its bytes and what holds them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use answer_cache::{Freshness, Rule};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
+use tokio::time::Instant;
+
+/// What a slot takes beside its bytes, roughly: the map's entry, allocations, the reference count.
+const OVERHEAD: u64 = 256;
+/// What a header field takes beside its bytes.
+const FIELD_OVERHEAD: usize = 64;
+/// The expected size of an answer, by which the map is laid out.
+const TYPICAL: u64 = 16 << 10;
+/// Independently locked parts of the map. Each has its share of the memory.
+const SHARDS: usize = 8;
+
+/// A stored answer.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) status: StatusCode,
+    /// Its fields, `Date` included; without `Age`.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) freshness: Freshness,
+    /// The time at which it was received.
+    pub(crate) since: Instant,
+    /// Hashes of its tags.
+    pub(crate) tags: Box<[u64]>,
+    /// A number that no other entry has.
+    pub(crate) id: u64,
+    /// A revalidation without a client is under way.
+    pub(crate) revalidating: AtomicBool,
+    /// The key at which it is stored.
+    pub(crate) key: Box<[u8]>,
+}
+
+impl Entry {
+    fn weight(&self) -> u64 {
+        let fields = self.headers.iter();
+        let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD);
+        let fields: usize = fields.sum();
+        (self.body.len() + fields + self.key.len() + self.tags.len() * 8) as u64
+    }
+
+    /// Returns the key of its coded form.
+    pub(crate) fn coded_key(&self, coding: &str) -> Box<[u8]> {
+        [&self.key, &[0xff][..], coding.as_bytes()].concat().into()
+    }
+}
+
+/// The fields by which answers of one target differ.
+#[derive(Debug)]
+pub(super) struct Variants {
+    pub(super) rule: Rule,
+    /// A number that no other has: answers stored under an earlier rule are not found again.
+    pub(super) id: u64,
+}
+
+impl Variants {
+    /// Returns the key of the answer that a request selects.
+    pub(super) fn select(&self, key: &[u8], headers: &HeaderMap) -> Box<[u8]> {
+        let mut selected = Vec::with_capacity(key.len() + 64);
+        selected.extend_from_slice(key);
+        selected.push(0xfe);
+        selected.extend_from_slice(&self.id.to_be_bytes());
+        self.rule.select(headers, &mut selected);
+        selected.into()
+    }
+}
+
+/// What is stored at a key.
+#[derive(Clone, Debug)]
+pub(super) enum Slot {
+    Entry(Arc<Entry>),
+    /// The answers are at keys of their own.
+    Rule(Arc<Variants>),
+    /// The coded body of the entry with this number.
+    Coded {
+        of: u64,
+        bytes: Bytes,
+    },
+    /// Answers were not stored lately: until then no request waits for another.
+    Passed {
+        until: Instant,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Weigh;
+
+impl Weighter<Box<[u8]>, Slot> for Weigh {
+    fn weight(&self, key: &Box<[u8]>, slot: &Slot) -> u64 {
+        let inner = match slot {
+            Slot::Entry(entry) => entry.weight(),
+            Slot::Rule(variants) => variants.rule.size() as u64,
+            Slot::Coded { bytes, .. } => bytes.len() as u64,
+            Slot::Passed { .. } => 0,
+        };
+        inner + key.len() as u64 + OVERHEAD
+    }
+}
+
+/// Counts answers that go because memory is needed.
+#[derive(Clone, Debug, Default)]
+struct Evictions(Arc<AtomicU64>);
+
+impl Lifecycle<Box<[u8]>, Slot> for Evictions {
+    /// What goes is dropped outside of the lock.
+    type RequestState = Vec<Slot>;
+
+    fn on_evict(&self, state: &mut Vec<Slot>, _key: Box<[u8]>, slot: Slot) {
+        if matches!(slot, Slot::Entry(_)) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        state.push(slot);
+    }
+}
+
+/// The map.
+pub(super) struct Store {
+    map: Cache<Box<[u8]>, Slot, Weigh, DefaultHashBuilder, Evictions>,
+    evictions: Evictions,
+    numbers: AtomicU64,
+}
+
+impl Store {
+    pub(super) fn new(memory: u64) -> Self {
+        let typical = usize::try_from(memory / TYPICAL).unwrap_or(usize::MAX).max(64);
+        let options = OptionsBuilder::new()
+            // A part must have room for the largest answer: a quarter of all.
+            .shards(if memory < 64 << 20 { 1 } else { SHARDS / 2 })
+            .estimated_items_capacity(typical)
+            .weight_capacity(memory)
+            .build()
+            .expect("capacity and number of items are set");
+        let evictions = Evictions::default();
+        let map =
+            Cache::with_options(options, Weigh, DefaultHashBuilder::default(), evictions.clone());
+        Self { map, evictions, numbers: AtomicU64::new(1) }
+    }
+
+    /// Returns a number that was not returned before.
+    pub(super) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<Slot> {
+        self.map.get(key)
+    }
+
+    pub(super) fn insert(&self, key: Box<[u8]>, slot: Slot) {
+        self.map.insert(key, slot);
+    }
+
+    pub(super) fn remove(&self, key: &[u8]) {
+        drop(self.map.remove(key));
+    }
+
+    pub(super) fn retain(&self, keep: impl Fn(&[u8], &Slot) -> bool) {
+        self.map.retain(|key, slot| keep(key, slot));
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.map.weight()
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        self.map.capacity()
+    }
+
+    pub(super) fn entries(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evictions.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,123 @@
+//! The search for the requests that cause a difference.
+//!
+//! Invariants
+//! - What is found was seen in a fresh process, beside two fresh answers of the reference to the same sequence.
+
+use std::collections::HashSet;
+
+use pool::Model;
+
+use super::compare::Difference;
+use super::minimise::minimise;
+use super::search::{Reference, Replay, Runs, last_answer};
+use crate::failure::Failure;
+
+/// The most sequences that are tried for one difference.
+const MOST_TRIES: usize = 150;
+
+/// Differences at one place of the answers to one request.
+pub(super) struct Group {
+    pub(super) request: usize,
+    /// Where in the order it was seen first.
+    pub(super) place: usize,
+    pub(super) seen: usize,
+    pub(super) differences: Vec<Difference>,
+}
+
+impl Group {
+    /// Returns whether one of these differences is at a place of the group.
+    pub(super) fn shares(&self, differences: &[Difference]) -> bool {
+        differences.iter().any(|one| self.differences.iter().any(|known| known.place == one.place))
+    }
+}
+
+/// The search for the cause of one difference.
+pub(super) struct Search<'r> {
+    pub(super) runs: &'r Runs<'r>,
+    pub(super) model: Model,
+    pub(super) replay: &'r Replay,
+    pub(super) group: &'r Group,
+}
+
+impl Search<'_> {
+    /// Returns the smallest sequence of earlier requests after which the difference is seen again, and the differences then. None: it is not
+    /// seen again. `known`: requests that caused others.
+    pub(super) async fn cause(
+        &self,
+        reference: &mut Reference,
+        known: &mut Vec<usize>,
+    ) -> Result<Option<(Vec<usize>, Vec<Difference>)>, Failure> {
+        let before = self.replay.order.get(..self.group.place).unwrap_or_default();
+        if let Some(differences) = self.after(&[], reference, true).await? {
+            return Ok(Some((Vec::new(), differences)));
+        }
+        let known_before: Vec<usize> =
+            known.iter().copied().filter(|one| before.contains(one)).collect();
+        let distinct = last_of_each(before);
+        let mut all = None;
+        for sequence in [&*known_before, &*distinct, before] {
+            if !sequence.is_empty() && self.after(sequence, reference, true).await?.is_some() {
+                all = Some(sequence.to_vec());
+                break;
+            }
+        }
+        let Some(all) = all else { return Ok(None) };
+        let mut failure = None;
+        let minimal = minimise(all, MOST_TRIES, async |part: &[usize]| {
+            match self.after(part, reference, false).await {
+                Ok(found) => found.is_some(),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    false
+                }
+            }
+        })
+        .await;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let differences = self.after(&minimal, reference, true).await?;
+        if let ([one], true) = (&*minimal, differences.is_some())
+            && !known.contains(one)
+        {
+            known.push(*one);
+        }
+        Ok(differences.map(|differences| (minimal, differences)))
+    }
+
+    /// Returns the differences after these requests in a fresh process, if one is at a place of the group. `twice`: the reference answers
+    /// twice, so that what differs between its answers is masked.
+    async fn after(
+        &self,
+        before: &[usize],
+        reference: &mut Reference,
+        twice: bool,
+    ) -> Result<Option<Vec<Difference>>, Failure> {
+        let request = self.group.request;
+        let sequence = (before, request);
+        let first = reference.answer(self.runs, self.replay, sequence).await?;
+        let second = if twice {
+            Some(reference.answer(self.runs, self.replay, sequence).await?)
+        } else {
+            None
+        };
+        let mut instance = self.runs.fresh(self.model).await?;
+        let answer = last_answer(&mut instance, self.replay, sequence).await;
+        instance.end().await;
+        let volatile = reference.volatile.get(request).expect("there is one for each request");
+        let found = volatile.differences(&first, second.as_ref(), &answer);
+        let same = |difference: &Difference| {
+            self.group.differences.iter().any(|one| one.place == difference.place)
+        };
+        Ok(found.iter().any(same).then_some(found))
+    }
+}
+
+/// Returns each request of a sequence once, where it stood last.
+fn last_of_each(sequence: &[usize]) -> Vec<usize> {
+    let mut seen = HashSet::new();
+    let mut last: Vec<usize> =
+        sequence.iter().rev().copied().filter(|request| seen.insert(*request)).collect();
+    last.reverse();
+    last
+}

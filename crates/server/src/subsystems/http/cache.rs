@@ -1,0 +1,58 @@
+//! The answer cache as operators see it.
+
+use front_http::AnswerCache;
+
+use crate::ops::metric::metrics_table;
+use crate::ops::problems::{Level, Problems};
+use crate::ops::status::cache::Status;
+
+/// The number of requests from which a hit rate says something.
+const TELLING: u64 = 1000;
+
+pub(super) fn set_metrics(cache: &AnswerCache) {
+    let report = cache.report();
+    metrics_table! { &[];
+        counter "hearth_cache_hits_total" = report.hits, "Requests answered by a fresh stored answer";
+        counter "hearth_cache_misses_total" = report.misses, "Requests that PHP answered because no usable answer was stored";
+        counter "hearth_cache_bypassed_total" = report.bypassed, "Requests in which the cache took no part: cookies, methods, bodies";
+        counter "hearth_cache_stale_total" = report.stale, "Requests answered by a stale answer: while PHP made the next one, or because PHP failed";
+        counter "hearth_cache_revalidated_total" = report.revalidated, "Stored answers that PHP confirmed (304)";
+        counter "hearth_cache_collapsed_total" = report.collapsed, "Requests that waited for the answer to another one, and were answered by it";
+        counter "hearth_cache_stored_total" = report.stored, "Answers that were stored";
+        counter "hearth_cache_evictions_total" = report.evicted, "Stored answers that went because memory was needed";
+        counter "hearth_cache_purges_total" = report.purges, "Purges, and unsafe requests that made stored answers invalid";
+        gauge "hearth_cache_bytes" = report.bytes, "Memory of stored answers";
+        gauge "hearth_cache_bytes_limit" = report.limit, "Memory that stored answers may take";
+        gauge "hearth_cache_entries" = report.entries, "Stored answers, their compressed forms included";
+    }
+}
+
+pub(super) fn status_of(cache: &AnswerCache) -> Status {
+    let report = cache.report();
+    Status {
+        hits: report.hits,
+        misses: report.misses,
+        bypassed: report.bypassed,
+        stale: report.stale,
+        revalidated: report.revalidated,
+        collapsed: report.collapsed,
+        stored: report.stored,
+        evictions: report.evicted,
+        purges: report.purges,
+        bytes: report.bytes,
+        bytes_limit: report.limit,
+        entries: report.entries,
+    }
+}
+
+/// Adds the problem of a cache that is on and stores nothing.
+pub(super) fn problems_of(status: &Status, problems: &mut Problems) {
+    if status.misses > TELLING && status.stored == 0 {
+        let text = "The answer cache is on, and no answer could be stored: `Cache-Status` of an answer says why (docs/guide/cache.md).";
+        problems.add(Level::Warning, text);
+    }
+    if status.evictions > status.hits && status.evictions > TELLING {
+        let text = "The answer cache evicts more answers than it sends: `http.cache_memory` is too small for what is stored.";
+        problems.add(Level::Warning, text);
+    }
+}

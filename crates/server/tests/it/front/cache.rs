@@ -1,0 +1,127 @@
+//! The answer cache with real PHP: stored answers are sent without a worker, and PHP and operators purge them.
+
+use pool::Model;
+use rustix::process::Signal;
+use testkit::{Answer, Client};
+
+use crate::hearth::{Hearth, Serve, Site, command, isolating, of_tier, signal};
+
+/// A page that counts its runs in a file.
+const PAGE: &str = r#"<?php
+$file = __DIR__ . '/../runs';
+$run = (int) @file_get_contents($file) + 1;
+file_put_contents($file, (string) $run);
+header('Cache-Control: s-maxage=60');
+header('Surrogate-Key: news front');
+if (isset($_GET['dies'])) { echo str_repeat('x', 5000); flush(); posix_kill(getmypid(), 9); }
+echo "run $run";
+"#;
+
+fn site() -> Site {
+    let purge = "<?php var_dump(hearth_purge('sport', 'news')); try { hearth_purge('a b'); } catch (ValueError $e) { echo $e->getMessage(); }";
+    let session = "<?php session_start(); header('X-Runs: 1'); echo session_id();";
+    let folder =
+        Site::empty().with_file("public/index.php", "<?php").with_file("public/page.php", PAGE);
+    folder.with_file("public/purge.php", purge).with_file("public/session.php", session)
+}
+
+fn serve(site: &Site, model: &str) -> Hearth {
+    site.write(
+        "hearth.toml",
+        "[http]\ncache = true\n[admin]\ntoken = \"secret-of-admin-0123456789\"\n",
+    );
+    Serve::new(site.path()).args(&["--model", model]).workers(2).start()
+}
+
+/// Runs `hearth purge`; returns its exit status and output.
+fn command_purge(site: &Site, arguments: &[&str]) -> (Option<i32>, String) {
+    let run = command().arg("purge").arg(site.path()).args(arguments).output().unwrap();
+    (run.status.code(), String::from_utf8_lossy(&run.stdout).into_owned())
+}
+
+fn text(hearth: &Hearth, target: &str) -> String {
+    hearth.get(target).text()
+}
+
+fn ask_admin(hearth: &Hearth, method: &str, target: &str, token: bool) -> Answer {
+    let host = hearth.admin.to_string();
+    let mut fields = vec![("Host", host.as_str())];
+    if token {
+        fields.push(("Authorization", "Bearer secret-of-admin-0123456789"));
+    }
+    Client::connect(hearth.admin).unwrap().request(method, target, &fields, b"").unwrap()
+}
+
+#[test]
+fn a_stored_answer_needs_no_php_and_is_purged_from_php() {
+    let own = [Model::Request, Model::Spawn];
+    let models = isolating().into_iter().filter(|model| own.contains(model)).map(Model::name);
+    for model in of_tier(models) {
+        let site = site();
+        let hearth = serve(&site, model);
+        let first = hearth.get("/page.php");
+        assert_eq!(first.text(), "run 1");
+        let second = hearth.get("/page.php");
+        assert_eq!((second.text().as_str(), second.field("age")), ("run 1", Some("0")));
+        assert!(second.field("cache-status").unwrap().starts_with("Hearth; hit"));
+        let purged = text(&hearth, "/purge.php");
+        assert!(
+            purged.starts_with("bool(true)\n") && purged.contains("must be one tag"),
+            "{purged}"
+        );
+        assert_eq!(text(&hearth, "/page.php"), "run 2");
+    }
+}
+
+#[test]
+fn operators_purge_with_the_token_and_see_the_figures() {
+    let site = site();
+    let hearth = serve(&site, "request");
+    for target in ["/page.php", "/page.php?a", "/page.php"] {
+        hearth.get(target);
+    }
+    let purge = |query: &str| ask_admin(&hearth, "POST", &format!("/cache/purge{query}"), true);
+    assert_eq!(ask_admin(&hearth, "POST", "/cache/purge?all", false).status, 401);
+    assert_eq!(purge("").status, 400);
+    assert_eq!(purge("?tag=sport").json()["removed"], 0);
+    assert_eq!(purge("?url=http://example.org/page.php%3Fa").json()["removed"], 1);
+    assert_eq!(purge("?tag=front").json()["removed"], 1);
+    assert_eq!(text(&hearth, "/page.php"), "run 3");
+    assert_eq!(purge("?all").json()["removed"], 1);
+    hearth.get("/page.php");
+    assert_eq!(
+        command_purge(&site, &["--tag", "front"]),
+        (Some(0), "1 stored answers removed\n".to_owned())
+    );
+    assert_eq!(command_purge(&site, &[]).0, Some(2));
+    let status = ask_admin(&hearth, "GET", "/status", true).json();
+    assert_eq!((&status["cache"]["hits"], &status["cache"]["stored"]), (&1.into(), &4.into()));
+    let metrics = ask_admin(&hearth, "GET", "/metrics", true).text();
+    assert!(metrics.contains("hearth_cache_hits_total 1\n"), "{metrics}");
+    assert!(ask_admin(&hearth, "GET", "/", true).text().contains("Answer cache"));
+}
+
+#[test]
+fn sessions_and_answers_of_dead_workers_are_not_stored() {
+    let site = site();
+    let hearth = serve(&site, "request");
+    let one = hearth.get("/session.php");
+    assert!(one.field("set-cookie").is_some());
+    assert_ne!(one.text(), text(&hearth, "/session.php"));
+    // The worker dies within its answer: the client sees that it is cut, and nothing is stored.
+    let cut = hearth.connect().get("/page.php?dies");
+    assert!(cut.is_err() || cut.unwrap().text().len() <= 5000);
+    let status = ask_admin(&hearth, "GET", "/status", true).json();
+    assert_eq!(status["cache"]["stored"], 0);
+}
+
+#[test]
+fn a_reload_empties_the_cache() {
+    let site = site();
+    let hearth = serve(&site, "request");
+    assert_eq!(text(&hearth, "/page.php"), "run 1");
+    assert_eq!(text(&hearth, "/page.php"), "run 1");
+    signal(hearth.process.pid(), Signal::HUP);
+    hearth.log_line("generation took over");
+    assert_eq!(text(&hearth, "/page.php"), "run 2");
+}
