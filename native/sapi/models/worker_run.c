@@ -244,11 +244,11 @@ static void run_script(const char *script) {
     SG(sapi_headers).http_response_code = 200;
     run.state = BOOTING;
     ZVAL_UNDEF(&start_callbacks);
-    if (run.options->document_root != NULL) {
-        await_begin_boot(&run);
-    }
     if (run.options->trace_boot) {
         boot_trace_begin();
+    }
+    if (run.options->document_root != NULL) {
+        await_begin_boot(&run);
     }
     if (php_request_startup() == SUCCESS) {
         SG(request_info).no_headers = run.options->document_root == NULL;
