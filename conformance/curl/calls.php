@@ -39,7 +39,9 @@ while (($line = fgets(STDIN)) !== false) {
         $info = curl_getinfo($handle);
         $seen[] = [
             'body' => is_string($body) ? base64_encode($body) : $body, 'errno' => curl_errno($handle), 'lines' => $lines,
-            'info' => array_intersect_key($info, array_flip(['url', 'content_type', 'http_code', 'redirect_count', 'redirect_url', 'size_download', 'filetime'])),
+            'info' => array_intersect_key($info, array_flip([
+                'url', 'content_type', 'http_code', 'redirect_count', 'redirect_url', 'size_download', 'filetime',
+            ])),
             'cookies' => curl_getinfo($handle, CURLINFO_COOKIELIST),
         ];
     }

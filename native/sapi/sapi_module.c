@@ -349,6 +349,10 @@ void module_complete_answer(uint8_t flags, bool destroy) {
     response_end(flags, zend_memory_peak_usage(true));
 }
 
+int module_exit_status(void) {
+    return channel_is_left() ? EG(exit_status) : 0;
+}
+
 bool module_finish_request(void) {
     if (!request_present() || response_ended()) {
         return false;

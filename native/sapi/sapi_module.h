@@ -38,6 +38,9 @@ void module_end_script(bool destroy);
  * all objects. */
 void module_complete_answer(uint8_t flags, bool destroy);
 
+/* The status that this process exits with: the script's in a child that a request has forked, else 0. */
+int module_exit_status(void);
+
 /* fastcgi_finish_request() */
 bool module_finish_request(void);
 bool module_inform(zend_long status);

@@ -83,6 +83,7 @@ static void each_from_boot(struct zygote *zygote, struct worker *kept) {
         {"/finish", 200, "whole", "behind ", ""},
         {"/fatal", 500, "before", "", ""},
         {"/throw", 500, "", "", ""},
+        {"/forked", 200, "child 7", "behind behind ", ""},
         {"/state", 200, "static 1, boot 101, warm no", "behind ", ""},
         {"/connection", 200, "none", "behind ", ""},
     };

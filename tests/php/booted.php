@@ -64,6 +64,18 @@ $handle = static function () use ($boot, &$objects, $file, &$connection): void {
         case '/exit':
             echo 'before';
             exit;
+        case '/forked':
+            // A child that exits in a request ends with the status that it gives.
+            $child = function_exists('pcntl_fork') ? pcntl_fork() : null;
+            if ($child === 0) {
+                exit(7);
+            }
+            $status = 7 << 8;
+            if ($child !== null) {
+                pcntl_waitpid($child, $status);
+            }
+            echo 'child ', $status >> 8;
+            break;
         case '/slots':
             // Memory of all sizes, more of each than earlier requests needed; its contents must stay unchanged.
             $of = [];

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::{Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
@@ -17,8 +17,14 @@ use crate::compress::Encoder;
 use crate::files::FileBody;
 use crate::metrics::FrontMetrics;
 use crate::phase::PhaseCell;
+use crate::pieces::Pieces;
 use crate::realtime::EventStream;
 use crate::trace;
+
+/// Size of a piece behind which others have probably arrived.
+const LONG_PIECE: usize = 32 << 10;
+/// Size of pieces after which no more are added.
+const TOGETHER: usize = 256 << 10;
 
 /// The error of a response that was aborted after its head. The connection or HTTP/2 stream is reset.
 pub(crate) type CutError = Box<dyn std::error::Error + Send + Sync>;
@@ -64,6 +70,43 @@ where
         }
     }
 
+    /// Returns the next piece; with a long one also what has arrived behind it, to be written together.
+    pub(crate) fn poll_pieces(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Pieces, CutError>>> {
+        let Some(first) = ready!(Pin::new(&mut *self).poll_frame(cx)?) else {
+            return Poll::Ready(None);
+        };
+        let mut pieces = Pieces::from(first.into_data().unwrap_or_default());
+        if pieces.remaining() < LONG_PIECE {
+            return Poll::Ready(Some(Ok(pieces)));
+        }
+        while pieces.remaining() < TOGETHER {
+            match self.source.poll_bytes(cx) {
+                Poll::Ready(Some(Ok(bytes))) => {
+                    self.account.sent += bytes.len() as u64;
+                    pieces.push(bytes);
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.fail(error);
+                    break;
+                }
+                // It ends, or waits, once more at the next poll.
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(Ok(pieces)))
+    }
+
+    fn fail(&mut self, error: CutError) {
+        self.account.cut = true;
+        if let Some(span) = &mut self.account.span {
+            span.fail("cut", error.to_string());
+        }
+        self.broken = Some(error);
+    }
+
     /// Buffers what the worker sends while the client does not read: [`BufferedBody::poll_fill`].
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) {
         if let Source::Application(body) | Source::Encoded(Some(body), _) = &mut self.source {
@@ -95,11 +138,7 @@ where
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             Some(Err(error)) => {
-                this.account.cut = true;
-                if let Some(span) = &mut this.account.span {
-                    span.fail("cut", error.to_string());
-                }
-                this.broken = Some(error);
+                this.fail(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -108,6 +147,9 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
         match &self.source {
             Source::Empty => true,
             Source::Whole(bytes) => bytes.is_empty(),

@@ -22,6 +22,7 @@ use crate::early_hints::HintQueue;
 use crate::front::Shared;
 use crate::options::Options;
 use crate::phase::PhaseCell;
+use crate::pieces::Pieces;
 use crate::realtime::IntoStream;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
@@ -177,17 +178,20 @@ impl<B> Body for Sending<B>
 where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
 {
-    type Data = Bytes;
+    type Data = Pieces;
     type Error = CutError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, CutError>>> {
+    ) -> Poll<Option<Result<Frame<Pieces>, CutError>>> {
         match &mut *self {
-            Self::Alone(body) => Pin::new(body).poll_frame(cx),
+            Self::Alone(body) => {
+                let next = Pin::new(body).poll_frame(cx);
+                next.map_ok(|frame| frame.map_data(Pieces::from))
+            }
             Self::Watched(body) => {
-                Pin::new(&mut *body.lock().expect("no holder panics")).poll_frame(cx)
+                body.lock().expect("no holder panics").poll_pieces(cx).map_ok(Frame::data)
             }
         }
     }

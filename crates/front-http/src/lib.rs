@@ -36,6 +36,7 @@ mod metrics;
 mod options;
 mod pace;
 mod phase;
+mod pieces;
 mod protocol;
 mod proxy_protocol;
 mod read_permission;

@@ -19,10 +19,12 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use channels::hub::{ForwardedConnection, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -36,7 +38,7 @@ use crate::phase::PhaseCell;
 use crate::realtime::IntoStream;
 use crate::respond::Connection;
 use crate::timed_io::TimedIo;
-use crate::tls::{self, Certificates};
+use crate::tls;
 use crate::{http1, http2, proxy_protocol};
 
 /// Pause after a failed accept: long enough not to spin, short enough not to be noticed.
@@ -535,7 +537,7 @@ async fn connect<
     if !tls {
         return choose(front, stream, peeked, ends, false, open, drain).await;
     }
-    let Some(acceptor) = front.tls.as_ref().map(Certificates::acceptor) else { return };
+    let Some(certificates) = &front.tls else { return };
     // A client that sends plain HTTP to a TLS port gets an explanation.
     let greeting = async {
         if peeked.is_empty() {
@@ -565,9 +567,14 @@ async fn connect<
         return;
     }
     let stream = Replay { peeked: peeked.freeze(), stream };
+    let accept = async {
+        let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let config = certificates.config_for(&start.client_hello());
+        start.into_stream(config).await
+    };
     let accepted = tokio::select! {
         biased;
-        accepted = tokio::time::timeout(front.handshake_timeout, acceptor.accept(stream)) => accepted,
+        accepted = tokio::time::timeout(front.handshake_timeout, accept) => accepted,
         () = drain.cancelled() => return,
     };
     match accepted {

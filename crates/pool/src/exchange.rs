@@ -33,7 +33,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type BoxBody = Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>;
 
 /// Size of a response body above which no request waits behind it in the worker's socket.
-const LONG: usize = 64 * 1024;
+const LONG: usize = 1024 * 1024;
 
 /// Reasons why an exchange did not complete.
 #[derive(Debug)]

@@ -25,6 +25,7 @@ mod identity;
 mod info;
 mod lease;
 mod lifecycle;
+mod long_buffers;
 mod memory;
 mod model;
 mod oom;

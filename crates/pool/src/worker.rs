@@ -3,8 +3,9 @@
 //! Invariants
 //! - Frames are returned in the order they were sent; log lines and events are handled separately and never reach a
 //!   caller.
-//! - A worker's buffer grows only to the frame being received: at most `wire::MAX_PAYLOAD` and a header. A zygote's
-//!   buffer also holds what it sends while it is written to: a response for each frame, and its log lines.
+//! - A worker's buffer grows only to the frame being received: at most `wire::MAX_PAYLOAD` and a header; or to four
+//!   pieces of a long response body ([`long_buffers`]). A zygote's buffer also holds what it sends while it is
+//!   written to: a response for each frame, and its log lines.
 
 use std::io;
 use std::pin::Pin;
@@ -22,7 +23,7 @@ use wire::{FromWorker, Malformed, Sender};
 
 use crate::info::WorkerInfo;
 use crate::shared_counters::SharedCounters;
-use crate::{Reason, ResponseBody, events, output};
+use crate::{Reason, ResponseBody, events, long_buffers, output};
 
 const READ_AHEAD: usize = 16 * 1024;
 /// Number of header fields that a front adds to a response: reserving them is cheaper than growing the map.
@@ -85,19 +86,29 @@ impl From<Malformed> for Gone {
 pub(crate) struct FrameReader {
     buffer: BytesMut,
     sender: Sender,
+    /// The response has a piece of full length. Until the first one arrives: the response before had one.
+    is_long: bool,
+    /// The response has had one.
+    has_long: bool,
+    /// The buffer is one of `long_buffers`.
+    borrowed: bool,
 }
 
 impl FrameReader {
     pub(crate) fn new(sender: Sender) -> Self {
-        Self { buffer: BytesMut::new(), sender }
+        Self { buffer: BytesMut::new(), sender, is_long: false, has_long: false, borrowed: false }
     }
 
     /// Returns the next complete event in the buffer, without reading from the socket.
     pub(crate) fn buffered(&mut self, info: &WorkerInfo) -> Result<Option<Event>, Malformed> {
         loop {
             let Some(header) = wire::peek(&self.buffer, self.sender)? else { return Ok(None) };
+            if header.length == wire::MAX_BODY {
+                // Others follow.
+                (self.is_long, self.has_long) = (true, true);
+            }
             if self.buffer.len() < header.frame_len() {
-                self.buffer.reserve(header.frame_len() - self.buffer.len());
+                self.make_room(header.frame_len());
                 return Ok(None);
             }
             let frame = self.buffer.split_to(header.frame_len()).freeze();
@@ -149,6 +160,36 @@ impl FrameReader {
         }
     }
 
+    /// Makes room for a frame of this length at the start of the buffer.
+    fn make_room(&mut self, frame_len: usize) {
+        if self.buffer.capacity() >= frame_len {
+            return;
+        }
+        let is_long = self.is_long && frame_len <= wire::HEADER_LEN + wire::MAX_BODY;
+        if !is_long && !self.borrowed {
+            return self.buffer.reserve(frame_len - self.buffer.len());
+        }
+        let mut buffer =
+            if is_long { long_buffers::take() } else { BytesMut::with_capacity(frame_len) };
+        buffer.extend_from_slice(&self.buffer);
+        self.replace(buffer, is_long);
+    }
+
+    fn replace(&mut self, buffer: BytesMut, borrowed: bool) {
+        let before = std::mem::replace(&mut self.buffer, buffer);
+        if std::mem::replace(&mut self.borrowed, borrowed) {
+            long_buffers::give_back(before);
+        }
+    }
+
+    /// Gives the buffer of a long response back. Called between two responses.
+    fn shrink(&mut self) {
+        self.is_long = std::mem::take(&mut self.has_long);
+        if self.borrowed && self.buffer.is_empty() {
+            self.replace(BytesMut::new(), false);
+        }
+    }
+
     /// Returns the next event. Cancel safe: received bytes stay in the buffer.
     pub(crate) fn poll_next(
         &mut self,
@@ -173,8 +214,12 @@ impl FrameReader {
         stream: &mut UnixStream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if self.buffer.capacity() - self.buffer.len() < READ_AHEAD / 4 {
-            self.buffer.reserve(READ_AHEAD);
+        let spare = self.buffer.capacity() - self.buffer.len();
+        if self.is_long && self.buffer.is_empty() {
+            self.make_room(wire::HEADER_LEN + wire::MAX_BODY);
+        } else if spare == 0 || (self.buffer.len() < wire::HEADER_LEN && spare < READ_AHEAD / 4) {
+            // Otherwise there is room for the frame that is being received.
+            self.make_room(self.buffer.len() + READ_AHEAD);
         }
         loop {
             match ready!(poll_read_buf(Pin::new(&mut *stream), cx, &mut self.buffer)) {
@@ -306,6 +351,7 @@ impl Worker {
         if self.outgoing.capacity() > KEPT {
             self.outgoing = Vec::new();
         }
+        self.reader.shrink();
     }
 
     pub(crate) fn buffered(&mut self) -> Result<Option<Event>, Malformed> {

@@ -39,6 +39,9 @@ use crate::shared_counters::SharedCounters;
 use crate::worker::{Event, FrameReader, Gone};
 use crate::{Model, RequestContext, StartError, output, sys, variables};
 
+/// Size of a worker's send buffer; the kernel doubles it, and does not exceed its own limit (`net.core.wmem_max`).
+const SEND_BUFFER: usize = 256 * 1024;
+
 /// A running zygote.
 #[derive(Debug)]
 pub(crate) struct Zygote {
@@ -268,6 +271,8 @@ impl Zygote {
         )?;
         // The worker's end blocks: the flag belongs to the end, not to the pair.
         rustix::io::ioctl_fionbio(&theirs, false)?;
+        // Most responses then fit, and the worker ends its request without waiting for the server to read.
+        rustix::net::sockopt::set_socket_send_buffer_size(&theirs, SEND_BUFFER)?;
         let (stdout, their_stdout) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (stderr, their_stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         if self.is_other {

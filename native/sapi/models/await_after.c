@@ -20,7 +20,7 @@ static const char *base_name(const char *path) {
 }
 
 static bool is_awaited(const zend_file_handle *file) {
-    if (file->filename == NULL ||
+    if (awaited[0] == '\0' || file->filename == NULL ||
         strcmp(base_name(ZSTR_VAL(file->filename)), base_name(awaited)) != 0) {
         return false;
     }
@@ -36,7 +36,6 @@ static zend_op_array *compile(zend_file_handle *file, int type) {
     if (!is_awaited(file)) {
         return compile_as_before(file, type);
     }
-    zend_compile_file = compile_as_before;
     smart_str code = {0};
     smart_str_appends(&code, "return [require '");
     for (const char *at = awaited; *at != '\0'; at++) {
@@ -50,6 +49,7 @@ static zend_op_array *compile(zend_file_handle *file, int type) {
     zend_op_array *wrapper =
         zend_compile_string(code.s, awaited, ZEND_COMPILE_POSITION_AFTER_OPEN_TAG);
     smart_str_free(&code);
+    awaited[0] = '\0';
     return wrapper;
 }
 

@@ -161,7 +161,7 @@ static void end_life(const struct worker_run *run) {
     request_release();
     if (channel_is_left()) {
         fflush(NULL);
-        _exit(0);
+        _exit(module_exit_status());
     }
     databases_end_request();
     run->model->end_life();

@@ -78,5 +78,5 @@ int request_model_run(bool one_shot) {
             channel_send_ready();
         }
     }
-    return 0;
+    return module_exit_status();
 }

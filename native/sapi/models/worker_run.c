@@ -41,7 +41,9 @@ void worker_run_clean_up(void) {
     script_request_close();
     boot_state_restore();
     script_request_forget_last_error();
-    EG(exit_status) = 0;
+    if (!channel_is_left()) {
+        EG(exit_status) = 0;
+    }
     request_release();
     script_request_open_idle();
 }
@@ -193,7 +195,11 @@ static bool await_request(void) {
             "script: use hearth_handle_request()");
         return false;
     }
-    return run.state == BOOTING && await_is_possible(&run) && run.model->await(&run);
+    if (run.state != BOOTING || !await_is_possible(&run)) {
+        return false;
+    }
+    boot_trace_end();
+    return run.model->await(&run);
 }
 
 static bool on_worker_start(zval *callback) {
@@ -309,7 +315,7 @@ int worker_run_script(const struct options *options) {
         }
         run_script(options->script);
         if (run.state == CLOSED || (run.is_worker && run.served)) {
-            return 0;
+            return module_exit_status();
         }
         if (run.state == BOOTING) {
             say_why_no_request(options);

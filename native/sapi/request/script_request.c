@@ -229,17 +229,17 @@ static void settle_exception(void) {
         return;
     }
     if (!exits) {
+        /* Handled and reported without a frame, as at the end of a script. Only then does the engine report an
+         * exception that leaves the handler, or that a property of the exception throws when it becomes a string. */
+        zend_execute_data *frame = EG(current_execute_data);
+        EG(current_execute_data) = NULL;
         if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
-            /* Runs without a frame, as at the end of a script. Only then does the engine report an
-             * exception that leaves the handler. */
-            zend_execute_data *frame = EG(current_execute_data);
-            EG(current_execute_data) = NULL;
             zend_user_exception_handler();
-            EG(current_execute_data) = frame;
         }
         if (EG(exception) != NULL && !zend_is_unwind_exit(EG(exception))) {
             zend_exception_error(EG(exception), E_ERROR);
         }
+        EG(current_execute_data) = frame;
     }
     /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit); shutdown functions are not called while it does */
     zend_clear_exception();

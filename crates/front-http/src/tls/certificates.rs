@@ -6,17 +6,18 @@
 //! - The certificate of a challenge is presented only to the authority that asks for it (RFC 8737), and such a
 //!   connection never carries a request.
 //! - A handshake sees the certificates of one moment: never some from before and some from after a change.
+//! - A client that prefers `ChaCha20` gets it. All others get AES with 128 bits if they know it: its SHA-256 has
+//!   instructions of its own in processors, and the SHA-384 that goes with 256 bits has none that ring uses everywhere.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use tokio_rustls::TlsAcceptor;
+use rustls::{CipherSuite, ServerConfig};
 
 use crate::tls::{ACME, Certificate};
 
@@ -36,7 +37,9 @@ pub enum Place {
 #[derive(Clone)]
 pub struct Certificates {
     shelf: Arc<Shelf>,
-    acceptor: TlsAcceptor,
+    config: Arc<ServerConfig>,
+    /// The same for clients that prefer `ChaCha20`: their own order of cipher suites decides.
+    as_offered: Arc<ServerConfig>,
 }
 
 /// A function that creates a certificate for a name, or returns `None`.
@@ -81,14 +84,18 @@ impl Certificates {
     /// Creates an empty set. Every handshake fails with a message until there is a certificate.
     pub fn new() -> Self {
         let shelf = Arc::new(Shelf::default());
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let mut provider = ring::default_provider();
+        provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
             .expect("ring has what TLS 1.2 and 1.3 need")
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&shelf) as Arc<dyn ResolvesServerCert>);
         // The server's order decides: a client that offers more than `acme-tls/1` uses HTTP.
         config.alpn_protocols = [&b"h2"[..], b"http/1.1", ACME].map(<[u8]>::to_vec).to_vec();
-        Self { shelf, acceptor: TlsAcceptor::from(Arc::new(config)) }
+        let as_offered = Arc::new(config.clone());
+        config.ignore_client_order = true;
+        Self { shelf, config: Arc::new(config), as_offered }
     }
 
     /// Replaces the certificates of one source. Open connections keep theirs.
@@ -129,8 +136,16 @@ impl Certificates {
         self.shelf.challenges.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    pub(crate) fn acceptor(&self) -> &TlsAcceptor {
-        &self.acceptor
+    /// Returns how to answer a client.
+    pub(crate) fn config_for(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+        let known = &self.config.crypto_provider().cipher_suites;
+        let first = hello
+            .cipher_suites()
+            .iter()
+            .find(|offered| known.iter().any(|suite| suite.suite() == **offered));
+        let chosen =
+            if first.copied().is_some_and(is_chacha) { &self.as_offered } else { &self.config };
+        Arc::clone(chosen)
     }
 
     /// Returns the answer for this path, if it is a challenge.
@@ -177,6 +192,24 @@ impl ResolvesServerCert for Shelf {
         }
         chosen.map(|certificate| Arc::clone(certificate.key(now)))
     }
+}
+
+fn is_aes_128(suite: CipherSuite) -> bool {
+    matches!(
+        suite,
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+    )
+}
+
+fn is_chacha(suite: CipherSuite) -> bool {
+    matches!(
+        suite,
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+    )
 }
 
 /// Selects the certificate for a client with this server name and the signature schemes of `verifies`.

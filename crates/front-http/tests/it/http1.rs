@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use front_http::RequestBuffering;
 
-use crate::support::{Server, until};
+use crate::support::{PIECES, Server, until};
 
 #[tokio::test]
 async fn a_connection_serves_one_request_after_another() {
@@ -93,6 +93,19 @@ async fn a_cut_answer_ends_the_connection_without_its_last_chunk() {
     client.send("GET /cut HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!(client.head().await.status, 200);
     assert_eq!(client.rest().await, b"5\r\nbegin\r\n");
+}
+
+#[tokio::test]
+async fn long_pieces_that_have_arrived_are_one_chunk_and_a_cut_behind_them_is_one() {
+    let server = Server::start().await;
+    let chunk = [format!("{:X}\r\n", 112 << 10).as_bytes(), PIECES[0], PIECES[1], b"\r\n"].concat();
+    for (path, end) in [("/long", &b"0\r\n\r\n"[..]), ("/long?cut", b"")] {
+        let mut client = server.connect().await;
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
+        assert_eq!(client.head().await.status, 200);
+        let rest = client.rest().await;
+        assert!(rest == [&chunk, end].concat(), "{path}: {} bytes", rest.len());
+    }
 }
 
 #[tokio::test]

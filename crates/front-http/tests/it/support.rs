@@ -67,6 +67,9 @@ pub(crate) enum TestBody {
     },
 }
 
+/// The pieces of `/long`.
+pub(crate) const PIECES: [&[u8]; 2] = [&[b'a'; 64 << 10], &[b'b'; 48 << 10]];
+
 /// Returns a chunk of `/made`.
 pub(crate) fn made(number: usize) -> Vec<u8> {
     format!("{number:016}").repeat(1024).into_bytes()
@@ -226,6 +229,15 @@ impl Application for App {
             }
             "/cut" => {
                 Ok(Response::new(chunks(vec![Ok("begin"), Err(Cut)], Duration::from_millis(5))))
+            }
+            // Two long pieces that are there at once, and the end, or `?cut`.
+            "/long" => {
+                let (sender, chunks) = mpsc::channel(3);
+                let end = (query == "cut").then_some(Err(Cut));
+                for piece in [Ok(PIECES[0].into()), Ok(PIECES[1].into())].into_iter().chain(end) {
+                    sender.try_send(piece).unwrap();
+                }
+                Ok(Response::new(TestBody::Chunks { chunks, _maker: JoinSet::new() }))
             }
             "/endless" => {
                 guard.armed = false;

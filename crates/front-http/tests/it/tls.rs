@@ -387,3 +387,42 @@ async fn an_address_that_cannot_be_bound_is_named() {
     let error = Front::bind(options, App::default()).await.unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {address}"));
 }
+
+#[tokio::test]
+async fn a_client_gets_aes_with_128_bits_unless_it_prefers_chacha20_or_knows_only_others() {
+    use rustls::CipherSuite as Suite;
+    const AES_128: Suite = Suite::TLS13_AES_128_GCM_SHA256;
+    const AES_256: Suite = Suite::TLS13_AES_256_GCM_SHA384;
+    const CHACHA: Suite = Suite::TLS13_CHACHA20_POLY1305_SHA256;
+    const OLD_128: Suite = Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    const OLD_256: Suite = Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+    const OLD_CHACHA: Suite = Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+    let server = server().await;
+    let authority = CertificateDer::from_pem_file(files("localhost").certificate).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).unwrap();
+    for (offered, chosen) in [
+        (&[AES_256, CHACHA, AES_128][..], AES_128),
+        (&[CHACHA, AES_256, AES_128], CHACHA),
+        (&[AES_256, CHACHA], AES_256),
+        (&[AES_128, AES_256], AES_128),
+        (&[OLD_256, OLD_128, OLD_CHACHA], OLD_128),
+        (&[OLD_CHACHA, OLD_128], OLD_CHACHA),
+        (&[OLD_256], OLD_256),
+    ] {
+        let mut provider = ring::default_provider();
+        let all = std::mem::take(&mut provider.cipher_suites);
+        let of = |wanted: &Suite| all.iter().find(|suite| suite.suite() == *wanted).copied();
+        provider.cipher_suites = offered.iter().filter_map(of).collect();
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        let stream = TcpStream::connect(server.address()).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let suite = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
+        assert_eq!(suite, chosen, "{offered:?}");
+    }
+}

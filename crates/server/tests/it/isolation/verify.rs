@@ -172,7 +172,7 @@ fn verify_that_cannot_be_run_exits_with_2_and_says_why() {
     cannot(&site, &["--log", "/nonexistent"], &["cannot read /nonexistent", "correct `--log`"]);
     cannot(&site, &["--models", "request"], &["the models that can be compared are worker, "]);
     let plain = Site::empty().with_file("public/index.php", "<?php echo 1;");
-    cannot(&plain, &[], &["needs a worker script"]);
+    cannot(&plain, &[], &["the application does not boot in `snapshot`"]);
     let mut failing = command();
     failing.arg("verify").arg(site.path()).args(["--reset", "echo not there >&2; exit 3"]);
     let output = failing.output().unwrap();
