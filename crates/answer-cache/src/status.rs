@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(status_of_hit(-3, true), "Hearth; hit; ttl=-3; collapsed");
         let miss = |forwarded, stored| status_of_miss(forwarded, stored, None);
         assert_eq!(
-            miss(Forwarded::UriMiss, Some(Ok(Duration::from_secs(60)))),
+            miss(Forwarded::UriMiss, Some(Ok(Duration::from_mins(1)))),
             "Hearth; fwd=uri-miss; stored; ttl=60"
         );
         assert_eq!(

@@ -151,6 +151,7 @@ fn tags(list: &[u8]) -> Vec<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use super::Conditional::{NotModified, Whole};
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -184,7 +185,6 @@ mod tests {
         let stored = headers(&[("etag", "\"a,b\""), ("last-modified", THEN)]);
         let judge =
             |pairs: &[(&'static str, &str)]| answer_to(&headers(pairs), StatusCode::OK, &stored);
-        use Conditional::{NotModified, Whole};
         for (pairs, expected) in [
             (&[("if-none-match", "\"x\", W/\"a,b\"")][..], NotModified),
             (&[("if-none-match", "*")], NotModified),

@@ -156,7 +156,7 @@ impl AnswerCache {
     /// Removes every answer with one of these tags, and returns how many.
     pub fn purge_tags<'t>(&self, tags: impl IntoIterator<Item = &'t str>) -> u64 {
         let tags: Vec<u64> = tags.into_iter().map(|tag| self.purges.tag(tag)).collect();
-        self.purge(Purge::Tags(tags))
+        self.purge(&Purge::Tags(tags))
     }
 
     /// Removes every answer for this URL, and returns how many. The scheme may be left out: `//host/path`.
@@ -167,12 +167,12 @@ impl AnswerCache {
         let (host, path) = rest.split_at(at);
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let target = format!("//{}{path}", host.to_ascii_lowercase());
-        self.purge(Purge::Url { scheme: scheme.to_ascii_lowercase(), target })
+        self.purge(&Purge::Url { scheme: scheme.to_ascii_lowercase(), target })
     }
 
     /// Removes every answer, and returns how many.
     pub fn purge_all(&self) -> u64 {
-        self.purge(Purge::All)
+        self.purge(&Purge::All)
     }
 
     /// Removes the answers at this key: an unsafe request has changed its target.
@@ -182,7 +182,7 @@ impl AnswerCache {
         self.store.remove(key.as_bytes());
     }
 
-    fn purge(&self, purge: Purge) -> u64 {
+    fn purge(&self, purge: &Purge) -> u64 {
         self.counts.purges.add();
         self.purges.record(purge.clone());
         let removed = Count::default();

@@ -311,7 +311,7 @@ impl<A: Application> Exchange<'_, A> {
                 if let Some(cache) = &self.front.cache {
                     return Box::pin(self.cached(cache, number, script, parts, body, hints)).await;
                 }
-                self.to_application(number, script, parts, body, hints).await
+                self.pass_on(number, script, parts, body, hints).await
             }
             Decision::File(_) if !is_read(&parts.method) => {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
@@ -329,7 +329,7 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// Passes a request on to the application, its body received before if that is configured.
-    async fn to_application(
+    async fn pass_on(
         self,
         number: usize,
         script: Script,

@@ -153,19 +153,16 @@ impl Storing {
             key: entry.key.clone(),
         };
         let mut end = FlightEnd::NotStored;
-        let sent = match stored {
-            Some(stored) => {
-                fresh.key = self.place(&stored);
-                let fresh = Arc::new(fresh);
-                if self.keep(&fresh) {
-                    end = FlightEnd::Stored;
-                }
-                fresh
+        let sent = if let Some(stored) = stored {
+            fresh.key = self.place(&stored);
+            let fresh = Arc::new(fresh);
+            if self.keep(&fresh) {
+                end = FlightEnd::Stored;
             }
-            None => {
-                self.cache.remove(entry);
-                Arc::new(fresh)
-            }
+            fresh
+        } else {
+            self.cache.remove(entry);
+            Arc::new(fresh)
         };
         if let Some(flight) = flight {
             flight.end(end);
@@ -277,7 +274,9 @@ impl Fill {
         }
         // Pieces are parts of larger buffers: a copy keeps only what is needed.
         let mut body = BytesMut::with_capacity(usize::try_from(size).unwrap_or_default());
-        pieces.iter().for_each(|piece| body.extend_from_slice(piece));
+        for piece in &pieces {
+            body.extend_from_slice(piece);
+        }
         if status != StatusCode::NO_CONTENT {
             headers.insert(header::CONTENT_LENGTH, size.into());
         }

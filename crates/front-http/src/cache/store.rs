@@ -1,4 +1,4 @@
-//! Stored answers in memory: a bounded map that keeps what is used often, also when a crawler passes by (quick_cache: the
+//! Stored answers in memory: a bounded map that keeps what is used often, also when a crawler passes by (`quick_cache`: the
 //! frequently used ones are not evicted by those that are used once).
 //!
 //! Invariants

@@ -94,7 +94,7 @@ impl<A: Application> Exchange<'_, A> {
             (asked, key) => {
                 cache.counts.bypassed.add();
                 let (method, host) = (parts.method.clone(), host.to_vec());
-                let mut answer = self.to_application(number, script, parts, body, hints).await;
+                let mut answer = self.pass_on(number, script, parts, body, hints).await;
                 if let Some(key) = key
                     && invalidates(&method, answer.head.status)
                 {

@@ -30,7 +30,7 @@ async fn get(server: &Server, path: &str, fields: &[&str]) -> Reply {
 }
 
 async fn send(server: &Server, method: &str, path: &str, fields: &[&str]) -> Reply {
-    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    let fields = [fields, &[""]].concat().join("\r\n");
     let head = format!("{method} {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
     server.ask(&head).await
 }
@@ -300,14 +300,15 @@ async fn if_the_first_client_leaves_the_next_one_leads() {
     first.send(&head).await;
     called(&server, 1).await;
     let address = server.address();
-    let second = tokio::spawn(async move { ask_at(address, &head).await });
+    let mut second = JoinSet::new();
+    second.spawn(async move { ask_at(address, &head).await });
     waiting(&server, 1).await;
     // A client that only closes its sending side does that together with its request.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     drop(first);
     called(&server, 2).await;
     server.app.release.notify_one();
-    assert_eq!(text(&second.await.unwrap()), "call 2");
+    assert_eq!(text(&second.join_next().await.unwrap().unwrap()), "call 2");
     assert_eq!(text(&get(&server, PATH, &[]).await), "call 2");
 }
 
