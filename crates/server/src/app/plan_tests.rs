@@ -169,13 +169,12 @@ fn a_front_controller_that_waits_boots_ahead() {
         (php.model, php.script.map(|script| matches!(script, WorkerScript::Entry(_))))
     };
     assert_eq!(script(&[]), (Model::Request, None));
-    assert_eq!(script(&[("php.await_after", "public/boot.php")]), (Model::Snapshot, Some(true)));
     machine.write("public/index.php", "<?php require 'boot.php'; hearth_await_request();");
     assert_eq!(script(&[]), (Model::Snapshot, Some(true)));
     assert_eq!(script(&[("php.model", "prespawn")]), (Model::Prespawn, Some(true)));
     assert_eq!(script(&[("php.model", "request")]), (Model::Request, None));
-    let plan = machine.plan(&[("php.warm_up", "/a, /b")]).unwrap();
-    assert!(plan.rehearses(&machine.settings(&[("php.warm_up", "/a, /b")])), "it ends with each");
+    let plan = machine.plan(&[]).unwrap();
+    assert!(plan.rehearses(&machine.settings(&[])), "it ends with each");
     machine.write("worker.php", "<?php while (hearth_handle_request($handler));");
     assert_eq!(script(&[]), (Model::Snapshot, Some(false)), "a loop is stronger");
 }
