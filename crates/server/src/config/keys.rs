@@ -332,7 +332,7 @@ settings! {
         /// By letter: A is `worker` (one booted loop, shared state), B `spawn` (a process for each request), and C `prespawn` (a process booted
         /// before its request arrives). D is `fork` (a fork of a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`), and G `request`
         /// (PHP starts and ends with the request). H is `cgi` (php-cgi), and S `snapshot` (booted once; memory and descriptors are restored
-        /// after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony, worker scripts and front controllers that wait, else `request`.
+        /// after each answer). docs/guide/models.md compares them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`.
         /// If `snapshot` cannot run, the cheaper of `fork` and `request` replaces it, measured at the start. A warning gives the reason; it
         /// is never `worker`.
         model: Auto<Model> = "auto", flag "model";

@@ -130,7 +130,7 @@ pub(crate) fn with_others(
     // They are few and rare: one process waits for them, and there are as many as of the others while they are needed.
     let most = others.scaling.map_or(others.workers, |scaling| scaling.most);
     others.workers = NonZeroUsize::MIN;
-    others.scaling = (most > others.workers).then(|| pool::Scaling {
+    others.scaling = (most > others.workers).then_some(pool::Scaling {
         most,
         start: 0,
         idle_timeout: settings.php.workers_idle_timeout,

@@ -1,6 +1,4 @@
-//! MediaWiki of Debian's package, unchanged, booted ahead by `php.await_after`: two users at a time see what they see in `request`.
-
-#![expect(clippy::print_stdout, reason = "shown when a test fails")]
+//! `MediaWiki` of Debian's package, unchanged, booted ahead by `php.await_after`: two users at a time see what they see in `request`.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -15,7 +13,7 @@ const PACKAGE: &str = "/usr/share/mediawiki";
 /// The last file that is included before the application reads its request.
 const AWAITED: &str = "/usr/share/mediawiki/includes/context/RequestContext.php";
 
-/// Installs a wiki on SQLite with two users: its folder has links to the package's files, and its own settings.
+/// Installs a wiki on `SQLite` with two users: its folder has links to the package's files, and its own settings.
 fn wiki() -> Site {
     let site = Site::empty();
     let root = site.public();
@@ -151,6 +149,10 @@ impl Browser {
 
 #[test]
 fn mediawiki_is_booted_ahead_unchanged() {
+    if php_version() != "8.2" && !Path::new(PACKAGE).is_dir() {
+        println!("not tried: the Debian of this PHP has no MediaWiki installed");
+        return;
+    }
     for model in of_tier(["snapshot", "request"]) {
         println!("model {model}");
         let site = wiki();

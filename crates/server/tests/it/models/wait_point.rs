@@ -1,7 +1,5 @@
 //! `hearth_await_request()`: a front controller that has done its boot ahead answers as one that has not, and as php-fpm.
 
-#![expect(clippy::print_stdout, reason = "shown when a test fails")]
-
 use testkit::{Answer, Client};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, models, of_tier, php_fpm};
