@@ -42,11 +42,22 @@ pub(crate) fn start(threads: NonZeroUsize) -> Result<Runtime, Failure> {
     })
 }
 
-/// Makes each call once, as the runtime and the connections to PHP do.
+/// Makes each call once, as the runtime and the connections to PHP do. An error that is no refusal, such as a limit, is
+/// left to the part that needs the call: it says more about it.
 pub(crate) fn try_calls() -> Result<(), Failure> {
-    refused_call().map_err(|(call, error)| {
-        Failure::caused_by(format!("the system call {call} is refused"), &error, ALLOW_CALLS)
-    })
+    match refused_call() {
+        Err((call, error)) if is_refusal(&error) => {
+            let message = format!("the system call {call} is refused");
+            Err(Failure::caused_by(message, &error, ALLOW_CALLS))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether this is the error of a seccomp profile, or of a kernel without the call.
+fn is_refusal(error: &std::io::Error) -> bool {
+    let refusals = [Errno::PERM, Errno::NOSYS, Errno::ACCESS];
+    refusals.iter().any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
 }
 
 /// Returns the first call that is refused, and its error.

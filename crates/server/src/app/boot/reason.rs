@@ -22,7 +22,8 @@ pub(crate) struct Reason {
 impl Reason {
     /// Finds the reason in the end of a process's output.
     pub(crate) fn of(output: &str) -> Self {
-        let (head, text) = of_php(output).or_else(|| of_framework(output)).unwrap_or_else(|| {
+        let found = of_php(output).or_else(|| of_framework(output)).or_else(|| of_worker(output));
+        let (head, text) = found.unwrap_or_else(|| {
             let mut lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
             ("", lines.next_back().unwrap_or("it printed nothing"))
         });
@@ -58,6 +59,13 @@ fn of_framework(output: &str) -> Option<(&'static str, &str)> {
         let class = line.split_once(": ").map(|(class, _)| class);
         class.is_some_and(|class| !class.contains(' ')) && without_place(line).1.is_some()
     };
+    output.lines().find(is_one).map(|line| ("", line))
+}
+
+/// What the worker program says of a script that ended too early. The script's own output may come before and after it.
+fn of_worker(output: &str) -> Option<(&'static str, &str)> {
+    let is_one =
+        |line: &&str| line.starts_with("the script ") && line.contains(" ended before it ");
     output.lines().find(is_one).map(|line| ("", line))
 }
 
