@@ -357,7 +357,7 @@ static void check_writing(const struct vector *v) {
             free(owned[i]);
         }
     } else if (strcmp(type, "PURGE") == 0) {
-        struct frame_text tags[16];
+        struct frame_text tags[16] = {{0}};
         char *owned[16];
         size_t count = 0;
         for (size_t i = 0; i < v->count && count < 16; i++) {
