@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -36,6 +37,12 @@ def environment(**more: str) -> dict[str, str]:
     return kept | more
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 @contextlib.contextmanager
 def program(command: list, log: Path, **more) -> Iterator[subprocess.Popen]:
     """Runs a program in a session of its own, and ends all of that session."""
@@ -51,6 +58,20 @@ def program(command: list, log: Path, **more) -> Iterator[subprocess.Popen]:
             print(f"{command[0]} did not end in {READY_SECONDS} s", file=sys.stderr)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def listening(command: list, port: int, log: Path) -> Iterator[None]:
+    """Runs a program that listens on this port; goes on when it does."""
+    with program(command, log) as process:
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if time.monotonic() > deadline or process.poll() is not None:
+                sys.exit(f"error: {command[0]} was never ready:\n{log.read_text(errors='replace')}")
+            time.sleep(0.02)
+        yield
 
 
 @contextlib.contextmanager

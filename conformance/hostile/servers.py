@@ -5,17 +5,15 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-READY_SECONDS = 60
+import common
+
 # Long enough for any machine; a case that needs it is wrong anyway.
 ANSWER_SECONDS = 20
 
@@ -76,55 +74,9 @@ class Site:
         return [(method, target, base64.b64decode(body)) for method, target, body in map(json.loads, lines)]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@contextlib.contextmanager
-def program(command: list, log: Path, **more) -> Iterator[subprocess.Popen]:
-    """Runs a program; ends it with its children, whose session is their own."""
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True, **more)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(READY_SECONDS)
-        except subprocess.TimeoutExpired:
-            print(f"{command[0]} did not end in {READY_SECONDS} s", file=sys.stderr)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def wait_for(port: int, process: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    sys.exit(f"error: {process.args[0]} was never ready:\n{log.read_text(errors='replace')}")
-
-
-@contextlib.contextmanager
-def hearth(site: Site, *arguments: str, workers: int = 2) -> Iterator[tuple[int, subprocess.Popen]]:
+def hearth(site: Site, *arguments: str, workers: int = 2) -> contextlib.AbstractContextManager[tuple[int, subprocess.Popen]]:
     """`hearth serve`; gives its port and process."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-    binary = os.environ.get("HEARTH_BIN") or target / "debug/hearth"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEARTH_") or name == "HEARTH_WORKER_DIR"}
-    log = site.folder / "hearth.log"
-    command = [binary, "serve", site.folder, "--model", "request", "--workers", str(workers), "--listen", "127.0.0.1:0", "--log-format", "text", *arguments]
-    with program(command, log, env=environment) as process:
-        deadline = time.monotonic() + READY_SECONDS
-        while time.monotonic() < deadline and process.poll() is None:
-            if ready := re.search(r"hearth: ready on https?://127\.0\.0\.1:(\d+)", log.read_text(errors="replace")):
-                yield int(ready[1]), process
-                break
-            time.sleep(0.05)
-        else:
-            sys.exit(f"error: hearth was never ready:\n{log.read_text(errors='replace')}")
+    return common.hearth("serve", site.folder, "--model", "request", "--workers", workers, *arguments, folder=site.folder)
 
 
 def php_fpm() -> str | None:
@@ -156,12 +108,10 @@ http {{
 
 @contextlib.contextmanager
 def nginx(folder: Path, locations: str, upstream: str = "") -> Iterator[int]:
-    port = free_port()
+    port = common.free_port()
     configuration = folder / "nginx.conf"
     configuration.write_text(NGINX.format(folder=folder, port=port, locations=locations, upstream=upstream))
-    log = folder / "nginx.log"
-    with program([shutil.which("nginx"), "-c", configuration, "-p", folder], log) as process:
-        wait_for(port, process, log)
+    with common.listening([shutil.which("nginx"), "-c", configuration, "-p", folder], port, folder / "nginx.log"):
         yield port
 
 
@@ -173,8 +123,8 @@ def nginx_with_php_fpm(site: Site) -> Iterator[int]:
     user = "user = root\ngroup = root\n" if os.geteuid() == 0 else ""
     configuration.write_text(f"[global]\nerror_log = {folder}/fpm-error.log\ndaemonize = no\n[www]\nlisten = {folder}/fpm.sock\n{user}pm = static\npm.max_children = 2\n")
     root = ["--allow-to-run-as-root"] if os.geteuid() == 0 else []
-    with program([php_fpm(), "-y", configuration, *root], folder / "fpm.log") as process:
-        deadline = time.monotonic() + READY_SECONDS
+    with common.program([php_fpm(), "-y", configuration, *root], folder / "fpm.log") as process:
+        deadline = time.monotonic() + common.READY_SECONDS
         while not (folder / "fpm.sock").exists() and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.05)
         locations = f"""

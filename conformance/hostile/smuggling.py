@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import common
 import servers
 from servers import Outcome, Site
 
@@ -127,22 +128,20 @@ def through_nginx(folder: Path, hearth: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def through_haproxy(folder: Path, hearth: int) -> Iterator[int]:
-    port, log = servers.free_port(), folder / "haproxy.log"
+    port = common.free_port()
     configuration = folder / "haproxy.cfg"
     configuration.write_text(HAPROXY.format(port=port, hearth=hearth))
-    with servers.program([shutil.which("haproxy"), "-db", "-f", configuration], log) as process:
-        servers.wait_for(port, process, log)
+    with common.listening([shutil.which("haproxy"), "-db", "-f", configuration], port, folder / "haproxy.log"):
         yield port
 
 
 @contextlib.contextmanager
 def through_varnish(folder: Path, hearth: int) -> Iterator[int]:
-    port, log = servers.free_port(), folder / "varnish.log"
+    port = common.free_port()
     configuration = folder / "hearth.vcl"
     configuration.write_text(VARNISH.format(hearth=hearth))
     command = [shutil.which("varnishd"), "-F", "-n", folder / "varnish", "-a", f"127.0.0.1:{port}", "-f", configuration, "-s", "default,16m", "-j", "none"]
-    with servers.program(command, log) as process:
-        servers.wait_for(port, process, log)
+    with common.listening(command, port, folder / "varnish.log"):
         yield port
 
 

@@ -2,33 +2,10 @@
 
 import contextlib
 import shutil
-import socket
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import common
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@contextlib.contextmanager
-def listening(command: list, port: int, folder: Path, name: str) -> Iterator[None]:
-    log = folder / f"{name}.log"
-    with common.program(command, log) as process:
-        deadline = time.monotonic() + common.READY_SECONDS
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if time.monotonic() > deadline or process.poll() is not None:
-                sys.exit(f"error: {name} was never ready:\n{log.read_text(errors='replace')}")
-            time.sleep(0.02)
-        yield
+from common import listening
 
 
 NGINX = """
@@ -56,7 +33,7 @@ http {{
 def nginx(folder: Path, port: int, content: str) -> Iterator[int]:
     configuration = folder / "nginx.conf"
     configuration.write_text(NGINX.format(folder=folder, content=content))
-    with listening([shutil.which("nginx"), "-c", configuration, "-p", folder], port, folder, "nginx"):
+    with listening([shutil.which("nginx"), "-c", configuration, "-p", folder], port, folder / "nginx.log"):
         yield port
 
 
@@ -117,7 +94,7 @@ backend realtime
 def haproxy(folder: Path, **ports: int) -> Iterator[int]:
     configuration = folder / "haproxy.cfg"
     configuration.write_text(HAPROXY.format(**ports))
-    with listening([shutil.which("haproxy"), "-db", "-f", configuration], ports["port"], folder, "haproxy"):
+    with listening([shutil.which("haproxy"), "-db", "-f", configuration], ports["port"], folder / "haproxy.log"):
         yield ports["port"]
 
 
