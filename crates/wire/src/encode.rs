@@ -102,21 +102,11 @@ pub fn publish<'a>(
     data: &[u8],
     channels: impl ExactSizeIterator<Item = &'a [u8]>,
 ) -> Result<(), TooLarge> {
-    let start = begin(buffer);
-    let count = channels.len();
-    buffer.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes());
-    buffer.extend_from_slice(&[0, 0]);
+    let start = begin_publish(buffer, channels.len(), 0);
     for part in [event, except, data] {
         text(buffer, part);
     }
-    channels.for_each(|name| text(buffer, name));
-    let bytes = buffer.len() - start - HEADER_LEN;
-    if bytes > crate::MAX_PAYLOAD || count > crate::MAX_PAIRS {
-        buffer.truncate(start);
-        return Err(TooLarge { bytes, pairs: count });
-    }
-    finish(buffer, start, Kind::Publish, 0);
-    Ok(())
+    finish_publish(buffer, start, channels)
 }
 
 /// Writes the tags of stored answers to remove; an error if they do not fit a frame.
@@ -124,11 +114,26 @@ pub fn purge<'a>(
     buffer: &mut Vec<u8>,
     tags: impl ExactSizeIterator<Item = &'a [u8]>,
 ) -> Result<(), TooLarge> {
+    let start = begin_publish(buffer, tags.len(), 1);
+    finish_publish(buffer, start, tags)
+}
+
+/// Starts a PUBLISH frame: `what` is 0 for an event, 1 for a purge.
+fn begin_publish(buffer: &mut Vec<u8>, names: usize, what: u16) -> usize {
     let start = begin(buffer);
-    let count = tags.len();
-    buffer.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes());
-    buffer.extend_from_slice(&[1, 0]);
-    tags.for_each(|tag| text(buffer, tag));
+    buffer.extend_from_slice(&u16::try_from(names).unwrap_or(u16::MAX).to_le_bytes());
+    buffer.extend_from_slice(&what.to_le_bytes());
+    start
+}
+
+/// Ends a PUBLISH frame with its list of names; removes it if it is too large.
+fn finish_publish<'a>(
+    buffer: &mut Vec<u8>,
+    start: usize,
+    names: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<(), TooLarge> {
+    let count = names.len();
+    names.for_each(|name| text(buffer, name));
     let bytes = buffer.len() - start - HEADER_LEN;
     if bytes > crate::MAX_PAYLOAD || count > crate::MAX_PAIRS {
         buffer.truncate(start);
