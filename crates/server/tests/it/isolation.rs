@@ -11,6 +11,7 @@ pub(crate) mod user;
 mod verified_restores;
 mod verify;
 
+use std::process::Command;
 use std::sync::Barrier;
 
 use serde_json::{Value, json};
@@ -18,6 +19,18 @@ use serde_json::{Value, json};
 use crate::hearth::{Hearth, LIMIT, Serve, Site, models};
 
 const SESSION: &str = "PHPSESSID";
+
+/// Builds `NAME.c` of a site into `NAME.so`.
+fn build_library(site: &Site, name: &str, options: &[&str]) {
+    let (library, source) = (format!("{name}.so"), format!("{name}.c"));
+    let built = Command::new("gcc")
+        .args(["-O2", "-shared", "-fPIC"])
+        .args(options)
+        .args(["-o", &library, &source])
+        .current_dir(site.path())
+        .status();
+    assert!(built.unwrap().success(), "the library is built");
+}
 
 /// Returns the session cookie that an answer sets.
 fn cookie(answer: &testkit::Answer) -> Option<String> {

@@ -2,8 +2,6 @@
 //! In the model `snapshot` the next request finds none of it. Damage that cannot be undone costs the worker, never the
 //! next request.
 
-use std::process::Command;
-
 use pool::Model;
 use testkit::eventually;
 
@@ -39,12 +37,7 @@ impl Adversary {
             return None;
         }
         let site = Site::empty().with_folder("adversary");
-        let built = Command::new("gcc")
-            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"])
-            .args(["-o", "adversary.so", "adversary.c"])
-            .current_dir(site.path())
-            .status();
-        assert!(built.unwrap().success(), "the library is built");
+        super::build_library(&site, "adversary", &["-Wall", "-Wextra", "-Werror"]);
         let hearth = Serve::new(site.path().join("worker.php"))
             .model(Model::Snapshot)
             .workers(1)

@@ -1,8 +1,6 @@
 //! `php.verify_restores`: the comparison of all memory finds a difference that the tracking of written pages cannot see
 //! (tests/php/saboteur).
 
-use std::process::Command;
-
 use pool::Model;
 use testkit::eventually;
 
@@ -14,13 +12,8 @@ fn start(share: &str) -> Option<(Site, Hearth)> {
         return None;
     }
     let site = Site::empty().with_folder("saboteur");
-    let built = Command::new("gcc")
-        .args(["-O2", "-shared", "-fPIC", "-D_GNU_SOURCE", "-I"])
-        .arg(root().join("native"))
-        .args(["-o", "saboteur.so", "saboteur.c"])
-        .current_dir(site.path())
-        .status();
-    assert!(built.unwrap().success(), "the library is built");
+    let native = root().join("native").display().to_string();
+    super::build_library(&site, "saboteur", &["-D_GNU_SOURCE", "-I", &native]);
     let hearth = Serve::new(site.path().join("worker.php"))
         .model(Model::Snapshot)
         .workers(1)
