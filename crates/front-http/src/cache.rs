@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use answer_cache::{CookieFilter, Key, url_of};
 use bytes::Bytes;
 use http::HeaderMap;
+use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -45,8 +46,8 @@ pub struct CacheOptions {
     pub status_header: bool,
 }
 
-/// What the cache has done since the start, and what it has now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the cache has done since the start, and what it has now: a part of `/status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheReport {
     /// Requests answered by a fresh stored answer.
     pub hits: u64,
@@ -61,18 +62,21 @@ pub struct CacheReport {
     /// Requests that waited for the answer to another one, and were answered by it.
     pub collapsed: u64,
     /// Requests that wait for the answer to another one now.
+    #[serde(skip)]
     pub waiting: u64,
     /// Answers that were stored.
     pub stored: u64,
     /// Answers that went because memory was needed.
+    #[serde(rename = "evictions")]
     pub evicted: u64,
     /// Purges by PHP and over the admin address, and unsafe requests that made stored answers invalid.
     pub purges: u64,
     /// Memory in use, in bytes.
     pub bytes: u64,
     /// The most memory, in bytes.
+    #[serde(rename = "bytes_limit")]
     pub limit: u64,
-    /// Entries in memory.
+    /// Entries in memory, the compressed forms of answers included.
     pub entries: u64,
 }
 
@@ -272,15 +276,13 @@ impl AnswerCache {
         self.store.remove(&entry.key);
     }
 
-    /// Runs a revalidation without a client. Returns false if there are too many.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
+    /// Runs a revalidation without a client, unless there are too many.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut background = self.background.lock().expect("no holder panics");
         while background.try_join_next().is_some() {}
-        let free = background.len() < BACKGROUND;
-        if free {
+        if background.len() < BACKGROUND {
             background.spawn(task);
         }
-        free
     }
 
     /// Ends what runs without a client.

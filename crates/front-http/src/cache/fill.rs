@@ -7,7 +7,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
@@ -149,7 +148,6 @@ impl Storing {
             since,
             tags,
             id: self.cache.store.number(),
-            revalidating: AtomicBool::new(false),
             key: entry.key.clone(),
         };
         let mut end = FlightEnd::NotStored;
@@ -288,7 +286,6 @@ impl Fill {
             since,
             tags,
             id: storing.cache.store.number(),
-            revalidating: AtomicBool::new(false),
             key: storing.place(&stored),
         });
         let end = if storing.keep(&entry) { FlightEnd::Stored } else { FlightEnd::NotStored };

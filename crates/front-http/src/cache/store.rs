@@ -5,7 +5,7 @@
 //! - The weight of all slots together stays below the bound; a slot weighs its bytes and what holds them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use answer_cache::{Freshness, Rule};
 use bytes::Bytes;
@@ -20,8 +20,8 @@ const OVERHEAD: u64 = 256;
 const FIELD_OVERHEAD: usize = 64;
 /// The expected size of an answer, by which the map is laid out.
 const TYPICAL: u64 = 16 << 10;
-/// Independently locked parts of the map. Each has its share of the memory.
-const SHARDS: usize = 8;
+/// Independently locked parts of a large map. Each has its share of the memory, and room for the largest answer: a quarter of all.
+const SHARDS: usize = 4;
 
 /// A stored answer.
 #[derive(Debug)]
@@ -37,8 +37,6 @@ pub(crate) struct Entry {
     pub(crate) tags: Box<[u64]>,
     /// A number that no other entry has.
     pub(crate) id: u64,
-    /// A revalidation without a client is under way.
-    pub(crate) revalidating: AtomicBool,
     /// The key at which it is stored.
     pub(crate) key: Box<[u8]>,
 }
@@ -136,8 +134,7 @@ impl Store {
     pub(super) fn new(memory: u64) -> Self {
         let typical = usize::try_from(memory / TYPICAL).unwrap_or(usize::MAX).max(64);
         let options = OptionsBuilder::new()
-            // A part must have room for the largest answer: a quarter of all.
-            .shards(if memory < 64 << 20 { 1 } else { SHARDS / 2 })
+            .shards(if memory < 64 << 20 { 1 } else { SHARDS })
             .estimated_items_capacity(typical)
             .weight_capacity(memory)
             .build()

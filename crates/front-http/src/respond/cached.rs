@@ -6,7 +6,6 @@
 //! - The application is asked once for a request, or a second time if its 304 was about another answer than the stored.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use answer_cache::{
     Conditional, Forwarded, Key, Request as Asked, Standing, Target, answer_to, describes,
@@ -145,7 +144,7 @@ impl<A: Application> Exchange<'_, A> {
         let mut collapsed = false;
         loop {
             let now = Instant::now();
-            let mut onward = Onward { key: key.clone(), asked, stale: None, flight: None };
+            let mut stale = None;
             let mut waits = asked.may_fill && !asked.authorized;
             match cache.look(&key, &parts.headers, now) {
                 Found::Entry(entry) if asked.authorized && !entry.freshness.for_authorization => {}
@@ -165,7 +164,7 @@ impl<A: Application> Exchange<'_, A> {
                         Standing::Stale(if_error) => {
                             // What must be validated for each request serves no other one.
                             waits &= !entry.freshness.validate_always;
-                            onward.stale = Some((entry, if_error));
+                            stale = Some((entry, if_error));
                         }
                     }
                 }
@@ -174,21 +173,22 @@ impl<A: Application> Exchange<'_, A> {
             }
             // PHP may answer 304 to a condition of the client, which helps no other one.
             waits &= !has_condition(&parts.headers)
-                || onward.stale.as_ref().is_some_and(|(entry, _)| has_validator(&entry.headers));
+                || stale.as_ref().is_some_and(|(entry, _)| has_validator(&entry.headers));
             if !waits || collapsed {
-                return Err(onward);
+                return Err(Onward { key, asked, stale, flight: None });
             }
             let flight = match cache.join(&key) {
                 Joined::Leads(guard) => {
-                    onward.flight = Some(guard);
-                    return Err(onward);
+                    return Err(Onward { key, asked, stale, flight: Some(guard) });
                 }
                 Joined::Waits(flight) => flight,
             };
             match flight.wait(deadline).await {
                 Some(FlightEnd::Stored) => collapsed = true,
                 Some(FlightEnd::Aborted) if Instant::now() < deadline => {}
-                Some(FlightEnd::Aborted | FlightEnd::NotStored) | None => return Err(onward),
+                Some(FlightEnd::Aborted | FlightEnd::NotStored) | None => {
+                    return Err(Onward { key, asked, stale, flight: None });
+                }
             }
         }
     }
@@ -232,7 +232,7 @@ impl<A: Application> Exchange<'_, A> {
         {
             if describes(response.headers(), &entry.headers) {
                 let headers = response.headers().clone();
-                drain_later(outcome).await;
+                drain_outcome(outcome).await;
                 cache.counts.revalidated.add();
                 let storing = storing.take().expect("only what may be stored is revalidated");
                 let entry = storing.refresh(entry, &headers);
@@ -254,7 +254,7 @@ impl<A: Application> Exchange<'_, A> {
         if let Some((entry, true)) = &stale
             && has_failed(&outcome)
         {
-            drain_later(outcome).await;
+            drain_outcome(outcome).await;
             cache.counts.stale.add();
             return self
                 .stored(cache, Hit::new(Arc::clone(entry), Instant::now()), &original)
@@ -273,7 +273,7 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    /// Revalidates a stale answer that is sent meanwhile.
+    /// Revalidates a stale answer that is sent meanwhile, unless a request for it is under way.
     fn revalidate(
         &self,
         cache: &Arc<AnswerCache>,
@@ -283,9 +283,6 @@ impl<A: Application> Exchange<'_, A> {
         number: usize,
         script: &Script,
     ) {
-        if entry.revalidating.swap(true, Ordering::Relaxed) {
-            return;
-        }
         let Joined::Leads(flight) = cache.join(key) else { return };
         let mut asks = head_of(parts, parts.headers.clone());
         asks.method = Method::GET;
@@ -312,8 +309,7 @@ impl<A: Application> Exchange<'_, A> {
         request.extensions_mut().insert(CompleteBody);
         let (current, entry, owner) =
             (Arc::clone(&self.current), Arc::clone(entry), Arc::clone(cache));
-        let spawned = Arc::clone(&entry);
-        let runs = cache.spawn(async move {
+        cache.spawn(async move {
             let outcome = current.applications[number].call(request).await;
             let not_modified =
                 matches!(&outcome, Ok(response) if response.status() == StatusCode::NOT_MODIFIED);
@@ -331,10 +327,8 @@ impl<A: Application> Exchange<'_, A> {
                     drop_hop_by_hop(&mut head.headers);
                     let size = body.size_hint().exact();
                     settle_length(&mut head, size);
-                    let file = !current.release.part(number).sendfile.is_empty()
-                        && ["x-sendfile", "x-accel-redirect"]
-                            .iter()
-                            .any(|name| head.headers.contains_key(*name));
+                    let sendfile = &current.release.part(number).sendfile;
+                    let file = !sendfile.is_empty() && sendfile.take(&mut head.headers).is_some();
                     let fill = storing.begin(&mut head, size, file);
                     if fill.is_none() {
                         owner.remove(&entry);
@@ -343,11 +337,7 @@ impl<A: Application> Exchange<'_, A> {
                 }
                 Err(error) => tracing::debug!(%error, "stored answer not revalidated"),
             }
-            entry.revalidating.store(false, Ordering::Relaxed);
         });
-        if !runs {
-            spawned.revalidating.store(false, Ordering::Relaxed);
-        }
     }
 
     /// Sends a stored answer, marked as one.
@@ -434,7 +424,7 @@ fn has_failed<B>(outcome: &Result<Response<B>, DispatchError>) -> bool {
 }
 
 /// Reads a body that is not sent, so that PHP does not see a client that has left.
-async fn drain_later<B: http_body::Body + Unpin>(outcome: Result<Response<B>, DispatchError>) {
+async fn drain_outcome<B: http_body::Body + Unpin>(outcome: Result<Response<B>, DispatchError>) {
     if let Ok(response) = outcome {
         drain(response.into_body()).await;
     }

@@ -226,6 +226,26 @@ async fn a_stale_answer_is_sent_while_the_next_is_made() {
     assert_eq!(calls(&server), 2);
 }
 
+/// Answers of one target are revalidated one after the other. One whose turn has not come is revalidated by a later request.
+#[tokio::test]
+async fn a_stale_answer_is_revalidated_after_another_one_of_its_target() {
+    let server = start().await;
+    let stored = |count: u64| server.cache.as_ref().unwrap().report().stored == count;
+    let stale = "order: cache-control: max-age=0, stale-while-revalidate=60 | vary: x-kind";
+    let fresh = "order: cache-control: max-age=60 | vary: x-kind";
+    let held = "order: hold | cache-control: max-age=60 | vary: x-kind";
+    get(&server, PATH, &["x-kind: a", stale]).await;
+    get(&server, PATH, &["x-kind: b", stale]).await;
+    assert_eq!(text(&get(&server, PATH, &["x-kind: a", held]).await), "call 1");
+    assert_eq!(text(&get(&server, PATH, &["x-kind: b", fresh]).await), "call 2");
+    server.app.release.notify_one();
+    eventually("the first is stored", || stored(3)).await;
+    assert_eq!(calls(&server), 3);
+    assert_eq!(text(&get(&server, PATH, &["x-kind: b", fresh]).await), "call 2");
+    eventually("the second is stored", || stored(4)).await;
+    assert_eq!(text(&get(&server, PATH, &["x-kind: b"]).await), "call 4");
+}
+
 #[tokio::test]
 async fn a_stale_answer_is_sent_if_the_application_fails() {
     let server = start().await;

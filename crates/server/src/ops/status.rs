@@ -1,6 +1,5 @@
 //! The model of `/status`: plain data that subsystems fill in, and that `/status` and the dashboard show.
 
-pub(crate) mod cache;
 pub(crate) mod clients;
 pub(crate) mod egress;
 pub(crate) mod processes;
@@ -9,6 +8,7 @@ pub(crate) mod tls;
 
 use std::time::Duration;
 
+use front_http::CacheReport;
 use pool::{Model, PoolStatus, WorkerState};
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ pub(crate) struct Status {
     pub traffic: Option<Traffic>,
     pub clients: Option<clients::Status>,
     /// The answer cache, if it is on.
-    pub cache: Option<cache::Status>,
+    pub cache: Option<CacheReport>,
     /// The workers of all applications together.
     pub pool: Option<PoolStatus>,
     pub applications: Vec<OfApplication>,

@@ -46,13 +46,13 @@ impl Subsystem for Http {
         status.traffic = Some(Traffic::of(&self.traffic));
         status.history = self.traffic.history();
         status.clients = Some(clients::status_of(&self.connections));
-        status.cache = self.cache.as_deref().map(cache::status_of);
+        status.cache = self.cache.as_deref().map(AnswerCache::report);
     }
 
     fn metrics(&self) {
         clients::set_metrics(&self.connections);
         if let Some(cache) = &self.cache {
-            cache::set_metrics(cache);
+            cache::set_metrics(&cache.report());
         }
     }
 

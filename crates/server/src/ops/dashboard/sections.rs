@@ -221,7 +221,7 @@ fn more(html: &mut Html, all: usize) {
 /// Renders the answer cache.
 pub(super) fn cache(view: &View, html: &mut Html) {
     let Some(cache) = &view.status.cache else { return };
-    let (used, limit) = (megabytes(cache.bytes), megabytes(cache.bytes_limit));
+    let (used, limit) = (megabytes(cache.bytes), megabytes(cache.limit));
     html.heading(
         "Answer cache",
         format_args!("{} entries, {used} of {limit}", count(cache.entries)),
@@ -233,7 +233,7 @@ pub(super) fn cache(view: &View, html: &mut Html) {
     html.text(count(cache.bypassed)).raw(" passed on (cookies, methods). ");
     html.text(count(cache.stored)).raw(" answers stored, ");
     html.text(count(cache.revalidated)).raw(" confirmed by PHP, ");
-    html.text(count(cache.evictions)).raw(" evicted, ");
+    html.text(count(cache.evicted)).raw(" evicted, ");
     html.text(count(cache.purges)).raw(" purges.</p>");
 }
 

@@ -1,16 +1,14 @@
 //! The answer cache as operators see it.
 
-use front_http::AnswerCache;
+use front_http::CacheReport;
 
 use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
-use crate::ops::status::cache::Status;
 
 /// The number of requests from which a hit rate says something.
 const TELLING: u64 = 1000;
 
-pub(super) fn set_metrics(cache: &AnswerCache) {
-    let report = cache.report();
+pub(super) fn set_metrics(report: &CacheReport) {
     metrics_table! { &[];
         counter "hearth_cache_hits_total" = report.hits, "Requests answered by a fresh stored answer";
         counter "hearth_cache_misses_total" = report.misses, "Requests that PHP answered because no usable answer was stored";
@@ -27,31 +25,13 @@ pub(super) fn set_metrics(cache: &AnswerCache) {
     }
 }
 
-pub(super) fn status_of(cache: &AnswerCache) -> Status {
-    let report = cache.report();
-    Status {
-        hits: report.hits,
-        misses: report.misses,
-        bypassed: report.bypassed,
-        stale: report.stale,
-        revalidated: report.revalidated,
-        collapsed: report.collapsed,
-        stored: report.stored,
-        evictions: report.evicted,
-        purges: report.purges,
-        bytes: report.bytes,
-        bytes_limit: report.limit,
-        entries: report.entries,
-    }
-}
-
 /// Adds the problem of a cache that is on and stores nothing.
-pub(super) fn problems_of(status: &Status, problems: &mut Problems) {
-    if status.misses > TELLING && status.stored == 0 {
+pub(super) fn problems_of(report: &CacheReport, problems: &mut Problems) {
+    if report.misses > TELLING && report.stored == 0 {
         let text = "The answer cache is on, and no answer could be stored: `Cache-Status` of an answer says why (docs/guide/cache.md).";
         problems.add(Level::Warning, text);
     }
-    if status.evictions > status.hits && status.evictions > TELLING {
+    if report.evicted > report.hits && report.evicted > TELLING {
         let text = "The answer cache evicts more answers than it sends: `http.cache_memory` is too small for what is stored.";
         problems.add(Level::Warning, text);
     }
