@@ -21,6 +21,7 @@ mod search;
 mod tokens;
 
 use std::collections::HashSet;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use pool::Model;
@@ -36,6 +37,7 @@ use crate::app::target::Target;
 use crate::config::{self, Environment, Settings};
 use crate::failure::Failure;
 use crate::ops::log as output;
+use crate::system::async_runtime;
 use crate::system::run_dir::RunDir;
 use crate::system::users::PhpUser;
 
@@ -112,15 +114,8 @@ fn verified(verify: &Verify, environment: &Environment) -> Result<(String, bool)
     };
     let mut report = Report::default();
     report.notes.extend(sessions);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        Failure::caused_by(
-            "cannot start the runtime",
-            &error,
-            "raise the limit of processes and descriptors",
-        )
-    })?;
+    // A thread of its own for the pool, while this one looks at files.
+    let runtime = async_runtime::start(NonZeroUsize::MIN.saturating_add(1))?;
     let runs = Runs { subject: &subject, folder: &folder, reset: verify.reset.as_deref() };
     runtime.block_on(all(verify, &runs, &mut report))?;
     let text = if verify.json { report.json() } else { report.text() };

@@ -1,13 +1,14 @@
 //! The search for the requests that cause a difference.
 //!
 //! Invariants
-//! - What is found was seen in a fresh process, beside two fresh answers of the reference to the same sequence.
+//! - What is found was seen in a fresh process, beside fresh answers of the reference to the same sequence: as many as tell a leak from a
+//!   value that only happened to be the same in both runs of the reference, such as a die's.
 
 use std::collections::HashSet;
 
 use pool::Model;
 
-use super::compare::Difference;
+use super::compare::{Difference, Parts};
 use super::minimise::minimise;
 use super::search::{Reference, Replay, Runs, last_answer};
 use crate::failure::Failure;
@@ -15,12 +16,16 @@ use crate::failure::Failure;
 /// The most sequences that are tried for one difference.
 const MOST_TRIES: usize = 150;
 
+/// How many answers of the reference beside two must show the same, where the model's shows something else.
+const FURTHER_ANSWERS: usize = 6;
+
 /// Differences at one place of the answers to one request.
 pub(super) struct Group {
     pub(super) request: usize,
-    /// Where in the order it was seen first.
-    pub(super) place: usize,
-    pub(super) seen: usize,
+    /// Where in the order it was seen, not empty.
+    pub(super) places: Vec<usize>,
+    /// The first of those answers, and what differs in it.
+    pub(super) answer: Parts,
     pub(super) differences: Vec<Difference>,
 }
 
@@ -28,6 +33,11 @@ impl Group {
     /// Returns whether one of these differences is at a place of the group.
     pub(super) fn shares(&self, differences: &[Difference]) -> bool {
         differences.iter().any(|one| self.differences.iter().any(|known| known.place == one.place))
+    }
+
+    /// Returns the first place in the order.
+    fn first(&self) -> usize {
+        self.places.first().copied().unwrap_or_default()
     }
 }
 
@@ -47,7 +57,7 @@ impl Search<'_> {
         reference: &mut Reference,
         known: &mut Vec<usize>,
     ) -> Result<Option<(Vec<usize>, Vec<Difference>)>, Failure> {
-        let before = self.replay.order.get(..self.group.place).unwrap_or_default();
+        let before = self.replay.order.get(..self.group.first()).unwrap_or_default();
         if let Some(differences) = self.after(&[], reference, true).await? {
             return Ok(Some((Vec::new(), differences)));
         }
@@ -85,31 +95,55 @@ impl Search<'_> {
         Ok(differences.map(|differences| (minimal, differences)))
     }
 
-    /// Returns the differences after these requests in a fresh process, if one is at a place of the group. `twice`: the reference answers
-    /// twice, so that what differs between its answers is masked.
+    /// Returns whether nothing is left of the difference when what differs between further answers of the reference is masked, too.
+    pub(super) async fn is_volatile(&self, reference: &mut Reference) -> Result<bool, Failure> {
+        let Group { request, answer, .. } = self.group;
+        let alone = (&[][..], *request);
+        let first = reference.answer(self.runs, self.replay, alone).await?;
+        for _ in 0..FURTHER_ANSWERS {
+            if reference.differences(self.group.first(), *request, answer).is_empty() {
+                return Ok(true);
+            }
+            let other = reference.answer(self.runs, self.replay, alone).await?;
+            reference.learn(*request, &first, &other);
+        }
+        Ok(reference.differences(self.group.first(), *request, answer).is_empty())
+    }
+
+    /// Returns the differences after these requests in a fresh process, if one is at a place of the group. `certain`: the reference answers
+    /// as often as it takes, so that what differs between its answers is masked.
     async fn after(
         &self,
         before: &[usize],
         reference: &mut Reference,
-        twice: bool,
+        certain: bool,
     ) -> Result<Option<Vec<Difference>>, Failure> {
         let request = self.group.request;
         let sequence = (before, request);
         let first = reference.answer(self.runs, self.replay, sequence).await?;
-        let second = if twice {
-            Some(reference.answer(self.runs, self.replay, sequence).await?)
-        } else {
-            None
-        };
+        let mut second = None;
+        if certain {
+            let answer = reference.answer(self.runs, self.replay, sequence).await?;
+            reference.learn(request, &first, &answer);
+            second = Some(answer);
+        }
         let mut instance = self.runs.fresh(self.model).await?;
         let answer = last_answer(&mut instance, self.replay, sequence).await;
         instance.end().await;
-        let volatile = reference.volatile.get(request).expect("there is one for each request");
-        let found = volatile.differences(&first, second.as_ref(), &answer);
-        let same = |difference: &Difference| {
-            self.group.differences.iter().any(|one| one.place == difference.place)
+        let find = |reference: &Reference| {
+            let found = reference.volatile(request).differences(&first, second.as_ref(), &answer);
+            self.group.shares(&found).then_some(found)
         };
-        Ok(found.iter().any(same).then_some(found))
+        let mut found = find(reference);
+        for _ in 0..FURTHER_ANSWERS {
+            if !certain || found.is_none() {
+                break;
+            }
+            let other = reference.answer(self.runs, self.replay, sequence).await?;
+            reference.learn(request, &first, &other);
+            found = find(reference);
+        }
+        Ok(found)
     }
 }
 

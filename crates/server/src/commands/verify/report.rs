@@ -42,7 +42,7 @@ pub(super) struct OfModel {
     #[serde(skip_serializing_if = "Option::is_none")]
     not_run: Option<String>,
     /// How many answers differed.
-    answers: usize,
+    pub(super) answers: usize,
     /// Confirmed differences.
     findings: Vec<Finding>,
     /// Differences that were not seen again.
@@ -96,15 +96,15 @@ fn differences<S: serde::Serializer>(all: &[Difference], serializer: S) -> Resul
 impl OfModel {
     /// Returns the result of a model that cannot run here.
     pub(super) fn not_run(model: Model, why: String) -> Self {
-        Self { not_run: Some(why), ..Self::run(model, 0) }
+        Self { not_run: Some(why), ..Self::run(model) }
     }
 
     /// Returns the result of a model without findings yet.
-    pub(super) fn run(model: Model, answers: usize) -> Self {
+    pub(super) fn run(model: Model) -> Self {
         Self {
             model: model.name(),
             not_run: None,
-            answers,
+            answers: 0,
             findings: Vec::new(),
             not_seen_again: Vec::new(),
             not_searched: false,

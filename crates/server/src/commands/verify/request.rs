@@ -48,31 +48,14 @@ impl Recorded {
 /// there are `total`.
 pub(super) fn replay_order(count: usize, total: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count.min(total)).collect();
-    let mut random = SplitMix(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     while count > 0 && order.len() < total {
         let mut pass: Vec<usize> = (0..count).collect();
-        for last in (1..pass.len()).rev() {
-            pass.swap(last, random.below(last + 1));
-        }
+        random.shuffle(&mut pass);
         pass.truncate(total - order.len());
         order.append(&mut pass);
     }
     order
-}
-
-/// Vigna's splitmix64, by which a seed repeats an order.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        let bound = u64::try_from(bound).expect("a length fits");
-        usize::try_from(mixed % bound).expect("less than a length")
-    }
 }
 
 #[cfg(test)]

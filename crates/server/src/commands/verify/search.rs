@@ -52,7 +52,7 @@ pub(super) struct Reference {
     first: Vec<Parts>,
     second: Vec<Parts>,
     /// By request.
-    pub(super) volatile: Vec<Volatile>,
+    volatile: Vec<Volatile>,
     /// The answers of the first run, by request.
     successive: Vec<Successive>,
     /// Kept for the searches.
@@ -167,29 +167,30 @@ impl Runs<'_> {
         };
         let what = format!("`{}`", model.name());
         let mut groups: Vec<Group> = Vec::new();
-        let mut answers = BTreeSet::new();
         let mut successive = none_yet(replay);
         for (place, request) in replay.order.iter().copied().enumerate() {
             progress(&what, place, replay.order.len());
             let Seen { parts, .. } = instance.ask(replay.request(request)).await;
             let differences = reference.differences(place, request, &parts);
             if let Some(successive) = successive.get_mut(request) {
-                successive.add(parts);
+                successive.add(parts.clone());
             }
             if differences.is_empty() {
                 continue;
             }
-            answers.insert(place);
             let known = groups
                 .iter_mut()
                 .find(|group| group.request == request && group.shares(&differences));
-            match known {
-                Some(group) => group.seen += 1,
-                None => groups.push(Group { request, place, seen: 1, differences }),
+            if let Some(group) = known {
+                group.places.push(place);
+            } else {
+                let places = vec![place];
+                groups.push(Group { request, places, answer: parts, differences });
             }
         }
         instance.end().await;
-        let mut result = OfModel::run(model, answers.len());
+        let mut result = OfModel::run(model);
+        let mut answers = BTreeSet::new();
         for (request, differences) in
             self.fixed_at_boot(model, reference, replay, &successive).await?
         {
@@ -205,9 +206,10 @@ impl Runs<'_> {
         }
         let mut known: Vec<usize> = Vec::new();
         for (number, group) in groups.into_iter().enumerate() {
-            if number == MOST_SEARCHES {
+            if number >= MOST_SEARCHES {
                 result.not_searched = true;
-                break;
+                answers.extend(group.places);
+                continue;
             }
             log::plain(&format!(
                 "verify: `{}`: what causes the difference in {}",
@@ -216,6 +218,9 @@ impl Runs<'_> {
             ));
             let search = Search { runs: self, model, replay, group: &group };
             let found = search.cause(reference, &mut known).await?;
+            if found.is_none() && search.is_volatile(reference).await? {
+                continue;
+            }
             let predecessors = found.as_ref().map(|(cause, _)| cause.clone());
             let differences = found.map_or(group.differences, |(_, differences)| differences);
             let lines = |all: &[usize]| all.iter().map(|one| replay.request(*one).line()).collect();
@@ -223,11 +228,13 @@ impl Runs<'_> {
                 model: model.name(),
                 request: replay.request(group.request).line(),
                 cause: predecessors.map_or(Cause::NotSeenAgain, |all| Cause::of(lines(&all))),
-                seen: group.seen,
+                seen: group.places.len(),
                 differences,
             };
+            answers.extend(group.places);
             result.add(finding);
         }
+        result.answers = answers.len();
         Ok(result)
     }
 }
@@ -292,10 +299,24 @@ fn none_yet(replay: &Replay) -> Vec<Successive> {
 }
 
 impl Reference {
-    fn differences(&self, place: usize, request: usize, answer: &Parts) -> Vec<Difference> {
-        let volatile = self.volatile.get(request).expect("there is one for each request");
+    /// Returns where an answer at this place of the order differs.
+    pub(super) fn differences(
+        &self,
+        place: usize,
+        request: usize,
+        answer: &Parts,
+    ) -> Vec<Difference> {
         let first = self.first.get(place).expect("the same order");
-        volatile.differences(first, self.second.get(place), answer)
+        self.volatile(request).differences(first, self.second.get(place), answer)
+    }
+
+    pub(super) fn volatile(&self, request: usize) -> &Volatile {
+        self.volatile.get(request).expect("there is one for each request")
+    }
+
+    /// Masks what differs between two of its answers to a request.
+    pub(super) fn learn(&mut self, request: usize, one: &Parts, other: &Parts) {
+        self.volatile.get_mut(request).expect("there is one for each request").learn(one, other);
     }
 
     /// Returns the parts that cannot be compared, with their requests.
