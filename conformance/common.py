@@ -89,6 +89,19 @@ def hearth(command: str, *arguments: object, folder: Path, **more: str) -> Itera
         sys.exit(f"error: hearth was never ready:\n{log.read_text(errors='replace')}")
 
 
+@contextlib.contextmanager
+def broker(socket_path: Path, folder: Path, *arguments: object) -> Iterator[subprocess.Popen]:
+    """`hearth egress` at this socket; gives the process."""
+    log = folder / "broker.log"
+    with program([hearth_program(), "egress", "--socket", socket_path, "--log-format", "text", *arguments], log, env=environment()) as process:
+        deadline = time.monotonic() + READY_SECONDS
+        while "ready on" not in log.read_text(errors="replace"):
+            if time.monotonic() > deadline or process.poll() is not None:
+                sys.exit(f"error: the broker was never ready:\n{log.read_text(errors='replace')}")
+            time.sleep(0.02)
+        yield process
+
+
 def version(*command: str) -> str:
     """The first version number that a program prints."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import common
@@ -46,16 +47,36 @@ def source(package: str, variable: str) -> Path | None:
         'APT::Sandbox::User "root";\n'
     )
     environment = os.environ | {"APT_CONFIG": str(state / "apt.conf")}
+
+    def run(*command: str) -> str:
+        return subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True).stdout
+
     print(f"fetching the source of {package}", file=sys.stderr)
-    # Debian's patches leave out tests that need what Debian does not have: the suites are to be those of their authors.
-    unpack = "dpkg-source --no-check --skip-patches --extract *.dsc"
-    for command in (["apt-get", "--quiet=2", "update"], ["apt-get", "--quiet=2", "--download-only", "source", package], ["sh", "-c", unpack]):
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            reason = (done.stderr or done.stdout).strip().splitlines()
-            print(f"the source of {package} cannot be had by apt here ({reason[0] if reason else 'no reason'}): {variable}=FOLDER names it")
-            return None
+    try:
+        run("apt-get", "--quiet=2", "update")
+        download(run, package, folder)
+        # Debian's patches leave out tests that need what Debian does not have: the suites are to be those of their authors.
+        run("sh", "-c", "dpkg-source --no-check --skip-patches --extract *.dsc")
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr or error.stdout).strip().splitlines()
+        print(f"the source of {package} cannot be had by apt here ({reason[0] if reason else 'no reason'}): {variable}=FOLDER names it")
+        return None
     return next(path for path in folder.glob("*/") if path.is_dir())
+
+
+def download(run: Callable[..., str], package: str, folder: Path) -> None:
+    """Downloads the newest version that the archive has: it may list one that it no longer has."""
+    versions = set(re.findall(r"^Version: (.*)$", run("apt-cache", "showsrc", package), re.MULTILINE))
+    newest_first = sorted(versions, key=lambda text: [int(part) for part in re.findall(r"\d+", text)], reverse=True)
+    for number, version in enumerate(newest_first, 1):
+        try:
+            run("apt-get", "--quiet=2", "--download-only", "source", f"{package}={version}")
+            return
+        except subprocess.CalledProcessError:
+            for part in folder.iterdir():
+                part.unlink()
+            if number == len(newest_first):
+                raise
 
 
 def installed(package: str) -> str:

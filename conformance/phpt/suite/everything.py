@@ -13,7 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import cases, differences, page, php_cgi, sources
+import debian
+
+from . import cases, differences, page, php_cgi
 from .answers import Answer, Judge, loosely, masked
 from .php_cgi import FAILED, NOT_RUN, PASSED, SKIPPED, Php, PhpCgi
 from .place import Place
@@ -209,9 +211,12 @@ def main(options) -> int:
     if options.page:
         print(page.write(options.root, kept))
         return 0
-    options.sources, why = sources.found(kept, options.php)
+    options.sources = debian.source(f"php{options.php}", "PHP_SRC")
     if options.sources is None:
-        print(f"nothing was run: {why}\n0 passed, 0 failed")
+        print("nothing was run: there are no tests\n0 passed, 0 failed")
+        return 0
+    if not (options.sources / "run-tests.php").exists():
+        print(f"nothing was run: {options.sources} has no run-tests.php; PHP_SRC is the folder of php-src's sources\n0 passed, 0 failed")
         return 0
     suite = Suite(options.sources, options.php, kept, options.jobs, options.hearth)
     right = wrong = 0

@@ -24,7 +24,7 @@ the same output. Any other result is a difference: it has a reason in conformanc
 requests share state, differences are counted only.
 """
 END = """\
-PHP_SRC names the folder with PHP's sources; without it `apt-get source` fetches them to target/phpt, with a sources list of its own.
+PHP_SRC names the folder with PHP's sources; without it `apt-get source` fetches them to target/conformance, with a sources list of its own.
 PHP=8.4 chooses the minor (8.2). HEARTH_BIN and HEARTH_WORKER_DIR name other programs. php-cgi's results are kept in target/phpt/expected.sqlite
 by a hash of the test, PHP's version and php.ini; results of runs in target/phpt/MODEL-SEED.jsonl.
 """
