@@ -30,8 +30,11 @@ def archives() -> list[str]:
     return lines
 
 
-def source(package: str, variable: str) -> Path | None:
-    """The unpacked source of a package: the folder that a variable names, what was fetched before, or what apt fetches now."""
+def source(package: str, variable: str, patched: bool = False) -> Path | None:
+    """The unpacked source of a package: the folder that a variable names, what was fetched before, or what apt fetches now.
+
+    Without `patched` it is the authors': Debian's patches leave out tests that need what Debian does not have.
+    """
     if given := os.environ.get(variable):
         return Path(given).resolve()
     folder = FOLDER / "sources" / package
@@ -55,8 +58,7 @@ def source(package: str, variable: str) -> Path | None:
     try:
         run("apt-get", "--quiet=2", "update")
         download(run, package, folder)
-        # Debian's patches leave out tests that need what Debian does not have: the suites are to be those of their authors.
-        run("sh", "-c", "dpkg-source --no-check --skip-patches --extract *.dsc")
+        run("sh", "-c", f"dpkg-source --no-check {'' if patched else '--skip-patches'} --extract *.dsc")
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or error.stdout).strip().splitlines()
         print(f"the source of {package} cannot be had by apt here ({reason[0] if reason else 'no reason'}): {variable}=FOLDER names it")
