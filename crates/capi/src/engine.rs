@@ -15,7 +15,6 @@ use std::time::Duration;
 use crate::calls::Executor;
 use crate::cookies::Jar;
 use crate::error::Refused;
-use crate::in_flight::InFlight;
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::stats::{HttpNumbers, Numbers};
@@ -157,10 +156,11 @@ impl Engine {
     /// Starts the runtime if it does not run, also after a stop.
     pub(crate) fn start(&self) -> Result<(), Refused> {
         self.place()?.stopped.store(false, SeqCst);
-        self.begin().map(drop)
+        self.running().map(drop)
     }
 
-    fn begin(&self) -> Result<Arc<Runtime>, Refused> {
+    /// Returns the runtime, started if it did not run.
+    pub(crate) fn running(&self) -> Result<Arc<Runtime>, Refused> {
         let place = self.place()?;
         let mut runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if self.freed.load(SeqCst) {
@@ -181,13 +181,6 @@ impl Engine {
         )?;
         *runtime = Some(Arc::clone(&begun));
         Ok(begun)
-    }
-
-    /// Accepts a start.
-    pub(crate) fn launch(&self, mut in_flight: InFlight) -> Result<Arc<InFlight>, Refused> {
-        let runtime = self.begin()?;
-        in_flight.runtime = Some(Arc::clone(&runtime));
-        runtime.take(Arc::new(in_flight))
     }
 
     /// Stops the requests that are under way after a time limit, and the threads. Returns true if something had to be aborted.

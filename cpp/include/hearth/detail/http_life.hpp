@@ -22,13 +22,17 @@ inline void http::begin_anew(
     if (!renew()) {
         return;
     }
-    constexpr std::string_view token = "!#$%&'*+-.^_`|~0123456789"
-                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    const bool known = !method.empty() && method.find_first_not_of(token) == std::string_view::npos;
     aim(url, [&](std::string_view bare) {
-        judge(hearth_request_set_target(
-                  handle_, method.data(), method.size(), bare.data(), bare.size()),
-            known ? code::url_malformed : code::url_set);
+        const auto status = hearth_request_set_target(
+            handle_, method.data(), method.size(), bare.data(), bare.size());
+        if (status != HEARTH_OK) {
+            constexpr std::string_view token =
+                "!#$%&'*+-.^_`|~0123456789"
+                "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+            const bool known =
+                !method.empty() && method.find_first_not_of(token) == std::string_view::npos;
+            judge(status, known ? code::url_malformed : code::url_set);
+        }
     });
     for (const auto &[name, value] : query) {
         judge(

@@ -419,11 +419,16 @@ protected:
     // differently is passed on unchanged and refused, because they would see another host.
     template <typename Target>
     void aim(std::string_view url, Target target) {
-        const auto slash = url.find_first_of("/?#");
+        const auto delimiter = [url](std::size_t from) {
+            const auto ends = [](char c) { return c == '/' || c == '?' || c == '#'; };
+            const auto at = std::find_if(url.begin() + from, url.end(), ends);
+            return static_cast<std::size_t>(at - url.begin());
+        };
+        const auto slash = delimiter(0);
         const bool absolute =
-            slash != std::string_view::npos && slash > 0 && url.compare(slash - 1, 3, "://") == 0;
+            slash < url.size() && slash > 0 && url.compare(slash - 1, 3, "://") == 0;
         const auto begin = absolute ? slash + 2 : url.size();
-        const auto authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
+        const auto authority = url.substr(begin, delimiter(begin) - begin);
         const auto at = authority.rfind('@');
         const auto user = authority.substr(0, at);
         const auto ambiguous = [](char c) {
@@ -516,10 +521,12 @@ protected:
             refuse({kind, invalid ? Library::invalid : code::start_failed, hearth_last_error()});
             return false;
         }
-        // An abort that came before the library had the request.
-        const std::lock_guard lock(places::of(this).mutex);
-        if (epoch_ == epoch && aborted_ && state_ == state::running) {
-            Library::abort(handle_);
+        // An abort that came before the library had the request: it has found nothing to abort there, and is seen here.
+        if (aborted_) {
+            const std::lock_guard lock(places::of(this).mutex);
+            if (epoch_ == epoch && aborted_ && state_ == state::running) {
+                Library::abort(handle_);
+            }
         }
         return true;
     }

@@ -276,6 +276,9 @@ pub unsafe extern "C" fn hearth_engine_get(
         let settings = engine.settings()?;
         let spec = Spec::new(settings, Some(target));
         let done = callback.map(|callback| Done(callback, User(user)));
-        engine.launch(InFlight::new(Arc::new(spec), None, done, None, None)).map(drop)
+        let runtime = engine.running()?;
+        let mut in_flight = InFlight::new(spec);
+        in_flight.begin(&runtime, None, done, None, None);
+        runtime.take(Arc::new(in_flight))
     })
 }
