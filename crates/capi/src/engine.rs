@@ -19,6 +19,7 @@ use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::stats::{HttpNumbers, Numbers};
 use crate::sys::{OurProcess, Shared};
+use crate::target::Target;
 
 /// An engine.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Engine {
     /// The state of this process, or of the parent until the first access. The parent's state is leaked after a fork.
     place: AtomicPtr<Place>,
     freed: AtomicBool,
+    /// The last target. Its lock is only tried: a child of a fork may find it held for good.
+    target: Mutex<Option<Target>>,
 }
 
 /// The state of an engine in one process.
@@ -64,7 +67,11 @@ impl Place {
 impl Engine {
     pub(crate) fn new() -> Result<Self, Refused> {
         let place = Place::new(Arc::default(), Arc::default(), Arc::default())?;
-        Ok(Self { place: AtomicPtr::new(Box::into_raw(place)), freed: AtomicBool::new(false) })
+        Ok(Self {
+            place: AtomicPtr::new(Box::into_raw(place)),
+            freed: AtomicBool::new(false),
+            target: Mutex::default(),
+        })
     }
 
     /// Returns the state of this process.
@@ -96,6 +103,20 @@ impl Engine {
     /// Returns the current defaults.
     pub(crate) fn settings(&self) -> Result<Arc<Settings>, Refused> {
         Ok(self.place()?.settings.get())
+    }
+
+    /// Parses a URL. Programs often call the same one again and again: these have one text, parsed once.
+    pub(crate) fn target(&self, text: &[u8]) -> Result<Target, Refused> {
+        if let Ok(last) = self.target.try_lock()
+            && let Some(target) = &*last
+            && target.as_str().as_bytes() == text
+        {
+            return Ok(target.clone());
+        }
+        let target = Target::parse(text)?;
+        let before = self.target.try_lock().ok().and_then(|mut last| last.replace(target.clone()));
+        drop(before);
+        Ok(target)
     }
 
     /// Changes the defaults.

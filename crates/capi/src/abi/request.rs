@@ -17,7 +17,6 @@ use crate::in_flight::Kept;
 use crate::request::{Extras, Request};
 use crate::response::Response;
 use crate::settings::Group;
-use crate::target::Target;
 
 /// `HEARTH_THREADED_CALLBACK`
 const THREADED_CALLBACK: c_int = 26;
@@ -74,7 +73,7 @@ pub unsafe extern "C" fn hearth_request_set_target(
             return Err(Refused::unsupported("CONNECT is a tunnel, not a request"));
         }
         // SAFETY: `url` has its size, or ends with NUL (hearth.h).
-        let target = Target::parse(unsafe { bytes(url, url_size) }?)?;
+        let target = request.engine.target(unsafe { bytes(url, url_size) }?)?;
         request.change(|spec| {
             spec.method = method;
             spec.target = Some(target);
