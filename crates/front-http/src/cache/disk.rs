@@ -67,7 +67,7 @@ impl Drop for Extent {
     fn drop(&mut self) {
         let hole = Job::Free { file: Arc::clone(&self.file), at: self.at, size: self.size };
         // Without the thread the file ends, too.
-        let _ = self.jobs.send(hole);
+        drop(self.jobs.send(hole));
     }
 }
 
@@ -208,7 +208,7 @@ impl Disk {
             Slot::Rule(variants) => {
                 let ticket = Ticket { release: variants.release, number: settled };
                 let (key, variants) = (key.into(), Arc::clone(variants));
-                let _ = self.jobs.send(Job::Keep { key, variants, ticket });
+                drop(self.jobs.send(Job::Keep { key, variants, ticket }));
             }
             Slot::Coded { .. } | Slot::Passed { .. } => {}
         }
@@ -229,7 +229,7 @@ impl Disk {
         }
         self.shared.waiting.fetch_add(size, Ordering::Relaxed);
         let ticket = Ticket { release: entry.release, number: settled };
-        let _ = self.jobs.send(Job::Write { entry: Arc::clone(entry), ticket });
+        drop(self.jobs.send(Job::Write { entry: Arc::clone(entry), ticket }));
     }
 
     /// Returns whether this very answer is on disk.
@@ -289,7 +289,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = self.jobs.send(Job::End);
+        drop(self.jobs.send(Job::End));
     }
 }
 
