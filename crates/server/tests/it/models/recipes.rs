@@ -300,12 +300,14 @@ fn dokuwiki_runs_as_request_and_answers_as_under_php_fpm() {
     ] {
         std::fs::create_dir_all(site.path().join("data").join(name)).unwrap();
     }
-    let site = site
-        .with_file("conf/local.php", &format!("<?php $conf['title'] = 'Wiki'; $conf['savedir'] = '{folder}/data'; $conf['useacl'] = 1; $conf['securecookie'] = 0;"))
-        .with_file("conf/acl.auth.php", "* @ALL 1\n* @user 8\n")
-        .with_file("conf/users.auth.php", &format!("anna:{}:Anna:anna@example.org:user\n", md5_of_password()))
-        .with_file("data/pages/start.txt", "===== Start =====\n\nA [[page]] and **weight**.\n")
-        .with_file("prepend.php", &format!("<?php define('DOKU_MAIN_CONF', '{folder}/conf/'); define('DOKU_CONF', '{folder}/conf/');"));
+    site.write("conf/local.php", &format!("<?php $conf['title'] = 'Wiki'; $conf['savedir'] = '{folder}/data'; $conf['useacl'] = 1; $conf['securecookie'] = 0;"));
+    site.write("conf/acl.auth.php", "* @ALL 1\n* @user 8\n");
+    site.write(
+        "conf/users.auth.php",
+        &format!("anna:{}:Anna:anna@example.org:user\n", md5_of_password()),
+    );
+    site.write("data/pages/start.txt", "===== Start =====\n\nA [[page]] and **weight**.\n");
+    site.write("prepend.php", &format!("<?php define('DOKU_MAIN_CONF', '{folder}/conf/'); define('DOKU_CONF', '{folder}/conf/');"));
     let prepend = format!("{folder}/prepend.php");
     let hearth = Serve::new(DOKUWIKI).workers(1).ini("auto_prepend_file", &prepend).start();
     assert_eq!(hearth.status()["model"], "request");
