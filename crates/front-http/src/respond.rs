@@ -300,7 +300,8 @@ impl<A: Application> Exchange<'_, A> {
             Err(Unclaimed::Path) => return self.page(Page::not_found(), &parts.headers),
         };
         let part = self.current.release.part(number);
-        if !part.websockets.routes.is_empty()
+        if parts.headers.contains_key(header::UPGRADE)
+            && !part.websockets.routes.is_empty()
             && let Some(answer) = Box::pin(self.socket(part, &parts, &clean)).await
         {
             return answer;

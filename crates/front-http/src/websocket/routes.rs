@@ -108,6 +108,11 @@ impl WebSocketRoute {
         Ok(Self { path: path.to_owned(), handler: handler.map(str::to_owned) })
     }
 
+    /// Returns the path to which events go whose own path is not known: the handler, else the route without its `*`.
+    pub fn target(&self) -> &str {
+        self.handler.as_deref().unwrap_or_else(|| self.path.trim_end_matches('*'))
+    }
+
     /// Returns the path of a handler other than the connection's own path.
     pub(crate) fn handler(&self) -> Option<&str> {
         self.handler.as_deref()

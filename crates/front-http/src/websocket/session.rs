@@ -57,6 +57,7 @@ pub(crate) struct Accepted {
 /// Reports the end of a connection whose handshake was not written.
 pub(crate) async fn lost<A: Application>(front: &Shared<A>, accepted: Accepted) {
     let reason = Reason { code: Reason::LOST, text: String::new() };
+    accepted.seat.socket.figures().opened.fetch_add(1, Relaxed);
     close_event(front, &accepted.seat, &accepted.visitor, reason).await;
 }
 
