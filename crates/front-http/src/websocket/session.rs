@@ -251,11 +251,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 self.input = BytesMut::new();
             }
             match message {
-                None => {}
+                None | Some(Incoming::Pong) => {}
                 Some(Incoming::Ping(payload)) => {
                     self.seat.socket.outbox.push_own(pong_frame(&payload).into());
                 }
-                Some(Incoming::Pong) => {}
                 Some(Incoming::Close(code, reason)) => self.ending.client_closes(code, reason),
                 // Our close frame is on its way.
                 Some(Incoming::Message(..)) if !self.ending.is_open() => {}
