@@ -93,7 +93,7 @@ fn a_client_that_does_not_read_is_closed_and_one_that_sends_too_fast_is_not_read
     fast.send("wait go");
     let stream = fast.0.get_mut();
     stream.set_nonblocking(true).unwrap();
-    let frame = [&[0x82, 0xfe, 0xff, 0xff, 0, 0, 0, 0][..], &[7; 65_535]].concat();
+    let frame = [&[0x82, 0xfe, 0xff, 0xff, 0, 0, 0, 0][..], &vec![7; 65_535]].concat();
     let (mut whole, mut part) = (0, 0);
     let mut quiet = 0;
     while quiet < 20 {
