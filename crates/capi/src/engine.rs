@@ -251,3 +251,23 @@ impl Drop for Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_urls_in_a_row_share_one_text() {
+        let engine = Engine::new().expect("an engine");
+        let target = |text: &str| engine.target(text.as_bytes());
+        let first = target("http://a.test/x").expect("a URL");
+        let second = target("http://a.test/x").expect("a URL");
+        assert!(std::ptr::eq(first.as_str(), second.as_str()));
+        assert_eq!(target("http://a.test/y").expect("a URL").as_str(), "http://a.test/y");
+        assert!(target("http://a test/").is_err());
+        // One that is not written as the standard has it is parsed each time.
+        for _ in 0..2 {
+            assert_eq!(target("http://A.test").expect("a URL").as_str(), "http://a.test/");
+        }
+    }
+}
