@@ -76,9 +76,16 @@ static bool works(char **environment) {
     return ran && WIFEXITED(status) && WEXITSTATUS(status) == ENGINE_PROGRAM_WORKS;
 }
 
+/* A sanitizer's runtime has to be the first library. Other processors than x86-64 were not tried. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+enum { IS_TRIED = true };
+#else
+enum { IS_TRIED = false };
+#endif
+
 void engine_program_enter(char **argv) {
     char library[PATH_MAX];
-    if (engine_program_inside || access(program, X_OK) != 0 ||
+    if (!IS_TRIED || engine_program_inside || access(program, X_OK) != 0 ||
         !find_library(library, sizeof library)) {
         return;
     }

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,17 +22,27 @@ static struct {
 
 static struct engine **found;
 
-static int find_base(struct dl_phdr_info *info, size_t size, void *base) {
+/* Where the worker's code is: the program itself, which is the first, or the library that PHP's program has loaded. */
+struct place {
+    const char *file;
+    uint64_t base;
+};
+
+static int find_place(struct dl_phdr_info *info, size_t size, void *arg) {
     (void)size;
-    *(uint64_t *)base = info->dlpi_addr;
-    return 1; /* the program itself is the first */
+    struct place *place = arg;
+    bool is_library = strstr(info->dlpi_name, "/hearth-preload-") != NULL;
+    if (is_library || place->file == NULL) {
+        *place = (struct place){is_library ? info->dlpi_name : "/proc/self/exe", info->dlpi_addr};
+    }
+    return is_library;
 }
 
-/* Finds the engine's pointer in the program's table of symbols. Returns 0, or -1 if the program has none. */
+/* Finds the engine's pointer in the worker's table of symbols. Returns 0, or -1 if it has none. */
 int saboteur_boot(void) {
-    uint64_t base = 0;
-    dl_iterate_phdr(find_base, &base);
-    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    struct place place = {0};
+    dl_iterate_phdr(find_place, &place);
+    int fd = open(place.file, O_RDONLY | O_CLOEXEC);
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0) {
         return -1;
@@ -52,7 +63,7 @@ int saboteur_boot(void) {
         const char *names = file + sections[sections[i].sh_link].sh_offset;
         for (size_t s = 0; s < sections[i].sh_size / sizeof *symbols; s++) {
             if (strcmp(names + symbols[s].st_name, "engine") == 0) {
-                found = (struct engine **)(base + symbols[s].st_value);
+                found = (struct engine **)(place.base + symbols[s].st_value);
             }
         }
     }

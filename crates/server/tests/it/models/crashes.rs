@@ -7,8 +7,8 @@ use testkit::eventually;
 use crate::hearth::{Serve, Site};
 
 const CRASH: &str = "<?php posix_kill(getmypid(), 11); sleep(60);";
-/// The first address of PHP's library, which execution chooses at random and forks inherit.
-const LAYOUT: &str = "<?php preg_match('/^([0-9a-f]+).*libphp/m', file_get_contents('/proc/self/maps'), $found); echo $found[1];";
+/// The first address of PHP's engine, a library or PHP's program, which execution chooses at random and forks inherit.
+const LAYOUT: &str = "<?php preg_match('/^([0-9a-f]+).*(libphp|bin.php)/m', file_get_contents('/proc/self/maps'), $found); echo $found[1];";
 
 #[test]
 fn many_crashes_by_memory_errors_end_an_address_space_layout() {
