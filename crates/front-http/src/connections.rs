@@ -223,6 +223,11 @@ impl Connections {
         std::mem::replace(&mut table.peak, open)
     }
 
+    /// Returns the maximum number of connections.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Returns the number of open connections.
     pub fn len(&self) -> usize {
         self.table().entries.len()

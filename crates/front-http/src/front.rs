@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use channels::hub::ForwardedConnection;
-use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 use http::request::Parts;
+use http::{HeaderValue, Version};
 use hyper::server::conn::http1;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -25,6 +25,7 @@ use crate::cache::{AnswerCache, DiskError};
 use crate::claims::Unclaimed;
 use crate::connections::Connections;
 use crate::forwarded::{Cidr, ForwardedInfo};
+use crate::http3::{self as three, QuicListener};
 use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
 use crate::options::{Buffers, Options};
@@ -33,6 +34,7 @@ use crate::realtime::{ForwardedConnections, Realtime};
 use crate::release::{Current, Release, Switch};
 use crate::request_buffering::RequestBuffering;
 use crate::request_id::RequestIds;
+use crate::respond::Connection;
 use crate::spool::{self, Spools};
 use crate::stalled::StalledAnswers;
 use crate::timed_io::Patience;
@@ -111,6 +113,7 @@ pub(crate) struct Limits {
     pub(crate) max_body: u64,
     pub(crate) max_uri: usize,
     pub(crate) max_headers: usize,
+    pub(crate) max_head: u64,
     pub(crate) pace: PaceLimits,
 }
 
@@ -140,6 +143,10 @@ pub(crate) struct Shared<A> {
     pub(crate) request_id_header: bool,
     pub(crate) http1: http1::Builder,
     pub(crate) http2: h2::server::Builder,
+    /// Settings of QUIC connections.
+    pub(crate) transport: Arc<quinn::TransportConfig>,
+    /// `Alt-Svc` by the port of a listener with TLS, if it has HTTP/3 too.
+    pub(crate) alt_svc: Vec<(u16, HeaderValue)>,
     pub(crate) connections: Arc<Connections>,
     /// Buffers of bodies whose receiver is slow.
     pub(crate) spools: Arc<Spools>,
@@ -155,6 +162,17 @@ impl<A> Shared<A> {
     /// Returns whether a peer at this address is a trusted proxy.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(peer))
+    }
+
+    /// Returns `Alt-Svc` for a client that came over TCP to a listener that has HTTP/3 too (RFC 7838).
+    pub(crate) fn alternative(
+        &self,
+        connection: &Connection,
+        version: Version,
+    ) -> Option<&HeaderValue> {
+        let offered = connection.tls && version != Version::HTTP_3;
+        let mut known = self.alt_svc.iter().filter(|_| offered);
+        known.find(|(port, _)| *port == connection.local.port()).map(|(_, value)| value)
     }
 
     /// Returns the number of the request's application. The host stated by a trusted proxy counts only if that is
@@ -174,6 +192,7 @@ impl<A> Shared<A> {
 pub struct Front<A> {
     shared: Arc<Shared<A>>,
     listeners: Vec<Listener>,
+    quic_listeners: Vec<QuicListener>,
     forwarded_connections: Option<mpsc::Receiver<ForwardedConnection>>,
     access_log: Option<AccessLogFile>,
     log_writer: Option<JoinHandle<()>>,
@@ -214,6 +233,7 @@ impl<A: Application> Front<A> {
             listeners.extend(bound);
         }
         let first = listeners.iter().find_map(Listener::https_port);
+        let (quic_listeners, alt_svc) = bind_quic(&options, &listeners, &mut given)?;
         let https_port = options.https_port.map(NonZeroU16::get).or(first);
         if first.is_none()
             && let Some(listen) = options.listen.iter().find(|listen| listen.redirect)
@@ -259,6 +279,7 @@ impl<A: Application> Front<A> {
                 max_body: options.max_body,
                 max_uri: options.max_uri,
                 max_headers: options.max_headers,
+                max_head: options.max_head as u64,
                 pace: PaceLimits { pause: options.body_timeout, least_rate: options.body_min_rate },
             },
             request_buffering: options.request_buffering,
@@ -285,6 +306,8 @@ impl<A: Application> Front<A> {
             request_id_header: options.request_id_header,
             http1: one::builder(&options),
             http2: two::builder(&options),
+            transport: three::transport(&options),
+            alt_svc,
             connections,
             spools,
             buffers: Arc::new(buffers),
@@ -295,6 +318,7 @@ impl<A: Application> Front<A> {
         Ok(Self {
             shared: Arc::new(shared),
             listeners,
+            quic_listeners,
             forwarded_connections: None,
             access_log,
             log_writer,
@@ -349,7 +373,8 @@ impl<A: Application> Front<A> {
 
     /// Duplicates the listening sockets, for a process that takes over.
     pub fn share(&self) -> io::Result<Vec<Given>> {
-        self.listeners.iter().map(Listener::share).collect()
+        let quic = self.quic_listeners.iter().map(QuicListener::share);
+        self.listeners.iter().map(Listener::share).chain(quic).collect()
     }
 
     /// Returns a token to cancel when a new process accepts from these sockets. If it is cancelled before `shutdown`
@@ -367,10 +392,22 @@ impl<A: Application> Front<A> {
     /// in progress, including the lines of the access log. After the configured patience it drops what is left.
     /// Dropping the future drops everything at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { shared, listeners, forwarded_connections, log_writer, patience, .. } = self;
+        let Self {
+            shared,
+            listeners,
+            quic_listeners,
+            forwarded_connections,
+            log_writer,
+            patience,
+            ..
+        } = self;
         let (end, drain) = (CancellationToken::new(), CancellationToken::new());
         let mut accepting = JoinSet::new();
         for listener in listeners {
+            let front = Arc::clone(&shared);
+            accepting.spawn(listener.accept(front, end.clone(), drain.clone()));
+        }
+        for listener in quic_listeners {
             let front = Arc::clone(&shared);
             accepting.spawn(listener.accept(front, end.clone(), drain.clone()));
         }
@@ -413,4 +450,29 @@ impl<A: Application> Front<A> {
             }
         }
     }
+}
+
+/// How long a client may use HTTP/3 without asking again over TCP: a day, in seconds.
+const ALTERNATIVE: u32 = 86_400;
+
+/// Binds the UDP port of each listener with TLS, if HTTP/3 is on, and returns what answers over TCP say of it.
+fn bind_quic(
+    options: &Options,
+    listeners: &[Listener],
+    given: &mut Vec<Given>,
+) -> Result<(Vec<QuicListener>, Vec<(u16, HeaderValue)>), BindError> {
+    let (mut bound, mut alternatives) = (Vec::new(), Vec::new());
+    if !options.http3 {
+        return Ok((bound, alternatives));
+    }
+    for listener in listeners {
+        let Bound::Tcp { address, tls: true } = listener.bound() else { continue };
+        let quic = QuicListener::bind(address, given)
+            .map_err(|cause| BindError::Listen { address: format!("udp {address}"), cause })?;
+        bound.push(quic);
+        let port = options.https_port.map_or(address.port(), NonZeroU16::get);
+        let value = HeaderValue::try_from(format!("h3=\":{port}\"; ma={ALTERNATIVE}"));
+        alternatives.push((address.port(), value.expect("digits and signs are valid")));
+    }
+    Ok((bound, alternatives))
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
 use h2::{Ping, Reason, RecvStream, SendStream};
-use http::header::{self, HeaderValue};
+use http::header;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use pool::HintSender;
@@ -29,9 +29,9 @@ use tracing::Instrument;
 
 use crate::answer_body::AnswerBody;
 use crate::application::Application;
-use crate::early_hints::{belongs_in_hint, may_hint};
 use crate::front::Shared;
 use crate::metrics::{ClientLimit, FrontMetrics};
+use crate::multiplexed::{self, Announced, GOODBYE};
 use crate::options::Options;
 use crate::phase::PhaseCell;
 use crate::request_body::RequestBody;
@@ -49,8 +49,6 @@ const SEND_BUFFER: usize = 128 << 10;
 const MAX_PENDING_RESETS: usize = 32;
 /// Maximum number of streams reset by the server for a client's errors; more end the connection.
 const MAX_OUR_RESETS: usize = 256;
-/// How long closing a connection without streams may take.
-const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) fn builder(options: &Options) -> Builder {
     let mut builder = Builder::new();
@@ -192,12 +190,7 @@ async fn exchange<A: Application>(
     let hints = {
         let answering = Arc::clone(&answering);
         HintSender(Arc::new(move |status, headers| {
-            if may_hint(status) {
-                let headers = headers
-                    .iter()
-                    .filter(|(name, _)| belongs_in_hint(name))
-                    .map(|(name, value)| (name.clone(), value.clone()))
-                    .collect();
+            if let Some(headers) = multiplexed::hint(status, headers) {
                 send_interim(&answering, status, headers);
             }
         }))
@@ -209,44 +202,28 @@ async fn exchange<A: Application>(
         _reset = poll_fn(|cx| lock(&answering).poll_reset(cx)) => return,
     };
     let (mut head, body) = response.into_parts();
-    complete_head(&mut head.headers, head.status, &body);
-    let length = head
-        .headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let announced = Announced::new(multiplexed::complete_head(&mut head, &body));
     let ends = body.is_end_stream();
     let stream = lock(&answering).send_response(Response::from_parts(head, ()), ends);
     match stream {
         Ok(_) if ends => {}
         Ok(stream) => {
-            send_body(stream, body, length, front.patience.write, &front.metrics).await;
+            send_body(stream, body, announced, front.patience.write, &front.metrics).await;
         }
         Err(error) => tracing::debug!(error = %error, "answer not sent"),
     }
 }
 
-/// Adds the fields that hyper adds for HTTP/1.1.
-fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B) {
-    let bodyless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
-    if !body.is_end_stream()
-        && !bodyless
-        && let Some(length) = body.size_hint().exact()
-    {
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    }
-}
-
-/// Sends a body as credit arrives. `length` is the announced one: more is truncated, less resets the stream.
+/// Sends a body as credit arrives. More than announced is truncated, less resets the stream.
 async fn send_body<B>(
     mut stream: SendStream<Bytes>,
     mut body: AnswerBody<B>,
-    length: Option<u64>,
+    mut announced: Announced,
     patience: Duration,
     metrics: &FrontMetrics,
 ) where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
 {
-    let mut left = length.unwrap_or(u64::MAX);
     loop {
         let next = poll_fn(|cx| {
             if stream.poll_reset(cx).is_ready() {
@@ -266,8 +243,7 @@ async fn send_body<B>(
                 return stream.send_reset(Reason::INTERNAL_ERROR);
             }
         };
-        data.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        left -= data.len() as u64;
+        announced.take(&mut data);
         while !data.is_empty() {
             stream.reserve_capacity(data.len());
             // While the client grants no credit, the worker's response is still read.
@@ -288,23 +264,19 @@ async fn send_body<B>(
                 }
             };
             let piece = data.split_to(credit.min(data.len()));
-            let last = data.is_empty() && left_is_done(left, length) && body.is_end_stream();
+            let last = data.is_empty() && announced.is_done() && body.is_end_stream();
             if stream.send_data(piece, last).is_err() || last {
                 return;
             }
         }
     }
-    if left_is_done(left, length) {
+    if announced.is_done() {
         if let Err(error) = stream.send_data(Bytes::new(), true) {
             tracing::debug!(error = %error, "answer not finished");
         }
     } else {
         stream.send_reset(Reason::INTERNAL_ERROR);
     }
-}
-
-fn left_is_done(left: u64, length: Option<u64>) -> bool {
-    length.is_none() || left == 0
 }
 
 enum Next<E> {

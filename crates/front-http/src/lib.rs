@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! listener -> (PROXY protocol) -> (TLS) -> http1 | http2 -> respond -> route -> files
+//! UDP socket -> QUIC -> http3 ------------------------------^
 //!                                                                            -> application -> compress
 //!                                                                            -> realtime: its HTTP API; WebSockets move to the hub
 //!                                                            -> websocket: the application's own, whose events go to it
@@ -32,8 +33,10 @@ mod forwarded;
 mod front;
 mod http1;
 mod http2;
+mod http3;
 mod listener;
 mod metrics;
+mod multiplexed;
 mod options;
 mod pace;
 mod phase;
@@ -67,6 +70,7 @@ pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
 pub use connections::{ClientReport, Connections};
 pub use forwarded::{Cidr, InvalidCidr};
 pub use front::{BindError, Front};
+pub use http3::GivenQuic;
 pub use listener::{Bound, Given};
 pub use metrics::ClientLimit;
 pub use options::{

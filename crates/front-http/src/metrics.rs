@@ -10,6 +10,7 @@ use metrics::{
 };
 use tokio::time::Instant;
 
+use crate::protocol::{PROTOCOLS, Protocol};
 use crate::traffic::Traffic;
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
@@ -33,11 +34,13 @@ pub enum ClientLimit {
     Share,
     /// A file was not sent because its descriptor was needed for the server.
     Descriptors,
+    /// An HTTP/3 client gave up too many requests.
+    Resets,
 }
 
 impl ClientLimit {
     /// All limits, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SlowHead,
         Self::SlowHandshake,
         Self::SlowBody,
@@ -45,6 +48,7 @@ impl ClientLimit {
         Self::Idle,
         Self::Share,
         Self::Descriptors,
+        Self::Resets,
     ];
 
     /// Returns the name used as a metric label.
@@ -57,6 +61,7 @@ impl ClientLimit {
             Self::Idle => "idle",
             Self::Share => "share",
             Self::Descriptors => "descriptors",
+            Self::Resets => "resets",
         }
     }
 }
@@ -81,6 +86,13 @@ pub(crate) struct FrontMetrics {
     /// Lines of the access log dropped because its queue was full.
     pub(crate) log_dropped: Counter,
     pub(crate) accept_errors: Counter,
+    /// QUIC clients that had to show their address first.
+    pub(crate) quic_retries: Counter,
+    /// QUIC clients for which there was no place.
+    pub(crate) quic_refused: Counter,
+    /// QUIC packets passed on to the process before this one.
+    pub(crate) quic_relayed: Counter,
+    protocols: [OnceLock<Counter>; PROTOCOLS],
     limited: [Limited; ClientLimit::ALL.len()],
     pub(crate) answers_in_files: Counter,
     pub(crate) stalled_answers: Gauge,
@@ -103,8 +115,24 @@ impl FrontMetrics {
         );
         describe_counter!("hearth_accept_errors_total", "Connections that could not be accepted");
         describe_counter!(
+            "hearth_protocol_requests_total",
+            "Requests answered, by version of HTTP: 1.0, 1.1, 2 or 3"
+        );
+        describe_counter!(
+            "hearth_quic_retries_total",
+            "QUIC clients that had to show first that their address is theirs, because many handshakes were unfinished"
+        );
+        describe_counter!(
+            "hearth_quic_refused_total",
+            "QUIC connections that were refused, because there was no place"
+        );
+        describe_counter!(
+            "hearth_quic_relayed_packets_total",
+            "QUIC packets passed on to the previous process after an upgrade"
+        );
+        describe_counter!(
             "hearth_client_limits_total",
-            "Times that a limit on clients applied: slow_head, slow_handshake, slow_body, slow_reading, idle (closed for another), share, descriptors"
+            "Times that a limit on clients applied: slow_head, slow_handshake, slow_body, slow_reading, idle (closed for another), share, descriptors, resets (too many requests given up over HTTP/3)"
         );
         describe_counter!(
             "hearth_answers_in_files_total",
@@ -127,6 +155,10 @@ impl FrontMetrics {
             bytes_out: counter!("hearth_sent_bytes_total"),
             log_dropped: counter!("hearth_access_log_dropped_total"),
             accept_errors: counter!("hearth_accept_errors_total"),
+            quic_retries: counter!("hearth_quic_retries_total"),
+            quic_refused: counter!("hearth_quic_refused_total"),
+            quic_relayed: counter!("hearth_quic_relayed_packets_total"),
+            protocols: Default::default(),
             limited: ClientLimit::ALL.map(|limit| Limited {
                 counter: counter!("hearth_client_limits_total", "limit" => limit.name()),
                 so_far: AtomicU64::new(0),
@@ -149,6 +181,14 @@ impl FrontMetrics {
         let count =
             |limit: ClientLimit| self.limited[limit as usize].so_far.load(Ordering::Relaxed);
         ClientLimit::ALL.into_iter().map(|limit| (limit, count(limit))).collect()
+    }
+
+    /// Counts one request of a version of HTTP.
+    pub(crate) fn spoke(&self, protocol: Protocol) {
+        let counter = self.protocols[protocol as usize].get_or_init(
+            || counter!("hearth_protocol_requests_total", "version" => protocol.number()),
+        );
+        counter.increment(1);
     }
 
     /// Counts one request that took `duration` and was answered `now`.

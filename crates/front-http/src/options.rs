@@ -25,6 +25,8 @@ pub struct Options {
     pub forwarded_connections: bool,
     /// Certificates of the listeners with `tls`, and answers to certificate authorities' challenges.
     pub tls: Option<Certificates>,
+    /// Listeners with TLS also answer HTTP/3, on the UDP port of the same number.
+    pub http3: bool,
     /// Port to which listeners with `redirect` send clients; `None` for that of the first listener with TLS.
     pub https_port: Option<NonZeroU16>,
     /// `Strict-Transport-Security` (RFC 6797) of responses over TLS, unless the application sends one.
@@ -95,7 +97,7 @@ pub struct Options {
     pub max_stalled_per_client: usize,
     /// How long a TLS handshake may take.
     pub handshake_timeout: Duration,
-    /// Maximum number of concurrent requests on one HTTP/2 connection.
+    /// Maximum number of concurrent requests on one HTTP/2 or HTTP/3 connection.
     pub max_concurrent_streams: u32,
     /// Peers whose `trusted_headers` are used. A peer on a unix socket is always trusted, because only a proxy on
     /// this machine can connect there.
@@ -267,6 +269,7 @@ impl Options {
             listen: vec![Listen::plain(Address::Tcp("127.0.0.1:8080".to_owned()))],
             forwarded_connections: false,
             tls: None,
+            http3: false,
             https_port: None,
             hsts: None,
             document_root: document_root.into(),

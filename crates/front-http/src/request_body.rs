@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - Never more bytes than the limit are returned.
-//! - HTTP/2 flow-control credit is granted only when more is requested: by the application, or by the code that
+//! - Flow-control credit of HTTP/2 and HTTP/3 is granted only when more is requested: by the application, or by the code that
 //!   receives the body for it.
 //! - A received body has a known size and does not fail because of the client.
 
@@ -19,13 +19,15 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use crate::http3;
+use crate::multiplexed::content_length;
 use crate::pace::{Pace, PaceLimits, Slow};
 use crate::spool::{self, Room, Spool, Spools};
 
 /// The body of a request.
 pub struct RequestBody {
     source: Source,
-    /// Sends `100 Continue` over HTTP/2; hyper does so itself over HTTP/1.1.
+    /// Sends `100 Continue` over HTTP/2 and HTTP/3; hyper does so itself over HTTP/1.1.
     on_first_read: Option<Box<dyn FnOnce() + Send>>,
     left: u64,
     limit: u64,
@@ -43,6 +45,7 @@ enum Source {
         unreleased: usize,
         length: Option<u64>,
     },
+    Http3(http3::Incoming),
     /// The complete body in one piece.
     Whole(Bytes),
     /// The complete body in a queue, with the number of unread bytes.
@@ -166,10 +169,12 @@ impl RequestBody {
         if stream.is_end_stream() {
             return Self::empty();
         }
-        let length = headers
-            .get(http::header::CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let length = content_length(headers);
         Self::new(Source::Http2 { stream, unreleased: 0, length })
+    }
+
+    pub(crate) fn http3(incoming: http3::Incoming) -> Self {
+        if incoming.is_end_stream() { Self::empty() } else { Self::new(Source::Http3(incoming)) }
     }
 
     fn new(source: Source) -> Self {
@@ -274,6 +279,13 @@ impl RequestBody {
         Ok(())
     }
 
+    /// Returns the number of bytes to come of a body with this announced length.
+    fn rest_of(&self, length: Option<u64>) -> SizeHint {
+        length.map_or_else(SizeHint::default, |length| {
+            SizeHint::with_exact(length.saturating_sub(self.limit - self.left))
+        })
+    }
+
     /// Ready when the client is too slow.
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<Slow> {
         loop {
@@ -328,6 +340,7 @@ impl Source {
                     }
                 }
             },
+            Self::Http3(incoming) => incoming.poll_data(cx),
             Self::Http2 { stream, unreleased, .. } => {
                 if *unreleased > 0 {
                     let credit = std::mem::take(unreleased);
@@ -399,6 +412,7 @@ impl Body for RequestBody {
             Source::Received(_, left) => *left == 0,
             Source::Http1(incoming) => incoming.is_end_stream(),
             Source::Http2 { stream, .. } => stream.is_end_stream(),
+            Source::Http3(incoming) => incoming.is_end_stream(),
         }
     }
 
@@ -408,10 +422,8 @@ impl Body for RequestBody {
             Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Received(_, left) => SizeHint::with_exact(*left),
             Source::Http1(incoming) => incoming.size_hint(),
-            Source::Http2 { length: Some(length), .. } => {
-                SizeHint::with_exact((*length).saturating_sub(self.limit - self.left))
-            }
-            Source::Http2 { length: None, .. } => SizeHint::default(),
+            Source::Http2 { length, .. } => self.rest_of(*length),
+            Source::Http3(incoming) => self.rest_of(incoming.length()),
         }
     }
 }

@@ -198,8 +198,13 @@ mod tests {
     use super::*;
     use crate::pace::PaceLimits;
 
-    const LIMITS: Limits =
-        Limits { max_body: 0, max_uri: 100, max_headers: 100, pace: PaceLimits::NONE };
+    const LIMITS: Limits = Limits {
+        max_body: 0,
+        max_uri: 100,
+        max_headers: 100,
+        max_head: 100,
+        pace: PaceLimits::NONE,
+    };
 
     fn parts(request: http::request::Builder) -> Parts {
         request.body(()).unwrap().into_parts().0

@@ -191,7 +191,14 @@ pub(crate) async fn respond<A: Application>(
             }
         }
     };
-    let about = About { method: &method, version, chunked, secure, id: &id };
+    let about = About {
+        method: &method,
+        version,
+        chunked,
+        secure,
+        id: &id,
+        alternative: front.alternative(connection, version),
+    };
     finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
 }
 

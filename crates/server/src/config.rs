@@ -400,6 +400,18 @@ impl Settings {
                 "name at least one address, such as `127.0.0.1:8080`",
             );
         }
+        if self.http.http3.0 && !self.http.listen.iter().any(|one| self.speaks_tls(one)) {
+            return together(
+                "`http.http3` is on, but no listener speaks HTTPS",
+                "HTTP/3 is always encrypted: add `--tls-cert FILE` and `--tls-key FILE`, or `--acme NAME`",
+            );
+        }
+        if self.http.http3.0 && self.http.proxy_protocol {
+            return together(
+                "`http.http3` and `http.proxy_protocol` are on",
+                "a load balancer with the PROXY protocol passes on TCP alone: leave `http.http3` out",
+            );
+        }
         if self.http.route_by_forwarded_host && !self.http.trusted_headers.tell_host() {
             return together(
                 "`http.route_by_forwarded_host` is on, but no proxy is trusted about the host",

@@ -229,6 +229,8 @@ pub(super) struct About<'r> {
     /// The client uses TLS, to this server or to a trusted proxy.
     pub(super) secure: bool,
     pub(super) id: &'r RequestId,
+    /// `Alt-Svc`, if the client can have HTTP/3 instead.
+    pub(super) alternative: Option<&'r HeaderValue>,
 }
 
 /// Sets the fields that every response gets.
@@ -239,10 +241,11 @@ pub(super) fn finish<A: Application>(
     account: &mut Account,
 ) -> Response<Source<A::Body>> {
     let Answer { mut head, mut source } = answer;
-    let About { method, version, chunked, secure, id } = *about;
+    let About { method, version, chunked, secure, id, alternative } = *about;
     let protocol = Protocol::of(version);
     head.version = version;
     account.status = head.status;
+    front.metrics.spoke(protocol);
     if let Some(span) = &mut account.span {
         trace::answered(span, &mut head);
     }
@@ -266,6 +269,9 @@ pub(super) fn finish<A: Application>(
     // Never over plain HTTP (RFC 6797, section 7.2).
     if secure && let Some(hsts) = &front.hsts {
         head.headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(hsts.clone());
+    }
+    if let Some(alternative) = alternative {
+        head.headers.entry(header::ALT_SVC).or_insert(alternative.clone());
     }
     if front.request_id_header
         && let Ok(id) = HeaderValue::from_str(&id.0)

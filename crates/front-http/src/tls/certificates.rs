@@ -40,6 +40,8 @@ pub struct Certificates {
     config: Arc<ServerConfig>,
     /// The same for clients that prefer `ChaCha20`: their own order of cipher suites decides.
     as_offered: Arc<ServerConfig>,
+    /// The same for HTTP/3.
+    quic: Arc<ServerConfig>,
 }
 
 /// A function that creates a certificate for a name, or returns `None`.
@@ -94,8 +96,10 @@ impl Certificates {
         // The server's order decides: a client that offers more than `acme-tls/1` uses HTTP.
         config.alpn_protocols = [&b"h2"[..], b"http/1.1", ACME].map(<[u8]>::to_vec).to_vec();
         let as_offered = Arc::new(config.clone());
+        let mut quic = config.clone();
+        quic.alpn_protocols = vec![b"h3".to_vec()];
         config.ignore_client_order = true;
-        Self { shelf, config: Arc::new(config), as_offered }
+        Self { shelf, config: Arc::new(config), as_offered, quic: Arc::new(quic) }
     }
 
     /// Replaces the certificates of one source. Open connections keep theirs.
@@ -146,6 +150,12 @@ impl Certificates {
         let chosen =
             if first.copied().is_some_and(is_chacha) { &self.as_offered } else { &self.config };
         Arc::clone(chosen)
+    }
+
+    /// Returns how to answer a client over QUIC, which speaks TLS 1.3 alone. Early data is never accepted: others could
+    /// repeat it.
+    pub(crate) fn quic(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.quic)
     }
 
     /// Returns the answer for this path, if it is a challenge.

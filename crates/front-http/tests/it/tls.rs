@@ -30,7 +30,7 @@ fn files(name: &str) -> TlsFiles {
     }
 }
 
-fn certificates() -> Certificates {
+pub(crate) fn certificates() -> Certificates {
     let certificates = Certificates::new();
     certificates.show(Place::Files, vec![Certificate::read(&files("localhost")).unwrap()]);
     certificates
@@ -92,6 +92,11 @@ async fn connect(server: &Server, alpn: &[&str]) -> TlsStream<TcpStream> {
     let stream = TcpStream::connect(server.address()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+/// Connects by HTTP/2 over TLS.
+pub(crate) async fn http2_of(server: &Server) -> Http2 {
+    Http2::over(connect(server, &["h2"]).await).await
 }
 
 #[tokio::test]

@@ -176,6 +176,10 @@ settings! {
         /// The folder of that authority. `auto`: `local` in systemd's `$STATE_DIRECTORY`, for root in /var/lib/hearth, else in `$XDG_DATA_HOME/hearth` or
         /// ~/.local/share/hearth.
         tls_local_ca: Auto<PathBuf> = "auto";
+        /// HTTP/3 as well, on the UDP port of the same number, for every TCP listener that speaks HTTPS (docs/guide/http3.md).
+        ///
+        /// Answers over TCP then offer it (`Alt-Svc`). Not behind a load balancer that passes on TCP alone.
+        http3: Wanted = "off", flag "http3";
         /// Beside listeners with TLS, unencrypted ones (`http://`) redirect every request to https (308).
         ///
         /// Challenges of ACME authorities are answered, and requests of trusted proxies that report TLS on their client's side.
@@ -198,7 +202,7 @@ settings! {
         header_count: NonZeroUsize = "100";
         /// The longest request target; a longer one gets 414.
         uri_limit: ByteSize = "16KiB";
-        /// Requests in flight on one HTTP/2 connection.
+        /// Requests in flight on one HTTP/2 or HTTP/3 connection.
         http2_streams: NonZeroUsize = "128";
         /// The most connections that may be open at once; more wait in the system's queue.
         ///

@@ -66,6 +66,12 @@ impl Sockets {
                         let error = BindError::Listen { address: address.to_string(), cause };
                         front::not_bound(&error, settings)
                     })?);
+                    if settings.http.http3.0 && settings.speaks_tls(listen) {
+                        self.http.push(Given::bind_quic(address).map_err(|cause| {
+                            let address = format!("udp {address}");
+                            front::not_bound(&BindError::Listen { address, cause }, settings)
+                        })?);
+                    }
                 }
             }
         }

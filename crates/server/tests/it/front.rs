@@ -9,6 +9,7 @@ mod dripped_bodies;
 mod files;
 mod full_disks;
 mod http2;
+mod http3;
 mod proxies;
 mod slow_readers;
 mod sockets;

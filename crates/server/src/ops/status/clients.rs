@@ -50,6 +50,7 @@ pub(crate) fn describe(limit: &str) -> &str {
         Some(ClientLimit::Idle) => "idle connections closed for others",
         Some(ClientLimit::Share) => "connections above a share refused",
         Some(ClientLimit::Descriptors) => "files not sent for lack of descriptors",
+        Some(ClientLimit::Resets) => "HTTP/3 connections closed for too many requests given up",
         _ => limit,
     }
 }

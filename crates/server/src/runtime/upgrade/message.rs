@@ -49,6 +49,16 @@ pub(super) struct Described {
     /// A service manager has passed it.
     #[serde(default)]
     pub passed: bool,
+    /// The processes whose QUIC packets the next socket, a relay, takes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<u32>,
+}
+
+impl Described {
+    /// Describes a socket of this purpose.
+    pub(super) fn new(role: Role) -> Self {
+        Self { role, takes_file_away: false, passed: false, processes: Vec::new() }
+    }
 }
 
 /// The purpose of a socket.
@@ -59,6 +69,10 @@ pub(super) enum Role {
     Http,
     /// The admin address.
     Admin,
+    /// The HTTP front's UDP socket for HTTP/3. Its relay follows.
+    Quic,
+    /// Takes packets of connections that the UDP socket before it has in the running server.
+    Relay,
 }
 
 /// The only line of the successor.

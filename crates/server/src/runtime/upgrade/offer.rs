@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use front_http::Given;
+use front_http::{Given, GivenQuic};
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -220,16 +220,28 @@ impl Offer {
         let mut described = Vec::new();
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
         for given in &self.sockets {
-            let takes_file_away = matches!(given, Given::Unix { takes_file_away: true, .. });
-            described.push(Described { role: Role::Http, takes_file_away, passed: self.activated });
-            descriptors.push(match given {
-                Given::Tcp(listener) => listener.as_fd(),
-                Given::Unix { listener, .. } => listener.as_fd(),
-            });
+            let http = Described { passed: self.activated, ..Described::new(Role::Http) };
+            match given {
+                Given::Tcp(listener) => {
+                    described.push(http);
+                    descriptors.push(listener.as_fd());
+                }
+                Given::Unix { listener, takes_file_away } => {
+                    described.push(Described { takes_file_away: *takes_file_away, ..http });
+                    descriptors.push(listener.as_fd());
+                }
+                Given::Quic(GivenQuic { socket, relay }) => {
+                    let Some((relay, processes)) = relay else { continue };
+                    let processes = processes.clone();
+                    described.push(Described { processes, ..Described::new(Role::Quic) });
+                    descriptors.push(socket.as_fd());
+                    described.push(Described::new(Role::Relay));
+                    descriptors.push(relay.as_fd());
+                }
+            }
         }
         if let Some(admin) = &self.admin {
-            let passed = admin.passed;
-            described.push(Described { role: Role::Admin, takes_file_away: false, passed });
+            described.push(Described { passed: admin.passed, ..Described::new(Role::Admin) });
             descriptors.push(admin.listener.as_fd());
         }
         let wanted: BTreeMap<String, usize> = self

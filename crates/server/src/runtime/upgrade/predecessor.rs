@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use front_http::Given;
+use front_http::{Given, GivenQuic};
 use pool::Model;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -58,9 +59,24 @@ impl Predecessor {
         };
         let (offered, descriptors) = ask().map_err(failure)?;
         let mut taken = Sockets { activated: offered.activated, ..Sockets::default() };
-        for (Described { role, takes_file_away, passed }, descriptor) in
-            offered.sockets.iter().zip(descriptors)
-        {
+        let mut quic = None;
+        for (one, descriptor) in offered.sockets.iter().zip(descriptors) {
+            let Described { role, takes_file_away, passed, processes } = one;
+            match role {
+                Role::Quic => {
+                    quic = Some((UdpSocket::from(descriptor), processes.clone()));
+                    continue;
+                }
+                Role::Relay => {
+                    let Some((socket, processes)) = quic.take() else {
+                        return Err(failure(io::Error::other("a relay has no socket before it")));
+                    };
+                    let relay = Some((UnixDatagram::from(descriptor), processes));
+                    taken.http.push(Given::Quic(GivenQuic { socket, relay }));
+                    continue;
+                }
+                Role::Http | Role::Admin => {}
+            }
             let given = sockets::given(descriptor, *takes_file_away)
                 .map_err(|what| failure(io::Error::other(format!("one of them is {what}"))))?;
             match (role, given) {
@@ -68,7 +84,7 @@ impl Predecessor {
                 (Role::Admin, Given::Tcp(listener)) => {
                     taken.admin = Some(AdminSocket { listener, passed: *passed });
                 }
-                (Role::Admin, _) => {
+                (Role::Admin | Role::Quic | Role::Relay, _) => {
                     return Err(failure(io::Error::other("the admin's is no TCP socket")));
                 }
             }

@@ -59,7 +59,8 @@ pub(crate) async fn bind(
     };
     if activated {
         let known = std::mem::take(&mut options.listen);
-        for given in &given {
+        // The UDP socket of HTTP/3 comes with its TCP listener.
+        for given in given.iter().filter(|given| !matches!(given, Given::Quic(_))) {
             options.listen.push(listen_on(given, &known, options.tls.is_some())?);
         }
     }
@@ -385,6 +386,7 @@ pub(crate) fn common(settings: &Settings) -> Options {
         tracer: None,
         patience: settings.server.shutdown_patience,
         tls: None,
+        http3: http.http3.0,
         https_port: http.https_port.0,
         hsts: http.hsts.as_ref().map(|hsts| hsts.0.clone()),
     }
