@@ -3,6 +3,7 @@
 
 mod crashes;
 mod endurance;
+mod entry_scripts;
 mod fallback;
 mod foreign;
 mod kernels;
