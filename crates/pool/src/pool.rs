@@ -156,7 +156,7 @@ impl Pool {
             status.groups.push(status_of(groups.entry_script(), GroupState::Waits, front));
             for (script, shared) in groups.pools() {
                 let state = if script.is_some() { GroupState::Waits } else { GroupState::Rest };
-                let script = script.as_deref().unwrap_or(Path::new("other scripts"));
+                let script = script.as_deref().unwrap_or_else(|| Path::new("other scripts"));
                 status.groups.push(status_of(script, state, &shared));
                 status.add(shared.status());
             }
