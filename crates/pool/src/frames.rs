@@ -25,6 +25,7 @@ use crate::lease::{Grant, Lease};
 use crate::overload::Line;
 use crate::queue::Queue;
 use crate::scaler::Scaler;
+use crate::seats::Seats;
 use crate::shared::{Command, Shared};
 use crate::source::Source;
 use crate::supervisor::Supervisor;
@@ -32,7 +33,8 @@ use crate::verified::VerifiedRestores;
 use crate::worker::Head;
 use crate::zygote::Zygote;
 use crate::{
-    DispatchError, Options, PoolStatus, ResponseBody, StartError, processor_time, trace, variables,
+    DispatchError, Options, PoolStatus, ResponseBody, Scaling, StartError, processor_time, trace,
+    variables,
 };
 
 impl Backend for Shared {
@@ -88,13 +90,34 @@ impl Backend for Shared {
     }
 }
 
-/// Starts a zygote and returns when the first worker is ready; the others follow.
-pub(crate) async fn start(options: Options) -> Result<Arc<Shared>, StartError> {
+/// How a pool shares its workers with others.
+#[derive(Clone, Debug)]
+pub(crate) struct Sharing {
+    /// The workers of all of them.
+    pub(crate) seats: Arc<Seats>,
+    /// How its own number follows the load, from none; otherwise by its options.
+    pub(crate) scaling: Option<Scaling>,
+}
+
+/// Starts a zygote and returns when the first worker is ready; the others follow. A pool that begins without workers is ready before.
+pub(crate) async fn start(
+    options: Options,
+    sharing: Option<Sharing>,
+) -> Result<Arc<Shared>, StartError> {
     let clock = Arc::new(Clock::new());
     let zygote = Zygote::start(&options, Arc::clone(&clock)).await?;
     let most = options.scaling.map_or(options.workers, |scaling| scaling.most).get();
     let (commands, from_pool) = mpsc::channel(most * 2 * Supervisor::COMMANDS);
-    let scaler = Scaler::new(options.workers.get(), options.scaling.as_ref(), clock.instant());
+    let from_none = sharing.as_ref().and_then(|sharing| sharing.scaling);
+    let scaler = match &from_none {
+        Some(scaling) => Scaler::new(0, Some(scaling), clock.instant()),
+        None => Scaler::new(options.workers.get(), options.scaling.as_ref(), clock.instant()),
+    };
+    let wanted = Arc::new(Notify::new());
+    let share = sharing.as_ref().map(|sharing| {
+        let one_shot = options.model.is_one_shot();
+        sharing.seats.join(one_shot, Arc::clone(&wanted), clock.instant())
+    });
     // On several threads the end of a turn may be another thread's.
     let flavor = tokio::runtime::Handle::current().runtime_flavor();
     let turn = (flavor == RuntimeFlavor::CurrentThread).then(|| Arc::new(Notify::new()));
@@ -104,8 +127,9 @@ pub(crate) async fn start(options: Options) -> Result<Arc<Shared>, StartError> {
         core: Core::new(options, clock, php_version),
         commands,
         quiet: Notify::new(),
-        wanted: Notify::new(),
-        target: AtomicUsize::new(scaler.wanted()),
+        wanted,
+        target: AtomicUsize::new(if share.is_some() { 0 } else { scaler.wanted() }),
+        seats: sharing.map(|sharing| sharing.seats),
         grown: AtomicU64::new(0),
         shrunk: AtomicU64::new(0),
         refused: AtomicU64::new(0),
@@ -120,9 +144,15 @@ pub(crate) async fn start(options: Options) -> Result<Arc<Shared>, StartError> {
         shared.tasks.spawn(Arc::clone(&shared).write_at_end_of_turn(turn));
     }
     let (tell_first, first) = oneshot::channel();
-    let supervisor = Supervisor::new(Arc::clone(&shared), scaler, from_pool, zygote, tell_first);
+    let begins = from_none.is_none_or(|scaling| scaling.start > 0);
+    let tell_first = begins.then_some(tell_first);
+    let supervisor =
+        Supervisor::new(Arc::clone(&shared), (scaler, share), from_pool, zygote, tell_first);
     // Its log lines carry the span in which it was started, which names the pool.
     shared.tasks.spawn(supervisor.run().in_current_span());
+    if !begins {
+        return Ok(shared);
+    }
     let mut started = Started(Some(Arc::clone(&shared)));
     let first = first.await;
     started.0 = None;

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -94,7 +95,7 @@ pub(crate) struct WorkerInfo {
     /// The sinks of what it sends beside answers.
     pub(crate) sinks: Sinks,
     /// Receives the files that its boot has included.
-    pub(crate) boot_files: Option<Arc<BootFiles>>,
+    pub(crate) boot_files: Option<(Arc<BootFiles>, Option<PathBuf>)>,
     /// Receives what its boot reads.
     pub(crate) boot_trace: Option<Arc<BootTrace>>,
     /// Tracing span of its pool, which names the application.
@@ -146,7 +147,9 @@ impl WorkerInfo {
 
     /// Reports its boot to the receivers of these options.
     pub(crate) fn reporting_to(self, options: &Options) -> Self {
-        let (boot_files, boot_trace) = (options.boot_files.clone(), options.boot_trace.clone());
+        let boot_files = options.boot_files.clone();
+        let boot_files = boot_files.map(|files| (files, options.worker_script.clone()));
+        let boot_trace = options.boot_trace.clone();
         Self { boot_files, boot_trace, ..self }
     }
 

@@ -21,6 +21,7 @@ mod events;
 mod exchange;
 mod foreign;
 mod frames;
+mod groups;
 mod identity;
 mod info;
 mod lease;
@@ -41,6 +42,7 @@ mod queue;
 mod recent;
 mod sandbox;
 mod scaler;
+mod seats;
 mod shared;
 mod shared_counters;
 mod slow;
@@ -64,14 +66,16 @@ pub use events::{EventSink, PublishedEvent, PurgeSink, Refused};
 pub use identity::Identity;
 pub use memory::{MemoryStatus, ProcessMemory, SnapshotMemory};
 pub use model::Model;
-pub use options::{ByteSize, Entry, Options, Scaling};
+pub use options::{ByteSize, Entry, EntryScripts, Options, Others, Scaling};
 pub use output::{Level, each_line, own_level};
 pub use pauses::pause_after;
 pub use pool::{Pool, Reason};
 pub use program::{LaunchError, Launcher, Program, ProgramOptions};
 pub use sandbox::{Sandbox, SandboxError};
 pub use slow::SlowRequest;
-pub use status::{Ending, PoolStatus, Running, WorkerEnd, WorkerState, WorkerStatus};
+pub use status::{
+    Ending, GroupState, GroupStatus, PoolStatus, Running, WorkerEnd, WorkerState, WorkerStatus,
+};
 pub use verified::VerifiedRestores;
 
 /// Entry points of fuzz targets.

@@ -1,13 +1,14 @@
 //! All settings of the pool, as types. `server::config` fills them; no other module has defaults.
 
+use std::fmt;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use std::time::Duration;
 use tokio::process::Command;
 
-use crate::{BootFiles, BootTrace, EventSink, Identity, Model, PurgeSink, Sandbox};
+use crate::{BootFiles, BootTrace, EventSink, Identity, Model, PurgeSink, Sandbox, StartError};
 
 /// Settings for running PHP.
 #[derive(Clone, Debug)]
@@ -98,7 +99,31 @@ pub struct Entry {
     /// The file after whose inclusion the script waits; `None` if it calls the function itself.
     pub await_after: Option<PathBuf>,
     /// How all other scripts of the application run; `None` if this one answers all requests.
-    pub others: Option<Box<Options>>,
+    pub others: Option<Others>,
+}
+
+/// How the scripts of an application run beside its front controller. All of them share its workers.
+#[derive(Clone, Debug)]
+pub struct Others {
+    /// How scripts run that do not wait for their requests.
+    pub rest: Box<Options>,
+    /// How the workers of a group follow the load; its bounds are those of the front controller's options.
+    pub idle_timeout: Duration,
+    /// The maximum number of workers of a group that start at once.
+    pub burst: NonZeroUsize,
+    /// Tells which scripts wait, too.
+    pub scripts: Arc<dyn EntryScripts>,
+    /// Scripts that have waited in the last generation: they are booted at the start.
+    pub known: Vec<PathBuf>,
+}
+
+/// Tells which scripts are booted ahead, each in workers of its own.
+pub trait EntryScripts: fmt::Debug + Send + Sync {
+    /// Returns the options of the script's workers; `None` if it runs as the rest. Called once for each script; may read files.
+    fn options(&self, script: &Path) -> Option<Options>;
+
+    /// Returns why a script could not be booted ahead, in one line.
+    fn reason(&self, error: &StartError) -> String;
 }
 
 /// How the number of workers follows the load, starting with [`Options::workers`].

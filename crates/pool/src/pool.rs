@@ -1,6 +1,6 @@
 //! The public API of the pool: start, dispatch, status, drain.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,21 +12,19 @@ use crate::backend::{self, Backend};
 use crate::context::RequestContext;
 use crate::exchange::{BoxBody, BoxError};
 use crate::foreign::Foreign;
+use crate::frames::Sharing;
+use crate::groups::{Groups, status_of};
+use crate::seats::Seats;
 use crate::shared::Shared;
+use crate::status::GroupState;
 use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, frames};
 
 /// A running pool. Cheap to clone: all clones are the same pool.
 #[derive(Clone, Debug)]
 pub struct Pool {
     kind: Kind,
-    others: Option<Others>,
-}
-
-/// The pool of all scripts but one, which has waited for its requests already.
-#[derive(Clone, Debug)]
-struct Others {
-    entry_script: Arc<Path>,
-    pool: Box<Pool>,
+    /// All scripts but the one that has waited for its requests already.
+    groups: Option<Arc<Groups>>,
 }
 
 /// The implementation that runs PHP.
@@ -36,6 +34,15 @@ enum Kind {
     Frames(Arc<Shared>),
     /// PHP's own programs.
     Foreign(Arc<Foreign>),
+}
+
+impl Kind {
+    fn backend(&self) -> &dyn Backend {
+        match self {
+            Self::Frames(shared) => &**shared,
+            Self::Foreign(foreign) => &**foreign,
+        }
+    }
 }
 
 /// The reason phrase of a response, if PHP set a non-standard one. It is in the response's extensions.
@@ -48,49 +55,50 @@ impl Pool {
     /// # Cancel safety
     /// A pool whose start is dropped ends what it has started, soon after.
     pub async fn start(mut options: Options) -> Result<Self, StartError> {
+        if options.model.is_foreign() {
+            let foreign = Foreign::start(options).await?;
+            return Ok(Self { kind: Kind::Foreign(Arc::new(foreign)), groups: None });
+        }
         let others = options.entry.as_mut().and_then(|entry| entry.others.take());
+        let Some(others) = others else {
+            let shared = frames::start(options, None).await?;
+            return Ok(Self { kind: Kind::Frames(shared), groups: None });
+        };
         let entry_script = options.worker_script.clone().unwrap_or_default();
-        let mut pool = Self::start_one(options).await?;
-        if let Some(others) = others {
-            let others = match Self::start_one(*others).await {
-                Ok(others) => Box::new(others),
-                Err(error) => {
-                    pool.drain(Duration::ZERO).await;
-                    return Err(error);
-                }
-            };
-            pool.others = Some(Others { entry_script: entry_script.into(), pool: others });
+        let most = options.scaling.map_or(options.workers, |scaling| scaling.most);
+        let seats = Seats::new(most.max(options.workers).get());
+        let sharing = Sharing { seats: Arc::clone(&seats), scaling: None };
+        let boot_files = options.boot_files.clone();
+        let front = frames::start(options, Some(sharing)).await?;
+        let mut pool = Self { kind: Kind::Frames(front), groups: None };
+        match Groups::start(entry_script.into(), others, &seats, boot_files).await {
+            Ok(groups) => pool.groups = Some(groups),
+            Err(error) => {
+                pool.drain(Duration::ZERO).await;
+                return Err(error);
+            }
+        }
+        if let Some(groups) = &pool.groups {
+            groups.boot_known().await;
         }
         Ok(pool)
     }
 
-    async fn start_one(options: Options) -> Result<Self, StartError> {
-        let kind = if options.model.is_foreign() {
-            Kind::Foreign(Arc::new(Foreign::start(options).await?))
-        } else {
-            Kind::Frames(frames::start(options).await?)
-        };
-        Ok(Self { kind, others: None })
+    /// Returns this pool and those of its groups.
+    fn parts(&self) -> Vec<Kind> {
+        let groups = self.groups.iter().flat_map(|groups| groups.pools());
+        let groups = groups.map(|(_, shared)| Kind::Frames(shared));
+        std::iter::once(self.kind.clone()).chain(groups).collect()
     }
 
-    /// Returns this pool, and the one of other scripts.
-    fn parts(&self) -> impl Iterator<Item = &Self> {
-        std::iter::once(self).chain(self.others.iter().map(|others| &*others.pool))
-    }
-
-    /// Returns what runs the script.
-    fn kind_for(&self, context: &RequestContext) -> &Kind {
-        match &self.others {
-            Some(others) if *context.script.filename != *others.entry_script => &others.pool.kind,
-            _ => &self.kind,
-        }
+    /// Returns the scripts beside the front controller that wait for their requests.
+    pub fn entry_scripts(&self) -> Vec<PathBuf> {
+        let groups = self.groups.iter().flat_map(|groups| groups.scripts());
+        groups.map(|script| script.to_path_buf()).collect()
     }
 
     fn backend(&self) -> &dyn Backend {
-        match &self.kind {
-            Kind::Frames(shared) => &**shared,
-            Kind::Foreign(foreign) => &**foreign,
-        }
+        self.kind.backend()
     }
 
     /// Sends one request to an idle worker and returns its response as soon as the head is available. `request`
@@ -118,7 +126,11 @@ impl Pool {
             Some(body.size_hint().exact().unwrap_or(wire::NO_LENGTH))
         };
         let body = length.map(|_| Box::pin(Erased { body }) as BoxBody);
-        match self.kind_for(&context) {
+        let script = &context.script.filename;
+        if let Some(shared) = self.groups.as_ref().and_then(|groups| groups.runner(script)) {
+            return frames::dispatch(&shared, &parts, &context, body, length).await;
+        }
+        match &self.kind {
             Kind::Frames(shared) => frames::dispatch(shared, &parts, &context, body, length).await,
             Kind::Foreign(foreign) => {
                 let length = length.filter(|length| *length != wire::NO_LENGTH);
@@ -139,8 +151,18 @@ impl Pool {
     /// Returns the state of the pool.
     pub fn status(&self) -> PoolStatus {
         let mut status = self.backend().status();
-        if let Some(others) = &self.others {
-            status.add(others.pool.backend().status());
+        if let (Some(groups), Kind::Frames(front)) = (&self.groups, &self.kind) {
+            let (least, most) = (status.least, status.most);
+            status.groups.push(status_of(groups.entry_script(), GroupState::Waits, front));
+            for (script, shared) in groups.pools() {
+                let state = if script.is_some() { GroupState::Waits } else { GroupState::Rest };
+                let script = script.as_deref().unwrap_or_else(|| Path::new("other scripts"));
+                status.groups.push(status_of(script, state, &shared));
+                status.add(shared.status());
+            }
+            status.groups.extend(groups.not_running());
+            // They share one number.
+            (status.least, status.most) = (least, most);
         }
         status
     }
@@ -149,7 +171,7 @@ impl Pool {
     pub async fn read_memory(&self) {
         let pool = self.clone();
         let read = tokio::task::spawn_blocking(move || {
-            pool.parts().for_each(|part| part.backend().read_memory());
+            pool.parts().iter().for_each(|part| part.backend().read_memory());
         });
         if let Err(error) = read.await {
             tracing::debug!(%error, "memory was not read");
@@ -159,11 +181,11 @@ impl Pool {
     /// Returns the processor time that the zygote and all workers have used since the start, ended workers included.
     /// `None` if /proc does not show it, or PHP runs in its own programs.
     pub fn processor_time(&self) -> Option<Duration> {
-        let of = |part: &Self| match &part.kind {
+        let of = |part: &Kind| match part {
             Kind::Frames(shared) => frames::processor_time(shared),
             Kind::Foreign(_) => None,
         };
-        self.parts().map(of).sum()
+        self.parts().iter().map(of).sum()
     }
 
     /// Waits until the wanted number of workers are idle or busy. Cancel safe.
@@ -202,7 +224,7 @@ impl Pool {
     /// A new worker did not boot, and an old one still runs.
     pub async fn renew(&self) -> Result<bool, StartError> {
         for part in self.parts() {
-            match &part.kind {
+            match &part {
                 Kind::Frames(shared) => frames::renew(shared).await?,
                 Kind::Foreign(_) => return Ok(false),
             }
@@ -213,12 +235,12 @@ impl Pool {
     /// Rejects new requests, answers the accepted ones (backlog included), and ends the workers. After `patience`
     /// what still runs is killed. Returns when no PHP process is left.
     pub async fn drain(&self, patience: Duration) {
-        let others = async {
-            if let Some(others) = &self.others {
-                backend::drain(others.pool.backend(), patience).await;
+        let groups = async {
+            if let Some(groups) = &self.groups {
+                groups.drain(patience).await;
             }
         };
-        tokio::join!(backend::drain(self.backend(), patience), others);
+        tokio::join!(backend::drain(self.backend(), patience), groups);
     }
 }
 

@@ -10,6 +10,7 @@
 //!   (`overload`). When it is full, a request is rejected at once: the new one, or the newest of the client with the
 //!   most (`backlog`).
 
+mod excess;
 mod quiet;
 
 use std::collections::VecDeque;
@@ -50,6 +51,8 @@ pub(crate) struct Queue {
     leased: usize,
     /// Maximum of `leased` since the supervisor's last check.
     peak: usize,
+    /// Busy workers that another group of scripts needs: as many end after their answer.
+    excess: usize,
     /// Number of tasks that wait for quiet.
     watched: usize,
     draining: bool,
@@ -68,6 +71,7 @@ impl Queue {
             waits: Waits::default(),
             leased: 0,
             peak: 0,
+            excess: 0,
             watched: 0,
             draining: false,
             closed: false,
@@ -154,7 +158,7 @@ impl Shared {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 return Err(DispatchError::Overloaded { waited: Duration::ZERO });
             }
-            if waiting.is_empty() && self.options.scaling.is_some() {
+            if waiting.is_empty() && self.follows_load() {
                 self.wanted.notify_one();
             }
             let (give, taken) = oneshot::channel();
@@ -291,7 +295,10 @@ impl Shared {
             self.command(Command::Replace { slot: info.slot, why: "max_requests" });
         }
         let mut queue = self.queue.lock().expect("no holder panics");
-        let ends = queue.closed || info.life.is_succeeded() || info.exit().is_some();
+        let ends = queue.closed
+            || info.life.is_succeeded()
+            || info.exit().is_some()
+            || queue.is_too_many(&info, release);
         if release != Release::Booted && !self.one_shot() {
             let Queue { waiting, lines, .. } = &mut *queue;
             if ends {

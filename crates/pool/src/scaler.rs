@@ -90,7 +90,9 @@ impl Scaler {
         if full == self.most {
             return false;
         }
-        let stalled = load.since.is_some_and(|since| now.duration_since(since) >= STALL);
+        // Where there is no worker, none becomes free.
+        let stalled =
+            full == 0 || load.since.is_some_and(|since| now.duration_since(since) >= STALL);
         if load.running >= full && stalled {
             let calm = waited_at.is_none_or(|at| now.duration_since(at) >= CALM);
             let go = if calm { 1 } else { (self.go * 2).clamp(1, self.burst) };

@@ -12,6 +12,7 @@ use crate::backend::Core;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
 use crate::queue::Queue;
+use crate::seats::Seats;
 use crate::verified::VerifiedRestores;
 use crate::worker::{Event, Worker};
 
@@ -27,7 +28,9 @@ pub(crate) struct Shared {
     pub(crate) quiet: Notify,
     /// Notifies the supervisor that a one-shot worker needs a successor, or that a request waits and more workers may
     /// be needed.
-    pub(crate) wanted: Notify,
+    pub(crate) wanted: Arc<Notify>,
+    /// The workers that it shares with other groups of scripts, if it does.
+    pub(crate) seats: Option<Arc<Seats>>,
     /// Wanted number of workers, set by the supervisor.
     pub(crate) target: AtomicUsize,
     pub(crate) grown: AtomicU64,
@@ -75,6 +78,11 @@ impl Shared {
         self.options.model.is_one_shot()
     }
 
+    /// Returns whether the number of workers changes with the load.
+    pub(crate) fn follows_load(&self) -> bool {
+        self.options.scaling.is_some() || self.seats.is_some()
+    }
+
     /// Adds the processor time of a worker that has ended.
     pub(crate) fn add_processor_time(&self, time: Duration) {
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -83,6 +91,9 @@ impl Shared {
 
     /// Returns the maximum number of workers.
     pub(crate) fn most_workers(&self) -> usize {
+        if let Some(seats) = &self.seats {
+            return seats.most();
+        }
         let most = self.options.scaling.map_or(1, |scaling| scaling.most.get());
         most.max(self.options.workers.get())
     }

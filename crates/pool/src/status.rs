@@ -1,5 +1,6 @@
 //! The state of the pool for `/status`, `/metrics` and people.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -64,6 +65,82 @@ pub struct PoolStatus {
     pub slow: Vec<SlowRequest>,
     /// The last workers that ended, newest first, without those that end with every request.
     pub ended: Vec<WorkerEnd>,
+    /// Groups of workers by entry script, where scripts wait for their requests. Empty if all workers run alike.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// The workers of one entry script.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupStatus {
+    /// Name of the application, if it was set ([`PoolStatus::of`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
+    /// The script; `other scripts` for all that do not wait.
+    pub script: String,
+    /// What it does.
+    pub state: GroupState,
+    /// Why it could not be booted ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Workers that it is to have now, of those that all groups share.
+    pub wanted: usize,
+    /// Workers that are idle or busy.
+    pub ready: usize,
+    /// Workers that have a request.
+    pub busy: usize,
+    /// Requests that wait for one.
+    pub backlog: usize,
+    /// Requests dispatched in this generation.
+    pub requests: u64,
+    /// Workers that ended unexpectedly in this generation.
+    pub crashes: u64,
+}
+
+impl GroupStatus {
+    pub(crate) fn of(script: &Path, state: GroupState) -> Self {
+        Self {
+            application: None,
+            script: script.display().to_string(),
+            state,
+            why: None,
+            wanted: 0,
+            ready: 0,
+            busy: 0,
+            backlog: 0,
+            requests: 0,
+            crashes: 0,
+        }
+    }
+
+    pub(crate) fn because(self, why: &str) -> Self {
+        Self { why: Some(why.to_owned()), ..self }
+    }
+}
+
+/// What a group of workers does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupState {
+    /// Its workers wait in the script, booted ahead.
+    Waits,
+    /// It boots; until then its requests run with the other scripts.
+    Booting,
+    /// It could not be booted ahead: its requests run with the other scripts.
+    Failed,
+    /// All scripts that do not wait.
+    Rest,
+}
+
+impl GroupState {
+    /// Returns its name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waits => "waits",
+            Self::Booting => "booting",
+            Self::Failed => "failed",
+            Self::Rest => "rest",
+        }
+    }
 }
 
 /// A worker that has ended.
@@ -126,6 +203,7 @@ impl PoolStatus {
         self.workers.iter_mut().for_each(|worker| worker.application = whose());
         self.slow.iter_mut().for_each(|slow| slow.application = whose());
         self.ended.iter_mut().for_each(|end| end.application = whose());
+        self.groups.iter_mut().for_each(|group| group.application = whose());
         self
     }
 
@@ -150,6 +228,7 @@ impl PoolStatus {
             self.memory.add(&other.memory);
         }
         self.workers.extend(other.workers);
+        self.groups.extend(other.groups);
         self.slow.extend(other.slow);
         self.slow.sort_by(|a, b| b.at.total_cmp(&a.at));
         self.ended.extend(other.ended);

@@ -32,6 +32,7 @@ use crate::clock::Clock;
 use crate::info::WorkerInfo;
 use crate::lease::Release;
 use crate::scaler::Scaler;
+use crate::seats::Share;
 use crate::shared::{Command, Shared};
 use crate::slow::Traced;
 use crate::status::WorkerState;
@@ -47,6 +48,10 @@ const NOT_FORKED: &str = "it could not be forked";
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
     scaler: Scaler,
+    /// Its part of the workers that groups of scripts share.
+    share: Option<Share>,
+    /// Number of workers that there are to be.
+    target: usize,
     /// When to check whether more workers are needed, while requests wait.
     look_at: Option<Instant>,
     /// Requests were being rejected at the last check.
@@ -111,16 +116,18 @@ impl Supervisor {
     /// Creates the supervisor of a `zygote` that has sent HELLO. `first` is notified of the first worker.
     pub(crate) fn new(
         shared: Arc<Shared>,
-        scaler: Scaler,
+        (scaler, share): (Scaler, Option<Share>),
         commands: mpsc::Receiver<Command>,
         zygote: Zygote,
-        first: oneshot::Sender<Result<(), StartError>>,
+        first: Option<oneshot::Sender<Result<(), StartError>>>,
     ) -> Self {
         Self {
             started_at: Instant::now(),
             pause_until: Instant::now(),
             shared,
+            target: if share.is_some() { 0 } else { scaler.wanted() },
             scaler,
+            share,
             look_at: None,
             overloaded: false,
             commands,
@@ -138,7 +145,7 @@ impl Supervisor {
             fruitless: 0,
             was_ready: false,
             starting: JoinSet::new(),
-            first: Some(first),
+            first,
             traced: Traced::default(),
             memory: memory::Schedule::default(),
             kills: oom::Kills::since_now(),
@@ -160,6 +167,7 @@ impl Supervisor {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut memory = tokio::time::interval(Duration::from_secs(1));
         memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.scale();
         self.fill();
         let shared = Arc::clone(&self.shared);
         loop {
@@ -247,7 +255,7 @@ impl Supervisor {
             return;
         }
         while self.missing() > 0 {
-            if self.has_asked_enough() || !self.fork() {
+            if self.has_asked_enough() || !self.has_room() || !self.fork() {
                 return;
             }
         }
@@ -433,7 +441,11 @@ impl Supervisor {
     /// Removes a worker.
     fn forget(&mut self, slot: u32) -> Option<Arc<WorkerInfo>> {
         self.shared.infos().remove(&slot);
-        self.workers.remove(&slot)
+        let worker = self.workers.remove(&slot);
+        if let Some(share) = &self.share {
+            share.has(self.processes());
+        }
+        worker
     }
 }
 

@@ -146,8 +146,8 @@ impl FrameReader {
                     continue;
                 }
                 FromWorker::Files(files) => {
-                    if let Some(boot_files) = &info.boot_files {
-                        boot_files.report(files);
+                    if let Some((boot_files, script)) = &info.boot_files {
+                        boot_files.report(script.as_deref(), files);
                     }
                     continue;
                 }

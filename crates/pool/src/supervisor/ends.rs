@@ -93,7 +93,7 @@ impl Supervisor {
             return;
         }
         self.fruitless = self.fruitless.saturating_add(1);
-        let usual = u32::try_from(self.scaler.wanted()).unwrap_or(u32::MAX);
+        let usual = u32::try_from(self.target).unwrap_or(u32::MAX);
         if let Some(beyond) = self.fruitless.checked_sub(usual) {
             let pause = pause_after(beyond, Self::FIRST_PAUSE, Self::LONGEST_PAUSE);
             // Before any worker was ready, the start fails and reports it.

@@ -10,28 +10,56 @@ use super::Supervisor;
 use crate::backend::Backend as _;
 use crate::info::WorkerInfo;
 use crate::scaler;
+use crate::seats::Demand;
 
 impl Supervisor {
     /// Decides the number of workers, and ends idle ones that are too many.
     pub(super) fn scale(&mut self) {
-        if self.options().scaling.is_none() {
+        if !self.shared.follows_load() {
             return;
         }
-        let before = self.scaler.wanted();
-        let again = self.scaler.look(self.shared.clock.instant(), self.shared.load());
+        let (before, had) = (self.target, self.scaler.wanted());
+        let (now, load) = (self.shared.clock.instant(), self.shared.load());
+        let mut again = self.scaler.look(now, load);
+        let grown = self.scaler.wanted().saturating_sub(had) as u64;
+        self.shared.grown.fetch_add(grown, Ordering::Relaxed);
+        self.target = self.scaler.wanted();
+        if let Some(share) = &self.share {
+            // The first one shows that the script waits.
+            let first = usize::from(self.first.is_some());
+            let wanted = self.scaler.wanted().max(first);
+            let needed = (load.running + load.waiting).max(first).min(wanted);
+            self.target = share.report(now, Demand { needed, wanted });
+            again |= load.waiting > 0 && self.target < needed;
+        }
         self.look_at = again.then(|| Instant::now() + scaler::STALL);
-        let wanted = self.scaler.wanted();
+        let wanted = self.target;
         if wanted != before {
-            let grown = wanted.saturating_sub(before) as u64;
-            self.shared.grown.fetch_add(grown, Ordering::Relaxed);
             self.shared.want(wanted);
             debug!(before, wanted, "number of workers changed");
         }
         // Booting workers may still be surplus when they are ready; until then no idle one is ended in their place.
-        let surplus = self.living_of(WorkerInfo::has_booted).saturating_sub(wanted);
-        if surplus > 0 {
-            self.shared.end_idle(surplus);
+        let surplus =
+            |this: &Self| this.living_of(WorkerInfo::has_booted).saturating_sub(this.target);
+        let idle = surplus(self);
+        if idle > 0 {
+            self.shared.end_idle(idle);
         }
+        if self.share.is_some() {
+            self.shared.end_busy(|| surplus(self));
+        }
+    }
+
+    /// Returns how many processes there are, a worker and its successor counted as one.
+    pub(super) fn processes(&self) -> usize {
+        let alive = self.workers.values().filter(|info| !info.is_given_up()).count();
+        let stand_by = self.successors.values().filter(|old| self.workers.contains_key(old));
+        alive.saturating_sub(stand_by.count())
+    }
+
+    /// Returns whether there is room for one more process.
+    pub(super) fn has_room(&self) -> bool {
+        self.share.as_ref().is_none_or(|share| share.take(self.processes()))
     }
 
     pub(super) fn tell_overload(&mut self) {
@@ -50,7 +78,7 @@ impl Supervisor {
     }
 
     pub(super) fn missing(&self) -> usize {
-        let wanted = self.scaler.wanted();
+        let wanted = self.target;
         let missing = wanted.saturating_sub(self.living());
         if self.shared.one_shot() {
             return missing.min((wanted * 2).saturating_sub(self.workers.len()));

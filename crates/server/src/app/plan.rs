@@ -182,7 +182,9 @@ impl Plan {
         let (paths, times) = match &settings.php.warm_up.0 {
             Some(named) => {
                 let times = if self.is_entry() { 1 } else { TIMES };
-                (named.iter().flatten().map(|path| path.0.clone()).collect(), times)
+                let own = |path: &&PathAndQuery| !self.is_entry() || self.answers(path);
+                let named = named.iter().flatten().map(|path| &path.0);
+                (named.filter(own).cloned().collect(), times)
             }
             None => (vec![self.page()], if self.rehearses(settings) { 1 } else { TIMES }),
         };
@@ -204,6 +206,22 @@ impl Plan {
         let script = application.front_controller.as_deref()?;
         let known = application.known.as_ref()?.boot.as_ref().ok()?;
         (!detect::awaits(script)).then(|| known.clone())
+    }
+
+    /// Returns whether the front controller answers the path, not a script that it names.
+    fn answers(&self, path: &PathAndQuery) -> bool {
+        let (path, root) = (path.path(), &self.application.document_root);
+        let ends = path.match_indices(".php").map(|(at, suffix)| at + suffix.len());
+        let named = ends
+            .filter(|end| path[*end..].is_empty() || path[*end..].starts_with('/'))
+            .map(|end| root.join(path[..end].trim_start_matches('/')))
+            .find(|script| script.is_file());
+        let in_folder = || {
+            let index = root.join(path.trim_start_matches('/')).join("index.php");
+            Some(index).filter(|index| path.ends_with('/') && index.is_file())
+        };
+        let script = named.or_else(in_folder);
+        script.is_none_or(|script| self.application.front_controller.as_ref() == Some(&script))
     }
 
     /// Returns the paths that are requested to measure costs: those of the warm-up, else the one of `php.reload_check` if it was named.

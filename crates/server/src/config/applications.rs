@@ -29,6 +29,7 @@ pub(super) const OF_PATH: &[&str] = &[
     "http.sendfile",
     "php.worker_script",
     "php.await_after",
+    "php.entries",
     "php.warm_up",
     "php.reload_check",
     "php.env",

@@ -351,8 +351,13 @@ settings! {
         /// The file after whose inclusion the front controller waits for its request: what it has done until then is done once, ahead of all requests. `off`: it waits where it calls `hearth_await_request()`.
         ///
         /// A path starts at the application's folder. For applications that are to stay as they are: no line of them changes (docs/guide/await.md). Models `snapshot`, `fork` and
-        /// `prespawn`; `auto` is `snapshot` then. Other scripts of the application run as in `request`.
+        /// `prespawn`; `auto` is `snapshot` then. Other scripts of the application run as in `request`, or wait by themselves (`php.entries`).
         await_after: Option<PathBuf> = "off";
+        /// The scripts beside the front controller that wait for their requests, each in workers of its own. `auto`: those whose text calls `hearth_await_request()`.
+        ///
+        /// Paths start at the document root; `*` stands for any text without a slash, as in `api/*.php`. A script is booted when its first request comes, at most 16 of them; its requests run as in `request` until
+        /// it waits, and if it never does. All share `workers`. For a front controller that waits; `off`: all other scripts run as in `request`.
+        entries: Auto<Option<Vec<String>>> = "auto";
         /// The number of requests that PHP answers at once, each in its own process. `auto`: one per processor.
         ///
         /// The models `spawn`, `prespawn` and `fork` keep as many further processes that wait for the next requests.

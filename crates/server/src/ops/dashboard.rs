@@ -7,6 +7,7 @@
 //! - No secrets: no query strings, no header fields, no settings.
 
 mod charts;
+mod groups;
 mod problems;
 mod processes;
 mod sections;
@@ -44,6 +45,7 @@ const PARTS: &[(&str, Part)] = &[
     ("figures", sections::figures),
     ("charts", charts::render),
     ("applications", sections::applications),
+    ("entries", groups::render),
     ("workers", sections::workers),
     ("processes", processes::render),
     ("cache", sections::cache),

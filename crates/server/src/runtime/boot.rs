@@ -13,8 +13,8 @@ use tracing::Instrument as _;
 
 use crate::app::applications::{Planned, Plans};
 use crate::app::boot::{
-    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, no_run_dir, pool_options,
-    with_others,
+    DATABASES, OwnFiles, Reason, bind_broker, boot_known, explained_boot_failure, no_run_dir,
+    pool_options, with_others,
 };
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
@@ -76,7 +76,7 @@ impl Generations<'_> {
         for (place, (planned, own_files)) in planned?.into_iter().enumerate() {
             let running = self.current.as_ref().and_then(|current| current.running(&planned.name));
             let running =
-                running.or_else(|| self.predecessor.as_ref()?.get(&*planned.name).copied());
+                running.or_else(|| self.predecessor.as_ref()?.get(&*planned.name).cloned());
             let means = Arc::clone(&means);
             // Log lines of its pool name the application, at every level.
             let span = if several {
@@ -244,7 +244,7 @@ impl Means {
         running: Option<Running>,
     ) -> Result<Booted, Failure> {
         let _place = self.places_at_once.acquire().await.expect("it is never closed");
-        let runs = running.and_then(|running| running.model);
+        let runs = running.as_ref().and_then(|running| running.model);
         let mut boot_files = None;
         let mut retried = None;
         let pool = loop {
@@ -256,8 +256,11 @@ impl Means {
             boot_files = watched_files(&planned, php);
             options.boot_files.clone_from(&boot_files);
             // As many as have turned out to be needed: it takes all requests at once.
-            if let (Some(scaling), Some(running)) = (&mut options.scaling, running) {
+            if let (Some(scaling), Some(running)) = (&mut options.scaling, &running) {
                 scaling.start = running.workers;
+            }
+            if let Some(running) = &running {
+                boot_known(&mut options, &planned.plan, &running.entries);
             }
             match Pool::start(options).await {
                 Ok(pool) => break Some(pool),

@@ -21,12 +21,14 @@ use crate::ops::workers::Served;
 use crate::subsystems::generation_guard::GenerationGuard;
 
 /// The runner of PHP for one application before a reload.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Running {
     /// The number of workers that the load needed.
     pub workers: usize,
     /// The model; `None` if the previous server does not send it.
     pub model: Option<Model>,
+    /// The scripts beside the front controller that wait for their requests, by their paths in the URL space.
+    pub entries: Vec<String>,
 }
 
 /// A booted release.
@@ -127,8 +129,12 @@ impl Generation {
     pub(crate) fn running(&self, name: &str) -> Option<Running> {
         let mut all = self.applications.iter();
         let booted = all.find(|booted| &*booted.planned.name == name)?;
-        let model = booted.planned.plan.php.as_ref().map(|php| php.model);
-        Some(Running { workers: booted.pool.as_ref()?.status().wanted, model })
+        let plan = &booted.planned.plan;
+        let model = plan.php.as_ref().map(|php| php.model);
+        let pool = booted.pool.as_ref()?;
+        let entries = pool.entry_scripts();
+        let entries = entries.iter().filter_map(|script| plan.script_name(script)).collect();
+        Some(Running { workers: pool.status().wanted, model, entries })
     }
 
     /// Returns the folders of all applications, each once.

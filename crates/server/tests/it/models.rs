@@ -4,6 +4,7 @@
 mod browser;
 mod crashes;
 mod endurance;
+mod entry_scripts;
 mod fallback;
 mod foreign;
 mod kernels;

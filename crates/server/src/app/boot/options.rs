@@ -1,6 +1,5 @@
 //! The options of the pool that runs one application.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -109,31 +108,6 @@ pub(crate) fn pool_options(
         boot_files: None,
         boot_trace: None,
     }
-}
-
-/// Adds the pool of the scripts that do not wait, if the front controller waits for its requests. `of`: the options of a plan.
-pub(crate) fn with_others(
-    mut options: pool::Options,
-    plan: &Plan,
-    settings: &Settings,
-    of: impl FnOnce(&PhpPlan, &Plan) -> pool::Options,
-) -> pool::Options {
-    let Some(entry) = &mut options.entry else { return options };
-    let mut others = plan.clone();
-    others.become_model(Model::Request);
-    let Some(php) = &others.php else { return options };
-    let mut others = of(php, &others);
-    // They are few and rare: one process waits for them, and there are as many as of the others while they are needed.
-    let most = others.scaling.map_or(others.workers, |scaling| scaling.most);
-    others.workers = NonZeroUsize::MIN;
-    others.scaling = (most > others.workers).then_some(pool::Scaling {
-        most,
-        start: 0,
-        idle_timeout: settings.php.workers_idle_timeout,
-        burst: settings.php.workers_burst,
-    });
-    entry.others = Some(Box::new(others));
-    options
 }
 
 /// Returns the variables of an application's programs: those of the settings, those that a worker script expects, the

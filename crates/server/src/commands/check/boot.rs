@@ -10,13 +10,15 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pool::{Pool, StartError};
+use pool::{GroupState, Pool, StartError};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use super::{Report, Topic};
-use crate::app::boot::{Reason, boot_failure, own_files, pool_options, with_others};
+use crate::app::boot::{
+    Reason, boot_failure, boot_known, entry_scripts, own_files, pool_options, with_others,
+};
 use crate::app::detect::Application;
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
@@ -88,7 +90,11 @@ async fn booted(
     let mut replaced: Vec<Finding> = Vec::new();
     let pool = loop {
         let php = plan.php.as_ref().expect("only what runs PHP is booted");
-        let options = pool_options(php, &plan, settings, own.as_ref(), None, None);
+        let of = |php: &PhpPlan, plan: &Plan| {
+            pool_options(php, plan, settings, own.as_ref(), None, None)
+        };
+        let mut options = with_others(of(php, &plan), &plan, settings, of);
+        boot_known(&mut options, &plan, &entry_scripts(&plan, settings));
         let one =
             pool::Options { workers: NonZeroUsize::MIN, scaling: None, slow: None, ..options };
         let error = match Pool::start(one).await {
@@ -119,6 +125,7 @@ async fn booted(
         let topic = if fallback.degraded { Topic::Application } else { Topic::Model };
         replaced.push((topic, what, fallback.hint));
     };
+    report_entries(report, &pool);
     let answered = answer(&pool, &plan, settings).await;
     pool.drain(GOODBYE).await;
     let model = plan.php.as_ref().map_or("", |php| php.model.name());
@@ -127,10 +134,8 @@ async fn booted(
         Err(why) => report_answer(report, &why, &heard.lines()),
         Ok(what) => report.fine(Topic::Application, format!("boots in `{model}`{what}")),
     }
-    let of =
-        |php: &PhpPlan, plan: &Plan| pool_options(php, plan, settings, own.as_ref(), None, None);
-    if let Some(others) = others_of(&plan, settings, of) {
-        report_others(report, others, &plan.application).await;
+    if plan.is_entry() {
+        report_others(report, &plan.application, &entry_scripts(&plan, settings));
     }
     // A line without an end is read when its process has ended.
     if let Some(first) = heard.printed() {
@@ -142,24 +147,10 @@ async fn booted(
     }
 }
 
-/// Returns the options of the second pool, which an application that waits for its requests has.
-fn others_of(
-    plan: &Plan,
-    settings: &Settings,
-    of: impl Fn(&PhpPlan, &Plan) -> pool::Options,
-) -> Option<pool::Options> {
-    let options = of(plan.php.as_ref()?, plan);
-    let entry = with_others(options, plan, settings, of).entry?;
-    entry.others.map(|others| pool::Options { scaling: None, slow: None, ..*others })
-}
-
-/// Starts the second pool, and reports which scripts it runs. None of them is run: what they do is not known.
-async fn report_others(report: &mut Report, others: pool::Options, application: &Application) {
-    match Pool::start(others).await {
-        Ok(pool) => pool.drain(GOODBYE).await,
-        Err(error) => return report.failure(Topic::Application, &boot_failure(&error)),
-    }
-    let scripts = other_scripts(application);
+/// Reports which scripts run beside the front controller. None of them is run to its end: what they do is not known.
+fn report_others(report: &mut Report, application: &Application, waiting: &[String]) {
+    let mut scripts = other_scripts(application);
+    scripts.retain(|script| !waiting.iter().any(|waits| waits.trim_start_matches('/') == script));
     let scripts = match &*scripts {
         [] => "there are none at the top of the document root".to_owned(),
         [first] => first.clone(),
@@ -187,6 +178,27 @@ fn other_scripts(application: &Application) -> Vec<String> {
         others.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
     names.sort_unstable();
     names
+}
+
+/// Reports which other scripts wait for their requests, and which were to and do not.
+fn report_entries(report: &mut Report, pool: &Pool) {
+    for group in pool.status().groups.iter().skip(1) {
+        let script = &group.script;
+        match (group.state, &group.why) {
+            (GroupState::Failed, why) => report.warning(
+                Topic::Application,
+                format!(
+                    "{script} is not booted ahead, and runs as in `request`: {}",
+                    why.as_deref().unwrap_or_default()
+                ),
+                "name the scripts that wait in `php.entries`, or correct this one (docs/guide/await.md)",
+            ),
+            (GroupState::Waits, _) => {
+                report.fine(Topic::Application, format!("{script} is booted ahead, too"));
+            }
+            (GroupState::Booting | GroupState::Rest, _) => {}
+        }
+    }
 }
 
 /// Reports the models that did not start: it is a warning where another one answers.

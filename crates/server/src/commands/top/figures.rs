@@ -134,6 +134,21 @@ pub(crate) struct Pool {
     pub timeouts: u64,
     pub slow_requests: u64,
     pub workers: Vec<Worker>,
+    pub groups: Vec<Group>,
+}
+
+/// The workers of one entry script.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Group {
+    pub application: Option<String>,
+    pub script: String,
+    pub state: String,
+    pub why: Option<String>,
+    pub wanted: u64,
+    pub busy: u64,
+    pub backlog: u64,
+    pub requests: u64,
 }
 
 impl Pool {

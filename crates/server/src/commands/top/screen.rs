@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::figures::{
-    Application, Clients, Draining, Egress, Figures, Pool, Process, Reloads, Traffic, Worker,
+    Application, Clients, Draining, Egress, Figures, Group, Pool, Process, Reloads, Traffic, Worker,
 };
 use crate::ops::format::{age, count, harmless, megabytes, percent, rate, took};
 
@@ -140,6 +140,9 @@ impl Screen {
         for application in figures.applications.iter().filter(|_| figures.several()) {
             add(&of_application(application));
         }
+        for group in figures.pool.iter().flat_map(|pool| &pool.groups) {
+            add(&of_group(group));
+        }
         if !figures.processes.is_empty() {
             let all: Vec<String> = figures.processes.iter().map(of_process).collect();
             add(&format!("processes {}", all.join(", ")));
@@ -266,6 +269,17 @@ fn of_application(application: &Application) -> String {
         count(application.requests),
         application.php_version,
         claims.join(", ")
+    )
+}
+
+fn of_group(group: &Group) -> String {
+    let Group { application, script, state, why, busy, wanted, backlog, .. } = group;
+    let whose = application.as_deref().filter(|name| *name != "main");
+    let whose = whose.map(|name| format!("{name}: ")).unwrap_or_default();
+    let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+    let requests = count(group.requests);
+    format!(
+        "  {whose}{script}: {state}{why}, {busy} of {wanted} busy, {backlog} wait; {requests} requests"
     )
 }
 

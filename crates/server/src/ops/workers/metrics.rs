@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pool::{DatabaseServer, PoolStatus, WorkerState};
+use pool::{DatabaseServer, GroupState, PoolStatus, WorkerState};
 
 use crate::ops::metric::metrics_table;
 
@@ -63,6 +63,17 @@ pub(super) fn set_pool(name: &Arc<str>, status: &PoolStatus) {
         counter "hearth_database_resets_total" = databases.resets, "Sessions of databases put back after a request";
         gauge "hearth_database_reset_seconds" = databases.reset_seconds, "Time from writing those resets to the servers' proof, added up since the start";
         counter "hearth_database_retired_total" = databases.retired, "Workers that ended because of a kept connection";
+    }
+    for group in &status.groups {
+        let script = ("script", group.script.clone());
+        let failed = group.state == GroupState::Failed;
+        metrics_table! { &[application(), script];
+            gauge "hearth_entry_script_workers_wanted" = group.wanted, "Workers that an entry script is to have by now, of those that all scripts of the application share";
+            gauge "hearth_entry_script_workers_busy" = group.busy, "Those of them that have a request";
+            gauge "hearth_entry_script_backlog" = group.backlog, "Requests of the script waiting for a worker";
+            gauge "hearth_entry_script_requests" = group.requests, "Requests of the script dispatched to PHP since the last reload";
+            gauge "hearth_entry_script_failed" = failed, "1 if the script could not be booted ahead: it runs as in `request`";
+        }
     }
     for server in &databases.servers {
         set_database(name, server);

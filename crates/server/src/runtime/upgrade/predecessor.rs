@@ -96,7 +96,7 @@ impl Predecessor {
         }
         let model = |name: &str| Model::named(offered.models_of.get(name)?);
         let running = |(name, workers): (String, usize)| {
-            let running = Running { workers, model: model(&name) };
+            let running = Running { workers, model: model(&name), entries: Vec::new() };
             (name, running)
         };
         let running = workers.into_iter().map(running).collect();

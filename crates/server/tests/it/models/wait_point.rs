@@ -238,7 +238,7 @@ fn other_scripts_of_the_application_run_as_in_request() {
     assert_eq!(hearth.get("/admin/").json(), serde_json::json!([false, "/admin/index.php", null]));
     assert_eq!(hearth.get("/file.txt").text(), "a file");
     let pool = &hearth.status()["pool"];
-    assert_eq!((&pool["requests"], &pool["wanted"]), (&3.into(), &2.into()), "{pool}");
+    assert_eq!((&pool["requests"], &pool["wanted"]), (&3.into(), &1.into()), "{pool}");
     assert!(hearth.stop().success());
 }
 
