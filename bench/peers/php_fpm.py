@@ -28,7 +28,8 @@ def programs() -> tuple[Path | None, str | None]:
 
 
 def start(name: str, fpm: str, nginx: str, app: App, work: Path, children: int = CHILDREN,
-          certificate: Certificate | None = None) -> Server:
+          certificate: Certificate | None = None, values: dict[str, str] | None = None) -> Server:
+    """`values`: further lines of the pool, such as `env[NAME]`."""
     port = free_port()
     socket = work / "fpm.sock"
     root = os.geteuid() == 0
@@ -42,6 +43,7 @@ daemonize = no
 listen.backlog = 1024
 pm = static
 pm.max_children = {children}
+{chr(10).join(f"{name} = {value}" for name, value in (values or {}).items())}
 """)
     (work / "nginx.conf").write_text(f"""
 {"user root;" if root else ""}

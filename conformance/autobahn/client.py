@@ -13,6 +13,7 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 # Long enough for any machine; a case that waits for so long has failed.
 ANSWER_SECONDS = 30
 KEY, SECRET, CHANNEL, EVENT = "key", "secret", "private-c", "client-e"
+CHANNELS = f"/app/{KEY}?protocol=7&client=autobahn&version=1"
 PREFIX = json.dumps({"event": EVENT, "channel": CHANNEL, "data": ""}, separators=(",", ":"))[:-2].encode()
 SUFFIX = b'"}'
 TAIL = b"\x00\x00\xff\xff"
@@ -43,9 +44,9 @@ class Ended(Exception):
 
 
 class Client:
-    """One connection, already past `pusher:connection_established`."""
+    """One connection; to channels it is already past `pusher:connection_established`."""
 
-    def __init__(self, port: int, offer: str | None = None):
+    def __init__(self, port: int, offer: str | None = None, target: str | None = None):
         self.socket = socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = bytearray()
@@ -53,7 +54,7 @@ class Client:
         self.closed = False
         extension = f"Sec-WebSocket-Extensions: {offer}\r\n" if offer else ""
         self.socket.sendall(
-            f"GET /app/{KEY}?protocol=7&client=autobahn&version=1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET {target or CHANNELS} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}\r\nSec-WebSocket-Version: 13\r\n{extension}\r\n".encode()
         )
         while b"\r\n\r\n" not in self.buffer:
@@ -64,6 +65,8 @@ class Client:
         self.buffer = bytearray(rest)
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
         self.extensions = fields.get(b"sec-websocket-extensions", b"").decode()
+        if target:
+            return
         established = json.loads(self.next()[1])
         self.socket_id = json.loads(established["data"])["socket_id"]
 
@@ -112,7 +115,7 @@ class Client:
         del self.buffer[:at + size]
         opcode, compressed = first & 15, bool(first & 0x40)
         if compressed:
-            assert opcode == TEXT and self.extensions, "RSV1 without an extension"
+            assert opcode in (TEXT, BINARY) and self.extensions, "RSV1 without an extension"
             payload = zlib.decompressobj(-15).decompress(payload + TAIL)
         assert first & 0x80 and not first & 0x30, f"first byte {first:#x}"
         if opcode == CLOSE:

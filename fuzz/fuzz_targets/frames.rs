@@ -121,6 +121,12 @@ fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
             send::publish(out, event.event, event.except, event.data, channels.into_iter())
                 .expect("what was decoded keeps the limits");
         }
+        FromWorker::Purge(tags) => {
+            let announced = tags.size_hint().0;
+            let tags: Vec<_> = tags.collect();
+            assert_eq!(tags.len(), announced);
+            send::purge(out, tags.into_iter()).expect("what was decoded keeps the limits");
+        }
         FromWorker::Files(files) => send::files(out, files),
         FromWorker::Spawned { slot, pid } => send::spawned(out, slot, pid),
         FromWorker::Exited { pid, status, processor_time } => {

@@ -6,6 +6,7 @@
 #include "header_line.h"
 #include "host.h"
 #include "publish.h"
+#include "sockets.h"
 
 #include <SAPI.h>
 #include <ext/json/php_json.h>
@@ -238,6 +239,7 @@ static PHP_MINIT_FUNCTION(hearth) {
     (void)type;
     egress_startup(module_number);
     publish_startup();
+    sockets_startup();
     streams_startup(module_number);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_DEBUG", -4, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_INFO", 0, CONST_PERSISTENT);

@@ -83,6 +83,16 @@ function hearth_can_publish(): bool {}
  */
 function hearth_purge(string ...$tags): bool {}
 
+/**
+ * Sends a message to a client whose WebSocket this application handles, by its id (`HEARTH_SOCKET_ID`). It does not wait for the client.
+ * False: there is no such connection of this application, it is closing, or its client does not read. Throws a ValueError if $data is not
+ * UTF-8 and not $binary, and an Error if the process has no server with WebSockets.
+ */
+function hearth_socket_send(string $id, string $data, bool $binary = false): bool {}
+
+/** Closes such a connection, after the messages that wait for its client. False: there is none, or it is closing. */
+function hearth_socket_close(string $id, int $code = 1000, string $reason = ""): bool {}
+
 /** Runs $callback once, after the script has booted and before its first request. False when that has passed. */
 function hearth_on_worker_start(callable $callback): bool {}
 

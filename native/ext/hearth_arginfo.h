@@ -45,6 +45,18 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_purge, 0, 0, _IS_BOOL, 0)
 ZEND_ARG_VARIADIC_TYPE_INFO(0, tags, IS_STRING, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_socket_send, 0, 2, _IS_BOOL, 0)
+ZEND_ARG_TYPE_INFO(0, id, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO(0, data, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, binary, _IS_BOOL, 0, "false")
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_socket_close, 0, 1, _IS_BOOL, 0)
+ZEND_ARG_TYPE_INFO(0, id, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, code, IS_LONG, 0, "1000")
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, reason, IS_STRING, 0, "\"\"")
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_on_worker_start, 0, 1, _IS_BOOL, 0)
 ZEND_ARG_TYPE_INFO(0, callback, IS_CALLABLE, 0)
 ZEND_END_ARG_INFO()
@@ -72,6 +84,8 @@ ZEND_FUNCTION(frankenphp_log);
 ZEND_FUNCTION(hearth_publish);
 ZEND_FUNCTION(hearth_can_publish);
 ZEND_FUNCTION(hearth_purge);
+ZEND_FUNCTION(hearth_socket_send);
+ZEND_FUNCTION(hearth_socket_close);
 ZEND_FUNCTION(hearth_on_worker_start);
 ZEND_FUNCTION(hearth_keep_connection);
 ZEND_FUNCTION(hearth_remember_statics);
@@ -98,6 +112,8 @@ static const zend_function_entry ext_functions[] = {
     ZEND_FE(hearth_publish, arginfo_hearth_publish)
     ZEND_FE(hearth_can_publish, arginfo_hearth_can_publish)
     ZEND_FE(hearth_purge, arginfo_hearth_purge)
+    ZEND_FE(hearth_socket_send, arginfo_hearth_socket_send)
+    ZEND_FE(hearth_socket_close, arginfo_hearth_socket_close)
     ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
     ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
     ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)

@@ -15,6 +15,8 @@ static const zend_function_entry own_functions[] = {
     ZEND_FE(hearth_request_headers, arginfo_hearth_headers)
     ZEND_FE(hearth_response_headers, arginfo_hearth_headers)
     ZEND_FE(hearth_log, arginfo_hearth_log)
+    ZEND_FE(hearth_socket_send, arginfo_hearth_socket_send)
+    ZEND_FE(hearth_socket_close, arginfo_hearth_socket_close)
     ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
     ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
     ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)

@@ -19,6 +19,7 @@
 #include <php_main.h>
 
 #include "sapi/boot/boot_descriptors.h"
+#include "sapi/boot/engine_program.h"
 #include "sapi/boot/info.h"
 #include "sapi/boot/opcache_guard.h"
 #include "sapi/boot/randomness.h"
@@ -280,10 +281,12 @@ int main(int argc, char **argv) {
         return probe();
     }
     if (action == ACTION_SERVE) {
+        engine_program_enter(argv);
         if (options.model == MODEL_SNAPSHOT) {
             snapshot_arrange(argv);
             snapshot_model_prepare(options.verify_restores);
         }
+        engine_program_settle();
         prepare_process();
         fcntl(SERVER, F_SETFD, FD_CLOEXEC);
         /* the terminal's Ctrl-C is for the server, which then drains */

@@ -26,7 +26,22 @@
 #pragma weak ps_globals
 #pragma weak php_session_flush
 
+/* Whether nothing puts the process's root directory back behind a request. */
+static bool keeps_root;
+static zend_result (*start_extension)(INIT_FUNC_ARGS);
+
+/* Before OPcache compiles anything: code must not be bound to a function that is removed. */
+static zend_result remove_functions(INIT_FUNC_ARGS) {
+    if (keeps_root) {
+        zend_hash_str_del(CG(function_table), "chroot", strlen("chroot"));
+    }
+    return start_extension(INIT_FUNC_ARGS_PASSTHRU);
+}
+
+/* php-fpm has no chroot(): its processes go on in the new root. The libphp of Debian has one. */
 static int startup(sapi_module_struct *module) {
+    start_extension = hearth_module_entry.module_startup_func;
+    hearth_module_entry.module_startup_func = remove_functions;
     return php_module_startup(module, &hearth_module_entry);
 }
 
@@ -218,6 +233,7 @@ static sapi_module_struct module = {
 };
 
 void module_start(const struct options *options) {
+    keeps_root = options->model == MODEL_REQUEST || options->model == MODEL_WORKER;
     zend_signal_startup();
     sapi_startup(&module);
     ini_prepare(&sapi_module, options);

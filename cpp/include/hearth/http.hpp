@@ -407,6 +407,9 @@ private:
     // Its source at the beginning, for the same request once more.
     std::optional<error> rewound(detail::extras &more);
 
+    bool intercepted() const noexcept {
+        return few_ && few_->all;
+    }
     bool wants_another_try();
 
     // ---- what the library calls on the way ----
@@ -434,8 +437,6 @@ private:
 
     std::uint8_t tries_ = 0; // first: it stands where the base class has room
     std::unique_ptr<detail::extras> extras_;
-    // The engine's, from a start to its completion.
-    std::unique_ptr<std::shared_ptr<const detail::interceptors>> interceptors_;
 };
 
 } // namespace v1

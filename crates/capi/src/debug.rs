@@ -27,9 +27,9 @@ const SECRET: [&[u8]; 6] = [
 impl InFlight {
     /// Reports a piece of a body to the observer.
     pub(crate) async fn show(self: &Arc<Self>, seen: Seen, piece: Bytes) {
-        let (Some(debug), Some(runtime)) = (self.debug(), &self.runtime) else { return };
+        let (Some(debug), Some(runtime)) = (self.debug(), self.runtime()) else { return };
         let caller = Arc::clone(self);
-        let shown = move || debug.call(caller.request.as_ref(), seen, &piece);
+        let shown = move || debug.call(caller.request().as_ref(), seen, &piece);
         let _over = runtime.callbacks.ask(self.spec.threaded, shown).await;
     }
 
@@ -69,7 +69,7 @@ impl<'a> Watcher<'a> {
         let Some(debug) = self.debug else { return };
         let caller = Arc::clone(self.in_flight);
         self.runtime.callbacks.tell(self.in_flight.spec.threaded, move || {
-            debug.call(caller.request.as_ref(), seen, &bytes);
+            debug.call(caller.request().as_ref(), seen, &bytes);
         });
     }
 

@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -67,7 +67,7 @@ pub(crate) async fn take(
         let said = io
             .runtime
             .callbacks
-            .ask(threaded, move || head.call(caller.request.as_ref(), &response))
+            .ask(threaded, move || head.call(caller.request().as_ref(), &response))
             .await;
         heed(said, in_flight, track).await?;
     }
@@ -83,8 +83,7 @@ pub(crate) async fn take(
         return Err(too_large(limit));
     }
     let rate = in_flight.spec.settings.receive_rate;
-    let wanted = Arc::new(AtomicBool::new(true));
-    let body = match Gate::new(rate, Seen::DataIn, in_flight, track, &wanted) {
+    let body = match Gate::new(rate, Seen::DataIn, in_flight, track, None) {
         Some(gate) => gate.through(body),
         None => body,
     };
@@ -162,7 +161,7 @@ impl Taken<'_> {
                 .io
                 .runtime
                 .callbacks
-                .ask(threaded, move || sink.call(caller.request.as_ref(), &piece))
+                .ask(threaded, move || sink.call(caller.request().as_ref(), &piece))
                 .await;
             return heed(said, self.in_flight, self.track).await;
         }

@@ -15,11 +15,11 @@ use std::time::Duration;
 use crate::calls::Executor;
 use crate::cookies::Jar;
 use crate::error::Refused;
-use crate::in_flight::InFlight;
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::stats::{HttpNumbers, Numbers};
 use crate::sys::{OurProcess, Shared};
+use crate::target::Target;
 
 /// An engine.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct Engine {
     /// The state of this process, or of the parent until the first access. The parent's state is leaked after a fork.
     place: AtomicPtr<Place>,
     freed: AtomicBool,
+    /// The last target. Its lock is only tried: a child of a fork may find it held for good.
+    target: Mutex<Option<Target>>,
 }
 
 /// The state of an engine in one process.
@@ -65,7 +67,11 @@ impl Place {
 impl Engine {
     pub(crate) fn new() -> Result<Self, Refused> {
         let place = Place::new(Arc::default(), Arc::default(), Arc::default())?;
-        Ok(Self { place: AtomicPtr::new(Box::into_raw(place)), freed: AtomicBool::new(false) })
+        Ok(Self {
+            place: AtomicPtr::new(Box::into_raw(place)),
+            freed: AtomicBool::new(false),
+            target: Mutex::default(),
+        })
     }
 
     /// Returns the state of this process.
@@ -97,6 +103,20 @@ impl Engine {
     /// Returns the current defaults.
     pub(crate) fn settings(&self) -> Result<Arc<Settings>, Refused> {
         Ok(self.place()?.settings.get())
+    }
+
+    /// Parses a URL. Programs often call the same one again and again: these have one text, parsed once.
+    pub(crate) fn target(&self, text: &[u8]) -> Result<Target, Refused> {
+        if let Ok(last) = self.target.try_lock()
+            && let Some(target) = &*last
+            && target.as_str().as_bytes() == text
+        {
+            return Ok(target.clone());
+        }
+        let target = Target::parse(text)?;
+        let before = self.target.try_lock().ok().and_then(|mut last| last.replace(target.clone()));
+        drop(before);
+        Ok(target)
     }
 
     /// Changes the defaults.
@@ -157,10 +177,11 @@ impl Engine {
     /// Starts the runtime if it does not run, also after a stop.
     pub(crate) fn start(&self) -> Result<(), Refused> {
         self.place()?.stopped.store(false, SeqCst);
-        self.begin().map(drop)
+        self.running().map(drop)
     }
 
-    fn begin(&self) -> Result<Arc<Runtime>, Refused> {
+    /// Returns the runtime, started if it did not run.
+    pub(crate) fn running(&self) -> Result<Arc<Runtime>, Refused> {
         let place = self.place()?;
         let mut runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if self.freed.load(SeqCst) {
@@ -181,13 +202,6 @@ impl Engine {
         )?;
         *runtime = Some(Arc::clone(&begun));
         Ok(begun)
-    }
-
-    /// Accepts a start.
-    pub(crate) fn launch(&self, mut in_flight: InFlight) -> Result<Arc<InFlight>, Refused> {
-        let runtime = self.begin()?;
-        in_flight.runtime = Some(Arc::clone(&runtime));
-        runtime.take(Arc::new(in_flight))
     }
 
     /// Stops the requests that are under way after a time limit, and the threads. Returns true if something had to be aborted.
@@ -234,6 +248,26 @@ impl Drop for Engine {
         if !place.ours.is_this() {
             // The parent's.
             Box::leak(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_urls_in_a_row_share_one_text() {
+        let engine = Engine::new().expect("an engine");
+        let target = |text: &str| engine.target(text.as_bytes());
+        let first = target("http://a.test/x").expect("a URL");
+        let second = target("http://a.test/x").expect("a URL");
+        assert!(std::ptr::eq(first.as_str(), second.as_str()));
+        assert_eq!(target("http://a.test/y").expect("a URL").as_str(), "http://a.test/y");
+        assert!(target("http://a test/").is_err());
+        // One that is not written as the standard has it is parsed each time.
+        for _ in 0..2 {
+            assert_eq!(target("http://A.test").expect("a URL").as_str(), "http://a.test/");
         }
     }
 }

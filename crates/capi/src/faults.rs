@@ -22,7 +22,7 @@ fn get(engine: &Arc<Engine>, url: &str) -> Arc<Response> {
         })
         .expect("idle");
     let kept = Kept::default();
-    request.start(None, Some(Arc::clone(&kept))).expect("started");
+    Arc::clone(&request).start(None, Some(Arc::clone(&kept))).expect("started");
     request.wait(None).expect("not on its thread");
     Arc::clone(kept.get().expect("it has completed"))
 }

@@ -62,8 +62,8 @@ pub(crate) struct Gate {
     seen: Option<Seen>,
     in_flight: Arc<InFlight>,
     track: Arc<Track>,
-    /// False once the request has ended, or another try has the body.
-    wanted: Arc<AtomicBool>,
+    /// Of a request's body: false once the request has ended, or another try has the body.
+    wanted: Option<Arc<AtomicBool>>,
 }
 
 impl Gate {
@@ -73,7 +73,7 @@ impl Gate {
         seen: Seen,
         in_flight: &Arc<InFlight>,
         track: &Arc<Track>,
-        wanted: &Arc<AtomicBool>,
+        wanted: Option<&Arc<AtomicBool>>,
     ) -> Option<Self> {
         let debugged = in_flight.spec.extras.as_ref().is_some_and(|extras| extras.debug.is_some());
         (rate.is_some() || debugged).then(|| Self {
@@ -81,7 +81,7 @@ impl Gate {
             seen: debugged.then_some(seen),
             in_flight: Arc::clone(in_flight),
             track: Arc::clone(track),
-            wanted: Arc::clone(wanted),
+            wanted: wanted.map(Arc::clone),
         })
     }
 
@@ -117,7 +117,7 @@ impl Gate {
             pace.pass(piece.len()).await;
         }
         if let Some(seen) = self.seen
-            && self.wanted.load(Relaxed)
+            && self.wanted.as_ref().is_none_or(|wanted| wanted.load(Relaxed))
         {
             self.in_flight.show(seen, piece.clone()).await;
         }

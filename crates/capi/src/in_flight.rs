@@ -3,20 +3,22 @@
 //! Invariants
 //! - It completes exactly once, also if the library itself fails in between.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
-use std::task::Context;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::calls::Done;
 use crate::cookies::Jar;
 use crate::error::{Failure, Kind};
+use crate::io::lock;
 use crate::request::{Request, Spec};
 use crate::response::Response;
 use crate::runtime::Runtime;
+use crate::sys::{self, Once};
 
 const GOING: u8 = 0;
 const ABORTED: u8 = 1;
@@ -25,25 +27,47 @@ const STOPPED: u8 = 2;
 /// The place of the response for a waiting caller.
 pub(crate) type Kept = Arc<std::sync::OnceLock<Arc<Response>>>;
 
-/// One start of a request.
+/// The parts of a request, and one start of it. Both are one piece of memory, because tens of thousands may wait.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    pub(crate) spec: Arc<Spec>,
-    pub(crate) request: Option<Arc<Request>>,
+    pub(crate) spec: Spec,
+    /// Empty before its start, and from its completion on: the request keeps this, and this the request.
+    held: Mutex<Option<Held>>,
     done: Option<Done>,
-    pub(crate) began: Instant,
-    /// Set by the engine that accepts it.
-    pub(crate) runtime: Option<Arc<Runtime>>,
+    /// When it was started, in nanoseconds after [`first`].
+    began: u64,
+    /// Where it was started.
+    process: Option<NonZeroU32>,
     fate: AtomicU8,
-    waker: AtomicWaker,
-    /// Boxed, because tens of thousands may wait and most need none of it.
+    /// Boxed, because most need none of it.
     rare: Option<Box<Rare>>,
+}
+
+/// The same parts for the next start.
+impl Clone for InFlight {
+    fn clone(&self) -> Self {
+        Self::new(self.spec.clone())
+    }
+}
+
+/// What a start keeps alive.
+#[derive(Debug)]
+struct Held {
+    request: Option<Arc<Request>>,
+    runtime: Arc<Runtime>,
+}
+
+/// A moment before all starts.
+fn first() -> Instant {
+    static FIRST: Once<Instant> = Once::new();
+    *FIRST.get(Instant::now)
 }
 
 /// The parts that few starts have.
 #[derive(Debug, Default)]
 struct Rare {
-    kept: Option<Kept>,
+    /// Until the completion, because it holds the response.
+    kept: Mutex<Option<Kept>>,
     own_jar: Option<Arc<Jar>>,
     pauses: Option<Pauses>,
 }
@@ -85,30 +109,63 @@ impl Pauses {
 }
 
 impl InFlight {
-    pub(crate) fn new(
-        spec: Arc<Spec>,
+    pub(crate) const fn new(spec: Spec) -> Self {
+        Self {
+            spec,
+            held: Mutex::new(None),
+            done: None,
+            began: 0,
+            process: None,
+            fate: AtomicU8::new(GOING),
+            rare: None,
+        }
+    }
+
+    /// Begins a start, which `runtime` is to take. `request`: the one with a handle. `kept`: where the response is left for a waiting caller.
+    pub(crate) fn begin(
+        &mut self,
+        runtime: &Arc<Runtime>,
         request: Option<Arc<Request>>,
         done: Option<Done>,
         kept: Option<Kept>,
         own_jar: Option<Arc<Jar>>,
-    ) -> Self {
-        let pauses = spec.extras.as_ref().map(|_| Pauses::default());
+    ) {
+        let pauses = self.spec.extras.as_ref().map(|_| Pauses::default());
         let any = kept.is_some() || own_jar.is_some() || pauses.is_some();
-        Self {
-            spec,
-            request,
-            done,
-            began: Instant::now(),
-            runtime: None,
-            fate: AtomicU8::new(GOING),
-            waker: AtomicWaker::new(),
-            rare: any.then(|| Box::new(Rare { kept, own_jar, pauses })),
-        }
+        let first = first();
+        self.began = u64::try_from((Instant::now() - first).as_nanos()).unwrap_or(u64::MAX);
+        self.done = done;
+        self.process = runtime.process();
+        *self.fate.get_mut() = GOING;
+        self.rare = any.then(|| Box::new(Rare { kept: Mutex::new(kept), own_jar, pauses }));
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        *held = Some(Held { request, runtime: Arc::clone(runtime) });
+    }
+
+    /// The runtime did not take it.
+    pub(crate) fn refused(&self) {
+        let held = lock(&self.held).take();
+        drop(held);
+    }
+
+    /// The moment of its start.
+    pub(crate) fn began(&self) -> Instant {
+        first() + Duration::from_nanos(self.began)
     }
 
     /// The deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.spec.settings.timeout.map(|timeout| self.began + timeout)
+        self.spec.settings.timeout.map(|timeout| self.began() + timeout)
+    }
+
+    /// The runtime that has taken it, until the completion.
+    pub(crate) fn runtime(&self) -> Option<Arc<Runtime>> {
+        lock(&self.held).as_ref().map(|held| Arc::clone(&held.runtime))
+    }
+
+    /// The request with a handle, until the completion.
+    pub(crate) fn request(&self) -> Option<Arc<Request>> {
+        lock(&self.held).as_ref()?.request.clone()
     }
 
     /// The cookie jar of its request.
@@ -122,22 +179,20 @@ impl InFlight {
 
     /// Returns whether it was started in this process.
     pub(crate) fn is_ours(&self) -> bool {
-        self.runtime.as_ref().is_none_or(|runtime| runtime.is_ours())
+        self.process.is_none_or(sys::is_this_process)
     }
 
-    /// Cancels it; takes effect when it is next polled.
+    /// Cancels it; takes effect when it is next polled, to which the I/O thread sees.
     pub(crate) fn abort(&self) {
         let _was = self.fate.compare_exchange(GOING, ABORTED, SeqCst, SeqCst);
-        self.waker.wake();
-        if let Some(runtime) = &self.runtime {
+        if let Some(runtime) = self.runtime() {
             runtime.look();
         }
     }
 
-    /// Aborts it because the engine stops.
+    /// Aborts it because the engine stops; takes effect when it is next polled.
     pub(crate) fn stop(&self) {
         let _was = self.fate.compare_exchange(GOING, STOPPED, SeqCst, SeqCst);
-        self.waker.wake();
     }
 
     pub(crate) fn resume(&self) {
@@ -146,11 +201,13 @@ impl InFlight {
         }
     }
 
-    /// Why it is to end, if it is. A caller with a context is woken when that changes.
-    pub(crate) fn ended(&self, cx: Option<&Context<'_>>) -> Option<Failure> {
-        if let Some(cx) = cx {
-            self.waker.register(cx.waker());
-        }
+    /// Returns whether it is to end before its time.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.fate.load(SeqCst) != GOING
+    }
+
+    /// Why it is to end, if it is.
+    pub(crate) fn ended(&self) -> Option<Failure> {
         match self.fate.load(SeqCst) {
             ABORTED => Some(Failure::new(Kind::Aborted, "The request was aborted")),
             STOPPED => Some(Failure::new(Kind::Stopped, "The engine was stopped")),
@@ -165,7 +222,7 @@ impl InFlight {
 
     /// The message for that case.
     pub(crate) fn too_late(&self) -> Failure {
-        let after = self.began.elapsed().as_millis();
+        let after = self.began().elapsed().as_millis();
         Failure::new(Kind::Timeout, format!("Operation timed out after {after} milliseconds"))
     }
 
@@ -173,24 +230,27 @@ impl InFlight {
         self.done.is_some()
     }
 
-    /// Delivers the completion, the last event of a start. Called on the callback thread.
-    pub(crate) fn complete(&self, mut response: Arc<Response>) {
+    /// Delivers the completion, the last event of a start. Called on the callback thread. Returns the runtime.
+    pub(crate) fn complete(&self, mut response: Arc<Response>) -> Option<Arc<Runtime>> {
         let last = Arc::get_mut(&mut response).expect("it is not shared yet");
-        last.timings.total = self.began.elapsed();
+        last.timings.total = self.began().elapsed();
         if last.target.is_none() {
             last.target.clone_from(&self.spec.target);
         }
-        if let Some(kept) = self.rare.as_ref().and_then(|rare| rare.kept.as_ref()) {
+        if let Some(kept) = self.rare.as_ref().and_then(|rare| lock(&rare.kept).take()) {
             let _first = kept.set(Arc::clone(&response));
         }
-        if let Some(request) = &self.request {
+        let Held { request, runtime } = lock(&self.held).take()?;
+        runtime.numbers.active.fetch_sub(1, Relaxed);
+        if let Some(request) = &request {
             request.completing(self.done.is_some());
         }
         if let Some(done) = self.done {
-            done.call(self.request.as_ref(), &response);
-            if let Some(request) = &self.request {
+            done.call(request.as_ref(), &response);
+            if let Some(request) = &request {
                 request.completed();
             }
         }
+        Some(runtime)
     }
 }

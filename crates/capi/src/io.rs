@@ -14,7 +14,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use egress::{HttpVersions, Key, Network, Scheme};
@@ -25,7 +25,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::error::{Failure, Kind};
 use crate::in_flight::InFlight;
-use crate::request::Job;
 use crate::response::Response;
 use crate::run;
 use crate::runtime::{Runtime, Stage};
@@ -138,8 +137,16 @@ pub(crate) struct Host {
 struct Queue {
     waiting: VecDeque<Arc<InFlight>>,
     workers: usize,
-    /// The requests that the workers make.
-    running: Vec<Option<Arc<InFlight>>>,
+    running: Vec<Running>,
+}
+
+/// The place of a worker.
+#[derive(Default)]
+struct Running {
+    /// The request that it makes.
+    in_flight: Option<Arc<InFlight>>,
+    /// Wakes it. It stands here and not at the request, of which tens of thousands may wait.
+    waker: Option<Waker>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -240,14 +247,14 @@ impl Io {
         let mut queue = lock(&host.state);
         if queue.workers < host.limit {
             queue.workers += 1;
-            let free = queue.running.iter().position(Option::is_none);
+            let free = queue.running.iter().position(|running| running.in_flight.is_none());
             let place = free.unwrap_or(queue.running.len());
             if free.is_none() {
-                queue.running.push(None);
+                queue.running.push(Running::default());
             }
-            // It occupies a place from now on.
+            // It occupies a place from now on. Its worker has still to be polled, and says then by what it is woken.
             if let Some(running) = queue.running.get_mut(place) {
-                *running = Some(Arc::clone(&in_flight));
+                *running = Running { in_flight: Some(Arc::clone(&in_flight)), waker: None };
             }
             drop(queue);
             let worker = Worker { io: Arc::clone(self), host, place };
@@ -273,7 +280,7 @@ impl Io {
         let settings = &in_flight.spec.settings;
         let none = || Failure::new(Kind::Url, "There is no URL");
         let target = in_flight.spec.target.as_ref().ok_or_else(none)?;
-        if let Job::Mail(_) = in_flight.spec.job {
+        if in_flight.spec.mail().is_some() {
             settings.allow(target.scheme(), ["smtp", "smtps"])?;
             return Ok(self.mail_server(settings, target));
         }
@@ -326,7 +333,7 @@ impl Io {
         lock(&self.hosts).by_key.values().map(Arc::clone).collect()
     }
 
-    /// Ends waiting requests that are aborted or past their deadline.
+    /// Ends waiting requests that are aborted or past their deadline, and wakes the workers of running ones that are aborted.
     fn end_waiting(&self) {
         let now = Instant::now();
         let mut ended = Vec::new();
@@ -338,7 +345,7 @@ impl Io {
                 let before = queue.waiting.len();
                 queue.waiting.retain(|in_flight| {
                     let failure = in_flight
-                        .ended(None)
+                        .ended()
                         .or_else(|| in_flight.late(now).then(|| in_flight.too_late()));
                     if let Some(failure) = failure {
                         ended.push((Arc::clone(in_flight), failure));
@@ -351,6 +358,13 @@ impl Io {
                 });
                 let gone = before - queue.waiting.len();
                 self.runtime.numbers.queued.fetch_sub(gone as u64, Relaxed);
+                for running in &queue.running {
+                    if running.in_flight.as_ref().is_some_and(|in_flight| in_flight.is_ended())
+                        && let Some(waker) = &running.waker
+                    {
+                        waker.wake_by_ref();
+                    }
+                }
             }
             hosts.late = next;
         }
@@ -365,7 +379,7 @@ impl Io {
             let hosts = lock(&self.hosts);
             for host in hosts.by_key.values() {
                 let queue = lock(&host.state);
-                let running = queue.running.iter().flatten();
+                let running = queue.running.iter().filter_map(|one| one.in_flight.as_ref());
                 queue.waiting.iter().chain(running).for_each(|in_flight| in_flight.stop());
             }
         }
@@ -382,6 +396,10 @@ struct Worker {
 
 impl Worker {
     async fn work(self, first: Arc<InFlight>) {
+        let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        if let Some(running) = lock(&self.host.state).running.get_mut(self.place) {
+            running.waker = Some(waker);
+        }
         let mut clock = pin!(tokio::time::sleep(NEVER));
         let mut rings = None;
         let mut next = Some(first);
@@ -402,7 +420,10 @@ impl Worker {
             queue.workers -= 1;
         }
         if let Some(running) = queue.running.get_mut(self.place) {
-            running.clone_from(&next);
+            running.in_flight.clone_from(&next);
+            if next.is_none() {
+                running.waker = None;
+            }
         }
         next
     }
@@ -417,8 +438,8 @@ impl Worker {
     ) -> Response {
         let so_far = Mutex::new(Response::default());
         let mut run = pin!(async {
-            match (&in_flight.spec.job, &self.host.mail_server) {
-                (Job::Mail(mail), Some(server)) => {
+            match (in_flight.spec.mail(), &self.host.mail_server) {
+                (Some(mail), Some(server)) => {
                     let sending = smtp::run(&self.io, &self.host, server, mail, in_flight, &so_far);
                     Box::pin(sending).await
                 }
@@ -426,7 +447,7 @@ impl Worker {
             }
         });
         let failure = std::future::poll_fn(|cx| {
-            if let Some(failure) = in_flight.ended(Some(cx)) {
+            if let Some(failure) = in_flight.ended() {
                 return Poll::Ready(Some(failure));
             }
             // Not CatchUnwind: the future would be moved into it, kilobytes for each request.
@@ -458,7 +479,7 @@ impl Worker {
         })
         .await;
         // An abort from within is reported as one.
-        let failure = failure.map(|failure| in_flight.ended(None).unwrap_or(failure));
+        let failure = failure.map(|failure| in_flight.ended().unwrap_or(failure));
         let mut response = std::mem::take(&mut *lock(&so_far));
         if let Some(failure) = failure {
             response.fail(failure);

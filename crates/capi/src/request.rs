@@ -28,9 +28,8 @@ pub(crate) struct Spec {
     pub(crate) settings: Arc<Settings>,
     pub(crate) method: Method,
     pub(crate) target: Option<Target>,
-    pub(crate) job: Job,
     /// The parts that most requests do not have.
-    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) extras: Option<Arc<Extras>>,
     /// Whether callbacks run on the callback thread. It is also here, because `settings` are shared by all of an
     /// engine's requests until one is set.
     pub(crate) threaded: bool,
@@ -40,7 +39,17 @@ impl Spec {
     /// A GET request without a target.
     pub(crate) fn new(settings: Arc<Settings>, target: Option<Target>) -> Self {
         let threaded = settings.threaded_callback;
-        Self { settings, method: Method::GET, target, job: Job::Http, extras: None, threaded }
+        Self { settings, method: Method::GET, target, extras: None, threaded }
+    }
+
+    /// The parts that most requests do not have, to be changed.
+    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
+        Arc::make_mut(self.extras.get_or_insert_default())
+    }
+
+    /// The mail that it sends.
+    pub(crate) fn mail(&self) -> Option<&Mail> {
+        self.extras.as_ref()?.mail.as_deref()
     }
 }
 
@@ -58,15 +67,8 @@ pub(crate) struct Extras {
     pub(crate) sink: Option<Body>,
     pub(crate) progress: Option<Progress>,
     pub(crate) debug: Option<Debug>,
-}
-
-/// What a request does.
-#[derive(Clone, Debug)]
-pub(crate) enum Job {
-    /// It calls an HTTP origin.
-    Http,
-    /// It sends a mail.
-    Mail(Box<Mail>),
+    /// The mail that the request sends. None: it calls an HTTP origin.
+    pub(crate) mail: Option<Box<Mail>>,
 }
 
 /// A mail: its parts, and the message that is sent.
@@ -108,9 +110,11 @@ struct Own {
 
 #[derive(Debug)]
 struct State {
-    spec: Arc<Spec>,
+    /// Its parts, and its last start.
+    start: Arc<InFlight>,
     own_jar: Option<Arc<Jar>>,
-    under_way: Option<Arc<InFlight>>,
+    /// Whether that start is under way.
+    under_way: bool,
     /// Number of completions whose callbacks are running.
     calling: u32,
     /// Whether a thread of the parent used it when this process was forked: its state is unknown here.
@@ -125,9 +129,9 @@ impl Own {
     /// State for a child of a fork, in which no callback of the parent's runs.
     fn in_child(parents: &Self) -> Self {
         let known = |state: &State| State {
-            spec: Arc::clone(&state.spec),
+            start: Arc::clone(&state.start),
             own_jar: state.own_jar.clone(),
-            under_way: state.under_way.clone(),
+            under_way: state.under_way,
             calling: 0,
             lost: state.lost,
         };
@@ -135,9 +139,9 @@ impl Own {
             Ok(state) => known(&state),
             Err(TryLockError::Poisoned(state)) => known(&state.into_inner()),
             Err(TryLockError::WouldBlock) => State {
-                spec: Arc::new(Spec::new(Arc::default(), None)),
+                start: Arc::new(InFlight::new(Spec::new(Arc::default(), None))),
                 own_jar: None,
-                under_way: None,
+                under_way: false,
                 calling: 0,
                 lost: true,
             },
@@ -148,8 +152,8 @@ impl Own {
 impl Request {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Self, Refused> {
         let settings = engine.settings()?;
-        let spec = Arc::new(Spec::new(settings, None));
-        let state = State { spec, own_jar: None, under_way: None, calling: 0, lost: false };
+        let start = Arc::new(InFlight::new(Spec::new(settings, None)));
+        let state = State { start, own_jar: None, under_way: false, calling: 0, lost: false };
         Ok(Self { engine, own: PerProcess::new(Own::new(state)) })
     }
 
@@ -164,11 +168,9 @@ impl Request {
     /// Returns its state, if it is not under way.
     fn idle(&self) -> Result<MutexGuard<'_, State>, Refused> {
         let state = self.state();
-        match &state.under_way {
-            Some(in_flight) if in_flight.is_ours() => {
-                Err(Refused::state("the request is under way"))
-            }
-            None if !state.lost => Ok(state),
+        match state.under_way {
+            true if state.start.is_ours() => Err(Refused::state("the request is under way")),
+            false if !state.lost => Ok(state),
             _ => Err(parents()),
         }
     }
@@ -178,7 +180,8 @@ impl Request {
         &self,
         change: impl FnOnce(&mut Spec) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
-        change(Arc::make_mut(&mut self.idle()?.spec))
+        // A start that is still referred to keeps its parts.
+        change(&mut Arc::make_mut(&mut self.idle()?.start).spec)
     }
 
     /// Changes the parts that most requests do not have.
@@ -186,7 +189,7 @@ impl Request {
         &self,
         change: impl FnOnce(&mut Extras) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
-        self.change(|spec| change(spec.extras.get_or_insert_default()))
+        self.change(|spec| change(spec.extras_mut()))
     }
 
     /// Changes the mail. From then on the request sends one.
@@ -194,15 +197,7 @@ impl Request {
         &self,
         write: impl FnOnce(&mut mail::Draft) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
-        self.change(|spec| {
-            if matches!(spec.job, Job::Http) {
-                spec.job = Job::Mail(Box::default());
-            }
-            match &mut spec.job {
-                Job::Mail(mail) => write(&mut mail.draft),
-                Job::Http => Ok(()),
-            }
-        })
+        self.extend(|extras| write(&mut extras.mail.get_or_insert_default().draft))
     }
 
     /// Changes its settings.
@@ -221,10 +216,11 @@ impl Request {
 
     /// Sets where its callbacks run.
     pub(crate) fn set_threaded(&self, on: bool) -> Result<(), Refused> {
-        self.change(|spec| {
-            spec.threaded = on;
-            Ok(())
-        })
+        let mut state = self.idle()?;
+        if state.start.spec.threaded != on {
+            Arc::make_mut(&mut state.start).spec.threaded = on;
+        }
+        Ok(())
     }
 
     /// Resets it to the engine's defaults.
@@ -242,54 +238,63 @@ impl Request {
         Ok(())
     }
 
-    /// Returns its parts. Borrowed by C: they stay until they are changed.
-    pub(crate) fn spec(&self) -> Arc<Spec> {
-        Arc::clone(&self.state().spec)
+    /// Returns its parts and its last start. Borrowed by C: the parts stay until they are changed.
+    pub(crate) fn last(&self) -> Arc<InFlight> {
+        Arc::clone(&self.state().start)
     }
 
     /// Starts it.
     /// `kept`: where the response is left for a waiting caller.
     pub(crate) fn start(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         done: Option<Done>,
         kept: Option<Kept>,
     ) -> Result<(), Refused> {
-        let mut state = self.idle()?;
-        if state.spec.target.is_none() {
+        let this = Arc::clone(&self);
+        let mut state = this.idle()?;
+        let state = &mut *state;
+        if state.start.spec.target.is_none() {
             return Err(Refused::invalid("the request has no URL"));
         }
-        if let Job::Mail(mail) = &mut Arc::make_mut(&mut state.spec).job {
-            let message = mail.draft.compose(SystemTime::now());
-            mail.message = Some(message.map_err(|flaw| Refused::invalid(flaw.0))?);
-        }
-        let own_jar = match state.spec.settings.cookies {
+        let own_jar = match state.start.spec.settings.cookies {
             crate::settings::Cookies::Own => {
                 Some(Arc::clone(state.own_jar.get_or_insert_default()))
             }
             _ => None,
         };
-        let in_flight =
-            InFlight::new(Arc::clone(&state.spec), Some(Arc::clone(self)), done, kept, own_jar);
-        let in_flight = self.engine.launch(in_flight)?;
-        state.under_way = Some(in_flight);
-        Ok(())
+        let start = Arc::make_mut(&mut state.start);
+        if start.spec.mail().is_some()
+            && let Some(mail) = start.spec.extras_mut().mail.as_mut()
+        {
+            let message = mail.draft.compose(SystemTime::now());
+            mail.message = Some(message.map_err(|flaw| Refused::invalid(flaw.0))?);
+        }
+        let runtime = self.engine.running()?;
+        start.begin(&runtime, Some(self), done, kept, own_jar);
+        let taken = runtime.take(Arc::clone(&state.start));
+        if taken.is_err() {
+            state.start.refused();
+        }
+        state.under_way = taken.is_ok();
+        taken
     }
 
     /// Returns its start, if it is under way.
     pub(crate) fn under_way(&self) -> Option<Arc<InFlight>> {
-        self.state().under_way.clone()
+        let state = self.state();
+        state.under_way.then(|| Arc::clone(&state.start))
     }
 
     /// Returns whether it is under way, here or in the parent.
     pub(crate) fn is_under_way(&self) -> bool {
         let state = self.state();
-        state.under_way.is_some() || state.lost
+        state.under_way || state.lost
     }
 
     /// Begins the completion: from here on it may be changed and started again.
     pub(crate) fn completing(&self, calls: bool) {
         let mut state = self.state();
-        state.under_way = None;
+        state.under_way = false;
         state.calling += u32::from(calls);
         drop(state);
         if !calls {
@@ -327,13 +332,12 @@ impl Request {
         let own = self.own();
         {
             let state = self.state();
-            if state.lost || state.under_way.as_ref().is_some_and(|in_flight| !in_flight.is_ours())
-            {
+            if state.lost || (state.under_way && !state.start.is_ours()) {
                 return Err(parents());
             }
         }
         own.waiting.fetch_add(1, SeqCst);
-        let busy = |state: &mut State| state.under_way.is_some() || state.calling > 0;
+        let busy = |state: &mut State| state.under_way || state.calling > 0;
         let over = match time {
             None => {
                 let waited = own.over.wait_while(self.state(), busy);

@@ -132,7 +132,7 @@ impl<'a> Way<'a> {
         };
         let began = Instant::now();
         so_far.lock().unwrap_or_else(PoisonError::into_inner).timings.queued =
-            began - in_flight.began;
+            began - in_flight.began();
         Self {
             io,
             host,
@@ -271,7 +271,7 @@ impl<'a> Way<'a> {
                 };
                 let (response, caller) = (Arc::new(response), Arc::clone(in_flight));
                 io.runtime.callbacks.tell(in_flight.spec.threaded, move || {
-                    if interim.call(caller.request.as_ref(), &response) == Flow::Abort {
+                    if interim.call(caller.request().as_ref(), &response) == Flow::Abort {
                         caller.abort();
                     }
                 });

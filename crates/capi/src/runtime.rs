@@ -7,6 +7,7 @@
 //! - Every accepted start completes before `end` returns.
 //! - The queue is bounded by the callers' requests under way: each entry is a start of theirs, and its completion is reported to them.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -72,8 +73,9 @@ pub(crate) struct Completion(Arc<InFlight>, Arc<Response>);
 impl Make for Completion {
     fn make(self) {
         let Self(in_flight, response) = self;
-        let runtime = in_flight.runtime.as_ref().expect("it was accepted by one");
-        runtime.completed(&in_flight, response);
+        if let Some(runtime) = in_flight.complete(response) {
+            runtime.completed();
+        }
     }
 }
 
@@ -126,8 +128,9 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn is_ours(&self) -> bool {
-        self.ours.is_this()
+    /// The process that it belongs to.
+    pub(crate) fn process(&self) -> Option<NonZeroU32> {
+        self.ours.number()
     }
 
     /// Returns whether the calling thread belongs to this runtime.
@@ -144,10 +147,7 @@ impl Runtime {
     }
 
     /// Accepts a start, which completes from here on.
-    pub(crate) fn take(
-        self: &Arc<Self>,
-        in_flight: Arc<InFlight>,
-    ) -> Result<Arc<InFlight>, Refused> {
+    pub(crate) fn take(&self, in_flight: Arc<InFlight>) -> Result<(), Refused> {
         let mut queue = self.queue();
         if queue.stage != Stage::Open {
             return Err(Refused::state("the engine is stopped"));
@@ -159,12 +159,12 @@ impl Runtime {
         self.active.fetch_add(1, SeqCst);
         self.numbers.launched();
         let sleeps = queue.starts.is_empty();
-        queue.starts.push(Arc::clone(&in_flight));
+        queue.starts.push(in_flight);
         drop(queue);
         if sleeps {
             self.wake.notify_one();
         }
-        Ok(in_flight)
+        Ok(())
     }
 
     /// Moves the new starts into `starts`, which is empty. Returns the phase, and whether nothing is left.
@@ -198,13 +198,11 @@ impl Runtime {
         if in_flight.spec.threaded && called {
             self.callbacks.gather(Completion(in_flight, response));
         } else {
-            self.completed(&in_flight, response);
+            Completion(in_flight, response).make();
         }
     }
 
-    fn completed(&self, in_flight: &InFlight, response: Arc<Response>) {
-        self.numbers.active.fetch_sub(1, Relaxed);
-        in_flight.complete(response);
+    fn completed(&self) {
         if self.active.fetch_sub(1, SeqCst) == 1 && self.queue().stage != Stage::Open {
             self.wake.notify_one();
             self.over.notify_all();

@@ -202,7 +202,7 @@ pub(crate) async fn run(
     so_far: &Mutex<Response>,
 ) -> Result<(), Failure> {
     let settings = &in_flight.spec.settings;
-    lock(so_far).timings.queued = in_flight.began.elapsed();
+    lock(so_far).timings.queued = in_flight.began().elapsed();
     lock(so_far).target.clone_from(&in_flight.spec.target);
     let way = Way { io, host, server, settings, mail, so_far };
     loop {

@@ -5,7 +5,8 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::num::NonZeroU32;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,6 +68,11 @@ fn process() -> u32 {
     number().unwrap_or_else(std::process::id)
 }
 
+/// Returns whether a number is this process's.
+pub(crate) fn is_this_process(number: NonZeroU32) -> bool {
+    process() == number.get()
+}
+
 /// True in the process that made it, false in its children.
 #[derive(Debug)]
 pub(crate) struct OurProcess(u32);
@@ -80,40 +86,57 @@ impl OurProcess {
     pub(crate) fn is_this(&self) -> bool {
         process() == self.0
     }
+
+    /// Its number, for [`is_this_process`].
+    pub(crate) fn number(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.0)
+    }
 }
 
 /// A value for each process. A child of a fork creates its own on first access and does not touch the parent's, whose
 /// locks may be held by threads that the child does not have.
 #[derive(Debug)]
 pub(crate) struct PerProcess<T> {
-    /// The value of this process, or of the parent until the first access. The parent's value is leaked after a fork.
-    place: AtomicPtr<Place<T>>,
+    /// The value of the process that made this, in place: most are never seen by a child.
+    first: ManuallyDrop<Place<T>>,
+    /// The value of this process if it is a child, or of a parent until the first access. A parent's value is leaked after a fork.
+    later: AtomicPtr<Place<T>>,
     owns: PhantomData<Place<T>>,
 }
 
 #[derive(Debug)]
 struct Place<T> {
-    process: u32,
     value: T,
+    process: u32,
 }
 
 impl<T> PerProcess<T> {
     pub(crate) fn new(value: T) -> Self {
-        let place = Box::into_raw(Box::new(Place { process: process(), value }));
-        Self { place: AtomicPtr::new(place), owns: PhantomData }
+        Self {
+            first: ManuallyDrop::new(Place { value, process: process() }),
+            later: AtomicPtr::new(ptr::null_mut()),
+            owns: PhantomData,
+        }
     }
 
     /// Returns this process's value. `inherit` makes it from the parent's, whose locks it may only try.
     pub(crate) fn get(&self, inherit: impl FnOnce(&T) -> T) -> &T {
-        let found = self.place.load(SeqCst);
-        // SAFETY: it came from `Box::into_raw` and is not dropped before `self`.
-        let place = unsafe { &*found };
         let process = process();
+        if self.first.process == process {
+            return &self.first.value;
+        }
+        let found = self.later.load(SeqCst);
+        let place = if found.is_null() {
+            &*self.first
+        } else {
+            // SAFETY: it came from `Box::into_raw` and is not dropped before `self`.
+            unsafe { &*found }
+        };
         if place.process == process {
             return &place.value;
         }
-        let new = Box::into_raw(Box::new(Place { process, value: inherit(&place.value) }));
-        match self.place.compare_exchange(found, new, SeqCst, SeqCst) {
+        let new = Box::into_raw(Box::new(Place { value: inherit(&place.value), process }));
+        match self.later.compare_exchange(found, new, SeqCst, SeqCst) {
             // SAFETY: as above.
             Ok(_) => &unsafe { &*new }.value,
             Err(other) => {
@@ -128,11 +151,20 @@ impl<T> PerProcess<T> {
 
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
+        let process = process();
+        if self.first.process == process {
+            // SAFETY: it is this process's, and not used after this.
+            return unsafe { ManuallyDrop::drop(&mut self.first) };
+        }
+        let later = *self.later.get_mut();
+        if later.is_null() {
+            return;
+        }
         // SAFETY: it came from `Box::into_raw`, and no other reference to `self` exists.
-        let place = unsafe { Box::from_raw(*self.place.get_mut()) };
-        if place.process != process() {
-            // The parent's.
-            Box::leak(place);
+        let later = unsafe { Box::from_raw(later) };
+        if later.process != process {
+            // A parent's.
+            Box::leak(later);
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use url::Url;
 
 use crate::error::Refused;
@@ -122,6 +123,17 @@ impl Target {
         let url = Url::parse(&self.text).ok()?.join(location.trim_matches([' ', '\t'])).ok()?;
         let known = matches!(url.scheme(), "http" | "https" | "file");
         (!known).then(|| url.scheme().to_owned())
+    }
+
+    /// The text, without a copy.
+    pub(crate) fn shared_text(&self) -> Bytes {
+        struct Text(Arc<str>);
+        impl AsRef<[u8]> for Text {
+            fn as_ref(&self) -> &[u8] {
+                self.0.as_bytes()
+            }
+        }
+        Bytes::from_owner(Text(Arc::clone(&self.text)))
     }
 
     /// Returns the whole URL.

@@ -140,19 +140,18 @@ fn passing(
     reading: &Arc<AtomicBool>,
 ) -> CallBody {
     let rate = in_flight.spec.settings.send_rate;
-    let body = match Gate::new(rate, Seen::DataOut, in_flight, track, reading) {
+    let body = match Gate::new(rate, Seen::DataOut, in_flight, track, Some(reading)) {
         Some(gate) => gate.through(body),
         None => body,
     };
-    let (in_flight, track, reading) =
-        (Arc::clone(in_flight), Arc::clone(track), Arc::clone(reading));
+    let (runtime, track, reading) = (in_flight.runtime(), Arc::clone(track), Arc::clone(reading));
     let counted = body.map_frame(move |frame| {
         let sent = frame.data_ref().map_or(0, Bytes::len);
         // Data written after an early answer do not belong to the next try.
         if reading.load(Relaxed) {
             track.sent(sent);
         }
-        if let Some(runtime) = &in_flight.runtime {
+        if let Some(runtime) = &runtime {
             runtime.numbers.sent.fetch_add(sent as u64, Relaxed);
         }
         frame
@@ -229,15 +228,13 @@ async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
                     return Err(io::Error::other("another try reads it"));
                 }
                 sending.track.begin();
-                let runtime = in_flight
-                    .runtime
-                    .clone()
-                    .ok_or_else(|| io::Error::other("there is no engine"))?;
+                let runtime =
+                    in_flight.runtime().ok_or_else(|| io::Error::other("there is no engine"))?;
                 let threaded = in_flight.spec.threaded;
                 let caller = Arc::clone(&in_flight);
                 let asked = runtime.callbacks.ask(threaded, move || {
                     let mut buffer = vec![0; PIECE];
-                    let (flow, written) = source.call(caller.request.as_ref(), &mut buffer);
+                    let (flow, written) = source.call(caller.request().as_ref(), &mut buffer);
                     buffer.truncate(written);
                     (flow, Bytes::from(buffer))
                 });

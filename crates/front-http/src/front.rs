@@ -39,6 +39,7 @@ use crate::timed_io::Patience;
 use crate::tls::Certificates;
 use crate::traffic::Traffic;
 use crate::trusted_headers::TrustedHeaders;
+use crate::websocket::WebSockets;
 use crate::{http1 as one, http2 as two};
 
 /// How long the access log may take for its queue after the last request, when the patience is over.
@@ -144,6 +145,8 @@ pub(crate) struct Shared<A> {
     pub(crate) spools: Arc<Spools>,
     pub(crate) buffers: Arc<AnswerBuffers>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
+    /// Open WebSockets of applications.
+    pub(crate) websockets: Arc<WebSockets>,
     /// Cancelled when another process has taken over.
     pub(crate) succeeded: CancellationToken,
 }
@@ -286,6 +289,7 @@ impl<A: Application> Front<A> {
             spools,
             buffers: Arc::new(buffers),
             realtime: None,
+            websockets: WebSockets::new(),
             succeeded: CancellationToken::new(),
         };
         Ok(Self {
@@ -331,6 +335,11 @@ impl<A: Application> Front<A> {
     /// Returns the table of connections, which is updated while the front serves.
     pub fn connections(&self) -> Arc<Connections> {
         Arc::clone(&self.shared.connections)
+    }
+
+    /// Returns the open WebSockets of applications.
+    pub fn websockets(&self) -> Arc<WebSockets> {
+        Arc::clone(&self.shared.websockets)
     }
 
     /// Returns the answer cache, if it is on.

@@ -23,10 +23,11 @@ use crate::front::Shared;
 use crate::options::Options;
 use crate::phase::PhaseCell;
 use crate::pieces::Pieces;
-use crate::realtime::IntoStream;
+use crate::realtime::{Grant, IntoStream};
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 use crate::timed_io::TimedIo;
+use crate::websocket::session;
 
 /// The minimum buffer size of hyper.
 const MIN_BUFFER: usize = 8192;
@@ -71,6 +72,7 @@ pub(crate) async fn serve<
     let timed_io = timed_io.with_hints(Arc::clone(&hints));
     let connection = Arc::new(connection);
     let grants = Arc::clone(&connection);
+    let busy = Arc::clone(&phase);
     let sent = Sent::default();
     let service = {
         let sent = &sent;
@@ -107,15 +109,25 @@ pub(crate) async fn serve<
             sent.filling(&mut served).await
         }
     };
+    let granted = grants.grant.lock().expect("no holder panics").take();
     if let Err(error) = outcome {
         tracing::debug!(error = %error, "connection broke off");
+        if let Some(Grant::Application(accepted)) = granted {
+            Box::pin(session::lost(front, *accepted)).await;
+        }
         return;
     }
-    let granted = grants.grant.lock().expect("no holder panics").take();
-    if let Some(granted) = granted {
-        let parts = served.into_parts();
-        let (stream, peeked) = parts.io.into_inner().into_parts();
-        granted.give(stream, [parts.read_buf, peeked].concat());
+    let Some(granted) = granted else { return };
+    let parts = served.into_parts();
+    let (stream, peeked) = parts.io.into_inner().into_parts();
+    let read = [parts.read_buf, peeked].concat();
+    match granted {
+        Grant::Channels(granted) => granted.give(stream, read),
+        Grant::Application(accepted) => {
+            // Its place is not for others.
+            busy.busy();
+            Box::pin(session::run(front, *accepted, stream, read, &drain)).await;
+        }
     }
 }
 

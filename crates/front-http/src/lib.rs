@@ -4,6 +4,7 @@
 //! listener -> (PROXY protocol) -> (TLS) -> http1 | http2 -> respond -> route -> files
 //!                                                                            -> application -> compress
 //!                                                                            -> realtime: its HTTP API; WebSockets move to the hub
+//!                                                            -> websocket: the application's own, whose events go to it
 //! ```
 //!
 //! Invariants
@@ -57,6 +58,7 @@ mod tls;
 mod trace;
 mod traffic;
 mod trusted_headers;
+mod websocket;
 
 pub use access_log::AccessLogFile;
 pub use application::Application;
@@ -79,6 +81,10 @@ pub use request_buffering::RequestBuffering;
 pub use tls::{Certificate, Certificates, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
 pub use trusted_headers::{NotTrustable, TrustedHeader, TrustedHeaders, TwoFamilies};
+pub use websocket::{
+    InvalidOrigin, InvalidRoute, NotSent, OriginRule, SocketReport, WebSocketLimits,
+    WebSocketOptions, WebSocketRoute, WebSockets,
+};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

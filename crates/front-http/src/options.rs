@@ -14,6 +14,7 @@ use crate::read_permission::ReadPermission;
 use crate::request_buffering::RequestBuffering;
 use crate::tls::Certificates;
 use crate::trusted_headers::TrustedHeaders;
+use crate::websocket::WebSocketOptions;
 
 /// Settings for listening, routing, limits and logs.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub struct Options {
     /// Directories whose files PHP may send through the front by `X-Sendfile` or `X-Accel-Redirect`. If empty, both
     /// headers are passed on to the client.
     pub sendfile: Vec<SendfileRoot>,
+    /// WebSockets that the application handles.
+    pub websockets: WebSocketOptions,
     /// Compresses PHP's responses with zstd, br or gzip for clients that accept them.
     ///
     /// A page that contains both a secret and attacker-controlled text may leak the secret by its compressed length
@@ -273,6 +276,7 @@ impl Options {
             cache_control: None,
             precompressed: true,
             sendfile: Vec::new(),
+            websockets: WebSocketOptions::default(),
             compression: true,
             cache: None,
             max_connections: 10_000,

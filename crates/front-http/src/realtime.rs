@@ -33,6 +33,7 @@ use crate::answers::Page;
 use crate::listener::Replay;
 use crate::protocol::Protocol;
 use crate::request_body::{BodyError, RequestBody};
+use crate::websocket::session::Accepted;
 
 /// Maximum number of sockets from the hub that wait to be served; further ones are dropped.
 const FORWARDED_CONNECTIONS: usize = 1024;
@@ -74,8 +75,17 @@ pub(crate) struct Granted {
     secure: bool,
 }
 
+/// What a connection becomes after its last response.
+#[derive(Debug)]
+pub(crate) enum Grant {
+    /// A client of channels.
+    Channels(Granted),
+    /// A WebSocket that the application handles.
+    Application(Box<Accepted>),
+}
+
 /// The place where a request leaves the handshake for its connection.
-pub(crate) type GrantCell = Mutex<Option<Granted>>;
+pub(crate) type GrantCell = Mutex<Option<Grant>>;
 
 /// Answers a WebSocket request, if it is one: 101 with the handshake, or an error.
 pub(crate) fn upgrade(
@@ -92,31 +102,9 @@ pub(crate) fn upgrade(
     let fields = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let upgrade = match Upgrade::read(fields, realtime.deflates()) {
         Ok(upgrade) => upgrade?,
-        Err(BadUpgrade::Version) => {
-            let page = Page::new(
-                StatusCode::UPGRADE_REQUIRED,
-                "Only version 13 of the WebSocket protocol is spoken here.",
-            );
-            let version = header::SEC_WEBSOCKET_VERSION;
-            return Some(Err(page.with(version, HeaderValue::from_static("13"))));
-        }
-        Err(BadUpgrade::Malformed(_)) => {
-            return Some(Err(Page::new(
-                StatusCode::BAD_REQUEST,
-                "The request for a WebSocket is not valid.",
-            )));
-        }
+        Err(error) => return Some(Err(malformed(error))),
     };
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let fields = response.headers_mut();
-    fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    let accept = HeaderValue::from_str(upgrade.accept()).expect("base64 is fit for a field");
-    fields.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    if let Some(extensions) = upgrade.extensions() {
-        fields.insert(header::SEC_WEBSOCKET_EXTENSIONS, HeaderValue::from_static(extensions));
-    }
+    let response = switching(&upgrade).map(|()| Bytes::new());
     let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let granted = Granted {
         realtime: Arc::clone(realtime),
@@ -126,6 +114,35 @@ pub(crate) fn upgrade(
         secure,
     };
     Some(Ok((response, granted)))
+}
+
+/// Returns the response that accepts a handshake.
+pub(crate) fn switching(upgrade: &Upgrade) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let fields = response.headers_mut();
+    fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    let accept = HeaderValue::from_str(upgrade.accept()).expect("base64 is fit for a field");
+    fields.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(extensions) = upgrade.extensions() {
+        fields.insert(header::SEC_WEBSOCKET_EXTENSIONS, HeaderValue::from_static(extensions));
+    }
+    response
+}
+
+/// Returns the page for a request that is not a valid one for a WebSocket.
+pub(crate) fn malformed(error: BadUpgrade) -> Page {
+    match error {
+        BadUpgrade::Version => {
+            let says = "Only version 13 of the WebSocket protocol is spoken here.";
+            Page::new(StatusCode::UPGRADE_REQUIRED, says)
+                .with(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"))
+        }
+        BadUpgrade::Malformed(_) => {
+            Page::new(StatusCode::BAD_REQUEST, "The request for a WebSocket is not valid.")
+        }
+    }
 }
 
 impl Granted {

@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::request_head;
 use crate::route::{self, Router};
 use crate::sendfile::Sendfile;
+use crate::websocket::WebSocketOptions;
 
 /// One of several applications.
 #[derive(Clone, Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct Part {
     pub(crate) router: Router,
     pub(crate) files: FileOptions,
     pub(crate) sendfile: Sendfile,
+    pub(crate) websockets: WebSocketOptions,
 }
 
 impl Part {
@@ -48,6 +50,7 @@ impl Part {
                 cause,
             })?,
             sendfile: Sendfile::new(&options.sendfile),
+            websockets: options.websockets.clone(),
         })
     }
 }

@@ -153,6 +153,11 @@ impl RequestBody {
         Self::new(Source::Empty)
     }
 
+    /// Returns a body that is complete and not empty.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self::new(Source::Whole(bytes))
+    }
+
     pub(crate) fn http1(incoming: hyper::body::Incoming) -> Self {
         if incoming.is_end_stream() { Self::empty() } else { Self::new(Source::Http1(incoming)) }
     }

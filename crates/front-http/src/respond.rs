@@ -8,6 +8,7 @@
 mod cached;
 mod receive;
 mod send;
+mod socket;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +32,7 @@ use crate::forwarded::{self, ForwardedInfo};
 use crate::front::Shared;
 use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
-use crate::realtime::{self, GrantCell, Realtime};
+use crate::realtime::{self, Grant, GrantCell, Realtime};
 use crate::release::Current;
 use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
@@ -275,7 +276,8 @@ impl<A: Application> Exchange<'_, A> {
             let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
             match realtime::upgrade(realtime, &parts, secure) {
                 Some(Ok((response, granted))) => {
-                    *self.connection.grant.lock().expect("no holder panics") = Some(granted);
+                    *self.connection.grant.lock().expect("no holder panics") =
+                        Some(Grant::Channels(granted));
                     return Answer::whole(response);
                 }
                 Some(Err(page)) => return self.page(page, &parts.headers),
@@ -298,6 +300,12 @@ impl<A: Application> Exchange<'_, A> {
             Err(Unclaimed::Path) => return self.page(Page::not_found(), &parts.headers),
         };
         let part = self.current.release.part(number);
+        if parts.headers.contains_key(header::UPGRADE)
+            && !part.websockets.routes.is_empty()
+            && let Some(answer) = Box::pin(self.socket(part, &parts, &clean)).await
+        {
+            return answer;
+        }
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 drop(clean);

@@ -10,6 +10,7 @@
 mod raw;
 mod reply;
 mod target;
+mod websocket;
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -40,6 +41,8 @@ pub enum Shape {
         /// The target group has multi-value headers enabled.
         multi_value: bool,
     },
+    /// A WebSocket of API Gateway: connect, a message or disconnect.
+    WebSocket,
 }
 
 /// The request that an event contains.
@@ -60,6 +63,8 @@ pub(crate) struct Decoded {
     pub(crate) stage: Option<String>,
     /// `requestContext`, as in the event.
     pub(crate) request_context: Bytes,
+    /// What an event of a WebSocket is about, as `$_SERVER` has it in `hearth serve`.
+    pub(crate) variables: Vec<(&'static str, Bytes)>,
 }
 
 /// Reasons why an event is not a request.
@@ -83,13 +88,15 @@ pub(crate) enum EventError {
 
 /// Settings for decoding requests.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct Reading<'a> {
     /// The application's paths include the stage.
     pub(crate) keep_stage: bool,
+    /// The path that handles events of WebSockets, if the application has one.
+    pub(crate) websocket: Option<&'a str>,
 }
 
 /// Decodes the request that `event` contains.
-pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventError> {
+pub(crate) fn decode(event: &Bytes, reading: Reading<'_>) -> Result<Decoded, EventError> {
     let raw: Event<'_> = match serde_json::from_slice(event) {
         Ok(raw) => raw,
         // A list, a number, or fields of other types: valid JSON, but not a request.
@@ -105,7 +112,10 @@ pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventEr
         serde_json::from_str(context_text.get()).map_err(|_other_shape| not_http())?;
     let version = raw.version.map_or("", serde_json::value::RawValue::get);
     let domain = context.domain_name.as_ref().map_or("", Text::as_ref);
-    let shape = if context.elb.is_some() {
+    let socket = reading.websocket.filter(|_| context.connection_id.is_some());
+    let shape = if socket.is_some() {
+        Shape::WebSocket
+    } else if context.elb.is_some() {
         Shape::LoadBalancer { multi_value: raw.multi_value_headers.is_some() }
     } else if version == "\"2.0\"" && context.http.is_some() {
         if domain.contains(".lambda-url.") { Shape::FunctionUrl } else { Shape::ApiGateway2 }
@@ -114,10 +124,14 @@ pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventEr
     } else {
         return Err(not_http());
     };
-    let (path, stage) = path(&raw, &context, shape, reading.keep_stage);
+    let (path, stage) = match socket {
+        Some(handler) => (handler, None),
+        None => path(&raw, &context, shape, reading.keep_stage),
+    };
     let method = match &context.http {
-        Some(http) if shape.is_version_2() => &http.method,
-        _ => raw.http_method.as_ref().ok_or_else(not_http)?,
+        _ if shape == Shape::WebSocket => "POST",
+        Some(http) if shape.is_version_2() => http.method.as_ref(),
+        _ => raw.http_method.as_ref().ok_or_else(not_http)?.as_ref(),
     };
     let mut uri = String::with_capacity(path.len() + 64);
     target::push_path(&mut uri, path);
@@ -126,13 +140,13 @@ pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventEr
         target::push_raw_query(&mut uri, query);
     } else {
         let multiple = raw.multi_value_query_string_parameters.as_ref();
-        let decoded = shape == Shape::ApiGateway1;
+        let decoded = matches!(shape, Shape::ApiGateway1 | Shape::WebSocket);
         target::push_pairs(&mut uri, multiple, raw.query_string_parameters.as_ref(), decoded);
     }
 
     let (mut parts, ()) = Request::new(()).into_parts();
-    parts.method = Method::from_bytes(method.as_ref().as_bytes())
-        .map_err(|_invalid| EventError::Part("method"))?;
+    parts.method =
+        Method::from_bytes(method.as_bytes()).map_err(|_invalid| EventError::Part("method"))?;
     parts.uri = uri.parse().map_err(|_invalid| EventError::Part("path"))?;
     let protocol = context.http.as_ref().and_then(|http| http.protocol.as_ref());
     parts.version = match protocol.or(context.protocol.as_ref()).map(Text::as_ref) {
@@ -141,7 +155,13 @@ pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventEr
         _ => Version::HTTP_11,
     };
     parts.headers = fields(raw.multi_value_headers.as_ref(), raw.headers.as_ref());
-    let body = body(event, raw.body, raw.is_base64_encoded)?;
+    let binary = raw.is_base64_encoded;
+    let body = body(event, raw.body, binary)?;
+    let variables = if shape == Shape::WebSocket {
+        websocket::variables(&context, binary).ok_or_else(not_http)?
+    } else {
+        Vec::new()
+    };
     let headers = &mut parts.headers;
     if let Some(cookies) = raw.cookies.filter(|cookies| !cookies.is_empty()) {
         let pieces: Vec<&str> = cookies.iter().map(Text::as_ref).collect();
@@ -155,7 +175,12 @@ pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventEr
     {
         headers.insert(HOST, host);
     }
-    if !body.is_empty() {
+    if shape == Shape::WebSocket {
+        headers.remove(CONTENT_TYPE);
+    }
+    if shape == Shape::WebSocket && !body.is_empty() {
+        headers.insert(CONTENT_TYPE, websocket::content_type(binary));
+    } else if !body.is_empty() {
         headers
             .entry(CONTENT_TYPE)
             .or_insert(HeaderValue::from_static("application/x-www-form-urlencoded"));
@@ -193,6 +218,7 @@ pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventEr
         server_port: server_port.unwrap_or(default_port),
         stage,
         request_context: event.slice_ref(context_text.get().as_bytes()),
+        variables,
         parts,
     })
 }
@@ -249,7 +275,9 @@ fn path<'e>(
             }
         }
         Shape::FunctionUrl => (raw.raw_path.as_ref().map_or("/", Text::as_ref), None),
-        Shape::LoadBalancer { .. } => (raw.path.as_ref().map_or("/", Text::as_ref), None),
+        Shape::LoadBalancer { .. } | Shape::WebSocket => {
+            (raw.path.as_ref().map_or("/", Text::as_ref), None)
+        }
     }
 }
 
@@ -327,7 +355,9 @@ pub(crate) mod fuzzing {
         let event = Bytes::copy_from_slice(bytes);
         let _warm = is_warmer(bytes);
         for keep_stage in [false, true] {
-            let Ok(decoded) = decode(&event, Reading { keep_stage }) else { continue };
+            let websocket = keep_stage.then_some("/ws");
+            let reading = Reading { keep_stage, websocket };
+            let Ok(decoded) = decode(&event, reading) else { continue };
             let target = decoded.parts.uri.path_and_query().map_or("", |target| target.as_str());
             assert!(target.starts_with('/'), "{target}");
             // The client's fields are echoed, and for any of them the reply must be JSON.

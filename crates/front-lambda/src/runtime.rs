@@ -48,6 +48,8 @@ pub struct Options {
     pub streaming: bool,
     /// The application's paths include the stage.
     pub stage_prefix: bool,
+    /// The path that handles events of API Gateway's WebSockets, if the application has one.
+    pub websocket: Option<String>,
     /// Registers an extension, so that the platform sends SIGTERM before it ends the environment.
     pub extension: bool,
     /// How long the Runtime API may take to accept a request.

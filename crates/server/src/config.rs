@@ -23,6 +23,7 @@ mod reference;
 mod reload;
 mod traces;
 mod value;
+mod websockets;
 mod workers;
 
 use std::fmt;

@@ -6,3 +6,4 @@ pub(crate) mod processes;
 pub(crate) mod realtime;
 pub(crate) mod tls;
 pub(crate) mod traces;
+pub(crate) mod websockets;

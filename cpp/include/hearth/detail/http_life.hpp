@@ -1,7 +1,7 @@
 // Implementation of http.hpp: building a request, callbacks during the transfer, its result. Included by that
 // header only.
 //
-// - The owner of the object (detail/life.hpp) owns extras_ and interceptors_, too.
+// - The owner of the object (detail/life.hpp) owns extras_ and few_, too.
 // - An exception of a callback during the transfer is kept for the completion.
 #pragma once
 
@@ -22,13 +22,17 @@ inline void http::begin_anew(
     if (!renew()) {
         return;
     }
-    constexpr std::string_view token = "!#$%&'*+-.^_`|~0123456789"
-                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    const bool known = !method.empty() && method.find_first_not_of(token) == std::string_view::npos;
     aim(url, [&](std::string_view bare) {
-        judge(hearth_request_set_target(
-                  handle_, method.data(), method.size(), bare.data(), bare.size()),
-            known ? code::url_malformed : code::url_set);
+        const auto status = hearth_request_set_target(
+            handle_, method.data(), method.size(), bare.data(), bare.size());
+        if (status != HEARTH_OK) {
+            constexpr std::string_view token =
+                "!#$%&'*+-.^_`|~0123456789"
+                "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+            const bool known =
+                !method.empty() && method.find_first_not_of(token) == std::string_view::npos;
+            judge(status, known ? code::url_malformed : code::url_set);
+        }
     });
     for (const auto &[name, value] : query) {
         judge(
@@ -99,22 +103,21 @@ inline void http::set_source(std::uint64_t length, body_source source, body_rewi
 inline void http::gathered() {
     tries_ = 0;
     if (auto all = engine_->all()) {
-        interceptors_ =
-            std::make_unique<std::shared_ptr<const detail::interceptors>>(std::move(all));
-    } else if (interceptors_) {
-        interceptors_ = nullptr;
+        few().all = std::move(all);
+    } else if (few_) {
+        few_->all = nullptr;
     }
 }
 
 inline bool http::has_callbacks() const noexcept {
-    return interceptors_ || (extras_ && extras_->has_callbacks());
+    return intercepted() || (extras_ && extras_->has_callbacks());
 }
 
 inline std::optional<error> http::prepare() {
     ++tries_;
-    if (!broken_ && interceptors_) {
+    if (!broken_ && intercepted()) {
         try {
-            for (const auto &one : **interceptors_) {
+            for (const auto &one : *few_->all) {
                 one->before(*this);
             }
         } catch (...) {
@@ -191,12 +194,12 @@ inline response http::outcome(const hearth_response *lent) {
 }
 
 inline bool http::wants_another_try() {
-    if (!interceptors_) {
+    if (!intercepted()) {
         return false;
     }
     try {
         bool again = false;
-        const auto kept = *interceptors_;
+        const auto kept = few_->all;
         const auto &all = *kept;
         for (auto one = all.rbegin(); one != all.rend(); ++one) {
             again = (*one)->after(*this, tries_) == interceptor::verdict::again || again;

@@ -52,6 +52,12 @@ inline error thrown_error(const std::exception_ptr &thrown) {
     }
 }
 
+// What few starts have; one pointer, because tens of thousands may wait.
+struct of_start {
+    std::unique_ptr<pledge> future;          // of launch()
+    std::shared_ptr<const interceptors> all; // the engine's, from a start to its completion
+};
+
 // `Derived` is http or smtp, `Library` the functions of hearth.h that are its own. Derived says
 //   void gathered()                              a start is sure: what it needs of the engine
 //   bool has_callbacks() const                   beside the one of start()
@@ -304,6 +310,13 @@ protected:
         return static_cast<const Derived &>(*this);
     }
 
+    of_start &few() {
+        if (!few_) {
+            few_ = std::make_unique<of_start>();
+        }
+        return *few_;
+    }
+
     // ---- states ----
 
     bool mine() const noexcept {
@@ -419,11 +432,16 @@ protected:
     // differently is passed on unchanged and refused, because they would see another host.
     template <typename Target>
     void aim(std::string_view url, Target target) {
-        const auto slash = url.find_first_of("/?#");
+        const auto delimiter = [url](std::size_t from) {
+            const auto ends = [](char c) { return c == '/' || c == '?' || c == '#'; };
+            const auto at = std::find_if(url.begin() + from, url.end(), ends);
+            return static_cast<std::size_t>(at - url.begin());
+        };
+        const auto slash = delimiter(0);
         const bool absolute =
-            slash != std::string_view::npos && slash > 0 && url.compare(slash - 1, 3, "://") == 0;
+            slash < url.size() && slash > 0 && url.compare(slash - 1, 3, "://") == 0;
         const auto begin = absolute ? slash + 2 : url.size();
-        const auto authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
+        const auto authority = url.substr(begin, delimiter(begin) - begin);
         const auto at = authority.rfind('@');
         const auto user = authority.substr(0, at);
         const auto ambiguous = [](char c) {
@@ -475,8 +493,8 @@ protected:
                 *awaited = epoch_;
             }
             if (future != nullptr) {
-                pledge_ = std::move(*future);
-                pledge_->join(places::of(this).pledges);
+                few().future = std::move(*future);
+                few_->future->join(places::of(this).pledges);
             }
         }
         if (!attempt()) {
@@ -516,10 +534,12 @@ protected:
             refuse({kind, invalid ? Library::invalid : code::start_failed, hearth_last_error()});
             return false;
         }
-        // An abort that came before the library had the request.
-        const std::lock_guard lock(places::of(this).mutex);
-        if (epoch_ == epoch && aborted_ && state_ == state::running) {
-            Library::abort(handle_);
+        // An abort that came before the library had the request: it has found nothing to abort there, and is seen here.
+        if (aborted_) {
+            const std::lock_guard lock(places::of(this).mutex);
+            if (epoch_ == epoch && aborted_ && state_ == state::running) {
+                Library::abort(handle_);
+            }
         }
         return true;
     }
@@ -581,9 +601,9 @@ protected:
         }
         owner_ = std::thread::id();
         state_ = state::idle;
-        if (pledge_) {
-            pledge_->answer(answer_);
-            pledge_ = nullptr;
+        if (few_ && few_->future) {
+            few_->future->answer(answer_);
+            few_->future = nullptr;
         }
         if (place.waiting > 0) {
             place.changed.notify_all();
@@ -609,7 +629,9 @@ protected:
             }
             self = std::move(self_);
             gone = std::exchange(callback_, nullptr);
-            answered = std::move(pledge_);
+            if (few_) {
+                answered = std::move(few_->future);
+            }
             resumes = std::exchange(resumes_, false);
             ++epoch_;
             answer_ = response(error_of_fork());
@@ -635,7 +657,7 @@ protected:
     std::atomic<std::thread::id> owner_ = std::thread::id(); // of `starting` and `delivering`
     std::atomic<unsigned> epoch_ = 0;                        // starts
     std::atomic<unsigned> generation_ = 0;
-    std::unique_ptr<pledge> pledge_; // of launch()
+    std::unique_ptr<of_start> few_;
     std::atomic<state> state_ = state::idle;
     std::atomic<bool> aborted_ = false;
     bool broken_ = false; // the request is invalid; answer_ has the reason

@@ -13,7 +13,6 @@ use crate::error::Refused;
 use crate::in_flight::InFlight;
 use crate::request::Spec;
 use crate::settings::Group;
-use crate::target::Target;
 
 /// # Safety
 /// `engine`: NULL or valid for a write.
@@ -272,10 +271,13 @@ pub unsafe extern "C" fn hearth_engine_get(
         // SAFETY: `engine` is NULL or a live handle (hearth.h).
         let engine = unsafe { handle(engine) }?;
         // SAFETY: `url` has its size, or ends with NUL (hearth.h).
-        let target = Target::parse(unsafe { bytes(url, size) }?)?;
+        let target = engine.target(unsafe { bytes(url, size) }?)?;
         let settings = engine.settings()?;
         let spec = Spec::new(settings, Some(target));
         let done = callback.map(|callback| Done(callback, User(user)));
-        engine.launch(InFlight::new(Arc::new(spec), None, done, None, None)).map(drop)
+        let runtime = engine.running()?;
+        let mut in_flight = InFlight::new(spec);
+        in_flight.begin(&runtime, None, done, None, None);
+        runtime.take(Arc::new(in_flight))
     })
 }

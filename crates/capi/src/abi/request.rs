@@ -17,7 +17,6 @@ use crate::in_flight::Kept;
 use crate::request::{Extras, Request};
 use crate::response::Response;
 use crate::settings::Group;
-use crate::target::Target;
 
 /// `HEARTH_THREADED_CALLBACK`
 const THREADED_CALLBACK: c_int = 26;
@@ -74,7 +73,7 @@ pub unsafe extern "C" fn hearth_request_set_target(
             return Err(Refused::unsupported("CONNECT is a tunnel, not a request"));
         }
         // SAFETY: `url` has its size, or ends with NUL (hearth.h).
-        let target = Target::parse(unsafe { bytes(url, url_size) }?)?;
+        let target = request.engine.target(unsafe { bytes(url, url_size) }?)?;
         request.change(|spec| {
             spec.method = method;
             spec.target = Some(target);
@@ -332,7 +331,7 @@ pub unsafe extern "C" fn hearth_request_perform(
         let request = unsafe { shared(request.cast_const()) }?;
         request.may_wait()?;
         let kept = Kept::default();
-        request.start(None, Some(Arc::clone(&kept)))?;
+        Arc::clone(&request).start(None, Some(Arc::clone(&kept)))?;
         request.wait(None)?;
         let came = kept.get().cloned().ok_or_else(|| Refused::state("the engine ended"))?;
         // SAFETY: `response` is NULL or valid for a write (hearth.h).
@@ -356,8 +355,11 @@ pub unsafe extern "C" fn hearth_request_url(request: *const Request) -> Bytes {
     // SAFETY: `request` is NULL or a live handle (hearth.h).
     let Some(request) = (unsafe { request.as_ref() }) else { return Bytes::NONE };
     value(Bytes::NONE, || {
-        let spec = request.spec();
+        let last = request.last();
         // The handle also has it, until it is changed.
-        spec.target.as_ref().map_or(Bytes::NONE, |target| Bytes::of(target.as_str().as_bytes()))
+        last.spec
+            .target
+            .as_ref()
+            .map_or(Bytes::NONE, |target| Bytes::of(target.as_str().as_bytes()))
     })
 }

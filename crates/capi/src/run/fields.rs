@@ -23,8 +23,8 @@ const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
 impl Way<'_> {
     pub(super) fn uri(&self) -> Result<Uri, Failure> {
-        let target = self.target()?;
-        Uri::try_from(target.as_str()).map_err(|why| Failure::new(Kind::Url, format!("URL: {why}")))
+        let text = self.target()?.shared_text();
+        Uri::from_maybe_shared(text).map_err(|why| Failure::new(Kind::Url, format!("URL: {why}")))
     }
 
     pub(super) fn asks_for_compression(&self) -> bool {

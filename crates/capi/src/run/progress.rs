@@ -55,7 +55,7 @@ pub(super) async fn tell_once(
     let said = io
         .runtime
         .callbacks
-        .ask(threaded, move || progress.call(caller.request.as_ref(), far))
+        .ask(threaded, move || progress.call(caller.request().as_ref(), far))
         .await;
     if said == Some(Flow::Abort) { Err(aborted(in_flight)) } else { Ok(()) }
 }

@@ -75,7 +75,7 @@ impl Way<'_> {
             .io
             .runtime
             .callbacks
-            .ask(threaded, move || source.rewind(caller.request.as_ref()))
+            .ask(threaded, move || source.rewind(caller.request().as_ref()))
             .await;
         if can == Some(true) {
             return Ok(());

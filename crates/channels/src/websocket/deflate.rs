@@ -9,8 +9,9 @@ use super::decoder::Violation;
 
 /// The end of each DEFLATE message, which is omitted on the wire (RFC 7692, 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
-/// First byte of a final text frame with RSV1.
+/// First bytes of final text and binary frames with RSV1.
 const COMPRESSED_TEXT: u8 = 0xc1;
+const COMPRESSED_BINARY: u8 = 0xc2;
 /// Compression level. Higher levels gain almost nothing for messages of this size.
 const LEVEL: u32 = 1;
 
@@ -60,6 +61,11 @@ pub struct Deflater(Option<Compress>);
 impl Deflater {
     /// Returns `text` as one compressed frame of a server.
     pub fn frame(&mut self, text: &[u8]) -> Bytes {
+        self.message(false, text)
+    }
+
+    /// Returns a text or binary message as one compressed frame of a server.
+    pub fn message(&mut self, binary: bool, text: &[u8]) -> Bytes {
         let compress = self.0.get_or_insert_with(|| Compress::new(Compression::new(LEVEL), false));
         compress.reset();
         // Stored blocks are DEFLATE's worst case: five bytes for each 16 KiB, and the tail.
@@ -82,7 +88,7 @@ impl Deflater {
         if payload.ends_with(&TAIL) {
             payload.truncate(payload.len() - TAIL.len());
         }
-        super::frame::data(COMPRESSED_TEXT, &payload)
+        super::frame::data(if binary { COMPRESSED_BINARY } else { COMPRESSED_TEXT }, &payload)
     }
 }
 

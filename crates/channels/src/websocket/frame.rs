@@ -117,6 +117,16 @@ fn control(first: u8, prefix: &[u8], payload: &[u8]) -> Box<[u8]> {
     [&[first, length], prefix, payload].concat().into_boxed_slice()
 }
 
+/// Returns a complete text or binary message of a server.
+pub fn message_frame(binary: bool, payload: &[u8]) -> Bytes {
+    data(if binary { 0x82 } else { 0x81 }, payload)
+}
+
+/// Returns a ping without payload.
+pub fn ping_frame() -> Bytes {
+    Bytes::from_static(&[0x89, 0])
+}
+
 /// Returns a complete data frame of a server.
 pub(crate) fn data(first: u8, payload: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(payload.len() + 10);

@@ -20,7 +20,7 @@ pub use close::{CloseCode, InvalidCloseCode};
 pub use decoder::{Decoder, Message, Rules, Step, Violation};
 pub use deflate::{Deflater, Inflater};
 pub(crate) use frame::data;
-pub use frame::{close_frame, pong_frame};
+pub use frame::{close_frame, message_frame, ping_frame, pong_frame};
 pub use upgrade::{BadUpgrade, Upgrade};
 
 #[cfg(test)]

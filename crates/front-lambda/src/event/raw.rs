@@ -102,6 +102,14 @@ pub(crate) struct RequestContext<'e> {
     pub(crate) protocol: Option<Text<'e>>,
     #[serde(borrow, default)]
     pub(crate) domain_name: Option<Text<'e>>,
+    #[serde(borrow, default)]
+    pub(crate) connection_id: Option<Text<'e>>,
+    #[serde(borrow, default)]
+    pub(crate) event_type: Option<Text<'e>>,
+    #[serde(default)]
+    pub(crate) disconnect_status_code: Option<u16>,
+    #[serde(borrow, default)]
+    pub(crate) disconnect_reason: Option<Text<'e>>,
 }
 
 /// `requestContext.http` of version 2.0.

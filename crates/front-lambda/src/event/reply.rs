@@ -62,6 +62,7 @@ impl Reply<'_> {
                 self.write_single(out, |name, _| name != SET_COOKIE);
                 self.write_cookies(out);
             }
+            Shape::WebSocket => self.write_single(out, |_, _| true),
             Shape::LoadBalancer { multi_value } => {
                 let reason = self.status.canonical_reason().unwrap_or("Unknown");
                 out.extend_from_slice(b",\"statusDescription\":");

@@ -149,7 +149,9 @@ fn the_stage_prefix_is_hidden_from_the_application() {
         event
     };
     let read = |event: &Value, keep_stage| {
-        let decoded = decode(&Bytes::from(event.to_string()), Reading { keep_stage }).unwrap();
+        let decoded =
+            decode(&Bytes::from(event.to_string()), Reading { keep_stage, websocket: None })
+                .unwrap();
         let prefix = decoded.parts.headers.get("x-forwarded-prefix").cloned();
         let prefix = prefix.map(|prefix| prefix.to_str().unwrap().to_owned());
         (decoded.parts.uri.to_string(), decoded.stage, prefix)
@@ -386,4 +388,61 @@ fn unescape(text: &str) -> String {
         }
     }
     String::from_utf8(bytes).unwrap()
+}
+
+/// Returns an event of a WebSocket with `more` in its context.
+fn socket(kind: &str, more: &Value, body: &Value) -> Value {
+    let context = json!({
+        "routeKey": "$default", "eventType": kind, "connectionId": "L0SM9cOFvHcCIhw=", "stage": "prod",
+        "domainName": "abc.execute-api.eu-west-1.amazonaws.com", "apiId": "abc", "requestTimeEpoch": 1,
+        "identity": {"sourceIp": "203.0.113.7"},
+    });
+    let context = with(context, more);
+    with(json!({"requestContext": context, "isBase64Encoded": false}), body)
+}
+
+#[test]
+fn events_of_websockets_are_the_requests_that_serve_makes_of_its_own() {
+    let reading = Reading { keep_stage: false, websocket: Some("/chat") };
+    let read = |event: &Value| decode(&Bytes::from(event.to_string()), reading).unwrap();
+    let variables = |decoded: &Decoded| {
+        let all = decoded.variables.iter();
+        all.map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value)))
+            .collect::<Vec<_>>()
+    };
+    let connect = json!({
+        "headers": {"Host": "abc.execute-api.eu-west-1.amazonaws.com", "Cookie": "a=1"},
+        "multiValueHeaders": {"Host": ["abc.execute-api.eu-west-1.amazonaws.com"], "Cookie": ["a=1"]},
+        "queryStringParameters": {"name": "ann b"},
+        "multiValueQueryStringParameters": {"name": ["ann b"]},
+    });
+    let decoded = read(&socket("CONNECT", &json!({"routeKey": "$connect"}), &connect));
+    assert_eq!((decoded.parts.method.as_str(), decoded.shape), ("POST", Shape::WebSocket));
+    assert_eq!(decoded.parts.uri, "/chat?name=ann%20b");
+    assert_eq!(decoded.parts.headers[COOKIE], "a=1");
+    assert_eq!(
+        variables(&decoded),
+        ["HEARTH_SOCKET_ID=L0SM9cOFvHcCIhw=", "HEARTH_SOCKET_EVENT=connect"]
+    );
+
+    let decoded = read(&socket("MESSAGE", &json!({}), &json!({"body": "gr\u{fc}\u{df}e"})));
+    assert_eq!(decoded.body, "gr\u{fc}\u{df}e".as_bytes());
+    assert_eq!(decoded.parts.headers[CONTENT_TYPE], "text/plain; charset=utf-8");
+    assert_eq!(variables(&decoded)[1..], ["HEARTH_SOCKET_EVENT=message", "HEARTH_SOCKET_BINARY=0"]);
+    let mut out = Vec::new();
+    let headers = HeaderMap::new();
+    Reply { status: http::StatusCode::OK, headers: &headers }.write(&mut out, decoded.shape, b"hi");
+    let reply: Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!((&reply["statusCode"], &reply["body"]), (&json!(200), &json!("hi")));
+
+    let ended = json!({"routeKey": "$disconnect", "disconnectStatusCode": 1001, "disconnectReason": "Going away"});
+    let decoded = read(&socket("DISCONNECT", &ended, &json!({})));
+    let expected =
+        ["HEARTH_SOCKET_EVENT=close", "HEARTH_SOCKET_CODE=1001", "HEARTH_SOCKET_REASON=Going away"];
+    assert_eq!(variables(&decoded)[1..], expected);
+
+    // Without a path for them, they are refused as before.
+    let event = Bytes::from(socket("MESSAGE", &json!({}), &json!({})).to_string());
+    let error = decode(&event, Reading::default()).unwrap_err();
+    assert!(error.to_string().contains("API Gateway WebSocket"), "{error}");
 }

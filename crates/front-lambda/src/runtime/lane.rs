@@ -158,7 +158,10 @@ impl Lane {
                 Ok(Outcome::Whole(b"[\"Lambda is warm\"]".to_vec()))
             }
             Target::Http(script) => {
-                let reading = Reading { keep_stage: self.options.stage_prefix };
+                let reading = Reading {
+                    keep_stage: self.options.stage_prefix,
+                    websocket: self.options.websocket.as_deref(),
+                };
                 let mut decoded = event::decode(&invocation.event, reading)
                     .map_err(|error| Report::of_hearth("BadEvent", chain(&error)))?;
                 let shape = decoded.shape;
@@ -210,7 +213,7 @@ impl Lane {
     ) -> Result<Outcome, Report> {
         let (head, body) = answer.into_parts();
         let reply = Reply { status: head.status, headers: &head.headers };
-        if self.options.streaming {
+        if self.options.streaming && shape != Shape::WebSocket {
             let mut prelude = Vec::with_capacity(512);
             reply.write_prelude(&mut prelude, shape);
             return Ok(Outcome::Stream { prelude, body });
@@ -259,6 +262,7 @@ impl Lane {
         }
         let mut variables = variables(invocation);
         variables.push(("LAMBDA_REQUEST_CONTEXT", decoded.request_context));
+        variables.extend(decoded.variables);
         parts.extensions.insert(RequestContext {
             script,
             remote: SocketAddr::new(decoded.remote, 0),

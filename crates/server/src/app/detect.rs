@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::app::recipes::{self, Known};
 use crate::failure::Failure;
 use crate::system::paths::{folder_of_script, project_folder};
 
@@ -23,6 +24,8 @@ pub(crate) struct Application {
     pub front_controller: Option<PathBuf>,
     /// The application's own worker script, if it has one.
     pub worker_script: Option<PathBuf>,
+    /// What is known of the application whose front controller it is.
+    pub known: Option<Known>,
     /// The evidence for the kind, e.g. `artisan and bootstrap/app.php found`.
     pub because: String,
 }
@@ -44,6 +47,21 @@ pub(crate) enum Kind {
     Function,
     /// A console with commands that AWS Lambda invokes.
     Console,
+}
+
+impl Application {
+    /// Looks for a known application in the document root, if its `index.php` is the front controller.
+    pub(crate) fn recognise(&mut self) {
+        let index = self.document_root.join("index.php");
+        let answers = self.kind == Kind::FrontController
+            && self.front_controller.as_ref().is_some_and(|script| *script == index);
+        self.known = answers.then(|| recipes::known(&self.document_root)).flatten();
+    }
+
+    /// Returns the name of the application for people.
+    pub(crate) fn name(&self) -> &'static str {
+        self.known.as_ref().map_or_else(|| self.kind.name(), |known| known.name)
+    }
 }
 
 impl Kind {
@@ -140,6 +158,7 @@ pub(crate) fn detect(path: &Path) -> Result<Application, DetectError> {
     }
     let folder = folder_of(&path)?;
     let mut application = in_folder(&folder)?;
+    application.recognise();
     if folder != path {
         let public = path.file_name().unwrap_or_default().display();
         write!(application.because, "; {public} is its document root").expect("a String takes all");
@@ -171,6 +190,7 @@ fn script(path: &Path) -> Result<Application, DetectError> {
         document_root,
         front_controller: Some(path.to_owned()),
         worker_script: is_worker.then(|| path.to_owned()),
+        known: None,
         because: because.into(),
     })
 }
@@ -187,6 +207,7 @@ fn in_folder(folder: &Path) -> Result<Application, DetectError> {
         document_root: document_root.clone(),
         front_controller: index.clone(),
         worker_script: worker_script.map(|name| folder.join(name)),
+        known: None,
         because,
     };
 

@@ -107,6 +107,7 @@ impl Plan {
             folder,
             front_controller: Some(file),
             worker_script: None,
+            known: None,
             because: "named as the function's handler".into(),
         };
         let php = PhpPlan {

@@ -179,25 +179,40 @@ impl Plan {
         {
             return Vec::new();
         }
-        let root = PathAndQuery::from_static("/");
         let (paths, times) = match &settings.php.warm_up.0 {
             Some(named) => {
                 let times = if self.is_entry() { 1 } else { TIMES };
                 (named.iter().flatten().map(|path| path.0.clone()).collect(), times)
             }
-            None => (vec![root], if self.rehearses(settings) { 1 } else { TIMES }),
+            None => (vec![self.page()], if self.rehearses(settings) { 1 } else { TIMES }),
         };
         paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
     }
 
+    /// Returns the path of a page of the application: `/`, unless that is known to redirect.
+    fn page(&self) -> PathAndQuery {
+        let page = self.application.known.as_ref().map_or("/", |known| known.page);
+        PathAndQuery::from_static(page)
+    }
+
+    /// Returns the file after whose inclusion the front controller waits, if it does not wait by a line of its own.
+    pub(crate) fn await_after(&self, settings: &Settings) -> Option<PathBuf> {
+        let application = &self.application;
+        if let Some(file) = &settings.php.await_after {
+            return Some(application.folder.join(file));
+        }
+        let script = application.front_controller.as_deref()?;
+        let known = application.known.as_ref()?.boot.as_ref().ok()?;
+        (!detect::awaits(script)).then(|| known.clone())
+    }
+
     /// Returns the paths that are requested to measure costs: those of the warm-up, else the one of `php.reload_check` if it was named.
-    pub(crate) fn measured_paths(settings: &Settings) -> Vec<PathAndQuery> {
+    pub(crate) fn measured_paths(&self, settings: &Settings) -> Vec<PathAndQuery> {
         // Each is requested several times.
         const MOST: usize = 5;
-        let root = PathAndQuery::from_static("/");
         let reload_check = || settings.php.reload_check.0.iter().flatten();
         match &settings.php.warm_up.0 {
-            None => vec![root],
+            None => vec![self.page()],
             Some(Some(named)) => named.iter().take(MOST).map(|path| path.0.clone()).collect(),
             Some(None) => reload_check().map(|path| path.0.clone()).collect(),
         }
@@ -241,7 +256,7 @@ impl Plan {
     /// Explains the plan in one line. `php_version` is the full version once PHP has reported it.
     pub(crate) fn explain(&self, php_version: Option<&str>) -> String {
         let app = &self.application;
-        let mut line = format!("{} in {} ({})", app.kind.name(), app.folder.display(), app.because);
+        let mut line = format!("{} in {} ({})", app.name(), app.folder.display(), app.because);
         let mut add = |text: String| {
             line.push_str("; ");
             line.push_str(&text);
@@ -319,6 +334,9 @@ fn overridden(mut application: Application, settings: &Settings) -> Result<Appli
     if application.kind == Kind::StaticFiles && application.front_controller.is_some() {
         application.kind = Kind::FrontController;
     }
+    if settings.http.document_root.0.is_some() || settings.http.front_controller.0.is_some() {
+        application.recognise();
+    }
     Ok(application)
 }
 
@@ -343,10 +361,13 @@ fn model(application: &Application, settings: &Settings) -> Model {
     settings.php.model.0.unwrap_or(auto)
 }
 
-/// Returns whether the front controller waits for its requests: its text says so, or a setting.
+/// Returns whether the front controller waits for its requests: its text says so, a setting, or what is known of the application.
 fn waits(application: &Application, settings: &Settings) -> bool {
+    let known = || application.known.as_ref().is_some_and(|known| known.boot.is_ok());
     let script = application.front_controller.as_deref();
-    script.is_some_and(|script| settings.php.await_after.is_some() || detect::awaits(script))
+    script.is_some_and(|script| {
+        settings.php.await_after.is_some() || known() || detect::awaits(script)
+    })
 }
 
 fn worker_script(

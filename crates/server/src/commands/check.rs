@@ -6,6 +6,7 @@
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod access;
+mod ahead;
 mod application;
 mod boot;
 mod connectors;

@@ -32,6 +32,7 @@ pub(super) const OF_PATH: &[&str] = &[
     "php.warm_up",
     "php.reload_check",
     "php.env",
+    "websockets.routes",
 ];
 
 /// Settings with paths in each application's own folder, where relative paths start: another application does not inherit those of the

@@ -58,6 +58,28 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
         "HEARTH_SNAPSHOT_TRACKER",
         "forces how the model `snapshot` finds written pages: `file` or `none`",
     ),
+    (
+        "HEARTH_SOCKETS",
+        "set by Hearth for PHP: where hearth_socket_send() reaches the server, for this application",
+    ),
+    (
+        "HEARTH_SOCKET_BINARY",
+        "set by Hearth for PHP in events of WebSockets: 1 for a binary message, 0 for a text",
+    ),
+    ("HEARTH_SOCKET_CODE", "set by Hearth for PHP in events of WebSockets: the close code"),
+    (
+        "HEARTH_SOCKET_EVENT",
+        "set by Hearth for PHP in events of WebSockets: `connect`, `message` or `close`",
+    ),
+    ("HEARTH_SOCKET_ID", "set by Hearth for PHP in events of WebSockets: the connection's id"),
+    (
+        "HEARTH_SOCKET_PROTOCOL",
+        "set by Hearth for PHP in events of WebSockets: the subprotocol that the application chose",
+    ),
+    (
+        "HEARTH_SOCKET_REASON",
+        "set by Hearth for PHP in events of WebSockets: the reason of the close",
+    ),
     ("HEARTH_TARBALL", "the tarball that `make demo` serves with"),
     (
         "HEARTH_TAKE_OVER",

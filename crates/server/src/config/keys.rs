@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use egress::Network;
-use front_http::{AccessLogFormat, Cidr, RequestBuffering, TlsFiles, TrustedHeaders};
+use front_http::{AccessLogFormat, Cidr, OriginRule, RequestBuffering, TlsFiles, TrustedHeaders};
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
@@ -26,6 +26,7 @@ use super::value::{
     Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
     PhpVersion, Token, UrlPath, Value, Wanted, WatchedFiles,
 };
+use super::websockets::Routes;
 use super::{ConfigError, Sources};
 
 /// A row of the table.
@@ -564,6 +565,37 @@ settings! {
         /// Each event loop closes 50 a second or more, so a few do not take as long. A client that does not answer the close within 2 s is
         /// cut.
         drain: Duration = "5s";
+    }
+
+    /// WebSockets that the application handles itself: connect, message and close are requests to it (docs/guide/websockets.md).
+    websockets: Websockets {
+        /// The paths of WebSockets, and where their events go: `"/chat"` alone, or a table `[websockets.routes]` with lines such as `"/chat" = "/ws.php"`.
+        ///
+        /// `/rooms/*` stands for every path below `/rooms/`. Without a handler, events go to the path of the connection.
+        routes: Routes = "", flag "websocket";
+        /// The pages that may connect: `same` is the host of the request, `*` every page.
+        ///
+        /// Browsers send cookies with the WebSockets of any page, so `*` is for WebSockets that ask for another proof. Clients that are no
+        /// browsers send no origin, and may connect.
+        origins: Vec<OriginRule> = "same";
+        /// The most connections of an application; more get 503. They count for `http.connection_limit`, too.
+        connection_limit: NonZeroUsize = "10000";
+        /// The most connections of one client address, an IPv6 /64 is one; more get 429. Those of trusted proxies that name no client are exempt.
+        connections_per_client: NonZeroUsize = "1000";
+        /// The largest message of a client; a larger one ends the connection (1009).
+        message_limit: ByteSize = "128KiB";
+        /// The most messages of one connection in a second; more end it (1008).
+        message_rate: Option<NonZeroUsize> = "off";
+        /// Memory for the messages that wait for one client. A client that reads too slowly for it loses its connection (1013).
+        queue: ByteSize = "1MiB";
+        /// The time that a client may be silent before it gets a ping.
+        ping_interval: Duration = "30s";
+        /// The time that a client may take to answer a ping; then its connection ends.
+        pong_timeout: Duration = "20s";
+        /// The time that a connection may have no messages, in either direction; then it ends (1001).
+        idle_timeout: Option<Duration> = "off";
+        /// Compress messages of at least this size (permessage-deflate), for clients that offer it.
+        deflate: Option<ByteSize> = "off";
     }
 
     /// The AWS Lambda front: `hearth lambda` (docs/guide/lambda.md).

@@ -44,7 +44,8 @@ impl Written {
 impl Key {
     /// A reload applies it. The others need a restart.
     pub(crate) fn is_reloaded(&self) -> bool {
-        let whole = matches!(self.section_and_key().0, "php" | "sandbox" | "databases");
+        let whole =
+            matches!(self.section_and_key().0, "php" | "sandbox" | "databases" | "websockets");
         // Sockets and sessions outlive generations, and PHP's user decides which privileges a server keeps at the start.
         let outlives = ["databases.connectors", "php.user", "php.group"];
         (whole && !outlives.contains(&self.name)) || HTTP.contains(&self.name)
@@ -70,6 +71,7 @@ impl Settings {
         let mut settings = Self {
             php: super::keys::Php { user: old.php.user, group: old.php.group, ..self.php },
             sandbox: self.sandbox,
+            websockets: self.websockets,
             databases: super::keys::Databases {
                 connectors: old.databases.connectors.clone(),
                 ..self.databases

@@ -10,6 +10,7 @@ mod charts;
 mod problems;
 mod processes;
 mod sections;
+mod websockets;
 
 use std::sync::LazyLock;
 
@@ -52,6 +53,7 @@ const PARTS: &[(&str, Part)] = &[
     ("databases", sections::databases),
     ("connectors", sections::connectors),
     ("egress", sections::egress),
+    ("websockets", websockets::render),
     ("realtime", sections::realtime),
 ];
 

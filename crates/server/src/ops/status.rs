@@ -8,7 +8,7 @@ pub(crate) mod tls;
 
 use std::time::Duration;
 
-use front_http::CacheReport;
+use front_http::{CacheReport, SocketReport};
 use pool::{Model, PoolStatus, WorkerState};
 use serde::Serialize;
 
@@ -49,6 +49,8 @@ pub(crate) struct Status {
     pub connectors: Vec<dbproxy::Report>,
     pub processes: Vec<processes::Status>,
     pub realtime: Option<realtime::Status>,
+    /// WebSockets that applications handle.
+    pub websockets: Vec<SocketReport>,
     pub certificates: Vec<tls::Status>,
     pub acme: Option<tls::AcmeStatus>,
     /// The last minutes of traffic, step by step, for the charts of the dashboard.
@@ -82,6 +84,7 @@ impl Status {
             connectors: Vec::new(),
             processes: Vec::new(),
             realtime: None,
+            websockets: Vec::new(),
             certificates: Vec::new(),
             acme: None,
             history: Vec::new(),

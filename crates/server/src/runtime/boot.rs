@@ -1,5 +1,6 @@
 //! Boots a generation: the workers of all its applications, side by side.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use tracing::Instrument as _;
 
 use crate::app::applications::{Planned, Plans};
 use crate::app::boot::{
-    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, pool_options, with_others,
+    DATABASES, OwnFiles, Reason, bind_broker, explained_boot_failure, no_run_dir, pool_options,
+    with_others,
 };
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
@@ -23,6 +25,7 @@ use crate::runtime::reload::Generations;
 use crate::subsystems::egress::{self, Users};
 use crate::subsystems::generation_guard::GenerationGuard;
 use crate::subsystems::realtime::{self, Publisher};
+use crate::subsystems::websockets;
 use crate::system::machine::processors;
 use crate::system::users::PhpUser;
 
@@ -152,6 +155,20 @@ impl Generations<'_> {
         Ok(Some(booted))
     }
 
+    /// Returns the variable by which PHP sends messages to clients of WebSockets, if the application has any.
+    pub(crate) fn entrance(
+        &self,
+        planned: &Planned,
+        user: Option<&PhpUser>,
+    ) -> Result<Option<(String, String)>, Failure> {
+        if planned.settings.websockets.routes.0.is_empty() {
+            return Ok(None);
+        }
+        let path = self.pushes.entrance(&planned.name, user);
+        let path = path.map_err(|error| no_run_dir(&error))?;
+        Ok(Some((websockets::VARIABLE.to_owned(), path.display().to_string())))
+    }
+
     /// Returns the context in which the applications of a generation are started.
     fn means(&self, plans: &Plans) -> Result<Means, Failure> {
         // They count together which sessions of connectors are theirs to keep.
@@ -166,7 +183,11 @@ impl Generations<'_> {
             .any(|(planned, php)| planned.settings.databases.keep && php.model == Model::Snapshot);
         let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
         let token = self.realtime.as_ref().and_then(|realtime| realtime.lookup_token());
+        let entrances = plans.iter().map(|planned| {
+            Ok((Arc::clone(&planned.name), self.entrance(planned, planned_user(planned))?))
+        });
         Ok(Means {
+            entrances: entrances.collect::<Result<_, Failure>>()?,
             broker: self.broker.watch().cloned(),
             first: self.first.clone(),
             publisher: self
@@ -185,12 +206,19 @@ impl Generations<'_> {
     }
 }
 
+/// The user that the workers of an application run as, if it is not ours.
+fn planned_user(planned: &Planned) -> Option<&PhpUser> {
+    planned.plan.php.as_ref()?.user.as_ref()
+}
+
 /// The context that the applications of a generation share.
 #[derive(Debug)]
 struct Means {
     /// The broker, which has a socket for each user.
     broker: Option<egress::Watch>,
     publisher: Option<Arc<Publisher>>,
+    /// Where PHP of each application sends messages to clients of WebSockets.
+    entrances: HashMap<Arc<str>, Option<(String, String)>>,
     /// The answer cache, from which PHP purges.
     cache: Option<Arc<front_http::AnswerCache>>,
     /// The names of the applications, by their places in the release.
@@ -349,6 +377,7 @@ impl Means {
                 sandbox.own_writable.extend(self.files.iter().cloned());
             }
         }
+        options.env.extend(self.entrances.get(&planned.name).cloned().flatten());
         let token = self.token.clone().filter(|_| *is_at_path);
         options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
         options

@@ -58,6 +58,7 @@ impl Generations<'_> {
             connectors: if is_first { self.connectors.env() } else { &[] },
         };
         let mut options = program_options(&process.command, &surroundings, environment)?;
+        options.env.extend(self.entrance(planned, user.as_ref())?);
         if let (Some(sandbox), true) = (&mut options.sandbox, is_first) {
             sandbox.own_writable.extend(self.connectors.files().map(ToOwned::to_owned));
         }

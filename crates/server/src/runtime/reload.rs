@@ -39,6 +39,7 @@ use crate::subsystems::http::{Http, front};
 use crate::subsystems::processes::{Definition, Processes};
 use crate::subsystems::realtime::{Php, Realtime};
 use crate::subsystems::tls::{self, Tls};
+use crate::subsystems::websockets::Pushes;
 use crate::system::run_dir::RunDir;
 use crate::system::users::PhpUser;
 
@@ -74,6 +75,8 @@ pub(crate) struct Generations<'s> {
     pub tls: Option<Tls>,
     /// The broker, which outlives all generations: connections stay warm.
     pub broker: Inside,
+    /// The ways in for messages to clients of WebSockets.
+    pub pushes: Pushes,
     /// The connectors outlive all generations, too: sessions stay logged in.
     pub connectors: Connectors,
     /// Supervised commands, which are replaced with their application.
@@ -340,6 +343,7 @@ impl Generations<'_> {
             self.broker.watch().cloned().map(|broker| Arc::new(broker) as Arc<dyn Subsystem>),
         );
         all.push(Arc::new(self.connectors.watches()));
+        all.push(Arc::new(self.pushes.watch()));
         all.extend(self.realtime.clone().map(|realtime| realtime as Arc<dyn Subsystem>));
         all.push(self.processes.board());
         all

@@ -40,6 +40,7 @@ use crate::subsystems::processes::{Places, Processes};
 use crate::subsystems::realtime::{self, Broadcasting, Realtime};
 use crate::subsystems::tls::Tls;
 use crate::subsystems::traces::Collector;
+use crate::subsystems::websockets::Pushes;
 use crate::system::machine::processors;
 use crate::system::places::Published;
 use crate::system::run_dir::RunDir;
@@ -120,6 +121,7 @@ impl Server<'_> {
             http: Arc::new(Http::new(front.traffic(), front.connections(), front.cache())),
             tls,
             broker: Inside::traced(tracer),
+            pushes: Pushes::new(front.websockets(), run_dir.clone()),
             connectors,
             processes: Processes::new(places, drain.clone()),
             waiting: None,

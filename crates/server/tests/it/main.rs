@@ -14,3 +14,4 @@ mod lambda;
 mod models;
 mod operations;
 mod realtime;
+mod websockets;

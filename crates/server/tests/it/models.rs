@@ -1,6 +1,7 @@
 //! Differences between models: which process answers, what boots and when, and the model that replaces one that cannot
 //! run.
 
+mod browser;
 mod crashes;
 mod endurance;
 mod fallback;
@@ -10,6 +11,7 @@ mod mediawiki;
 mod memory;
 mod out_of_memory;
 mod pauses;
+mod recipes;
 mod scaling;
 mod slow;
 mod steady;

@@ -72,11 +72,7 @@ pub(crate) fn pool_options(
         worker_script,
         entry: plan.is_entry().then(|| pool::Entry {
             document_root: plan.application.document_root.clone(),
-            await_after: settings
-                .php
-                .await_after
-                .as_ref()
-                .map(|file| plan.application.folder.join(file)),
+            await_after: plan.await_after(settings),
             others: None,
         }),
         directory: plan.application.folder.clone(),

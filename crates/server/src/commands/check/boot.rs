@@ -222,7 +222,7 @@ async fn answer(pool: &Pool, plan: &Plan, settings: &Settings) -> Result<String,
         let limit = settings.php.boot_timeout;
         return Err(format!("no worker was ready within {limit:?} (`php.boot_timeout`)"));
     }
-    let Some(path) = Plan::measured_paths(settings).into_iter().next() else {
+    let Some(path) = plan.measured_paths(settings).into_iter().next() else {
         return Ok(String::new());
     };
     measure::get(pool, plan, &path).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pool::{Model, Pool};
 use serde::Deserialize;
 
-use super::{Boots, Report, Topic, boot, traced};
+use super::{Boots, Report, Topic, ahead, boot, traced};
 use crate::app::boot::{boot_failure, own_files, pool_options};
 use crate::app::measure;
 use crate::app::plan::Plan;
@@ -184,9 +184,12 @@ async fn booted(
     let model = plan.php.as_ref().map_or(Model::Request, |php| php.model);
     let footprint = Footprint::of(&pool.status(), model.is_one_shot());
     pool.drain(Duration::from_secs(1)).await;
-    if let Err(why) = asked {
-        let hint = "correct the application, or name other paths in `php.warm_up`";
-        report.warning(Topic::Application, why, hint);
+    match asked {
+        Ok(()) => ahead::look(report, &plan, settings, options).await,
+        Err(why) => {
+            let hint = "correct the application, or name other paths in `php.warm_up`";
+            report.warning(Topic::Application, why, hint);
+        }
     }
     let how = format!("measured with {WORKERS} workers in `{}`", model.name());
     Ok(Measured { footprint, taken: 0, how })
@@ -197,7 +200,7 @@ async fn ask(pool: &Pool, plan: &Plan, settings: &Settings) -> Result<(), String
     if tokio::time::timeout(settings.php.boot_timeout, pool.filled()).await.is_err() {
         return Err(format!("not all of {WORKERS} workers were ready in time"));
     }
-    let paths = Plan::measured_paths(settings);
+    let paths = plan.measured_paths(settings);
     for path in paths.iter().cycle().take(if paths.is_empty() { 0 } else { REQUESTS / 2 }) {
         // Side by side: each worker has one.
         let (first, second) =

@@ -24,11 +24,12 @@ pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
             if settings.php.model.0.is_none()
                 && plan.application.kind == Kind::FrontController =>
         {
-            report.fine(
-                Topic::Model,
-                "`request`: PHP starts and ends with each request. `snapshot` would boot the application once; it needs a worker \
-                 script (docs/guide/models.md)",
-            );
+            let why = match plan.application.known.as_ref().map(|known| (known.name, &known.boot)) {
+                Some((name, Err(why))) => format!("{name} is not booted ahead: {why}"),
+                _ => "`snapshot` would boot the application once; it needs a worker script or a wait point (docs/guide/await.md)".to_owned(),
+            };
+            let what = format!("`request`: PHP starts and ends with each request. {why}");
+            report.fine(Topic::Model, what);
         }
         Model::Builtin => report.warning(
             Topic::Model,

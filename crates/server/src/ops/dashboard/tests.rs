@@ -164,7 +164,7 @@ fn absent_parts_are_empty() {
         p99: None,
     };
     let page = page(&View { status: files_only, history: vec![step; 3] });
-    for id in ["workers", "slow", "ended", "databases", "egress", "realtime"] {
+    for id in ["workers", "slow", "ended", "databases", "egress", "websockets", "realtime"] {
         assert!(page.contains(&format!("<section id=\"{id}\"></section>")), "{id}: {page}");
     }
     assert!(page.contains("Nothing is wrong."), "{page}");

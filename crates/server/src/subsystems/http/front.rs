@@ -14,7 +14,7 @@ use bytes::Bytes;
 use front_http::{
     AccessLog, AccessLogFile, AccessLogTarget, AnswerCache, Application, BindError, Buffers,
     CacheOptions, Certificates, Connections, DiskOptions, Front, Given, Hosted, Listen, Options,
-    Release, RequestBody, Routing, Switch,
+    Release, RequestBody, Routing, Switch, WebSockets,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -153,6 +153,11 @@ impl Bound {
     /// The file of the access log, where it goes into one.
     pub(crate) fn access_log(&self) -> Option<AccessLogFile> {
         self.front.access_log()
+    }
+
+    /// Returns the open WebSockets of applications.
+    pub(crate) fn websockets(&self) -> Arc<WebSockets> {
+        self.front.websockets()
     }
 
     /// Returns the recent traffic.
@@ -328,6 +333,7 @@ pub(crate) fn common(settings: &Settings) -> Options {
         cache_control: http.static_cache_control.clone(),
         precompressed: http.precompressed,
         sendfile: Vec::new(),
+        websockets: settings.websockets.options(),
         compression: http.compression,
         cache: http.cache.then(|| CacheOptions {
             memory: http.cache_memory.0,

@@ -143,6 +143,29 @@ fn an_unreadable_path_is_not_reported_as_missing() {
     assert!(said.contains("hint: only its own user and root may use it"), "{said}");
 }
 
+/// php-fpm has no `chroot()`: its processes would go on in the new root.
+#[test]
+fn no_request_leaves_another_root_directory() {
+    for model in &models() {
+        println!("model {model}");
+        let (site, served) = Site::of_scripts_in(model);
+        open(site.path());
+        site.write(
+            "public/root.php",
+            "<?php echo json_encode([function_exists('chroot'), file_exists('/proc/self/status'), function_exists('chroot') && @chroot(__DIR__)]);",
+        );
+        let hearth = Serve::new(&served).args(&["--model", model]).workers(1).start();
+        let answers: Vec<_> = (0..4).map(|_| hearth.get("/root.php").json()).collect();
+        for told in &answers {
+            assert_eq!(told[1], true, "{model}: {answers:?}");
+        }
+        if matches!(*model, "request" | "worker") {
+            assert_eq!(answers[0][0], false, "{model}: {answers:?}");
+        }
+        assert_eq!(hearth.stop().code(), Some(0), "{model}");
+    }
+}
+
 #[test]
 fn php_gets_no_descriptor_that_the_server_was_started_with() {
     const OPEN: &str = r"<?php

@@ -1,18 +1,13 @@
-//! `MediaWiki` of Debian's package, unchanged, booted ahead by `php.await_after`: two users at a time see what they see in `request`.
+//! `MediaWiki` of Debian's package, unchanged, booted ahead without a setting: two users at a time see what they see in `request`.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use testkit::{Answer, Client};
-
-use crate::hearth::{Hearth, Serve, Site, of_tier, php_version};
+use super::browser::Browser;
+use crate::hearth::{Serve, Site, of_tier, php_version};
 
 const PACKAGE: &str = "/usr/share/mediawiki";
-/// The last file that is included before the application reads its request.
-const AWAITED: &str = "/usr/share/mediawiki/includes/context/RequestContext.php";
-
 /// Installs a wiki on `SQLite` with two users: its folder has links to the package's files, and its own settings.
 fn wiki() -> Site {
     let site = Site::empty();
@@ -63,49 +58,7 @@ fn wiki() -> Site {
     site
 }
 
-/// A browser with cookies.
-struct Browser {
-    client: Client,
-    cookies: Vec<(String, String)>,
-}
-
 impl Browser {
-    fn of(hearth: &Hearth) -> Self {
-        Self { client: hearth.connect(), cookies: Vec::new() }
-    }
-
-    fn ask(&mut self, target: &str, form: &[(&str, &str)]) -> Answer {
-        let cookies: Vec<String> =
-            self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let cookies = cookies.join("; ");
-        let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
-        let body: Vec<String> = form
-            .iter()
-            .map(|(name, value)| format!("{}={}", encoded(*name), encoded(*value)))
-            .collect();
-        let body = body.join("&");
-        let mut fields = vec![("Cookie", cookies.as_str())];
-        if !form.is_empty() {
-            fields.push(("Content-Type", "application/x-www-form-urlencoded"));
-        }
-        let method = if form.is_empty() { "GET" } else { "POST" };
-        let answer = self.client.request(method, target, &fields, body.as_bytes()).unwrap();
-        for cookie in answer.all("set-cookie") {
-            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
-            self.cookies.retain(|(known, _)| known != name);
-            self.cookies.push((name.to_owned(), value.to_owned()));
-        }
-        answer
-    }
-
-    /// The value of a field of a page's form.
-    fn field(page: &str, name: &str) -> String {
-        let mark = format!("name=\"{name}\"");
-        let mut tags = page.split('<').filter(|tag| tag.contains(&mark));
-        let value = tags.find_map(|tag| tag.split("value=\"").nth(1)?.split('"').next());
-        value.unwrap_or_default().replace("&#43;", "+").replace("&#039;", "'")
-    }
-
     fn log_in(&mut self, name: &str, password: &str) -> u16 {
         let page = self.ask("/index.php?title=Special:UserLogin", &[]).text();
         let token = Self::field(&page, "wpLoginToken");
@@ -156,14 +109,15 @@ fn mediawiki_is_booted_ahead_unchanged() {
     for model in of_tier(["snapshot", "request"]) {
         println!("model {model}");
         let site = wiki();
+        // It is the model of a known application.
+        let named = if model == "snapshot" { &[][..] } else { &["--model", model] };
         let hearth = Serve::new(site.path())
-            .args(&["--model", model])
+            .args(named)
             .workers(1)
-            .set("HEARTH_PHP_AWAIT_AFTER", AWAITED)
-            .set("HEARTH_PHP_WARM_UP", "/index.php?title=Main_Page")
             .set("HEARTH_PHP_ENV", &format!("MW_INSTALL_PATH={}", site.public().display()))
             .start();
-        let [mut anna, mut bert, mut stranger] = [(); 3].map(|()| Browser::of(&hearth));
+        assert_eq!(hearth.status()["model"], model);
+        let [mut anna, mut bert, mut stranger] = [(); 3].map(|()| Browser::of(hearth.address));
         assert_eq!(anna.log_in("Anna", "anna's password"), 302);
         assert_eq!(bert.log_in("Bert", "not his password"), 200, "the form again");
         assert_eq!(bert.log_in("Bert", "bert's password"), 302);

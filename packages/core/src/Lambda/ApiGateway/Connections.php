@@ -36,6 +36,22 @@ final class Connections
         return new self("https://{$event->getDomainName()}{$stage}", Signer::fromEnvironment($event->getRegion(), 'execute-api'));
     }
 
+    /**
+     * Connections of the API whose event an HTTP application handles, by its `requestContext`.
+     *
+     * @param array<string, mixed> $context
+     * @param array<int, mixed> $curl
+     */
+    public static function inContext(array $context, array $curl = []): self
+    {
+        $domain = (string) ($context['domainName'] ?? '');
+        $parts = explode('.', $domain);
+        $isAws = ($parts[1] ?? '') === 'execute-api';
+        $region = $isAws ? $parts[2] : (string) getenv('AWS_REGION');
+        $stage = $isAws ? '/' . ($context['stage'] ?? '') : '';
+        return new self("https://{$domain}{$stage}", Signer::fromEnvironment($region, 'execute-api'), $curl);
+    }
+
     /** @return bool false: the client is gone */
     public function send(string $connectionId, string $message): bool
     {
