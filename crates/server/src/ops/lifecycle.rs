@@ -90,7 +90,7 @@ impl Subsystem for Lifecycle {
     fn metrics(&self) {
         metrics_table! { &[];
             gauge "hearth_uptime_seconds" = self.started.elapsed().as_secs_f64(), "Seconds since the server started";
-            counter "hearth_log_lost_total" = log::lost(), "Lines of the log that were lost because what reads stderr was too slow";
+            counter "hearth_log_lost_total" = log::lost(), "Lines of the log that were lost: what reads stderr was too slow, or has ended";
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A line is written at once while stderr takes it. Otherwise it waits in memory for a thread, and all later lines wait behind it.
-//! - At most [`MOST`] bytes wait. Further lines are lost and counted, and a line in their place says how many.
+//! - At most [`MOST`] bytes wait. Further lines are lost and counted, and a line in their place says how many. Lines that cannot be written (the
+//!   reader has ended, the disk is full) are counted, too.
 //! - Only that thread ever waits for a reader, and [`finish`] for the thread.
 
 use std::collections::VecDeque;
@@ -46,7 +47,9 @@ pub(super) fn write(line: &[u8]) {
     let mut waiting = locked();
     let behind_none = !waiting.has_thread && waiting.lines.is_empty();
     if behind_none && line.len() <= AT_ONCE && is_writable(Some(&Timespec::default())) {
-        let _written = rustix::io::write(io::stderr(), line).is_ok();
+        if rustix::io::write(io::stderr(), line) != Ok(line.len()) {
+            LOST.fetch_add(1, Ordering::Relaxed);
+        }
     } else if waiting.bytes + line.len() > MOST {
         waiting.lost += 1;
         LOST.fetch_add(1, Ordering::Relaxed);
@@ -115,7 +118,10 @@ fn write_all(mut line: &[u8]) {
         match rustix::io::write(&stderr, line.get(..AT_ONCE).unwrap_or(line)) {
             Ok(written) => line = line.get(written..).unwrap_or_default(),
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-            Err(_lost) => return,
+            Err(_refused) => {
+                LOST.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
         }
     }
 }

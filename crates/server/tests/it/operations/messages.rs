@@ -1,7 +1,8 @@
 //! The lines of a server's log: JSON for programs, and one line for what would be many.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::net::SocketAddr;
+use std::process::{Child, ChildStderr, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -116,49 +117,95 @@ fn a_failed_warm_up_is_logged_with_path_status_and_reason() {
     }
 }
 
+/// A server whose log is read by the test only.
+struct Unread {
+    _site: Site,
+    process: Child,
+    log: Option<BufReader<ChildStderr>>,
+    admin: SocketAddr,
+    client: Client,
+}
+
+impl Unread {
+    /// Starts a server with a site that logs 40 KB for each request.
+    fn start() -> Self {
+        const LINES: &str = "<?php for ($i = 0; $i < 40; $i++) { error_log($i . str_repeat('x', 1000)); } echo 'here';";
+        let site = Site::empty().with_file("public/index.php", LINES);
+        let mut serve = command();
+        serve.arg("serve").arg(site.path());
+        serve.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--model", "request"]);
+        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = serve.spawn().unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let admin = find(&mut log, "admin on ")["message"].as_str().unwrap().to_owned();
+        let admin = admin.strip_prefix("admin on http://").unwrap().parse().unwrap();
+        let ready = find(&mut log, "ready");
+        let url = ready["addresses"][0].as_str().unwrap();
+        let client = Client::connect(url.strip_prefix("http://").unwrap().parse().unwrap());
+        Self { _site: site, process, log: Some(log), admin, client: client.unwrap() }
+    }
+
+    fn get(&mut self) {
+        assert_eq!(self.client.get("/").unwrap().text(), "here");
+    }
+
+    fn lost(&self) -> u64 {
+        let metrics = admin_of(self.admin, "/metrics").text();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("hearth_log_lost_total "));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// Sends requests until further lines are lost.
+    fn lose(&mut self) {
+        let before = self.lost();
+        while self.lost() == before {
+            self.get();
+        }
+    }
+
+    fn ends(mut self) {
+        kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        // Of a test that failed.
+        drop(self.process.kill());
+    }
+}
+
+/// Reads the log up to a message that contains `part`.
+fn find(log: &mut BufReader<ChildStderr>, part: &str) -> Value {
+    loop {
+        let mut line = String::new();
+        assert!(log.read_line(&mut line).unwrap() > 0, "the log has no {part}");
+        let line: Value = serde_json::from_str(&line).unwrap();
+        if line["message"].as_str().unwrap().contains(part) {
+            return line;
+        }
+    }
+}
+
 #[test]
 fn a_log_that_is_not_read_stops_nothing_and_its_lost_lines_are_counted() {
-    const LINES: &str =
-        "<?php for ($i = 0; $i < 40; $i++) { error_log($i . str_repeat('x', 1000)); } echo 'here';";
-    let site = Site::empty().with_file("public/index.php", LINES);
-    let mut serve = command();
-    serve.arg("serve").arg(site.path());
-    serve.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--model", "request"]);
-    let mut process = serve.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut log = BufReader::new(process.stderr.take().unwrap());
-    let mut next = || {
-        let mut line = String::new();
-        log.read_line(&mut line).unwrap();
-        (!line.is_empty()).then(|| serde_json::from_str::<Value>(&line).unwrap())
-    };
-    let mut find = |part: &str| loop {
-        let line = next().expect("the log goes on");
-        let message = line["message"].as_str().unwrap().to_owned();
-        if message.contains(part) {
-            break (message, line["addresses"][0].as_str().map(str::to_owned));
-        }
-    };
-    let (admin, _) = find("admin on ");
-    let admin = admin.strip_prefix("admin on http://").unwrap().parse().unwrap();
-    let (_, url) = find("ready");
-    let url = url.unwrap();
-    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
-    // More than a pipe and the server keep; no one reads.
-    let mut client = Client::connect(address).unwrap();
-    let lost = || {
-        let metrics = admin_of(admin, "/metrics").text();
-        let line = metrics.lines().find_map(|line| line.strip_prefix("hearth_log_lost_total "));
-        line.unwrap().parse::<u64>().unwrap()
-    };
-    while lost() == 0 {
-        assert_eq!(client.get("/").unwrap().text(), "here");
-    }
-    let (said, _) = find("of the log were lost");
-    assert!(said.ends_with("what reads stderr was too slow"), "{said}");
-    // It can write again; a stop does not wait for a reader that is gone for good.
-    for _ in 0..3 {
-        client.get("/").unwrap();
-    }
-    kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
-    assert_eq!(process.wait().unwrap().code(), Some(0));
+    let mut unread = Unread::start();
+    unread.lose();
+    let said = find(unread.log.as_mut().unwrap(), "of the log were lost");
+    assert!(
+        said["message"].as_str().unwrap().ends_with("what reads stderr was too slow"),
+        "{said}"
+    );
+    // A stop does not wait for a reader that is gone for good.
+    unread.lose();
+    unread.ends();
+}
+
+#[test]
+fn a_log_whose_reader_has_ended_stops_nothing_and_its_lines_are_counted() {
+    let mut unread = Unread::start();
+    drop(unread.log.take());
+    unread.lose();
+    unread.ends();
 }
