@@ -146,7 +146,7 @@ pub(crate) struct Shared<A> {
     /// Settings of QUIC connections.
     pub(crate) transport: Arc<quinn::TransportConfig>,
     /// `Alt-Svc` by the port of a listener with TLS, if it has HTTP/3 too.
-    pub(crate) alt_svc: Vec<(u16, HeaderValue)>,
+    pub(crate) alt_svc: Alternatives,
     pub(crate) connections: Arc<Connections>,
     /// Buffers of bodies whose receiver is slow.
     pub(crate) spools: Arc<Spools>,
@@ -455,12 +455,15 @@ impl<A: Application> Front<A> {
 /// How long a client may use HTTP/3 without asking again over TCP: a day, in seconds.
 const ALTERNATIVE: u32 = 86_400;
 
+/// `Alt-Svc` by port.
+type Alternatives = Vec<(u16, HeaderValue)>;
+
 /// Binds the UDP port of each listener with TLS, if HTTP/3 is on, and returns what answers over TCP say of it.
 fn bind_quic(
     options: &Options,
     listeners: &[Listener],
     given: &mut Vec<Given>,
-) -> Result<(Vec<QuicListener>, Vec<(u16, HeaderValue)>), BindError> {
+) -> Result<(Vec<QuicListener>, Alternatives), BindError> {
     let (mut bound, mut alternatives) = (Vec::new(), Vec::new());
     if !options.http3 {
         return Ok((bound, alternatives));
@@ -470,7 +473,7 @@ fn bind_quic(
         let quic = QuicListener::bind(address, given)
             .map_err(|cause| BindError::Listen { address: format!("udp {address}"), cause })?;
         bound.push(quic);
-        let port = options.https_port.map_or(address.port(), NonZeroU16::get);
+        let port = options.https_port.map_or_else(|| address.port(), NonZeroU16::get);
         let value = HeaderValue::try_from(format!("h3=\":{port}\"; ma={ALTERNATIVE}"));
         alternatives.push((address.port(), value.expect("digits and signs are valid")));
     }

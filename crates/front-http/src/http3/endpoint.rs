@@ -251,7 +251,7 @@ async fn connect<A: Application>(
         }
     };
     let peer = quic.remote_address();
-    let local = quic.local_ip().unwrap_or(bound.ip());
+    let local = quic.local_ip().unwrap_or_else(|| bound.ip());
     let connection = Connection {
         peer,
         local: SocketAddr::new(local, bound.port()),

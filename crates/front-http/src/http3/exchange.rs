@@ -163,7 +163,7 @@ fn is_malformed(headers: &HeaderMap) -> bool {
         header::HeaderName::from_static("proxy-connection"),
     ];
     let lengths = headers.get_all(header::CONTENT_LENGTH);
-    let mut lengths = lengths.iter().map(|value| value.as_bytes());
+    let mut lengths = lengths.iter().map(header::HeaderValue::as_bytes);
     let first = lengths.next();
     of_connections.iter().any(|name| headers.contains_key(name))
         || headers.get_all(header::TE).iter().any(|te| te != "trailers")

@@ -233,12 +233,13 @@ impl Envelope {
     }
 
     fn into_meta(self, length: usize) -> RecvMeta {
-        let mut meta = RecvMeta::default();
-        meta.addr = self.peer;
-        meta.dst_ip = self.local;
-        meta.ecn = EcnCodepoint::from_bits(self.congestion);
-        (meta.len, meta.stride) = (length, length);
-        meta
+        RecvMeta {
+            addr: self.peer,
+            len: length,
+            stride: length,
+            ecn: EcnCodepoint::from_bits(self.congestion),
+            dst_ip: self.local,
+        }
     }
 
     fn seal(&self, packet: &[u8]) -> Vec<u8> {
