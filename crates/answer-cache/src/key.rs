@@ -94,6 +94,11 @@ pub fn url_of(key: &[u8]) -> &[u8] {
     rest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+/// Returns the number of the application within the bytes of a key.
+pub fn application_of(key: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(*key.first_chunk()?))
+}
+
 fn add_rewriting(headers: &HeaderMap, key: &mut Vec<u8>) {
     let rewrites = |name: &&HeaderName| {
         let name = name.as_str();

@@ -93,6 +93,8 @@ impl Log {
         };
         let (sender, mut entries) = mpsc::channel::<Option<Box<Record>>>(QUEUE);
         let format = options.format;
+        // Others write to stderr, too: their lines and these must not be split.
+        let together = if matches!(options.target, AccessLogTarget::Stderr) { 0 } else { 32 << 10 };
         let renamed = Arc::new(AtomicBool::new(false));
         let log = Self { sender, renamed: Arc::clone(&renamed) };
         let place = options.target.file().map(Path::to_owned);
@@ -105,7 +107,7 @@ impl Log {
                 // Waiting entries are written together, up to a request to reopen the file.
                 while let Some(Some(record)) = next {
                     record.format(format, &mut lines);
-                    next = if lines.len() < 32 << 10 { entries.try_recv().ok() } else { None };
+                    next = if lines.len() < together { entries.try_recv().ok() } else { None };
                 }
                 let outcome = target.write_all(lines.as_bytes()).and_then(|()| target.flush());
                 if let Err(error) = outcome

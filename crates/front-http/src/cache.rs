@@ -1,31 +1,36 @@
-//! The answer cache: answers of the application, kept in memory and sent again without PHP (RFC 9111). The rules are in the
-//! crate `answer-cache`; here is what remembers.
+//! The answer cache: answers of the application, kept in memory and on disk, and sent again without PHP (RFC 9111). The rules
+//! are in the crate `answer-cache`; here is what remembers.
 //!
 //! Invariants
-//! - Memory has a bound: [`CacheOptions::memory`], and [`CacheOptions::answer`] for one answer.
+//! - Memory has a bound: [`CacheOptions::memory`], and [`CacheOptions::answer`] for one answer. So has the disk.
 //! - Only a complete answer is stored: one that was cut, or whose client left, is dropped.
 //! - An answer whose request began before a purge, an unsafe request or a new release is not stored if that concerns it.
 //! - Requests that wait for the same answer wait only until it is known that it will not be stored.
 
+mod disk;
 mod fill;
 mod flights;
 mod purges;
 mod store;
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use answer_cache::{CookieFilter, Key, url_of};
+use answer_cache::{CookieFilter, Key};
 use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use self::disk::Disk;
 use self::flights::Flights;
 use self::purges::{Purge, Purges, Ticket};
-use self::store::{Slot, Store};
+use self::store::{Slot, Store, Variants};
 
+pub use self::disk::DiskReport;
 pub(crate) use self::fill::{CACHE_STATUS, Filling, Storing};
 pub(crate) use self::flights::{FlightEnd, FlightGuard, Joined, PATIENCE};
 pub(crate) use self::store::Entry;
@@ -40,10 +45,31 @@ pub struct CacheOptions {
     pub memory: u64,
     /// The largest stored answer in bytes.
     pub answer: u64,
+    /// Where answers go that memory has no room for.
+    pub disk: Option<DiskOptions>,
     /// Names of cookies that name no user; one that ends with `*` stands for all that begin as it does.
     pub ignored_cookies: Vec<String>,
     /// Sends `Cache-Status` (RFC 9211).
     pub status_header: bool,
+}
+
+/// Settings of the answers on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// The folder of the file, which has no name.
+    pub folder: PathBuf,
+    /// The space of all answers in bytes.
+    pub limit: u64,
+}
+
+/// The folder of [`DiskOptions`] cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer cache cannot keep a file in {}", folder.display())]
+pub struct DiskError {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Why.
+    pub source: io::Error,
 }
 
 /// What the cache has done since the start, and what it has now: a part of `/status`.
@@ -78,6 +104,8 @@ pub struct CacheReport {
     pub limit: u64,
     /// Entries in memory, the compressed forms of answers included.
     pub entries: u64,
+    /// The answers on disk, if `http.cache_disk` is set.
+    pub disk: Option<DiskReport>,
 }
 
 /// A count that only grows.
@@ -110,8 +138,9 @@ pub(crate) struct Counts {
 /// The answer cache of a front.
 pub struct AnswerCache {
     store: Store,
+    disk: Option<Arc<Disk>>,
     flights: Flights,
-    purges: Purges,
+    purges: Arc<Purges>,
     background: Mutex<JoinSet<()>>,
     pub(crate) cookies: CookieFilter,
     pub(crate) status_header: bool,
@@ -125,9 +154,16 @@ impl std::fmt::Debug for AnswerCache {
     }
 }
 
-impl pool::PurgeSink for AnswerCache {
+/// The answers of one application, which its PHP may purge.
+#[derive(Debug)]
+struct OfApplication {
+    cache: Arc<AnswerCache>,
+    application: u16,
+}
+
+impl pool::PurgeSink for OfApplication {
     fn purge(&self, tags: &[&str]) {
-        self.purge_tags(tags.iter().copied());
+        self.cache.purge_tagged(Some(self.application), tags.iter().copied());
     }
 }
 
@@ -143,24 +179,48 @@ pub(crate) enum Found {
 }
 
 impl AnswerCache {
-    pub(crate) fn new(options: &CacheOptions) -> Self {
-        Self {
-            store: Store::new(options.memory),
+    pub(crate) fn new(options: &CacheOptions) -> Result<Self, DiskError> {
+        let purges = Arc::<Purges>::default();
+        let open = |disk: &DiskOptions| {
+            let opened = Disk::open(&disk.folder, disk.limit, Arc::clone(&purges));
+            opened.map(Arc::new).map_err(|source| DiskError { folder: disk.folder.clone(), source })
+        };
+        let disk = options.disk.as_ref().map(open).transpose()?;
+        let both = disk.clone().map(|disk| (disk, Arc::clone(&purges)));
+        Ok(Self {
+            store: Store::new(options.memory, both),
+            disk,
             flights: Flights::default(),
-            purges: Purges::default(),
+            purges,
             background: Mutex::default(),
             cookies: CookieFilter::new(options.ignored_cookies.iter().map(String::as_str)),
             status_header: options.status_header,
             counts: Counts::default(),
             // An answer must fit beside others.
             largest: options.answer.min(options.memory / 4),
-        }
+        })
     }
 
-    /// Removes every answer with one of these tags, and returns how many.
+    /// Returns the sink of the purges that one application's PHP asks for: its own answers. `application` is its place in
+    /// the release.
+    pub fn of_application(self: &Arc<Self>, application: usize) -> Arc<dyn pool::PurgeSink> {
+        // Answers of applications beyond are not stored.
+        let application = u16::try_from(application).unwrap_or(u16::MAX);
+        Arc::new(OfApplication { cache: Arc::clone(self), application })
+    }
+
+    /// Removes every answer with one of these tags, of all applications, and returns how many.
     pub fn purge_tags<'t>(&self, tags: impl IntoIterator<Item = &'t str>) -> u64 {
-        let tags: Vec<u64> = tags.into_iter().map(|tag| self.purges.tag(tag)).collect();
-        self.purge(&Purge::Tags(tags))
+        self.purge_tagged(None, tags)
+    }
+
+    fn purge_tagged<'t>(
+        &self,
+        application: Option<u16>,
+        tags: impl IntoIterator<Item = &'t str>,
+    ) -> u64 {
+        let tags = tags.into_iter().map(|tag| self.purges.tag(tag)).collect();
+        self.purge(&Purge::Tags { application, tags })
     }
 
     /// Removes every answer for this URL, and returns how many. The scheme may be left out: `//host/path`.
@@ -181,28 +241,47 @@ impl AnswerCache {
 
     /// Removes the answers at this key: an unsafe request has changed its target.
     pub(crate) fn invalidate(&self, key: &Key) {
+        let key = key.as_bytes();
         self.counts.purges.add();
-        self.purges.record(Purge::Key(key.as_bytes().into()));
-        self.store.remove(key.as_bytes());
+        self.purges.purge(Purge::Key(key.into()), || self.remove_at(key));
     }
 
     fn purge(&self, purge: &Purge) -> u64 {
         self.counts.purges.add();
-        self.purges.record(purge.clone());
-        let removed = Count::default();
-        self.store.retain(|key, slot| {
-            let goes = match slot {
-                Slot::Entry(entry) => purge.concerns(url_of(key), None, &entry.tags),
-                Slot::Rule(_) | Slot::Coded { .. } | Slot::Passed { .. } => {
-                    matches!(purge, Purge::All)
-                }
-            };
-            if goes && matches!(slot, Slot::Entry(_)) {
-                removed.add();
-            }
+        let all = matches!(purge, Purge::All);
+        let removed = AtomicU64::new(0);
+        let stays = |key: &[u8], tags: &[u64], counts: bool| {
+            let goes = purge.concerns(key, tags);
+            removed.fetch_add(u64::from(goes && counts), Ordering::Relaxed);
             !goes
+        };
+        // What leaves memory for the disk meanwhile, or comes from there, is checked again.
+        self.purges.purge(purge.clone(), || {
+            self.store.retain(|key, slot| match slot {
+                // An answer that is on disk, too, counts there.
+                Slot::Entry(entry) => stays(key, &entry.tags, !self.is_on_disk(entry)),
+                Slot::Rule(_) | Slot::Coded { .. } | Slot::Passed { .. } => !all,
+            });
+            if let Some(disk) = &self.disk {
+                disk.retain(|key, kept| kept.tags().map_or(!all, |tags| stays(key, tags, true)));
+            }
         });
-        removed.get()
+        removed.into_inner()
+    }
+
+    fn is_on_disk(&self, entry: &Entry) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.has(entry))
+    }
+
+    fn remove_at(&self, key: &[u8]) {
+        self.store.remove(key);
+        if let Some(disk) = &self.disk {
+            disk.remove(key);
+        }
+    }
+
+    fn disk(&self) -> Option<&Disk> {
+        self.disk.as_deref()
     }
 
     /// Returns what the cache has done and has.
@@ -222,6 +301,7 @@ impl AnswerCache {
             bytes: self.store.bytes(),
             limit: self.store.limit(),
             entries: self.store.entries(),
+            disk: self.disk().map(Disk::report),
         }
     }
 
@@ -229,23 +309,50 @@ impl AnswerCache {
     pub(crate) fn enter(&self, release: u64) {
         if self.purges.enter(release) {
             self.store.retain(|_key, _slot| false);
+            if let Some(disk) = &self.disk {
+                disk.retain(|_key, _kept| false);
+            }
         }
     }
 
-    /// Returns what is stored for a request.
-    pub(crate) fn look(&self, key: &Key, headers: &HeaderMap, now: Instant) -> Found {
-        let found = match self.store.get(key.as_bytes()) {
-            Some(Slot::Rule(rule)) => {
-                let key = rule.select(key.as_bytes(), headers);
-                self.store.get(&key)
-            }
-            found => found,
-        };
-        match found {
+    /// Returns what is stored for a request, from disk if it is not in memory.
+    pub(crate) async fn look(&self, key: &Key, headers: &HeaderMap, now: Instant) -> Found {
+        let key = key.as_bytes();
+        let selected = self.variants(key).map(|rule| rule.select(key, headers));
+        let key = selected.as_deref().unwrap_or(key);
+        match self.store.get(key) {
             Some(Slot::Entry(entry)) => Found::Entry(entry),
             Some(Slot::Passed { until }) if now < until => Found::Passed,
-            _ => Found::Nothing,
+            _ => match &self.disk {
+                Some(disk) => self.read(disk, key).await.map_or(Found::Nothing, Found::Entry),
+                None => Found::Nothing,
+            },
         }
+    }
+
+    /// Returns the fields by which the answers of a target differ.
+    fn variants(&self, key: &[u8]) -> Option<Arc<Variants>> {
+        match self.store.get(key) {
+            Some(Slot::Rule(variants)) => Some(variants),
+            Some(_) => None,
+            None => self.disk.as_ref()?.rule(key),
+        }
+    }
+
+    /// Reads an answer from disk into memory, unless it is purged meanwhile.
+    async fn read(&self, disk: &Disk, key: &[u8]) -> Option<Arc<Entry>> {
+        let number = self.purges.settled();
+        let entry = Arc::new(disk.read(key).await?);
+        let ticket = Ticket { release: entry.release, number };
+        let mut newest = false;
+        self.purges.insert(ticket, (&entry.key, &entry.tags), || {
+            // A newer answer that was stored meanwhile has removed this one.
+            newest = disk.has(&entry);
+            if newest {
+                self.store.insert(entry.key.clone(), Slot::Entry(Arc::clone(&entry)));
+            }
+        });
+        newest.then_some(entry)
     }
 
     /// Joins the requests for this key: leads them, or waits for the one that does.
@@ -273,7 +380,7 @@ impl AnswerCache {
 
     /// Removes an answer that turned out to be wrong.
     pub(crate) fn remove(&self, entry: &Entry) {
-        self.store.remove(&entry.key);
+        self.remove_at(&entry.key);
     }
 
     /// Runs a revalidation without a client, unless there are too many.

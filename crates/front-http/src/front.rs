@@ -21,7 +21,7 @@ use traces::Tracer;
 use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
 use crate::buffered_body::AnswerBuffers;
-use crate::cache::AnswerCache;
+use crate::cache::{AnswerCache, DiskError};
 use crate::claims::Unclaimed;
 use crate::connections::Connections;
 use crate::forwarded::{Cidr, ForwardedInfo};
@@ -81,6 +81,9 @@ pub enum BindError {
         #[source]
         cause: io::Error,
     },
+    /// The folder of the answer cache cannot be used.
+    #[error(transparent)]
+    Cache(#[from] DiskError),
     /// A configured header value contains invalid characters.
     #[error("`{value}` cannot be a Strict-Transport-Security value")]
     Hsts {
@@ -219,6 +222,7 @@ impl<A: Application> Front<A> {
                 .map_err(|cause| BindError::Hsts { value: value.to_owned(), cause })
         });
         let hsts = hsts.transpose()?;
+        let cache = options.cache.as_ref().map(AnswerCache::new).transpose()?.map(Arc::new);
         let (log, log_writer) = match &options.access_log {
             None => (None, None),
             Some(access_log) => {
@@ -273,7 +277,7 @@ impl<A: Application> Front<A> {
             log,
             tracer: options.tracer.clone(),
             compression: options.compression,
-            cache: options.cache.as_ref().map(|cache| Arc::new(AnswerCache::new(cache))),
+            cache,
             server_header: options.server_header,
             request_id_header: options.request_id_header,
             http1: one::builder(&options),

@@ -60,7 +60,7 @@ mod trusted_headers;
 
 pub use access_log::AccessLogFile;
 pub use application::Application;
-pub use cache::{AnswerCache, CacheOptions, CacheReport};
+pub use cache::{AnswerCache, CacheOptions, CacheReport, DiskError, DiskOptions, DiskReport};
 pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
 pub use connections::{ClientReport, Connections};
 pub use forwarded::{Cidr, InvalidCidr};

@@ -31,14 +31,13 @@ fn main() -> ExitCode {
     if guard::is_wanted() {
         return guard::run();
     }
-    match run() {
-        Ok(status) => status,
-        Err(failure) => {
-            let failure = explained(failure);
-            log::failure(&failure);
-            ExitCode::from(failure.status())
-        }
-    }
+    let status = run().unwrap_or_else(|failure| {
+        let failure = explained(failure);
+        log::failure(&failure);
+        ExitCode::from(failure.status())
+    });
+    log::finish();
+    status
 }
 
 fn run() -> Result<ExitCode, Failure> {
@@ -53,6 +52,10 @@ fn run() -> Result<ExitCode, Failure> {
     })?;
     if !matches!(invocation, Invocation::Print(_)) {
         async_runtime::try_calls()?;
+    }
+    if !matches!(invocation, Invocation::Php(_)) {
+        // Without /proc nothing is listed, and what needs it says so.
+        let _not_listed = sys::keep_inherited_from_children().is_err();
     }
     match invocation {
         Invocation::Serve(target) => {

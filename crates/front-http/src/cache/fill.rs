@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
-use answer_cache::{
-    Answer, Forwarded, Key, NotStored, Stored, status_of_miss, store, tags, url_of,
-};
+use answer_cache::{Answer, Forwarded, Key, NotStored, Stored, status_of_miss, store, tags};
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
@@ -149,6 +147,7 @@ impl Storing {
             tags,
             id: self.cache.store.number(),
             key: entry.key.clone(),
+            release: self.ticket.release,
         };
         let mut end = FlightEnd::NotStored;
         let sent = if let Some(stored) = stored {
@@ -171,10 +170,7 @@ impl Storing {
     /// Returns the key at which an answer is stored; makes the rule by which it is found.
     fn place(&self, stored: &Stored) -> Box<[u8]> {
         let (key, map) = (self.key.as_bytes(), &self.cache.store);
-        let known = match map.get(key) {
-            Some(Slot::Rule(variants)) => Some(variants),
-            _ => None,
-        };
+        let known = self.cache.variants(key);
         let variants = match (known, &stored.vary) {
             (None, None) => return key.into(),
             (Some(known), None) => known,
@@ -182,7 +178,8 @@ impl Storing {
             (known, Some(rule)) => {
                 let joined = known.and_then(|known| known.rule.join(rule).ok());
                 let rule = joined.unwrap_or_else(|| rule.clone());
-                let variants = Arc::new(Variants { rule, id: map.number() });
+                let variants =
+                    Arc::new(Variants { rule, id: map.number(), release: self.ticket.release });
                 map.insert(key.into(), Slot::Rule(Arc::clone(&variants)));
                 variants
             }
@@ -192,8 +189,10 @@ impl Storing {
 
     fn keep(&self, entry: &Arc<Entry>) -> bool {
         let Self { cache, key, ticket, .. } = self;
-        let about = (key.as_bytes(), url_of(key.as_bytes()), &*entry.tags);
+        let about = (key.as_bytes(), &*entry.tags);
         let kept = cache.purges.insert(*ticket, about, || {
+            // An older one must not be found later.
+            cache.disk().inspect(|disk| disk.remove(&entry.key));
             cache.store.insert(entry.key.clone(), Slot::Entry(Arc::clone(entry)));
         });
         if kept {
@@ -287,6 +286,7 @@ impl Fill {
             tags,
             id: storing.cache.store.number(),
             key: storing.place(&stored),
+            release: storing.ticket.release,
         });
         let end = if storing.keep(&entry) { FlightEnd::Stored } else { FlightEnd::NotStored };
         if let Some(flight) = flight {

@@ -2,11 +2,16 @@
 //!
 //! Invariants
 //! - The list has a bound: an answer that began before its oldest entry is not stored at all.
+//! - What moves between memory and disk is checked against each purge that had not removed everything when it left.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use answer_cache::{application_of, url_of};
+
+use super::store::VARIANT;
 
 /// The most purges that are remembered.
 const REMEMBERED: usize = 256;
@@ -15,8 +20,11 @@ const REMEMBERED: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) enum Purge {
     All,
-    /// Answers with one of these tags, by their hashes.
-    Tags(Vec<u64>),
+    /// Answers with one of these tags, by their hashes: of one application, or of all.
+    Tags {
+        application: Option<u16>,
+        tags: Vec<u64>,
+    },
     /// Answers for a URL. Without a scheme: for both.
     Url {
         scheme: String,
@@ -27,17 +35,22 @@ pub(super) enum Purge {
 }
 
 impl Purge {
-    /// Returns whether the purge concerns an answer; `key` is its key, if it may be purged by it.
-    pub(super) fn concerns(&self, url: &[u8], key: Option<&[u8]>, tags: &[u64]) -> bool {
+    /// Returns whether the purge concerns an answer at this key, or at the key of one of its variants.
+    pub(super) fn concerns(&self, key: &[u8], tags: &[u64]) -> bool {
         match self {
             Self::All => true,
-            Self::Tags(purged) => tags.iter().any(|tag| purged.contains(tag)),
+            Self::Tags { application, tags: purged } => {
+                application.is_none_or(|number| application_of(key) == Some(number))
+                    && tags.iter().any(|tag| purged.contains(tag))
+            }
             Self::Url { scheme, target } => {
-                url.strip_suffix(target.as_bytes()).is_some_and(|rest| {
+                url_of(key).strip_suffix(target.as_bytes()).is_some_and(|rest| {
                     scheme.is_empty() && is_scheme(rest) || rest == scheme.as_bytes()
                 })
             }
-            Self::Key(purged) => key == Some(purged),
+            Self::Key(purged) => key
+                .strip_prefix(&**purged)
+                .is_some_and(|rest| rest.is_empty() || rest[0] == VARIANT),
         }
     }
 }
@@ -46,11 +59,12 @@ fn is_scheme(text: &[u8]) -> bool {
     text == b"http:" || text == b"https:"
 }
 
-/// The moment at which a request went to the application.
+/// The moment at which a request went to the application, or an answer left memory or disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
-    release: u64,
-    number: u64,
+    pub(super) release: u64,
+    /// The purges from this number on are later.
+    pub(super) number: u64,
 }
 
 /// The latest purges.
@@ -58,6 +72,8 @@ pub(crate) struct Ticket {
 pub(super) struct Purges {
     /// The newest release, which most requests find here without the lock.
     release: AtomicU64,
+    /// The purges before this number have removed everything.
+    settled: AtomicU64,
     recent: Mutex<Recent>,
     hasher: RandomState,
 }
@@ -68,6 +84,8 @@ struct Recent {
     /// The number of the next purge.
     next: u64,
     purges: VecDeque<Purge>,
+    /// The numbers of those that still remove.
+    under_way: Vec<u64>,
 }
 
 impl Purges {
@@ -76,13 +94,30 @@ impl Purges {
         self.hasher.hash_one(tag)
     }
 
-    pub(super) fn record(&self, purge: Purge) {
+    /// Notes a purge, and calls `remove`, which removes the answers that are stored.
+    pub(super) fn purge<T>(&self, purge: Purge, remove: impl FnOnce() -> T) -> T {
+        let number = {
+            let mut recent = self.lock();
+            let number = recent.next;
+            recent.next += 1;
+            if recent.purges.len() == REMEMBERED {
+                recent.purges.pop_front();
+            }
+            recent.purges.push_back(purge);
+            recent.under_way.push(number);
+            number
+        };
+        let removed = remove();
         let mut recent = self.lock();
-        recent.next += 1;
-        if recent.purges.len() == REMEMBERED {
-            recent.purges.pop_front();
-        }
-        recent.purges.push_back(purge);
+        recent.under_way.retain(|other| *other != number);
+        let settled = recent.under_way.iter().min().copied().unwrap_or(recent.next);
+        self.settled.store(settled, Ordering::Release);
+        removed
+    }
+
+    /// Returns the number of purges that have removed everything.
+    pub(super) fn settled(&self) -> u64 {
+        self.settled.load(Ordering::Acquire)
     }
 
     /// Returns true for the first request of a newer release.
@@ -108,7 +143,7 @@ impl Purges {
     pub(super) fn insert(
         &self,
         ticket: Ticket,
-        (key, url, tags): (&[u8], &[u8], &[u64]),
+        (key, tags): (&[u8], &[u64]),
         insert: impl FnOnce(),
     ) -> bool {
         let recent = self.lock();
@@ -117,12 +152,7 @@ impl Purges {
         let since = usize::try_from(missed.min(known)).unwrap_or(usize::MAX);
         let valid = ticket.release == recent.release
             && missed <= known
-            && !recent
-                .purges
-                .iter()
-                .rev()
-                .take(since)
-                .any(|purge| purge.concerns(url, Some(key), tags));
+            && !recent.purges.iter().rev().take(since).any(|purge| purge.concerns(key, tags));
         if valid {
             insert();
         }
@@ -138,9 +168,20 @@ impl Purges {
 mod tests {
     use super::*;
 
+    /// Application 1, port 443.
+    const KEY: &[u8] = b"\0\x01\x01\xbbhttps://a.test/x\0";
+
+    fn record(purges: &Purges, purge: Purge) {
+        purges.purge(purge, || ());
+    }
+
+    fn tags(application: Option<u16>, tags: &[u64]) -> Purge {
+        Purge::Tags { application, tags: tags.to_vec() }
+    }
+
     fn stores(purges: &Purges, ticket: Ticket, tags: &[u64]) -> bool {
         let mut stored = false;
-        let answered = purges.insert(ticket, (b"key", b"https://a.test/x", tags), || stored = true);
+        let answered = purges.insert(ticket, (KEY, tags), || stored = true);
         assert_eq!(answered, stored);
         stored
     }
@@ -149,14 +190,14 @@ mod tests {
     fn an_answer_that_began_before_a_purge_of_it_is_not_stored() {
         let purges = Purges::default();
         let before = purges.ticket(0);
-        purges.record(Purge::Tags(vec![1]));
+        record(&purges, tags(None, &[1]));
         assert!(stores(&purges, before, &[2]));
         assert!(!stores(&purges, before, &[2, 1]));
         assert!(stores(&purges, purges.ticket(0), &[1]));
-        purges.record(Purge::Key(b"key".as_slice().into()));
+        record(&purges, Purge::Key(KEY.into()));
         assert!(!stores(&purges, before, &[]));
         let before = purges.ticket(0);
-        purges.record(Purge::Url { scheme: String::new(), target: "//a.test/x".to_owned() });
+        record(&purges, Purge::Url { scheme: String::new(), target: "//a.test/x".to_owned() });
         assert!(!stores(&purges, before, &[]));
     }
 
@@ -176,10 +217,10 @@ mod tests {
         let purges = Purges::default();
         let before = purges.ticket(0);
         for _ in 0..REMEMBERED {
-            purges.record(Purge::Tags(vec![9]));
+            record(&purges, tags(None, &[9]));
         }
         assert!(stores(&purges, before, &[]));
-        purges.record(Purge::Tags(vec![9]));
+        record(&purges, tags(None, &[9]));
         assert!(!stores(&purges, before, &[]));
     }
 
@@ -187,10 +228,39 @@ mod tests {
     fn a_url_is_purged_with_its_scheme_or_with_both() {
         let concerns = |scheme: &str, url: &[u8]| {
             let target = "//a.test/x".to_owned();
-            Purge::Url { scheme: scheme.to_owned(), target }.concerns(url, None, &[])
+            let key = [b"\0\0\0\x50", url, b"\0"].concat();
+            Purge::Url { scheme: scheme.to_owned(), target }.concerns(&key, &[])
         };
         assert!(concerns("", b"http://a.test/x") && concerns("", b"https://a.test/x"));
         assert!(concerns("https:", b"https://a.test/x") && !concerns("https:", b"http://a.test/x"));
         assert!(!concerns("", b"https://b.test//a.test/x"));
+    }
+
+    #[test]
+    fn tags_of_one_application_are_not_those_of_another() {
+        assert!(tags(Some(1), &[7]).concerns(KEY, &[7]));
+        assert!(!tags(Some(0), &[7]).concerns(KEY, &[7]));
+        assert!(tags(None, &[7]).concerns(KEY, &[7]));
+    }
+
+    #[test]
+    fn a_key_is_purged_with_its_variants() {
+        let purge = Purge::Key(KEY.into());
+        assert!(purge.concerns(KEY, &[]));
+        assert!(purge.concerns(&[KEY, &[VARIANT, 9]].concat(), &[]));
+        assert!(!purge.concerns(&[KEY, b"y"].concat(), &[]));
+    }
+
+    #[test]
+    fn what_leaves_while_a_purge_removes_is_checked_against_it() {
+        let purges = Purges::default();
+        let left = purges.purge(tags(None, &[1]), || {
+            // Another purge begins later and ends earlier.
+            record(&purges, tags(None, &[2]));
+            Ticket { release: 0, number: purges.settled() }
+        });
+        assert!(!stores(&purges, left, &[1]) && !stores(&purges, left, &[2]));
+        assert_eq!(purges.settled(), 2);
+        assert!(stores(&purges, Ticket { release: 0, number: purges.settled() }, &[1]));
     }
 }

@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use answer_cache::{Freshness, Rule};
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 use tokio::time::Instant;
+
+use super::disk::Disk;
+use super::purges::Purges;
 
 /// What a slot takes beside its bytes, roughly: the map's entry, allocations, the reference count.
 const OVERHEAD: u64 = 256;
@@ -22,6 +25,9 @@ const FIELD_OVERHEAD: usize = 64;
 const TYPICAL: u64 = 16 << 10;
 /// Independently locked parts of a large map. Each has its share of the memory, and room for the largest answer: a quarter of all.
 const SHARDS: usize = 4;
+
+/// The byte between the key of a target and the values that select one of its answers.
+pub(super) const VARIANT: u8 = 0xfe;
 
 /// A stored answer.
 #[derive(Debug)]
@@ -39,6 +45,8 @@ pub(crate) struct Entry {
     pub(crate) id: u64,
     /// The key at which it is stored.
     pub(crate) key: Box<[u8]>,
+    /// The release whose application made it.
+    pub(crate) release: u64,
 }
 
 impl Entry {
@@ -47,6 +55,11 @@ impl Entry {
         let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD);
         let fields: usize = fields.sum();
         (self.body.len() + fields + self.key.len() + self.tags.len() * 8) as u64
+    }
+
+    /// Returns whether the application can confirm it.
+    pub(crate) fn has_validator(&self) -> bool {
+        self.headers.contains_key(header::ETAG) || self.headers.contains_key(header::LAST_MODIFIED)
     }
 
     /// Returns the key of its coded form.
@@ -61,6 +74,8 @@ pub(super) struct Variants {
     pub(super) rule: Rule,
     /// A number that no other has: answers stored under an earlier rule are not found again.
     pub(super) id: u64,
+    /// The release whose answers named them.
+    pub(super) release: u64,
 }
 
 impl Variants {
@@ -68,7 +83,7 @@ impl Variants {
     pub(super) fn select(&self, key: &[u8], headers: &HeaderMap) -> Box<[u8]> {
         let mut selected = Vec::with_capacity(key.len() + 64);
         selected.extend_from_slice(key);
-        selected.push(0xfe);
+        selected.push(VARIANT);
         selected.extend_from_slice(&self.id.to_be_bytes());
         self.rule.select(headers, &mut selected);
         selected.into()
@@ -107,17 +122,23 @@ impl Weighter<Box<[u8]>, Slot> for Weigh {
     }
 }
 
-/// Counts answers that go because memory is needed.
-#[derive(Clone, Debug, Default)]
-struct Evictions(Arc<AtomicU64>);
+/// Counts answers that go because memory is needed, and offers them to the disk.
+#[derive(Clone, Debug)]
+struct Evictions {
+    count: Arc<AtomicU64>,
+    disk: Option<(Arc<Disk>, Arc<Purges>)>,
+}
 
 impl Lifecycle<Box<[u8]>, Slot> for Evictions {
     /// What goes is dropped outside of the lock.
     type RequestState = Vec<Slot>;
 
-    fn on_evict(&self, state: &mut Vec<Slot>, _key: Box<[u8]>, slot: Slot) {
+    fn on_evict(&self, state: &mut Vec<Slot>, key: Box<[u8]>, slot: Slot) {
         if matches!(slot, Slot::Entry(_)) {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some((disk, purges)) = &self.disk {
+            disk.offer(&key, &slot, purges.settled());
         }
         state.push(slot);
     }
@@ -131,7 +152,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(memory: u64) -> Self {
+    pub(super) fn new(memory: u64, disk: Option<(Arc<Disk>, Arc<Purges>)>) -> Self {
         let typical = usize::try_from(memory / TYPICAL).unwrap_or(usize::MAX).max(64);
         let options = OptionsBuilder::new()
             .shards(if memory < 64 << 20 { 1 } else { SHARDS })
@@ -139,7 +160,7 @@ impl Store {
             .weight_capacity(memory)
             .build()
             .expect("capacity and number of items are set");
-        let evictions = Evictions::default();
+        let evictions = Evictions { count: Arc::default(), disk };
         let map =
             Cache::with_options(options, Weigh, DefaultHashBuilder::default(), evictions.clone());
         Self { map, evictions, numbers: AtomicU64::new(1) }
@@ -179,6 +200,6 @@ impl Store {
     }
 
     pub(super) fn evicted(&self) -> u64 {
-        self.evictions.0.load(Ordering::Relaxed)
+        self.evictions.count.load(Ordering::Relaxed)
     }
 }

@@ -146,7 +146,7 @@ impl<A: Application> Exchange<'_, A> {
             let now = Instant::now();
             let mut stale = None;
             let mut waits = asked.may_fill && !asked.authorized;
-            match cache.look(&key, &parts.headers, now) {
+            match cache.look(&key, &parts.headers, now).await {
                 Found::Entry(entry) if asked.authorized && !entry.freshness.for_authorization => {}
                 Found::Entry(entry) => {
                     let resident = now.saturating_duration_since(entry.since);
@@ -173,7 +173,7 @@ impl<A: Application> Exchange<'_, A> {
             }
             // PHP may answer 304 to a condition of the client, which helps no other one.
             waits &= !has_condition(&parts.headers)
-                || stale.as_ref().is_some_and(|(entry, _)| has_validator(&entry.headers));
+                || stale.as_ref().is_some_and(|(entry, _)| entry.has_validator());
             if !waits || collapsed {
                 return Err(Onward { key, asked, stale, flight: None });
             }
@@ -392,10 +392,6 @@ impl<A: Application> Exchange<'_, A> {
 
 fn has_condition(request: &HeaderMap) -> bool {
     request.contains_key(header::IF_NONE_MATCH) || request.contains_key(header::IF_MODIFIED_SINCE)
-}
-
-fn has_validator(stored: &HeaderMap) -> bool {
-    stored.contains_key(header::ETAG) || stored.contains_key(header::LAST_MODIFIED)
 }
 
 /// Adds `Cache-Status`, after what an earlier cache has said.

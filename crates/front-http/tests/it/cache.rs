@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use front_http::{CacheOptions, Release};
+use front_http::{CacheOptions, DiskOptions, Release};
 use tokio::task::JoinSet;
 
 use crate::http2::Http2;
@@ -12,6 +12,7 @@ fn options() -> CacheOptions {
     CacheOptions {
         memory: 4 << 20,
         answer: 64 << 10,
+        disk: None,
         ignored_cookies: vec!["_ga*".to_owned()],
         status_header: true,
     }
@@ -410,6 +411,58 @@ async fn answers_are_purged_by_tag_by_url_and_all() {
     fill().await;
     assert_eq!(cache.purge_all(), 2);
     assert_eq!(cache.report().entries, 0);
+}
+
+/// Fills memory, so that the first answers go to disk, and waits until one is there.
+async fn fill_memory(server: &Server, order: &str) {
+    for number in 0..30 {
+        get(server, &format!("{PATH}?{number}"), &[order]).await;
+    }
+    let cache = server.cache.as_ref().unwrap();
+    eventually("an answer is on disk", || cache.report().disk.unwrap().entries > 0).await;
+}
+
+async fn with_disk(folder: &std::path::Path) -> Server {
+    let disk = DiskOptions { folder: folder.to_owned(), limit: 16 << 20 };
+    let cache = CacheOptions { memory: 64 << 10, disk: Some(disk), ..options() };
+    Server::with(|front, _| front.cache = Some(cache)).await
+}
+
+#[tokio::test]
+async fn an_answer_that_memory_let_go_needs_no_php() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_disk(folder.path()).await;
+    fill_memory(&server, "order: cache-control: max-age=60 | vary: x-test | size=8000").await;
+    let cache = server.cache.as_ref().unwrap();
+    let evicted = cache.report().evicted;
+    assert!(evicted > 10, "{evicted}");
+    eventually("all are on disk", || cache.report().disk.unwrap().written >= evicted).await;
+    for number in 0..30 {
+        let answer = get(&server, &format!("{PATH}?{number}"), &[]).await;
+        assert_eq!((answer.status, answer.body.len()), (200, 8000));
+        assert!(status(&answer).starts_with("Hearth; hit"), "{number}: {}", status(&answer));
+        // What it has pushed out is to be on disk before the next one is asked for.
+        let idle = |report: front_http::CacheReport| {
+            report.disk.is_some_and(|disk| disk.written + disk.hits >= report.evicted)
+        };
+        eventually("what left memory is on disk", || idle(cache.report())).await;
+    }
+    assert_eq!(calls(&server), 30);
+    assert!(cache.report().disk.unwrap().hits > 10);
+}
+
+#[tokio::test]
+async fn a_purge_removes_answers_on_disk_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_disk(folder.path()).await;
+    let cache = server.cache.as_ref().unwrap();
+    fill_memory(&server, "order: cache-control: max-age=60 | cache-tag: a | size=8000").await;
+    let evicted = cache.report().evicted;
+    eventually("all are on disk", || cache.report().disk.unwrap().written >= evicted).await;
+    assert_eq!(cache.purge_tags(["a"]), 30);
+    assert_eq!(cache.report().disk.unwrap().entries, 0);
+    get(&server, &format!("{PATH}?0"), &[]).await;
+    assert_eq!(calls(&server), 31);
 }
 
 #[tokio::test]

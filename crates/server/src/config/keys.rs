@@ -262,7 +262,7 @@ settings! {
         ///
         /// Only for listeners that only the balancer can reach.
         proxy_protocol: bool = "off";
-        /// Keep answers of PHP in memory that say for how long they are valid, and send them again without PHP (docs/guide/cache.md).
+        /// Keep answers of PHP that say for how long they are valid, and send them again without PHP (docs/guide/cache.md).
         ///
         /// Only what `Cache-Control` or `Expires` of an answer allows is stored, by the rules of a cache that many users share (RFC 9111).
         /// Requests with cookies, and answers that set one, always go to PHP.
@@ -271,6 +271,10 @@ settings! {
         cache_memory: ByteSize = "64MiB";
         /// The largest answer that is stored; at most a quarter of `cache_memory`.
         cache_answer: ByteSize = "1MiB";
+        /// A folder for stored answers that memory has no room for: `/var/cache/hearth`. They are in a file without a name, which ends with the server.
+        cache_disk: Option<PathBuf> = "off";
+        /// The space for stored answers on disk. Each takes about 0.5 KB of memory beside, and at least 4 KB on disk.
+        cache_disk_size: ByteSize = "1GiB";
         /// Names of cookies that do not tell users apart, such as those of analytics: requests with no others may be answered from the cache.
         ///
         /// A name that ends with `*` stands for all that begin as it does: `_ga*`.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::ops::log;
 use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::Status;
@@ -89,6 +90,7 @@ impl Subsystem for Lifecycle {
     fn metrics(&self) {
         metrics_table! { &[];
             gauge "hearth_uptime_seconds" = self.started.elapsed().as_secs_f64(), "Seconds since the server started";
+            counter "hearth_log_lost_total" = log::lost(), "Lines of the log that were lost because what reads stderr was too slow";
         }
     }
 

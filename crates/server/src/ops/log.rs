@@ -3,9 +3,11 @@
 //! PHP's own log lines arrive as events too, from the pool (target `php`).
 //!
 //! Invariant: with the format `json`, which a pipe or file gets by default, every line of a server is one JSON object: also its first lines,
-//! the ready line, and the failure that ends it (target `hearth`).
+//! the ready line, and the failure that ends it (target `hearth`). No line makes the program wait for a reader of stderr.
 
-use std::io::{self, Write as _};
+mod output;
+
+use std::io;
 use std::sync::OnceLock;
 
 use front_lambda::emulator::LogTail;
@@ -16,6 +18,7 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use crate::config::{Environment, LogFormat, Settings};
 use crate::failure::Failure;
+pub(crate) use output::{finish, lost};
 
 /// Set if the lines of the program itself are JSON objects, too.
 static JSON: OnceLock<()> = OnceLock::new();
@@ -32,13 +35,12 @@ impl io::Write for Output {
         if let Some(tail) = TAIL.get() {
             tail.write(bytes);
         }
-        // A log that cannot be written is no reason to stop.
-        drop(io::stderr().write_all(bytes));
+        output::write(bytes);
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
 }
 
@@ -77,13 +79,19 @@ pub(crate) fn format(settings: &Settings, environment: &Environment) -> LogForma
 }
 
 /// A line of the program itself, whatever the level of the log: `hearth: LINE`, or the message of a JSON object.
-#[expect(clippy::print_stderr, reason = "it is no event of the log: no level leaves it out")]
 pub(crate) fn line(line: &str) {
-    if JSON.get().is_some() {
-        event("INFO", line, Map::new());
-    } else {
-        eprintln!("hearth: {line}");
-    }
+    output::write(of_program("INFO", line).as_bytes());
+}
+
+/// What takes the place of lines that were lost.
+fn lost_lines(lost: u64) -> String {
+    let lines = if lost == 1 { "line" } else { "lines" };
+    let what = format!("{lost} {lines} of the log were lost: what reads stderr was too slow");
+    of_program("WARN", &what)
+}
+
+fn of_program(level: &str, line: &str) -> String {
+    if JSON.get().is_some() { event(level, line, Map::new()) } else { format!("hearth: {line}\n") }
 }
 
 /// The ready line: `hearth: ready on ADDRESS` for each address, or one JSON object with all of them.
@@ -97,23 +105,22 @@ pub(crate) fn ready(addresses: &[String], runs: Option<(&str, usize)>) {
         fields.insert("model".to_owned(), model.into());
         fields.insert("workers".to_owned(), workers.into());
     }
-    event("INFO", "ready", fields);
+    output::write(event("INFO", "ready", fields).as_bytes());
 }
 
 /// Prints the failure that ends the program.
 pub(crate) fn failure(failure: &Failure) {
     if JSON.get().is_none() {
-        drop(io::stderr().write_all(failure.render().as_bytes()));
-        return;
+        return output::write(failure.render().as_bytes());
     }
     let mut fields = Map::new();
     fields.insert("causes".to_owned(), failure.causes().into());
     fields.insert("hint".to_owned(), failure.hint().into());
-    event("ERROR", failure.text(), fields);
+    output::write(event("ERROR", failure.text(), fields).as_bytes());
 }
 
-/// Prints a JSON object in the form of the log's.
-fn event(level: &str, message: &str, fields: Map<String, Value>) {
+/// Returns a JSON object in the form of the log's, with the end of its line.
+fn event(level: &str, message: &str, fields: Map<String, Value>) -> String {
     let mut timestamp = String::new();
     let _written = SystemTime.format_time(&mut Writer::new(&mut timestamp)).is_ok();
     let mut object = Map::new();
@@ -124,14 +131,10 @@ fn event(level: &str, message: &str, fields: Map<String, Value>) {
     object.insert("target".to_owned(), "hearth".into());
     let mut line = Value::Object(object).to_string();
     line.push('\n');
-    drop(io::stderr().write_all(line.as_bytes()));
+    line
 }
 
 /// A line without the program's name: those of the Lambda platform, as AWS writes them, and what people read on a terminal.
-#[expect(
-    clippy::print_stderr,
-    reason = "these lines are for people and scripts, not for log collectors"
-)]
 pub(crate) fn plain(line: &str) {
-    eprintln!("{line}");
+    output::write(format!("{line}\n").as_bytes());
 }

@@ -175,6 +175,7 @@ impl Generations<'_> {
                 .and_then(|realtime| realtime.publisher())
                 .map(Arc::new),
             cache: self.http.cache(),
+            names: plans.iter().map(|planned| Arc::clone(&planned.name)).collect(),
             connectors: self.connectors.env().to_vec(),
             places: self.connectors.places(most, keep)?,
             files: self.connectors.files().map(ToOwned::to_owned).collect(),
@@ -192,6 +193,8 @@ struct Means {
     publisher: Option<Arc<Publisher>>,
     /// The answer cache, from which PHP purges.
     cache: Option<Arc<front_http::AnswerCache>>,
+    /// The names of the applications, by their places in the release.
+    names: Vec<Arc<str>>,
     /// The user that connectors are for.
     first: Option<PhpUser>,
     /// The environment about connectors, the text about their places, and the files of those places.
@@ -306,6 +309,12 @@ impl Means {
         })
     }
 
+    /// The sink of `hearth_purge()` for the application with this name.
+    fn purges(&self, name: &str) -> Option<Arc<dyn pool::PurgeSink>> {
+        let place = self.names.iter().position(|known| &**known == name)?;
+        Some(self.cache.as_ref()?.of_application(place))
+    }
+
     /// The same for the scripts of one model.
     fn options_of_one(
         &self,
@@ -320,7 +329,7 @@ impl Means {
         let mut options = pool::Options {
             events: publisher
                 .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
-            purges: self.cache.clone().map(|cache| cache as Arc<dyn pool::PurgeSink>),
+            purges: self.purges(&planned.name),
             ..pool_options(
                 php,
                 plan,

@@ -1,4 +1,4 @@
-//! System calls that `std` has no safe function for: passed descriptors, capabilities of a successor, the handler of USR1, variables that
+//! System calls that `std` has no safe function for: passed and inherited descriptors, capabilities of a successor, the handler of USR1, variables that
 //! children must not see, one look for events, and memory that the allocator holds.
 #![expect(
     unsafe_code,
@@ -27,6 +27,21 @@ pub(crate) fn passed(numbers: impl Iterator<Item = RawFd>) -> Vec<(RawFd, OwnedF
         (number, unsafe { OwnedFd::from_raw_fd(number) })
     };
     numbers.filter(is_open).map(take).collect()
+}
+
+/// Keeps descriptors that this program was started with, above stderr, from the programs that it starts: PHP code could use them.
+pub(crate) fn keep_inherited_from_children() -> std::io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if number > libc::STDERR_FILENO {
+            // SAFETY: the number was just listed; the call refuses one that is not open.
+            let inherited = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+            rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::CLOEXEC)?;
+        }
+    }
+    Ok(())
 }
 
 /// Lets the program that `command` starts keep the capabilities of this process, which is not root: so a successor can run PHP as another

@@ -1,6 +1,8 @@
 //! The run folder of a server, the files that Hearth puts into it for an application, and the broker's socket there.
 
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
@@ -50,6 +52,9 @@ pub(crate) struct OwnFiles {
     run_dir: RunDir,
 }
 
+/// The folder's name.
+const LOCKS: &str = "locks";
+
 impl OwnFiles {
     /// Returns the path of Hearth's own script.
     pub(crate) fn script(&self) -> Option<&Path> {
@@ -59,6 +64,11 @@ impl OwnFiles {
     /// Returns the folder of the files.
     pub(crate) fn folder(&self) -> &Path {
         self.run_dir.path()
+    }
+
+    /// Returns the folder for OPcache's lock. PHP's user can write there, and not where the script is.
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.run_dir.path().join(LOCKS)
     }
 
     /// Makes the files of one application in one generation of a server, in a folder of their own; none if it needs none.
@@ -76,13 +86,18 @@ impl OwnFiles {
         // Several servers may share a folder that was configured.
         let name = if planned.is_main() { String::new() } else { format!("-{name}") };
         let name = format!("{}-generation-{number}{name}", std::process::id());
-        let written = run_dir.inside(&name).and_then(|run_dir| Self::written(run_dir, php));
+        let written =
+            run_dir.inside(&name).and_then(|run_dir| Self::written(run_dir, php, settings));
         let written = written.map_err(|error| no_run_dir(&error))?;
         written.can_be_used_by(php.user.as_ref())?;
         Ok(Some(written))
     }
 
-    fn written(run_dir: RunDir, php: &PhpPlan) -> std::io::Result<Self> {
+    fn written(run_dir: RunDir, php: &PhpPlan, settings: &Settings) -> std::io::Result<Self> {
+        let locks = Some(run_dir.path().join(LOCKS)).filter(|_| needs_locks(settings));
+        if let Some(locks) = &locks {
+            DirBuilder::new().mode(0o700).recursive(true).create(locks)?;
+        }
         let script = match &php.script {
             Some(WorkerScript::Ours { name, text, beside }) => {
                 for (included, its_text) in *beside {
@@ -96,6 +111,9 @@ impl OwnFiles {
             let files = std::fs::read_dir(run_dir.path())?;
             for file in files {
                 user.identity.share(&file?.path(), 0o640)?;
+            }
+            if let Some(locks) = &locks {
+                user.identity.share(locks, 0o770)?;
             }
             // php-fpm, php -S and php-cgi find theirs in it, too.
             user.identity.share(run_dir.path(), 0o750)?;
@@ -124,7 +142,7 @@ pub(crate) fn own_files(
     }
     let folder = settings.server.run_dir.0.as_deref();
     let run_dir = RunDir::new(folder, &environment.temporary_folder());
-    let written = run_dir.and_then(|run_dir| OwnFiles::written(run_dir, php));
+    let written = run_dir.and_then(|run_dir| OwnFiles::written(run_dir, php, settings));
     if let Ok(written) = &written {
         written.can_be_used_by(php.user.as_ref())?;
     }
@@ -140,7 +158,12 @@ pub(crate) fn own_files(
 
 /// Returns whether PHP needs a folder: for Hearth's own files, or for OPcache's lock in a sandbox that limits where PHP writes.
 fn needs_folder(php: &PhpPlan, settings: &Settings) -> bool {
-    php.needs_files() || !settings.sandbox.writable.is_empty()
+    php.needs_files() || needs_locks(settings)
+}
+
+/// In such a sandbox PHP cannot write to /tmp, where OPcache's lock is otherwise.
+fn needs_locks(settings: &Settings) -> bool {
+    !settings.sandbox.writable.is_empty()
 }
 
 /// Binds the broker's socket, unless it is switched off. If only its folder is missing, PHP's calls go out directly.

@@ -44,7 +44,7 @@ pub(crate) fn pool_options(
         }
     };
     if let Some(own) = own_files.filter(|_| !settings.sandbox.writable.is_empty()) {
-        default("opcache.lockfile_path", &own.folder().display().to_string());
+        default("opcache.lockfile_path", &own.locks().display().to_string());
     }
     if php.model.boots_in_zygote() {
         default(RESTART_TIMEOUT, "0");

@@ -16,9 +16,10 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use super::{Report, Topic};
-use crate::app::boot::{Reason, boot_failure, own_files, pool_options};
+use crate::app::boot::{Reason, boot_failure, own_files, pool_options, with_others};
+use crate::app::detect::Application;
 use crate::app::measure;
-use crate::app::plan::Plan;
+use crate::app::plan::{PhpPlan, Plan};
 use crate::config::{Auto, Environment, Settings};
 use crate::system::async_runtime;
 
@@ -126,6 +127,11 @@ async fn booted(
         Err(why) => report_answer(report, &why, &heard.lines()),
         Ok(what) => report.fine(Topic::Application, format!("boots in `{model}`{what}")),
     }
+    let of =
+        |php: &PhpPlan, plan: &Plan| pool_options(php, plan, settings, own.as_ref(), None, None);
+    if let Some(others) = others_of(&plan, settings, of) {
+        report_others(report, others, &plan.application).await;
+    }
     // A line without an end is read when its process has ended.
     if let Some(first) = heard.printed() {
         report.warning(
@@ -134,6 +140,53 @@ async fn booted(
             "let the boot print nothing, or write to the log with error_log()",
         );
     }
+}
+
+/// Returns the options of the second pool, which an application that waits for its requests has.
+fn others_of(
+    plan: &Plan,
+    settings: &Settings,
+    of: impl Fn(&PhpPlan, &Plan) -> pool::Options,
+) -> Option<pool::Options> {
+    let options = of(plan.php.as_ref()?, plan);
+    let entry = with_others(options, plan, settings, of).entry?;
+    entry.others.map(|others| pool::Options { scaling: None, slow: None, ..*others })
+}
+
+/// Starts the second pool, and reports which scripts it runs. None of them is run: what they do is not known.
+async fn report_others(report: &mut Report, others: pool::Options, application: &Application) {
+    match Pool::start(others).await {
+        Ok(pool) => pool.drain(GOODBYE).await,
+        Err(error) => return report.failure(Topic::Application, &boot_failure(&error)),
+    }
+    let scripts = other_scripts(application);
+    let scripts = match &*scripts {
+        [] => "there are none at the top of the document root".to_owned(),
+        [first] => first.clone(),
+        [first, .., last] if scripts.len() > SHOWN => {
+            format!("{} from {first} to {last}", scripts.len())
+        }
+        some => some.join(", "),
+    };
+    let what =
+        format!("other scripts run in a second pool, in `request`, which starts ({scripts})");
+    report.fine(Topic::Application, what);
+}
+
+/// Names of so many other scripts are shown.
+const SHOWN: usize = 5;
+
+/// Returns the scripts beside the front controller, sorted.
+fn other_scripts(application: &Application) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(&application.document_root) else { return Vec::new() };
+    let front = application.front_controller.as_deref();
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let scripts = paths.filter(|path| path.extension().is_some_and(|end| end == "php"));
+    let others = scripts.filter(|path| Some(&**path) != front && path.is_file());
+    let mut names: Vec<String> =
+        others.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+    names.sort_unstable();
+    names
 }
 
 /// Reports the models that did not start: it is a warning where another one answers.

@@ -235,6 +235,14 @@ pub(super) fn cache(view: &View, html: &mut Html) {
     html.text(count(cache.revalidated)).raw(" confirmed by PHP, ");
     html.text(count(cache.evicted)).raw(" evicted, ");
     html.text(count(cache.purges)).raw(" purges.</p>");
+    if let Some(disk) = &cache.disk {
+        let (used, limit) = (megabytes(disk.bytes), megabytes(disk.limit));
+        html.raw("<p>On disk: ").text(count(disk.entries)).raw(" answers, ").text(used);
+        html.raw(" of ").text(limit).raw("; ").text(count(disk.written)).raw(" written, ");
+        html.text(count(disk.hits)).raw(" read again, ");
+        html.text(count(disk.dropped)).raw(" dropped, ");
+        html.text(count(disk.failed)).raw(" failed.</p>");
+    }
 }
 
 /// Renders connections of clients, and which limits applied to them.

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use front_http::{
     AccessLog, AccessLogFile, AccessLogTarget, AnswerCache, Application, BindError, Buffers,
-    CacheOptions, Certificates, Connections, Front, Given, Hosted, Listen, Options, Release,
-    RequestBody, Routing, Switch,
+    CacheOptions, Certificates, Connections, DiskOptions, Front, Given, Hosted, Listen, Options,
+    Release, RequestBody, Routing, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -332,6 +332,10 @@ pub(crate) fn common(settings: &Settings) -> Options {
         cache: http.cache.then(|| CacheOptions {
             memory: http.cache_memory.0,
             answer: http.cache_answer.0,
+            disk: http
+                .cache_disk
+                .clone()
+                .map(|folder| DiskOptions { folder, limit: http.cache_disk_size.0 }),
             ignored_cookies: http.cache_ignored_cookies.clone(),
             status_header: http.cache_status,
         }),
@@ -424,6 +428,9 @@ fn hint(error: &BindError) -> String {
         BindError::NowhereToSend { .. } => "switch `http.redirect_to_https` off".into(),
         BindError::Hsts { .. } => "correct `http.hsts`".into(),
         BindError::AccessLog { .. } => "correct `http.access_log_path`".into(),
+        BindError::Cache(_) => {
+            "name a folder in `http.cache_disk` that the server's user can write, on a file system such as ext4, XFS, Btrfs or tmpfs".into()
+        }
         BindError::CacheControl { .. } => "correct `http.static_cache_control`".into(),
         _ => "`hearth check` looks at addresses and certificates".into(),
     }

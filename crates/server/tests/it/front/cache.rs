@@ -102,6 +102,37 @@ fn operators_purge_with_the_token_and_see_the_figures() {
 }
 
 #[test]
+fn php_purges_answers_of_its_own_application_only() {
+    let (site, shop) = (site(), site());
+    let settings = format!(
+        "[http]\ncache = true\n[applications.shop]\npath = {:?}\nhosts = [\"shop.test\"]\n",
+        shop.path()
+    );
+    site.write("hearth.toml", &settings);
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    let ask = |host: &str, target: &str| {
+        let fields = [("Host", host)];
+        Client::connect(hearth.address).unwrap().request("GET", target, &fields, b"").unwrap()
+    };
+    for host in ["example.org", "shop.test"] {
+        assert_eq!(ask(host, "/page.php").text(), "run 1");
+    }
+    assert!(ask("shop.test", "/purge.php").text().starts_with("bool(true)"));
+    assert_eq!(ask("example.org", "/page.php").text(), "run 1");
+    assert_eq!(ask("shop.test", "/page.php").text(), "run 2");
+}
+
+#[test]
+fn a_folder_for_the_cache_that_cannot_be_written_is_named() {
+    let site = site();
+    site.write("hearth.toml", "[http]\ncache = true\ncache_disk = \"/nonexistent\"\n");
+    let run = command().arg("serve").arg(site.path()).output().unwrap();
+    let error = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(!run.status.success());
+    assert!(error.contains("/nonexistent") && error.contains("http.cache_disk"), "{error}");
+}
+
+#[test]
 fn sessions_and_answers_of_dead_workers_are_not_stored() {
     let site = site();
     let hearth = serve(&site, "request");

@@ -53,6 +53,14 @@ echo json_encode([
 ]);
 ";
 
+/// A script that writes into the configured folder, that of OPcache's lock, and the one that the server keeps its script in.
+const LOCK: &str = r"<?php
+$locks = ini_get('opcache.lockfile_path');
+echo posix_geteuid(), ': ';
+foreach ([$_GET['storage'], $locks, dirname($locks)] as $folder) {
+    echo (int) (@file_put_contents($folder . '/note', 'x') === 1);
+}";
+
 /// Facts of the probe that must never be true.
 const NEVER: &[&str] = &[
     "root",
@@ -146,6 +154,26 @@ fn php_runs_as_another_user_without_access_to_the_server() {
             is_php_and_nothing_more(model, &probe(&hearth, &site, hearth.process.pid()));
         }
         assert_eq!(hearth.stop().code(), Some(0), "{model}");
+    }
+}
+
+#[test]
+fn another_php_user_serves_in_a_sandbox_with_writable_paths() {
+    if !is_root() {
+        return;
+    }
+    let programs = programs();
+    for model in ["request", "snapshot", "fork", "fpm"] {
+        let (site, served) = site(model);
+        site.write("public/lock.php", LOCK);
+        let storage = site.path().join("storage");
+        fs::create_dir(&storage).unwrap();
+        fs::set_permissions(&storage, Permissions::from_mode(0o777)).unwrap();
+        let hearth = serve(model, &served, &programs)
+            .set("HEARTH_SANDBOX_WRITABLE", storage.to_str().unwrap())
+            .start();
+        let wrote = hearth.get(&format!("/lock.php?storage={}", storage.display())).text();
+        assert_eq!(wrote, format!("{PHP}: 110"), "{model}");
     }
 }
 

@@ -142,3 +142,21 @@ fn an_unreadable_path_is_not_reported_as_missing() {
     assert!(said.contains("error: cannot ask the server at "), "{said}");
     assert!(said.contains("hint: only its own user and root may use it"), "{said}");
 }
+
+#[test]
+fn php_gets_no_descriptor_that_the_server_was_started_with() {
+    const OPEN: &str = r"<?php
+    $open = array_map(static fn ($name) => @readlink('/proc/self/fd/' . $name), scandir('/proc/self/fd'));
+    exec('ls -l /proc/self/fd', $of_child);
+    echo json_encode(array_merge($open, $of_child), JSON_UNESCAPED_SLASHES);";
+    for model in &models() {
+        let (site, served) = Site::of_scripts_in(model);
+        site.write("inherited", "secret");
+        site.write("public/open.php", OPEN);
+        let open = format!("exec 7< {}/inherited; exec \"$0\" \"$@\"", site.path().display());
+        let serve = Serve::new(served).args(&["--model", model]).workers(1);
+        let hearth = serve.through(&["/bin/sh", "-c", &open], &[]).start();
+        let found = hearth.get("/open.php").text();
+        assert!(found.contains("/dev/null") && !found.contains("inherited"), "{model}: {found}");
+    }
+}

@@ -283,3 +283,20 @@ fn a_boot_that_succeeds_later_replaces_no_other_application() {
     assert_eq!(requests.unwrap()["requests"], 3, "each request is counted once: {status}");
     assert_eq!(hearth.stop().code(), Some(0));
 }
+
+#[test]
+fn check_starts_the_second_pool_and_names_its_scripts() {
+    let waits = "<?php require __DIR__ . '/../code.php'; hearth_await_request(); echo 'here';";
+    let site = Site::empty().with_file("public/index.php", waits);
+    site.write("code.php", "<?php");
+    let (code, text) = check(&site, &|_check| {});
+    let line = "other scripts run in a second pool, in `request`, which starts (there are none at the top of the document root)";
+    assert!(code == 0 && text.contains(line), "{code}: {text}");
+    // None of them is run.
+    for name in ["status.php", "feed.php"] {
+        site.write(&format!("public/{name}"), "<?php touch(__DIR__ . '/it-ran');");
+    }
+    let (code, text) = check(&site, &|_check| {});
+    assert!(code == 0 && text.contains("which starts (feed.php, status.php)"), "{code}: {text}");
+    assert!(!site.public().join("it-ran").exists());
+}

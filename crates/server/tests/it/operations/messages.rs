@@ -5,8 +5,9 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::Client;
 
-use crate::hearth::{Serve, Site, command};
+use crate::hearth::{Serve, Site, admin_of, command};
 
 /// Runs `hearth serve` with its output in a pipe and no setting of a format, ends it once it is ready, and returns its lines.
 fn lines_of(site: &Site, arguments: &[&str]) -> Vec<Value> {
@@ -113,4 +114,51 @@ fn a_failed_warm_up_is_logged_with_path_status_and_reason() {
         let line = hearth.log_line(message);
         assert_eq!(line["level"], "WARN", "{line}");
     }
+}
+
+#[test]
+fn a_log_that_is_not_read_stops_nothing_and_its_lost_lines_are_counted() {
+    const LINES: &str =
+        "<?php for ($i = 0; $i < 40; $i++) { error_log($i . str_repeat('x', 1000)); } echo 'here';";
+    let site = Site::empty().with_file("public/index.php", LINES);
+    let mut serve = command();
+    serve.arg("serve").arg(site.path());
+    serve.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--model", "request"]);
+    let mut process = serve.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap());
+    let mut next = || {
+        let mut line = String::new();
+        log.read_line(&mut line).unwrap();
+        (!line.is_empty()).then(|| serde_json::from_str::<Value>(&line).unwrap())
+    };
+    let mut find = |part: &str| loop {
+        let line = next().expect("the log goes on");
+        let message = line["message"].as_str().unwrap().to_owned();
+        if message.contains(part) {
+            break (message, line["addresses"][0].as_str().map(str::to_owned));
+        }
+    };
+    let (admin, _) = find("admin on ");
+    let admin = admin.strip_prefix("admin on http://").unwrap().parse().unwrap();
+    let (_, url) = find("ready");
+    let url = url.unwrap();
+    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    // More than a pipe and the server keep; no one reads.
+    let mut client = Client::connect(address).unwrap();
+    let lost = || {
+        let metrics = admin_of(admin, "/metrics").text();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("hearth_log_lost_total "));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    while lost() == 0 {
+        assert_eq!(client.get("/").unwrap().text(), "here");
+    }
+    let (said, _) = find("of the log were lost");
+    assert!(said.ends_with("what reads stderr was too slow"), "{said}");
+    // It can write again; a stop does not wait for a reader that is gone for good.
+    for _ in 0..3 {
+        client.get("/").unwrap();
+    }
+    kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(0));
 }

@@ -368,7 +368,6 @@ fn a_process_runs_as_phps_user_in_its_sandbox() {
         .args(&["--model", "request"])
         .set("HEARTH_LIB_DIR", programs.path().to_str().unwrap())
         .set("HEARTH_ADMIN_TOKEN", "a-token-that-cannot-be-guessed")
-        .ini("opcache.lockfile_path", &site.path().join("loose").display().to_string())
         .workers(1)
         .start();
     let told = format!(

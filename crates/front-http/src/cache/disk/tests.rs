@@ -1,0 +1,142 @@
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::*;
+use crate::cache::store::Store;
+
+const KEY: &[u8] = b"\0\0\0\x50http://a.test/x\0";
+
+fn entry(key: &[u8], id: u64, body: &'static [u8]) -> Arc<Entry> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [("link", "<a>"), ("link", "<b>"), ("x-empty", ""), ("etag", "\"1\"")] {
+        headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    let freshness = Freshness {
+        lifetime: Duration::from_mins(1),
+        initial_age: Duration::ZERO,
+        while_revalidate: Duration::ZERO,
+        if_error: Duration::ZERO,
+        validate_always: false,
+        for_authorization: false,
+    };
+    Arc::new(Entry {
+        status: StatusCode::OK,
+        headers,
+        body: Bytes::from_static(body),
+        freshness,
+        since: Instant::now(),
+        tags: [7].into(),
+        id,
+        key: key.into(),
+        release: 0,
+    })
+}
+
+fn open(limit: u64) -> (tempfile::TempDir, Disk) {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(folder.path(), limit, Arc::default()).unwrap();
+    (folder, disk)
+}
+
+fn offer(disk: &Disk, entry: &Arc<Entry>) {
+    disk.offer(&entry.key, &Slot::Entry(Arc::clone(entry)), disk.shared.purges.settled());
+}
+
+/// Waits until the thread has done what was asked of it so far.
+fn settle(disk: &Disk) {
+    let (done, wait) = channel();
+    disk.jobs.send(Job::Tell(done)).unwrap();
+    wait.recv().unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_comes_back_from_disk_as_it_was() {
+    let (folder, disk) = open(1 << 20);
+    let written = entry(KEY, 3, b"the body");
+    offer(&disk, &written);
+    settle(&disk);
+    let read = disk.read(KEY).await.unwrap();
+    assert_eq!(
+        (read.status, &read.headers, &read.body),
+        (written.status, &written.headers, &written.body)
+    );
+    assert_eq!((read.since, read.id, &read.tags), (written.since, 3, &written.tags));
+    assert!(disk.has(&read) && !disk.has(&entry(KEY, 4, b"")));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the file has no name");
+    // It is there already.
+    offer(&disk, &written);
+    settle(&disk);
+    assert_eq!((disk.report().written, disk.report().hits), (1, 1));
+}
+
+#[tokio::test]
+async fn answers_on_disk_stay_below_the_bound_and_give_their_space_back() {
+    let (_folder, disk) = open(16 * BLOCK);
+    let body: &'static [u8] = &[b'x'; 5000];
+    for number in 0..100_u8 {
+        offer(&disk, &entry(&[KEY, &[number]].concat(), number.into(), body));
+        settle(&disk);
+    }
+    let report = disk.report();
+    assert_eq!(report.written, 100);
+    assert!(report.bytes <= report.limit && report.entries > 0, "{report:?}");
+    settle(&disk);
+    let Kept::Answer(last) = disk.shared.index.iter().next().unwrap().1 else {
+        panic!("an answer")
+    };
+    let space = std::os::unix::fs::MetadataExt::blocks(&last.extent.file.metadata().unwrap()) * 512;
+    assert!(space <= report.limit + BLOCK, "{space} bytes of space");
+    drop(last);
+    disk.retain(|_key, _kept| false);
+    settle(&disk);
+    assert_eq!(disk.report().entries, 0);
+}
+
+#[tokio::test]
+async fn what_is_purged_on_its_way_to_disk_is_not_kept() {
+    let (_folder, disk) = open(1 << 20);
+    let purges = Arc::clone(&disk.shared.purges);
+    let (blocker, free) = channel();
+    disk.jobs.send(Job::Wait(free)).unwrap();
+    offer(&disk, &entry(KEY, 1, b"old"));
+    let tags = crate::cache::purges::Purge::Tags { application: None, tags: vec![7] };
+    purges.purge(tags, || disk.retain(|_key, _kept| false));
+    drop(blocker);
+    settle(&disk);
+    assert!(disk.read(KEY).await.is_none());
+    offer(&disk, &entry(KEY, 2, b"new"));
+    settle(&disk);
+    assert_eq!(disk.read(KEY).await.unwrap().id, 2);
+}
+
+#[tokio::test]
+async fn changed_bytes_are_not_sent() {
+    let (_folder, disk) = open(1 << 20);
+    offer(&disk, &entry(KEY, 1, b"the body"));
+    settle(&disk);
+    let Some(Kept::Answer(kept)) = disk.shared.index.get(KEY) else { panic!("an answer") };
+    kept.extent.file.write_all_at(b"!", kept.extent.at + kept.extent.size as u64 - 1).unwrap();
+    assert!(disk.read(KEY).await.is_none());
+    assert_eq!((disk.report().failed, disk.report().entries), (1, 0));
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_an_error() {
+    assert!(Disk::open(Path::new("/nonexistent"), 1 << 20, Arc::default()).is_err());
+}
+
+#[tokio::test]
+async fn memory_offers_what_it_evicts() {
+    let (_folder, disk) = open(1 << 20);
+    let (disk, purges) = (Arc::new(disk), Arc::<Purges>::default());
+    let store = Store::new(64 << 10, Some((Arc::clone(&disk), purges)));
+    let body: &'static [u8] = &[b'x'; 8000];
+    for number in 0..50_u8 {
+        let entry = entry(&[KEY, &[number]].concat(), number.into(), body);
+        store.insert(entry.key.clone(), Slot::Entry(entry));
+    }
+    settle(&disk);
+    assert_eq!(disk.report().entries, store.evicted());
+    assert!(disk.report().entries >= 40);
+}
