@@ -555,7 +555,7 @@ settings! {
         adapter_ca: Option<PathBuf> = "off";
         /// The bytes of events that the adapter's broker keeps for all nodes, so that clients resume on any of them. `off`: each node keeps its own history.
         ///
-        /// Events of channels with history then go through a stream of Redis or JetStream, which gives them one order on all nodes.
+        /// Events of channels with history then go through a stream of Redis or NATS, which gives them one order on all nodes.
         history_log: Option<ByteSize> = "64MiB";
         /// The time that a publisher waits for the broker to store an event of a channel with history; afterwards the HTTP API answers 503. `0s`: it does not wait, and events queue until the broker is back.
         history_wait: Duration = "5s";
