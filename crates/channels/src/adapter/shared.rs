@@ -151,6 +151,7 @@ impl Shared {
             LogEvent::Stored(number) => {
                 self.stored = number;
                 self.outbox.stored(number);
+                self.outbox.away(false, now);
             }
             LogEvent::Unsupported => {
                 warn!("the broker cannot store events: each node has its own history");
