@@ -117,11 +117,5 @@ fn a_rolling_upgrade_under_300_clients_loses_no_event_and_doubles_none() {
     nodes_are_replaced(Kind::Redis, 300);
 }
 
-#[test]
-fn a_rolling_upgrade_under_5000_clients_loses_no_event_and_doubles_none() {
-    nodes_are_replaced(Kind::Redis, 5000);
-    nodes_are_replaced(Kind::Nats, 5000);
-}
-
 /// How long the nodes of these tests wait for a broker before they answer 503.
 const WAIT: Duration = Duration::from_secs(1);
