@@ -26,12 +26,13 @@ export function resume(echoOrPusher, { onGap = () => {} } = {}) {
 
     const hear = ({ data: text }) => {
         // pusher-js has parsed it already; most messages have nothing for us.
-        if (typeof text !== 'string' || !/"offset"|subscription_succeeded/.test(text)) {
+        if (typeof text !== 'string' || !/"offset"|subscription_succeeded|hearth:resume/.test(text)) {
             return;
         }
         const message = JSON.parse(text);
         const place = places.get(message.channel);
-        if (message.event === 'pusher_internal:subscription_succeeded') {
+        // The server's second event comes when its own history has a gap; the subscription goes on.
+        if (message.event === 'pusher_internal:subscription_succeeded' || message.event === 'hearth:resume') {
             const { resume: now, recovered } = parsed(message.data);
             if (now === undefined) {
                 places.delete(message.channel);

@@ -18,23 +18,26 @@
 //! - No code here waits under a lock. Outgoing bytes are bounded by [`Options::waiting`]; a record that does not fit
 //!   causes a gap, which the other nodes detect.
 //!
-//! Not provided: an event published while a node or its connection to the broker is down is not delivered later.
-//! Events that two nodes publish to one channel at the same time may arrive in either order, but each node's own
-//! events keep their order. Offsets for resuming are local to each node.
+//! Events of channels with history go through the broker's log ([`LogLink`]): stored, in one order, and read by every
+//! node. On other channels an event published while a node or its connection to the broker is down is not delivered
+//! later, and events that two nodes publish at the same time may arrive in either order.
 //!
 //! `packet`, `outbox` and `cluster` use neither sockets nor clocks; `run` moves the bytes, and `redis` and `nats`
 //! connect to brokers.
 
 mod cluster;
+mod log;
 pub mod nats;
 mod outbox;
 mod packet;
 pub mod redis;
 mod run;
+mod shared;
 
 use std::time::Duration;
 
 pub use cluster::{Cluster, Report};
+pub use log::{LogEvent, LogLink, LogOptions};
 pub use outbox::Outbox;
 pub use run::{Broker, BrokerEvent, Joined, start};
 

@@ -11,6 +11,7 @@ mod events;
 mod reports;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::app::App;
@@ -21,11 +22,12 @@ use crate::json::{Raw, push_string};
 use crate::moment::{Moment, UnixTime};
 use crate::name::{ChannelName, InvalidName};
 use crate::registry::ChannelReport;
+use crate::shared_log::Ticket;
 
 pub use crate::auth::Call;
 
 /// The response to an API request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// HTTP status code.
     pub status: u16,
@@ -33,18 +35,20 @@ pub struct Answer {
     pub body: String,
     /// Value of `Allow` with status 405: the supported method.
     pub allow: Option<&'static str>,
+    /// The published events wait to be stored in the shared log; the response is true once they are.
+    pub ticket: Option<Ticket>,
 }
 
 impl Answer {
     fn ok(body: String) -> Self {
-        Self { status: 200, body, allow: None }
+        Self { status: 200, body, allow: None, ticket: None }
     }
 
     fn error(status: u16, why: &str) -> Self {
         let mut body = String::from(r#"{"error":"#);
         push_string(&mut body, why);
         body.push('}');
-        Self { status, body, allow: None }
+        Self { status, body, allow: None, ticket: None }
     }
 }
 
@@ -164,7 +168,7 @@ pub fn answer_for(
     if !app.rights.enabled {
         return Answer::error(403, "application disabled");
     }
-    let asked = SignedRequest { channels, app, call, now };
+    let asked = SignedRequest { channels, app, call, now, ticket: Cell::default() };
     let done = match resource {
         Resource::Events => events::publish(&asked),
         Resource::BatchEvents => events::publish_batch(&asked),
@@ -178,7 +182,7 @@ pub fn answer_for(
         Resource::Connections => Ok(reports::connections(&asked)),
     };
     match done {
-        Ok(body) => Answer::ok(body),
+        Ok(body) => Answer { ticket: asked.ticket.take(), ..Answer::ok(body) },
         Err(Refused { status, why }) => Answer::error(status, &why),
     }
 }
@@ -189,6 +193,8 @@ struct SignedRequest<'a> {
     app: &'a Arc<App>,
     call: &'a Call<'a>,
     now: Moment,
+    /// Set when events were published that wait to be stored.
+    ticket: Cell<Option<Ticket>>,
 }
 
 impl SignedRequest<'_> {

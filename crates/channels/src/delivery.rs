@@ -31,6 +31,9 @@ pub struct Seat {
     pub generation: u32,
 }
 
+/// The position of a delivery that tells subscribers that missed events are not available: positions start again.
+pub const RESTARTED: u64 = u64::MAX;
+
 /// A delivery for one event loop.
 #[derive(Clone, Debug)]
 pub enum Delivery {
@@ -42,6 +45,8 @@ pub enum Delivery {
         offset: Offset,
         /// The encoded message.
         message: Encoded,
+        /// Position in [the shared log](crate::shared_log); 0 for what is not in it, and [`RESTARTED`].
+        position: u64,
         /// The socket that published the event, or that the application excluded; it does not receive the message.
         except: Option<SocketId>,
     },

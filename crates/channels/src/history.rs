@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - A client is reported as recovered only if it receives every event after its position, each once and in order.
-//! - Offsets restart only with a new epoch.
+//! - Offsets increase. They restart only with a new epoch.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,8 @@ use crate::socket_id::SocketId;
 pub struct Position {
     /// Identifies a period in which the channel was kept without a break; written as sixteen hexadecimal digits.
     pub epoch: u64,
-    /// Number of events in the epoch so far.
+    /// The client has every event up to this offset. With one node it is the number of events in the epoch; with
+    /// [a shared log](crate::shared_log) a place in the log.
     pub offset: u64,
 }
 
@@ -24,13 +25,15 @@ pub struct Position {
 pub(crate) struct Kept {
     epoch: u64,
     /// Offset of the newest event.
-    offset: u64,
-    /// The latest events, without a gap.
+    newest: u64,
+    /// Every event with a higher offset is kept.
+    complete_after: u64,
     events: VecDeque<Event>,
 }
 
 #[derive(Debug)]
 struct Event {
+    offset: u64,
     until: Moment,
     message: Encoded,
     /// The socket that was excluded from the event.
@@ -38,40 +41,53 @@ struct Event {
 }
 
 impl Kept {
-    pub(crate) fn new(epoch: u64) -> Self {
-        Self { epoch, offset: 0, events: VecDeque::new() }
+    /// Creates an empty history. Events up to `complete_after` are not kept any more.
+    pub(crate) fn new(epoch: u64, complete_after: u64) -> Self {
+        Self { epoch, newest: complete_after, complete_after, events: VecDeque::new() }
     }
 
     pub(crate) fn position(&self) -> Position {
-        Position { epoch: self.epoch, offset: self.offset }
+        Position { epoch: self.epoch, offset: self.newest }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Adds an event with the next offset.
+    /// Returns the offset up to which events may have been removed.
+    pub(crate) fn complete_after(&self) -> u64 {
+        self.complete_after
+    }
+
+    /// Adds an event with a higher offset than all others; `until` is when it expires.
     pub(crate) fn add(
         &mut self,
+        offset: u64,
         message: Encoded,
         except: Option<SocketId>,
         history: &History,
-        now: Moment,
+        until: Moment,
     ) {
-        self.offset += 1;
-        self.events.push_back(Event { until: now + history.age, message, except });
+        self.newest = offset;
+        self.events.push_back(Event { offset, until, message, except });
         while self.events.len() > history.events {
-            self.events.pop_front();
+            self.remove_oldest();
         }
     }
 
     /// Removes expired events.
     pub(crate) fn expire(&mut self, now: Moment) {
         while self.next_end().is_some_and(|end| end <= now) {
-            self.events.pop_front();
+            self.remove_oldest();
         }
         if self.events.len() * 4 < self.events.capacity() {
             self.events.shrink_to(self.events.len() * 2);
+        }
+    }
+
+    fn remove_oldest(&mut self) {
+        if let Some(event) = self.events.pop_front() {
+            self.complete_after = event.offset;
         }
     }
 
@@ -80,17 +96,21 @@ impl Kept {
         self.events.front().map(|event| event.until)
     }
 
-    /// Returns the events after `position` except those that excluded `socket`; `None` if not all of them are kept.
+    /// Returns the events after `position` except those that excluded `socket`; `None` if not all of them are kept,
+    /// or if the position is after `newest`.
     pub(crate) fn since(
         &self,
         position: Position,
+        newest: u64,
         socket: Option<SocketId>,
     ) -> Option<Vec<Encoded>> {
-        if position.epoch != self.epoch {
+        if position.epoch != self.epoch
+            || position.offset < self.complete_after
+            || position.offset > newest
+        {
             return None;
         }
-        let missed = usize::try_from(self.offset.checked_sub(position.offset)?).ok()?;
-        let first = self.events.len().checked_sub(missed)?;
+        let first = self.events.partition_point(|event| event.offset <= position.offset);
         let events = self.events.range(first..);
         let others = events.filter(|event| socket.is_none() || event.except != socket);
         Some(others.map(|event| event.message.clone()).collect())

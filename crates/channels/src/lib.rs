@@ -12,6 +12,7 @@
 
 mod app;
 mod apps;
+mod hash;
 mod moment;
 mod name;
 mod rate;
@@ -38,6 +39,7 @@ mod history;
 mod presence;
 mod registry;
 mod session;
+mod shared_log;
 mod users;
 
 pub mod hub;
@@ -55,13 +57,13 @@ pub use apps::{Answer, Answered, AppRef, Apps, FixedApps, Found, Unavailable};
 pub use cache::CacheReport;
 pub use channels::{Channels, Records};
 pub use close::Close;
-pub use delivery::{AppNumber, ChannelId, Delivery, Full, Offset, Outlet, Seat};
+pub use delivery::{AppNumber, ChannelId, Delivery, Full, Offset, Outlet, RESTARTED, Seat};
 pub use encoded::Encoded;
 pub use hello::{Hello, Target};
 pub use history::Position;
 pub use moment::{Moment, UnixTime};
 pub use name::{Access, ChannelName, InvalidName};
-pub use nodes::{ClusterUpdate, NodeId, Nodes, Origin};
+pub use nodes::{ClusterUpdate, LogWriter, NodeId, Nodes, Origin};
 pub use observer::{ChannelEvent, NoObserver, Observer};
 pub use presence::Member;
 pub use registry::{
@@ -69,6 +71,7 @@ pub use registry::{
     SubscribeRefused, Subscription,
 };
 pub use session::{Join, Out, Session};
+pub use shared_log::Ticket;
 pub use socket_id::{InvalidSocketId, SocketId};
 pub use statistics::{Counters, Number, Statistics};
 

@@ -216,6 +216,13 @@ pub(crate) fn cache_miss(channel: &str) -> Encoded {
     Encoded::new(&text)
 }
 
+/// `hearth:resume`: events may be missing, and the channel goes on at this position.
+pub(crate) fn not_recovered(channel: &str, epoch: u64, offset: u64) -> Encoded {
+    let data =
+        format!(r#"{{"resume":{{"epoch":"{epoch:016x}","offset":{offset}}},"recovered":false}}"#);
+    about("hearth:resume", channel, &data)
+}
+
 /// `pusher_internal:subscription_count`
 pub(crate) fn subscription_count(channel: &str, count: usize) -> Encoded {
     let data = format!(r#"{{"subscription_count":{count}}}"#);

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::App;
+use crate::moment::Moment;
 use crate::name::ChannelName;
 use crate::presence::Member;
 use crate::registry::Publication;
+use crate::shared_log::Ticket;
 
 /// Id of a node's process. A restarted process is a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,6 +99,25 @@ pub trait Nodes: fmt::Debug + Send + Sync {
     /// Exactly one live node must return `true`; otherwise webhooks are sent twice or not at all. A ranking of all
     /// nodes by a hash of node and channel satisfies this. Called under the same lock as [`Nodes::publish`].
     fn reports(&self, app: &App, channel: &str) -> bool;
+
+    /// Returns the log of the events of channels with history; `None` if each node has its own history.
+    fn log(&self) -> Option<&dyn LogWriter> {
+        None
+    }
+
+    /// Stops the use of the log, because the broker has none.
+    fn leave_log(&self) {}
+}
+
+/// Adds events to the log that all nodes share. Every node applies the log's events in the log's order, the author's
+/// node too.
+pub trait LogWriter: fmt::Debug + Send + Sync {
+    /// Returns whether an event may be added now. Otherwise the broker is away, and events are rejected.
+    fn is_open(&self, now: Moment) -> bool;
+
+    /// Adds an event. Called in the order in which a channel's events are published here, while its shard is locked.
+    /// The implementation copies what it needs, never waits, and never calls the registry.
+    fn append(&self, app: &Arc<App>, publication: &Publication<'_>) -> Ticket;
 }
 
 #[cfg(test)]

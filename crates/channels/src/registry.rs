@@ -33,6 +33,7 @@ use crate::name::{Access, ChannelName};
 use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::observer::Observer;
 use crate::presence::Member;
+use crate::shared_log::{Logged, SharedLog, Ticket};
 use crate::socket_id::SocketId;
 use crate::statistics::{Counters, Statistics};
 use channel::{Channel, Context};
@@ -51,6 +52,7 @@ pub struct Registry {
     outlets: Outlets,
     observer: Arc<dyn Observer>,
     nodes: OnceLock<Arc<dyn Nodes>>,
+    shared: SharedLog,
     statistics: Arc<Statistics>,
 }
 
@@ -158,6 +160,9 @@ pub struct Joined {
     pub roster: Option<Arc<str>>,
     /// Current position, on a channel with history.
     pub position: Option<Position>,
+    /// The subscriber has the channel's events up to this position of the shared log already, although this node has
+    /// not applied them yet; 0 for none.
+    pub ahead: u64,
     /// Missed events; `None` if they are not all kept, or if no position was given.
     pub missed: Option<Vec<Encoded>>,
     /// Last event of a cache channel, if it has one.
@@ -217,6 +222,9 @@ pub enum PublishRefused {
         /// The limit in events per second.
         limit: u32,
     },
+    /// The broker that stores the channel's history cannot be reached.
+    #[error("the events of this channel cannot be stored at the moment")]
+    NotStored,
 }
 
 /// State of a channel.
@@ -255,6 +263,7 @@ impl Registry {
             outlets: Outlets::new(),
             observer,
             nodes: OnceLock::new(),
+            shared: SharedLog::new(),
             statistics,
         }
     }
@@ -302,27 +311,34 @@ impl Registry {
         });
     }
 
-    /// Publishes an event to all subscribers of a channel.
+    /// Publishes an event to all subscribers of a channel. With a shared log it returns a ticket: subscribers get the
+    /// event once it is stored.
     pub fn publish(
         &self,
         app: &Arc<App>,
         publication: &Publication<'_>,
         now: Moment,
-    ) -> Result<(), PublishRefused> {
+    ) -> Result<Option<Ticket>, PublishRefused> {
         let counters = self.statistics.of(&app.id);
         self.emit(&self.context(app, &counters, now), publication, false)
     }
 
     /// Publishes all events in order, or none if a channel would exceed its rate limit; the error names the event. A
-    /// rejected caller may retry, and no event is delivered twice.
+    /// rejected caller may retry, and no event is delivered twice. The ticket is that of the last event which goes
+    /// through the shared log.
     pub fn publish_all<'a>(
         &self,
         app: &Arc<App>,
         publications: &[Publication<'a>],
         now: Moment,
-    ) -> Result<(), (&'a ChannelName, PublishRefused)> {
+    ) -> Result<Option<Ticket>, (&'a ChannelName, PublishRefused)> {
         let counters = self.statistics.of(&app.id);
         let context = self.context(app, &counters, now);
+        if context.nodes.and_then(Nodes::log).is_some_and(|log| !log.is_open(now))
+            && let Some(logged) = publications.iter().find(|one| channel::is_logged(app, one))
+        {
+            return Err((logged.channel, PublishRefused::NotStored));
+        }
         if let Some(limit) = app.limits.channel_events {
             for (index, Publication { channel, .. }) in publications.iter().enumerate() {
                 let before = publications[..index].iter().filter(|one| one.channel == *channel);
@@ -336,10 +352,12 @@ impl Registry {
                 }
             }
         }
+        let mut last = None;
         for publication in publications {
-            self.emit(&context, publication, true).map_err(|why| (publication.channel, why))?;
+            let stored = self.emit(&context, publication, true);
+            last = stored.map_err(|why| (publication.channel, why))?.or(last);
         }
-        Ok(())
+        Ok(last)
     }
 
     fn emit(
@@ -347,7 +365,7 @@ impl Registry {
         context: &Context<'_>,
         publication: &Publication<'_>,
         admitted: bool,
-    ) -> Result<(), PublishRefused> {
+    ) -> Result<Option<Ticket>, PublishRefused> {
         let (app, now) = (context.app, context.now);
         let publish = |channel: &mut Channel| {
             channel.set_app(app);
@@ -361,7 +379,7 @@ impl Registry {
             let said = self.with_known(app, publication.channel.as_str(), now, publish);
             said.unwrap_or_else(|| {
                 context.counters.published.increase();
-                Ok(())
+                Ok(None)
             })
         }
     }
@@ -423,6 +441,34 @@ impl Registry {
         }
     }
 
+    /// Applies an event of the shared log.
+    pub(crate) fn apply_logged(
+        &self,
+        app: &Arc<App>,
+        publication: &Publication<'_>,
+        logged: Logged,
+        now: Moment,
+    ) {
+        let counters = self.statistics.of(&app.id);
+        let context = self.context(app, &counters, now);
+        self.with(app, publication.channel, now, |channel| {
+            channel.set_app(app);
+            channel.apply_logged(&context, publication, logged);
+        });
+    }
+
+    /// Returns what this node knows of the shared log.
+    pub(crate) fn shared(&self) -> &SharedLog {
+        &self.shared
+    }
+
+    /// Starts the histories of all channels again: entries of the log up to `floor` are not known here. Subscribers
+    /// are told, because they may have missed events.
+    pub(crate) fn restart_log(&self, epoch: u64, floor: u64, now: Moment) {
+        self.shared.reset(epoch, floor);
+        self.each(now, |_| true, Channel::restart_history);
+    }
+
     /// Removes state that another node published only in rounds other than `round`.
     pub(crate) fn forget_node(&self, node: NodeId, round: Option<u32>, now: Moment) {
         self.each(
@@ -481,6 +527,7 @@ impl Registry {
             outlets: &self.outlets,
             observer: &*self.observer,
             nodes: self.nodes(),
+            shared: &self.shared,
             counters,
             random: &self.random,
             now,
@@ -519,7 +566,7 @@ impl Registry {
                 vacant.insert(Box::new(Channel::new(id, hash, app, name)))
             }
         };
-        visit(&mut shard.due, found, now, act)
+        visit(&mut shard.due, found, now, &self.shared, act)
     }
 
     /// Calls a function with a channel's record if it exists.
@@ -534,7 +581,7 @@ impl Registry {
         let mut shard = self.shard(hash);
         let shard = &mut *shard;
         let found = shard.channels.find_entry(hash, |channel| channel.is(&app.id, name)).ok()?;
-        Some(visit(&mut shard.due, found, now, act))
+        Some(visit(&mut shard.due, found, now, &self.shared, act))
     }
 
     /// Calls a function with all records that match `wanted`, each under its own lock.
@@ -568,7 +615,7 @@ impl Registry {
         let Ok(found) = shard.channels.find_entry(hash, |channel| channel.id() == id) else {
             return;
         };
-        visit(&mut shard.due, found, now, |channel| {
+        visit(&mut shard.due, found, now, &self.shared, |channel| {
             let app = Arc::clone(channel.app());
             let counters = self.statistics.of(&app.id);
             act(channel, &self.context(&app, &counters, now));
@@ -581,11 +628,12 @@ fn visit<T>(
     due: &mut Due,
     mut found: OccupiedEntry<'_, Box<Channel>>,
     now: Moment,
+    shared: &SharedLog,
     act: impl FnOnce(&mut Channel) -> T,
 ) -> T {
     let channel = found.get_mut();
     let result = act(channel);
-    if channel.is_unneeded(now) {
+    if channel.is_unneeded(now, shared) {
         let (_, vacant) = found.remove();
         shrink(vacant.into_table());
     } else if let Some(at) = channel.next_wake(now) {

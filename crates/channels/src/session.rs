@@ -47,6 +47,8 @@ pub struct Join {
     pub channel: ChannelId,
     /// Only deliveries with a higher offset are for the socket.
     pub after: Offset,
+    /// Deliveries of the shared log up to this position are not for the socket either.
+    pub ahead: u64,
 }
 
 impl Out {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::delivery::RESTARTED;
 use crate::{
     App, AppNumber, Author, ChannelEvent, ChannelId, ChannelName, Channels, Close, Delivery,
     FixedApps, Full, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
@@ -54,7 +55,7 @@ pub(crate) struct Loop {
     node: u64,
     inbox: Arc<Inbox>,
     sockets: BTreeMap<u32, Socket>,
-    subscribers: HashMap<ChannelId, Vec<(u32, Offset)>>,
+    subscribers: HashMap<ChannelId, Vec<(u32, Offset, u64)>>,
     next: u32,
 }
 
@@ -199,7 +200,7 @@ impl Loop {
         let publication = Publication { channel: &channel, event, data, author };
         let result = self.channels.registry().publish(&self.app, &publication, self.now);
         self.turn();
-        result
+        result.map(|_stored| ())
     }
 
     /// Advances the time.
@@ -218,7 +219,7 @@ impl Loop {
     pub(crate) fn close(&mut self, socket: u32) {
         let gone = self.sockets.remove(&socket).unwrap();
         for list in self.subscribers.values_mut() {
-            list.retain(|(slot, _)| *slot != socket);
+            list.retain(|(slot, ..)| *slot != socket);
         }
         gone.session.closed(&self.channels, self.now);
         self.turn();
@@ -255,8 +256,16 @@ impl Loop {
         let deliveries = std::mem::take(&mut *self.inbox.0.lock().unwrap());
         for delivery in deliveries {
             match delivery {
-                Delivery::Channel { channel, offset, message, except } => {
-                    for (slot, after) in self.subscribers.get(&channel).into_iter().flatten() {
+                Delivery::Channel { channel, offset, message, position, except } => {
+                    for (slot, after, ahead) in
+                        self.subscribers.get_mut(&channel).into_iter().flatten()
+                    {
+                        if position == RESTARTED {
+                            *ahead = 0;
+                        }
+                        if position > 0 && position <= *ahead {
+                            continue;
+                        }
                         let socket = self.sockets.get_mut(slot).unwrap();
                         if *after < offset && Some(socket.id) != except {
                             socket.got.push(String::from_utf8(message.text().to_vec()).unwrap());
@@ -289,10 +298,10 @@ impl Loop {
         socket.closed = socket.closed.or(out.close);
         for channel in out.left {
             let list = self.subscribers.get_mut(&channel).unwrap();
-            list.retain(|(other, _)| *other != slot);
+            list.retain(|(other, ..)| *other != slot);
         }
         for join in out.joined {
-            self.subscribers.entry(join.channel).or_default().push((slot, join.after));
+            self.subscribers.entry(join.channel).or_default().push((slot, join.after, join.ahead));
         }
     }
 }

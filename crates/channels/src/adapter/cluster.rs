@@ -119,6 +119,8 @@ pub struct Report {
     /// This node is ready and the others know it. Until then it accepts no clients, because events of their
     /// channels might be reported twice or not at all.
     pub ready: bool,
+    /// The log of events was read up to its end, or histories are not shared. Until then the node accepts no clients.
+    pub loaded: bool,
     /// Packets received.
     pub packets: u64,
     /// Packets received twice or too late.

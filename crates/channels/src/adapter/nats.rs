@@ -1,5 +1,7 @@
 //! Connects nodes through NATS, one server or a cluster. The client reconnects and resubscribes by itself.
 
+mod log;
+
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
@@ -13,6 +15,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::run::{Broker, BrokerEvent};
+pub use log::log;
 
 /// Interval of pings. Two unanswered pings close the connection after 2 to 3 s.
 const PING: Duration = Duration::from_secs(1);

@@ -3,16 +3,19 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::Options;
+use super::log::LogOutbox;
 use super::packet::{HEADER, Header, Writer};
 use crate::app::App;
+use crate::hash::{SEED, hash, mixed};
 use crate::moment::Moment;
-use crate::nodes::{ClusterUpdate, NodeId, Nodes};
+use crate::nodes::{ClusterUpdate, LogWriter, NodeId, Nodes};
 
 /// The outgoing updates of this node for all other nodes.
 pub struct Outbox {
@@ -22,6 +25,8 @@ pub struct Outbox {
     waiting: Mutex<Waiting>,
     /// The ready nodes, including this one once it is ready.
     ranking: RwLock<Vec<NodeId>>,
+    log: OnceLock<Arc<LogOutbox>>,
+    uses_log: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -81,7 +86,16 @@ impl Outbox {
             bound: options.waiting,
             waiting: Mutex::new(waiting),
             ranking: RwLock::default(),
+            log: OnceLock::new(),
+            uses_log: AtomicBool::new(false),
             wake: Box::new(wake),
+        }
+    }
+
+    /// Sends the events of channels with history to the log.
+    pub(super) fn set_log(&self, log: Arc<LogOutbox>) {
+        if self.log.set(log).is_ok() {
+            self.uses_log.store(true, Ordering::Release);
         }
     }
 
@@ -204,21 +218,13 @@ impl Nodes for Outbox {
         let first = ranking.iter().max_by_key(|node| (mixed(of_channel ^ node.0), **node));
         first == Some(&self.me)
     }
-}
 
-/// Offset basis of FNV-1a, a hash that is the same on all nodes. Names chosen to collide are all reported by one
-/// node, which costs only that node.
-const SEED: u64 = 0xcbf2_9ce4_8422_2325;
+    fn log(&self) -> Option<&dyn LogWriter> {
+        let log = self.log.get().filter(|_| self.uses_log.load(Ordering::Acquire))?;
+        Some(&**log)
+    }
 
-fn hash(bytes: &[u8], seed: u64) -> u64 {
-    bytes
-        .iter()
-        .fold(seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
-/// Applies the last step of `SplitMix64`: each input bit changes half of the output bits.
-fn mixed(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    fn leave_log(&self) {
+        self.uses_log.store(false, Ordering::Release);
+    }
 }

@@ -105,6 +105,15 @@ pub(super) enum PacketAuthor<'a> {
 }
 
 impl PacketUpdate<'_> {
+    /// Passes the update's event, if it is one.
+    pub(super) fn with_publication(&self, apply: impl FnOnce(&Publication<'_>)) {
+        self.with_update(|update| {
+            if let ClusterUpdate::Published(publication) = update {
+                apply(publication);
+            }
+        });
+    }
+
     /// Passes the update to `apply_remote` in the registry's form. A malformed socket id excludes no socket.
     pub(super) fn with_update(&self, apply: impl FnOnce(&ClusterUpdate<'_>)) {
         match self {

@@ -4,6 +4,8 @@
 //! enough. One connection subscribes and another publishes. This node receives its own packets as well; silence for
 //! [`SILENCE`] therefore means that a connection is dead even if it is not closed.
 
+mod log;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -24,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::run::{Broker, BrokerEvent};
+pub use log::log;
 
 /// A connection without a packet for this long is dead, because nodes publish every second
 /// ([`super::Options::beat`]).

@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use futures_util::future::OptionFuture;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::cluster::{Cluster, Local, Report};
+use super::log::{LogLink, LogOptions};
 use super::packet::{Packet, PacketUpdate};
+use super::shared::Shared;
 use super::{Options, Outbox};
 use crate::app::App;
 use crate::apps::{AppRef, Found};
@@ -65,7 +68,7 @@ impl Joined {
     /// The method only waits.
     pub async fn ready(&mut self) {
         // The sender is dropped when the task ends; then there is nothing to wait for.
-        let _ended = self.0.wait_for(|report| report.ready).await;
+        let _ended = self.0.wait_for(|report| report.ready && report.loaded).await;
     }
 
     /// Returns the current counters.
@@ -96,6 +99,7 @@ const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 pub fn start(
     channels: Channels,
     broker: Box<dyn Broker>,
+    log: Option<(LogLink, LogOptions)>,
     me: NodeId,
     options: Options,
     clock: impl Fn() -> Moment + Send + Sync + 'static,
@@ -104,6 +108,11 @@ pub fn start(
     let woken = Arc::new(Notify::new());
     let notify = Arc::clone(&woken);
     let outbox = Arc::new(Outbox::new(me, &options, move || notify.notify_one()));
+    let shared = log.map(|(link, log)| {
+        let shared = Shared::new(&channels, link, me, &options, &log, &woken, clock());
+        outbox.set_log(Arc::clone(&shared.outbox));
+        shared
+    });
     channels.connect(Arc::<Outbox>::clone(&outbox));
     let (reports, joined) = watch::channel(Report::default());
     let node = Running {
@@ -116,6 +125,7 @@ pub fn start(
         waiting: VecDeque::new(),
         connected: false,
         late: Late::new(),
+        shared,
     };
     (node.run(options, ending), Joined(joined))
 }
@@ -130,10 +140,12 @@ struct Running<C> {
     waiting: VecDeque<Bytes>,
     connected: bool,
     late: Late,
+    /// The log, if histories are shared.
+    shared: Option<Shared>,
 }
 
 /// Applications whose look-up timed out, with the time.
-type Late = HashMap<String, Instant>;
+pub(super) type Late = HashMap<String, Instant>;
 
 impl<C: Fn() -> Moment + Send + Sync> Running<C> {
     async fn run(mut self, options: Options, ending: impl Future<Output = ()> + Send) -> Report {
@@ -146,7 +158,11 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
             let mut local = LocalChannels::new(&self.channels);
             let wake = cluster.poll(now, &mut local);
             self.send();
-            let report = cluster.report();
+            if let Some(shared) = &mut self.shared {
+                shared.send();
+            }
+            let loaded = self.shared.as_ref().is_none_or(Shared::is_loaded);
+            let report = Report { loaded, ..cluster.report() };
             if report.nodes != nodes {
                 info!(nodes = report.nodes, "number of other nodes changed");
                 nodes = report.nodes;
@@ -154,12 +170,22 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
             self.reports.send_if_modified(|before| std::mem::replace(before, report) != report);
             let wake = Instant::now() + wake.since(now);
             let woken = Arc::clone(&self.woken);
+            let shared = self.shared.as_mut();
+            let logged = OptionFuture::from(shared.map(Shared::next));
             tokio::select! {
+                Some(event) = logged => {
+                    if let Some(shared) = &mut self.shared {
+                        shared.handle_all(event, wake, &self.channels, &mut self.late, &self.clock).await;
+                    }
+                }
                 event = self.broker.next() => self.handle_all(event, wake, &mut cluster).await,
                 () = woken.notified() => {}
                 () = sleep_until(wake) => {}
                 () = &mut ending => break,
             }
+        }
+        if let Some(shared) = &mut self.shared {
+            shared.finish(FINISH).await;
         }
         cluster.end();
         if timeout(FINISH, self.finish()).await.is_err() {
@@ -260,7 +286,7 @@ impl<'a> LocalChannels<'a> {
     }
 
     /// Looks up the applications of a packet. An application that does not exist here has no clients here.
-    async fn look_up(&mut self, packet: &Packet<'_>, late: &mut Late) {
+    pub(super) async fn look_up(&mut self, packet: &Packet<'_>, late: &mut Late) {
         let now = Instant::now();
         late.retain(|_, since| now < *since + LOOK_UP_PAUSE);
         let mut asked = Vec::new();
@@ -295,6 +321,11 @@ impl<'a> LocalChannels<'a> {
                 }
             }
         }
+    }
+
+    /// Returns an application that was looked up.
+    pub(super) fn app(&self, id: &str) -> Option<&Arc<App>> {
+        self.apps.get(id)
     }
 
     #[cfg(test)]

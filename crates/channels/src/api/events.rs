@@ -6,7 +6,7 @@ use super::{Info, Refused, SignedRequest, text_of};
 use crate::auth;
 use crate::json::{Invalid, Kind, Raw, push_string, quoted};
 use crate::name::{Access, ChannelName};
-use crate::registry::{Author, Publication};
+use crate::registry::{Author, Publication, PublishRefused};
 use crate::socket_id::SocketId;
 
 /// An event that is validated and not yet published.
@@ -75,7 +75,12 @@ fn publish_all<'a>(
 ) -> Result<(), Refused> {
     let publications: Vec<_> = publications.collect();
     let published = asked.channels.registry().publish_all(asked.app, &publications, asked.now);
-    published.map_err(|(channel, why)| Refused::new(429, format!("{}: {why}", channel.as_str())))
+    let ticket = published.map_err(|(channel, why)| {
+        let status = if why == PublishRefused::NotStored { 503 } else { 429 };
+        Refused::new(status, format!("{}: {why}", channel.as_str()))
+    })?;
+    asked.ticket.set(ticket);
+    Ok(())
 }
 
 fn object(body: Result<Raw<'_>, Invalid>) -> Result<Raw<'_>, Refused> {

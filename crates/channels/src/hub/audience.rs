@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::delivery::{ChannelId, Offset};
+use crate::delivery::{ChannelId, Offset, RESTARTED};
 
 /// One socket in one audience.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +46,36 @@ pub(super) struct Audiences {
     known: HashMap<ChannelId, u32>,
     all: Vec<Audience>,
     free: Vec<u32>,
+    /// Listeners that have events of a channel which this node has not applied yet, by channel and slot: up to this
+    /// position of the shared log. It is empty nearly always.
+    ahead: HashMap<(ChannelId, u32), u64>,
 }
 
 impl Audiences {
+    /// Sets the position up to which a listener has the channel's events; 0 for none.
+    pub(super) fn set_ahead(&mut self, channel: ChannelId, slot: u32, position: u64) {
+        if position > 0 {
+            self.ahead.insert((channel, slot), position);
+        }
+    }
+
+    /// Returns whether a listener has the delivery at this position already.
+    pub(super) fn is_ahead(&self, channel: ChannelId, slot: u32, position: u64) -> bool {
+        position > 0
+            && !self.ahead.is_empty()
+            && self
+                .ahead
+                .get(&(channel, slot))
+                .is_some_and(|ahead| position <= *ahead && position != RESTARTED)
+    }
+
+    /// Removes what the delivery at this position has made useless.
+    pub(super) fn passed(&mut self, channel: ChannelId, position: u64) {
+        if position > 0 && !self.ahead.is_empty() {
+            self.ahead.retain(|(of, _), ahead| *of != channel || *ahead > position);
+        }
+    }
+
     /// Adds a socket with the list `places` to a channel's audience. The socket must not be in it yet.
     pub(super) fn join(
         &mut self,
@@ -57,7 +84,7 @@ impl Audiences {
         after: Offset,
         places: &mut Places,
     ) {
-        let Self { known, all, free } = self;
+        let Self { known, all, free, .. } = self;
         let audience = *known.entry(channel).or_insert_with(|| {
             let fresh = Audience { channel, listeners: Vec::new() };
             if let Some(at) = free.pop() {
@@ -104,7 +131,10 @@ impl Audiences {
                 index(entry);
         }
         let audience = &mut self.all[place.audience as usize];
-        audience.listeners.swap_remove(place.listener as usize);
+        let left = audience.listeners.swap_remove(place.listener as usize);
+        if !self.ahead.is_empty() {
+            self.ahead.remove(&(audience.channel, left.slot));
+        }
         if let Some(moved) = audience.listeners.get(place.listener as usize)
             && let Some(other) = sockets.places(moved.slot)
         {

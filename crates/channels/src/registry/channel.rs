@@ -12,7 +12,7 @@ use super::{
 };
 use crate::app::{App, History};
 use crate::cache::Last;
-use crate::delivery::{ChannelId, Delivery, Offset};
+use crate::delivery::{ChannelId, Delivery, Offset, RESTARTED};
 use crate::encoded::Encoded;
 use crate::history::{Kept, Position};
 use crate::message::{self, Event};
@@ -22,6 +22,7 @@ use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::observer::{ChannelEvent, Observer};
 use crate::presence::{Change, Member, Members, TooMany};
 use crate::rate::Bucket;
+use crate::shared_log::{Logged, SharedLog, Ticket};
 use crate::socket_id::SocketId;
 use crate::statistics::Counters;
 
@@ -44,6 +45,7 @@ pub(super) struct Context<'a> {
     pub(super) outlets: &'a Outlets,
     pub(super) observer: &'a dyn Observer,
     pub(super) nodes: Option<&'a dyn Nodes>,
+    pub(super) shared: &'a SharedLog,
     pub(super) counters: &'a Counters,
     pub(super) random: &'a RandomState,
     pub(super) now: Moment,
@@ -150,7 +152,7 @@ impl Channel {
             self.here_changed(context);
         }
         let roster = self.members.as_mut().map(|members| members.roster());
-        let (position, missed) = self.resume(context, subscription.resume);
+        let (position, missed, ahead) = self.resume(context, subscription.resume);
         let cached = if missed.is_some() { None } else { self.cached(context) };
         Ok(Joined {
             channel: self.id,
@@ -158,6 +160,7 @@ impl Channel {
             after,
             roster,
             position,
+            ahead,
             missed,
             cached,
         })
@@ -199,7 +202,7 @@ impl Channel {
         context: &Context<'_>,
         publication: &Publication<'_>,
         admitted: bool,
-    ) -> Result<(), PublishRefused> {
+    ) -> Result<Option<Ticket>, PublishRefused> {
         if let Err(refused) = self.check_rate(context)
             && !admitted
         {
@@ -218,11 +221,41 @@ impl Channel {
             };
             context.observer.observe(context.app, &event);
         }
-        self.emit(context, publication);
+        if let Some(log) = context.nodes.and_then(Nodes::log)
+            && is_logged(context.app, publication)
+        {
+            return Ok(Some(log.append(context.app, publication)));
+        }
+        self.emit(context, publication, None);
         if let Some(nodes) = context.nodes {
             nodes.publish(context.app, &ClusterUpdate::Published(publication));
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Applies an event of the shared log. It records the position under the channel's lock, so that a subscriber
+    /// gets each event either by its position or as a delivery.
+    pub(super) fn apply_logged(
+        &mut self,
+        context: &Context<'_>,
+        publication: &Publication<'_>,
+        logged: Logged,
+    ) {
+        self.emit(context, publication, Some(logged));
+        context.shared.set_applied(logged.position);
+    }
+
+    /// Replaces the history after a gap in the shared log, and tells the subscribers of this node.
+    pub(super) fn restart_history(&mut self, context: &Context<'_>) {
+        self.history = None;
+        if history_of(context.app, &self.name).is_none() || self.here == 0 {
+            return;
+        }
+        let position = self.current(context);
+        if let Some(Position { epoch, offset }) = position {
+            let message = message::not_recovered(self.name.shared(), epoch, offset);
+            self.deliver(context, &message, None, RESTARTED);
+        }
     }
 
     /// Applies an update of another node about this channel.
@@ -233,7 +266,7 @@ impl Channel {
         update: &ClusterUpdate<'_>,
     ) {
         match *update {
-            ClusterUpdate::Published(publication) => self.emit(context, publication),
+            ClusterUpdate::Published(publication) => self.emit(context, publication, None),
             ClusterUpdate::Last { message, age, .. } => {
                 let at = Moment::from_millis(
                     context
@@ -339,15 +372,15 @@ impl Channel {
         }
         self.wake = self.then.take();
         self.count_changed(context);
-        self.forget_old(context.now);
+        self.forget_old(context.now, context.shared);
     }
 
     /// Returns whether the record holds no state and can be removed.
-    pub(super) fn is_unneeded(&mut self, now: Moment) -> bool {
+    pub(super) fn is_unneeded(&mut self, now: Moment, shared: &SharedLog) -> bool {
         if self.here > 0 || self.remote_counts.is_some() || self.members.is_some() {
             return false;
         }
-        self.forget_old(now);
+        self.forget_old(now, shared);
         self.last.is_none() && self.history.is_none() && self.bucket.is_none()
     }
 
@@ -378,7 +411,7 @@ impl Channel {
         self.last.as_deref().filter(|last| last.is_fresh(self.app.limits.cache, now))
     }
 
-    fn forget_old(&mut self, now: Moment) {
+    fn forget_old(&mut self, now: Moment, shared: &SharedLog) {
         if self.fresh(now).is_none() {
             self.last = None;
         }
@@ -391,20 +424,33 @@ impl Channel {
             kept.expire(now);
             // While the channel has subscribers, its history keeps its epoch.
             if kept.is_empty() && self.here == 0 {
+                if shared.epoch() == Some(kept.position().epoch) {
+                    shared.remove(&self.app.id, self.name.as_str(), kept.complete_after());
+                }
                 self.history = None;
             }
         }
     }
 
     /// Encodes an event once, stores it if required, and adds it to the inboxes.
-    fn emit(&mut self, context: &Context<'_>, publication: &Publication<'_>) {
+    /// With a shared log only its own events are stored, with their positions in it.
+    fn emit(
+        &mut self,
+        context: &Context<'_>,
+        publication: &Publication<'_>,
+        logged: Option<Logged>,
+    ) {
         let (except, user_id, is_clients) = match publication.author {
             Author::Server { except } => (except, None, false),
             Author::Client { socket, user_id } => (Some(socket), user_id, true),
         };
         // Client events are transient: they are neither cached, as with Pusher, nor added to the history.
         let history = history_of(context.app, &self.name).filter(|_| !is_clients);
-        let offset = history.map(|_| self.begin_history(context).position().offset + 1);
+        let history = history.filter(|_| logged.is_some() || !context.shared.is_active());
+        let offset = history.map(|_| {
+            let next = self.begin_history(context).position().offset + 1;
+            logged.map_or(next, |logged| logged.position)
+        });
         let event = Event {
             name: publication.event,
             channel: self.name.as_str(),
@@ -413,23 +459,33 @@ impl Channel {
             offset,
         };
         let message = event.encode();
-        if let (Some(history), Some(kept)) = (history, &mut self.history) {
+        if let (Some(history), Some(kept), Some(offset)) = (history, &mut self.history, offset) {
+            let age = logged.map_or(Duration::ZERO, |logged| logged.age);
             kept.expire(context.now);
-            kept.add(message.clone(), except, history, context.now);
+            let until = context.now + history.age.saturating_sub(age);
+            kept.add(offset, message.clone(), except, history, until);
         }
         if self.name.is_cache() && !is_clients {
             self.last = Some(Box::new(Last { message: message.clone(), at: context.now }));
         }
-        self.deliver(context, &message, except);
+        let position = logged.map_or(0, |logged| logged.position);
+        self.deliver(context, &message, except, position);
     }
 
-    fn deliver(&mut self, context: &Context<'_>, message: &Encoded, except: Option<SocketId>) {
+    fn deliver(
+        &mut self,
+        context: &Context<'_>,
+        message: &Encoded,
+        except: Option<SocketId>,
+        position: u64,
+    ) {
         self.sequence += 1;
         for (event_loop, _) in &self.loops {
             let delivery = Delivery::Channel {
                 channel: self.id,
                 offset: Offset(self.sequence),
                 message: message.clone(),
+                position,
                 except,
             };
             context.outlets.put(*event_loop, delivery, context.counters);
@@ -485,7 +541,7 @@ impl Channel {
         self.notify_observer(context, &ChannelEvent::SubscriptionCount { channel, count: now });
         if context.app.rights.subscription_count {
             let message = message::subscription_count(channel, now);
-            self.deliver(context, &message, None);
+            self.deliver(context, &message, None, 0);
         }
     }
 
@@ -555,7 +611,7 @@ impl Channel {
         let channel = self.name.shared();
         self.notify_observer(context, &ChannelEvent::MemberAdded { channel, user_id: member.id() });
         let message = message::member_added(channel, member);
-        self.deliver(context, &message, None);
+        self.deliver(context, &message, None, 0);
     }
 
     fn member_removed(&mut self, context: &Context<'_>, user_id: &Arc<str>) {
@@ -563,7 +619,7 @@ impl Channel {
         let channel = self.name.shared();
         self.notify_observer(context, &ChannelEvent::MemberRemoved { channel, user_id });
         let message = message::member_removed(channel, user_id);
-        self.deliver(context, &message, None);
+        self.deliver(context, &message, None, 0);
     }
 
     fn check_rate(&mut self, context: &Context<'_>) -> Result<(), PublishRefused> {
@@ -576,24 +632,50 @@ impl Channel {
     }
 
     fn begin_history(&mut self, context: &Context<'_>) -> &mut Kept {
-        let id = self.id;
-        self.history
-            .get_or_insert_with(|| Box::new(Kept::new(context.random.hash_one(("epoch", id)))))
+        let (id, app, name) = (self.id, &self.app.id, self.name.as_str());
+        self.history.get_or_insert_with(|| {
+            let kept = match context.shared.epoch().filter(|_| context.shared.is_active()) {
+                Some(epoch) => Kept::new(epoch, context.shared.complete_after(app, name)),
+                None => Kept::new(context.random.hash_one(("epoch", id)), 0),
+            };
+            Box::new(kept)
+        })
     }
 
-    /// Returns the position of a new subscriber in the history, and the events it missed.
+    /// Returns the position up to which this node has the channel's events; `None` while the shared log is not open.
+    fn current(&mut self, context: &Context<'_>) -> Option<Position> {
+        if !context.shared.is_active() {
+            return Some(self.begin_history(context).position());
+        }
+        context.shared.epoch()?;
+        let epoch = self.begin_history(context).position().epoch;
+        Some(Position { epoch, offset: context.shared.applied() })
+    }
+
+    /// Returns the position of a new subscriber in the history, the events it missed, and how far it is ahead of
+    /// this node.
     fn resume(
         &mut self,
         context: &Context<'_>,
         resume: Option<Resume>,
-    ) -> (Option<Position>, Option<Vec<Encoded>>) {
+    ) -> (Option<Position>, Option<Vec<Encoded>>, u64) {
         if history_of(context.app, &self.name).is_none() {
-            return (None, None);
+            return (None, None, 0);
         }
+        let Some(position) = self.current(context) else { return (None, None, 0) };
         let kept = self.begin_history(context);
         kept.expire(context.now);
-        let missed = resume.and_then(|resume| kept.since(resume.position, resume.socket));
-        (Some(kept.position()), missed)
+        let Some(Resume { position: from, socket }) = resume else {
+            return (Some(position), None, 0);
+        };
+        // Another node may have read more of the log than this one.
+        if context.shared.is_active()
+            && from.epoch == position.epoch
+            && from.offset > position.offset
+        {
+            return (Some(from), Some(Vec::new()), from.offset);
+        }
+        (Some(position), kept.since(from, position.offset, socket), 0)
     }
 
     /// Returns the last event for a new subscriber of a cache channel.
@@ -605,6 +687,12 @@ impl Channel {
         }
         last.map(|last| last.message.clone())
     }
+}
+
+/// Returns whether an event goes through the shared log: those of the application on channels with history.
+pub(super) fn is_logged(app: &App, publication: &Publication<'_>) -> bool {
+    matches!(publication.author, Author::Server { .. })
+        && history_of(app, publication.channel).is_some()
 }
 
 /// Returns the application's history settings for a channel.

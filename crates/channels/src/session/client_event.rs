@@ -65,7 +65,8 @@ impl Session {
                 user_id: subscribed.member.as_ref().map(|member| member.id()),
             },
         };
-        channels.registry().publish(&self.app, &publication, now).map_err(|why| why.to_string())
+        let published = channels.registry().publish(&self.app, &publication, now);
+        published.map(|_unstored| ()).map_err(|why| why.to_string())
     }
 }
 

@@ -142,7 +142,8 @@ impl Session {
             resume,
         };
         let joined = channels.registry().subscribe(&self.app, &subscription, now)?;
-        out.joined.push(Join { channel: joined.channel, after: joined.after });
+        let Joined { channel, after, ahead, .. } = joined;
+        out.joined.push(Join { channel, after, ahead });
         self.counters.subscribed.increase();
         self.counters.subscriptions.increase();
         if let Err(place) = self.find(name.as_str()) {

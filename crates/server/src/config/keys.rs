@@ -563,6 +563,12 @@ settings! {
         adapter_prefix: SubjectPrefix = "hearth";
         /// A PEM file with the certificates of authorities, besides the system's, that verify the adapter's servers (`rediss://`, `tls://`).
         adapter_ca: Option<PathBuf> = "off";
+        /// The bytes of events that the adapter's broker keeps for all nodes, so that clients resume on any of them. `off`: each node keeps its own history.
+        ///
+        /// Events of channels with history then go through a stream of Redis or NATS, which gives them one order on all nodes.
+        history_log: Option<ByteSize> = "64MiB";
+        /// The time that a publisher waits for the broker to store an event of a channel with history; afterwards the HTTP API answers 503. `0s`: it does not wait, and events queue until the broker is back.
+        history_wait: Duration = "5s";
         /// Messages of at least this size are compressed (permessage-deflate) for clients that offer it, once for all of them. `off`: none.
         ///
         /// It saves bytes on the network and costs processor time and some memory for each client: worth it for messages of several kilobytes.

@@ -26,8 +26,8 @@ use channels::hub::{self, Adopted, AdoptedStream, Handover, Hub, Listen};
 use channels::lookup::Lookup;
 use channels::webhook::Intake;
 use channels::{
-    Answered, App, AppRef, Apps, Channels, FixedApps, Found, NoObserver, Observer, Unavailable,
-    UnixTime,
+    Answered, App, AppRef, Apps, Channels, FixedApps, Found, NoObserver, Observer, Ticket,
+    Unavailable, UnixTime,
 };
 use front_http::Answering;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
@@ -76,6 +76,8 @@ pub(crate) struct Realtime {
     alone: bool,
     deflates: bool,
     body_limit: u64,
+    /// The time that the HTTP API waits for an event to be stored.
+    history_wait: Duration,
     webhooks: Mutex<Option<Webhooks>>,
     nodes: Mutex<Option<Nodes>>,
     watch: Arc<console::Watch>,
@@ -118,7 +120,7 @@ impl Realtime {
             webhooks.start(Arc::clone(&apps), settings)?;
         }
         // Before there are clients that other nodes could miss.
-        let mut nodes = Nodes::join(&channels, settings).await?;
+        let mut nodes = Nodes::join(&channels, settings, named).await?;
         if let Some(nodes) = &mut nodes {
             nodes.ready().await;
         }
@@ -149,6 +151,7 @@ impl Realtime {
             alone,
             deflates: settings.realtime.deflate.is_some(),
             body_limit,
+            history_wait: settings.realtime.history_wait,
             webhooks: Mutex::new(webhooks),
             nodes: Mutex::new(nodes),
             watch: Arc::default(),
@@ -211,6 +214,16 @@ impl Realtime {
                 receiver.await.unwrap_or(Err(Unavailable))
             }
         }
+    }
+
+    /// Returns the answer once the events are stored. A broker that takes longer may still store them.
+    async fn stored(&self, ticket: Ticket, answer: api::Answer) -> api::Answer {
+        let wait = self.history_wait;
+        if wait.is_zero() || tokio::time::timeout(wait, ticket.stored()).await == Ok(true) {
+            return answer;
+        }
+        let body = r#"{"error":"the broker did not confirm the event in time; it may still be delivered"}"#;
+        api::Answer { status: 503, body: body.into(), ..answer }
     }
 
     /// Returns whether an application may have this key or id.
@@ -349,6 +362,10 @@ impl front_http::Realtime for Realtime {
                 hub::now(),
                 UnixTime::from(SystemTime::now()),
             );
+            let answer = match answer.ticket.clone() {
+                Some(ticket) => self.stored(ticket, answer).await,
+                None => answer,
+            };
             let status =
                 StatusCode::from_u16(answer.status).expect("the API knows HTTP's statuses");
             let mut response = text(status, "application/json", answer.body.into());

@@ -2,6 +2,7 @@
 
 mod lookup;
 mod losses;
+mod shared;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -159,10 +159,17 @@ impl Node {
         let (end, ended) = oneshot::channel();
         let clock =
             move || Moment::from_millis(u64::try_from(began.elapsed().as_millis()).unwrap());
-        let (run, mut joined) =
-            start(server.channels.clone(), broker, NodeId(id), Options::default(), clock, async {
+        let (run, mut joined) = start(
+            server.channels.clone(),
+            broker,
+            None,
+            NodeId(id),
+            Options::default(),
+            clock,
+            async {
                 let _ended = ended.await;
-            });
+            },
+        );
         let mut task = JoinSet::new();
         task.spawn(run);
         joined.ready().await;

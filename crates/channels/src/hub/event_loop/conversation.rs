@@ -244,6 +244,7 @@ impl EventLoop {
         }
         for join in out.joined.drain(..) {
             self.audiences.join(join.channel, seat.slot, join.after, &mut connection.places);
+            self.audiences.set_ahead(join.channel, seat.slot, join.ahead);
         }
         if let Some(close) = out.close.take() {
             connection.queue.push_last(out.frames.drain(..), None);

@@ -3,11 +3,11 @@
 use super::super::connection::{Fate, Stage};
 use super::super::figures::Reason;
 use super::super::inbox::Losses;
-use super::super::queue::{Encoding, Flushed, Moved};
+use super::super::queue::{Encoding, Flushed, Form, Moved};
 use super::super::transport::Transport;
 use super::{EventLoop, Renewal, mark, token};
 use crate::close::Close;
-use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, Seat};
+use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, RESTARTED, Seat};
 use crate::encoded::Encoded;
 use crate::socket_id::SocketId;
 
@@ -39,8 +39,14 @@ impl EventLoop {
         for _ in 0..DELIVERIES {
             let Some(delivery) = self.deliveries.pop() else { break };
             messages += match delivery {
-                Delivery::Channel { channel, offset, message, except } => {
-                    self.deliver_to_channel(channel, offset, &message, except)
+                Delivery::Channel { channel, offset, message, position, except } => {
+                    let delivered =
+                        self.deliver_to_channel(channel, offset, &message, position, except);
+                    self.audiences.passed(channel, position);
+                    if position == RESTARTED {
+                        self.end_streams(channel);
+                    }
+                    delivered
                 }
                 Delivery::Seats { seats, message } => self.deliver_to_seats(&seats, &message),
                 Delivery::App { id, app } => {
@@ -73,13 +79,15 @@ impl EventLoop {
         channel: ChannelId,
         offset: Offset,
         message: &Encoded,
+        position: u64,
         except: Option<SocketId>,
     ) -> usize {
         let mut messages = 0;
         let mut overflowed = Vec::new();
         let mut application = None;
         for listener in self.audiences.of(channel) {
-            if listener.after >= offset {
+            if listener.after >= offset || self.audiences.is_ahead(channel, listener.slot, position)
+            {
                 continue;
             }
             let Some(connection) = self.seats.at_mut(listener.slot) else { continue };
@@ -108,6 +116,20 @@ impl EventLoop {
         }
         self.overflowed(&overflowed);
         messages
+    }
+
+    /// Ends the event streams of a channel: their event ids are of an epoch that has ended, so they start again.
+    fn end_streams(&mut self, channel: ChannelId) {
+        let slots: Vec<u32> = self.audiences.of(channel).iter().map(|one| one.slot).collect();
+        for slot in slots {
+            let Some(seat) = self.seats.seat_at(slot) else { continue };
+            self.with(seat, |this, _, connection| {
+                if connection.form == Form::EventStream {
+                    this.close(connection, Close::RECONNECT, Reason::Drained);
+                }
+                Fate::Stays
+            });
+        }
     }
 
     fn deliver_to_seats(&mut self, seats: &[Seat], message: &Encoded) -> usize {

@@ -114,7 +114,8 @@ fn send(realtime: &Realtime, event: &EventToSend) -> Result<(), String> {
     let publication = Publication { channel: &channel, event: &event.event, data: &data, author };
     tracing::info!(app = &*app.id, channel = channel.as_str(), "event sent from the console");
     let registry = realtime.channels.registry();
-    registry.publish(&app, &publication, hub::now()).map_err(|error| error.to_string())
+    let published = registry.publish(&app, &publication, hub::now());
+    published.map(|_ticket| ()).map_err(|error| error.to_string())
 }
 
 fn app(realtime: &Realtime, id: &str) -> Option<Arc<App>> {

@@ -51,6 +51,9 @@ impl EventSink for Publisher {
             .map(|channel| Publication { channel, event: event.name, data: &data, author })
             .collect();
         let published = self.channels.registry().publish_all(&self.app, &publications, hub::now());
-        published.map_err(|(channel, why)| Refused(format!("{}: {why}", channel.as_str())))
+        // PHP does not wait until the event is stored.
+        published
+            .map(|_ticket| ())
+            .map_err(|(channel, why)| Refused(format!("{}: {why}", channel.as_str())))
     }
 }

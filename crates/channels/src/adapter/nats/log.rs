@@ -1,0 +1,294 @@
+//! The log of events in a `JetStream` stream.
+//!
+//! It uses `JetStream`'s API on plain subjects: a few requests with JSON, a consumer that pushes, and publishing with
+//! an id. NATS numbers the messages; the time at which the stream was created is its epoch. A stream that the operator
+//! has created before is used as it is.
+//!
+//! Invariants
+//! - Entries have consecutive numbers. A reader that sees another number, or hears nothing, opens the log again.
+//! - A stream that lost entries which a node has applied is deleted and created again, so it has a new epoch.
+
+use std::time::Duration;
+
+use async_nats::client::{Request, RequestErrorKind};
+use async_nats::{Client, HeaderMap, Message, StatusCode};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, warn};
+
+use super::Nats;
+use crate::adapter::log::{LogEvent, LogLink, LogOptions};
+use crate::hash::{SEED, hash};
+use crate::json::{Raw, quoted};
+use crate::nodes::NodeId;
+
+/// Timeout for a reply.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Interval at which the server sends something to a reader, and the time after which silence is a failure.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(4);
+
+/// Shortest and longest pause after a failure.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// How long a server without `JetStream` is asked. In a cluster it needs some seconds to elect a leader.
+const ELECTION: Duration = Duration::from_secs(4);
+
+/// How long NATS remembers the ids of messages, to reject repetitions.
+const REPEATED: Duration = Duration::from_mins(10);
+
+/// Starts the link to the log. Must be called within a tokio runtime.
+pub fn log(nats: &Nats, me: NodeId, options: &LogOptions) -> LogLink {
+    let (mut link, to_append, events) = LogLink::new();
+    let stream = nats.subject.replace('.', "_");
+    let subject = format!("{}.log", nats.subject);
+    let of_sender = format!("{:016x}", me.0);
+    let client = nats.client.clone();
+    link.tasks.spawn(append_all(client, subject.clone(), of_sender, to_append, events.clone()));
+    let reader = Reader {
+        client: nats.client.clone(),
+        stream,
+        subject,
+        options: options.clone(),
+        epoch: 0,
+        next: 1,
+    };
+    link.tasks.spawn(reader.run(events));
+    link
+}
+
+/// Appends packets until the sender is closed. A packet is repeated until it is stored.
+async fn append_all(
+    client: Client,
+    subject: String,
+    sender: String,
+    mut packets: mpsc::Receiver<(u64, Bytes)>,
+    events: mpsc::Sender<LogEvent>,
+) {
+    while let Some((number, packet)) = packets.recv().await {
+        let mut pause = PAUSES.0;
+        loop {
+            let mut headers = HeaderMap::new();
+            headers.insert("Nats-Msg-Id", format!("{sender}-{number}").as_str());
+            let request =
+                Request::new().headers(headers).payload(packet.clone()).timeout(Some(ANSWER));
+            let answer = client.send_request(subject.clone(), request).await;
+            // The acknowledgement names the number of the message, of a repeated one too.
+            let stored =
+                answer.as_ref().is_ok_and(|answer| number_at(&answer.payload, &["seq"]).is_some());
+            if stored {
+                break;
+            }
+            debug!(?answer, "an entry of the log was not stored; trying again");
+            if events.send(LogEvent::Away(true)).await.is_err() {
+                return;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+        if events.send(LogEvent::Stored(number)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads the log.
+struct Reader {
+    client: Client,
+    stream: String,
+    subject: String,
+    options: LogOptions,
+    epoch: u64,
+    /// Sequence of the next entry.
+    next: u64,
+}
+
+/// Why the log cannot be read now.
+enum Failure {
+    /// The server answers that nothing listens at its API.
+    NoJetStream,
+    Other(String),
+}
+
+impl From<async_nats::RequestError> for Failure {
+    fn from(error: async_nats::RequestError) -> Self {
+        match error.kind() {
+            RequestErrorKind::NoResponders => Self::NoJetStream,
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+/// The state of the stream.
+struct State {
+    epoch: u64,
+    first: u64,
+    last: u64,
+}
+
+impl Reader {
+    async fn run(mut self, events: mpsc::Sender<LogEvent>) {
+        let mut pause = PAUSES.0;
+        let mut without: Option<Instant> = None;
+        let mut reason = String::new();
+        while !events.is_closed() {
+            let began = Instant::now();
+            let why = match self.read(&events).await {
+                Failure::NoJetStream => {
+                    let since = *without.get_or_insert_with(Instant::now);
+                    if self.epoch == 0 && since.elapsed() >= ELECTION {
+                        let _closed = events.send(LogEvent::Unsupported).await;
+                        return;
+                    }
+                    String::from("JetStream does not answer")
+                }
+                Failure::Other(why) => {
+                    without = None;
+                    why
+                }
+            };
+            if events.send(LogEvent::Away(true)).await.is_err() {
+                return;
+            }
+            if reason != why {
+                warn!(reason = why, "cannot read the log of events; retrying");
+                reason = why;
+            }
+            if began.elapsed() > SILENCE * 2 {
+                pause = PAUSES.0;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// Opens the log and reads until a failure.
+    async fn read(&mut self, events: &mpsc::Sender<LogEvent>) -> Failure {
+        match self.try_read(events).await {
+            Err(failure) => failure,
+            Ok(()) => Failure::Other(String::from("the log was interrupted")),
+        }
+    }
+
+    async fn try_read(&mut self, events: &mpsc::Sender<LogEvent>) -> Result<(), Failure> {
+        let mut state = self.state().await?;
+        if state.epoch == self.epoch && state.last < self.next - 1 {
+            // The server came back with an older state. Other nodes may not have noticed it.
+            self.call("STREAM.DELETE", &self.stream, String::new()).await?;
+            state = self.state().await?;
+        }
+        if state.epoch != self.epoch || state.first > self.next {
+            self.epoch = state.epoch;
+            self.next = state.first;
+        }
+        let inbox = self.client.new_inbox();
+        let subscribed = self.client.subscribe(inbox.clone()).await;
+        let mut messages = subscribed.map_err(|error| Failure::Other(error.to_string()))?;
+        let consumer = format!(
+            r#"{{"stream_name":{},"config":{{"deliver_subject":{},"deliver_policy":"by_start_sequence","opt_start_seq":{},"ack_policy":"none","replay_policy":"instant","idle_heartbeat":{},"flow_control":true,"inactive_threshold":{},"mem_storage":true,"num_replicas":1}}}}"#,
+            quoted(&self.stream),
+            quoted(&inbox),
+            self.next,
+            HEARTBEAT.as_nanos(),
+            (SILENCE * 2).as_nanos(),
+        );
+        let answer = self.call("CONSUMER.CREATE", &self.stream, consumer).await?;
+        if let Some(error) = error_of(&answer) {
+            return Err(Failure::Other(error));
+        }
+        let State { epoch, first, last } = state;
+        let opened = LogEvent::Opened { epoch, first: first.min(self.next), last };
+        if events.send(opened).await.is_err() {
+            return Ok(());
+        }
+        loop {
+            let Ok(Some(message)) = timeout(SILENCE, messages.next()).await else { return Ok(()) };
+            if message.status == Some(StatusCode::IDLE_HEARTBEAT) {
+                // Flow control: the server waits until this node has read so far.
+                if let Some(reply) = message.reply {
+                    let _unsent = self.client.publish(reply, Bytes::new()).await;
+                }
+                continue;
+            }
+            let Some(event) = self.entry(message) else { return Ok(()) };
+            if events.send(event).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the state of the stream, which is created if it does not exist.
+    async fn state(&self) -> Result<State, Failure> {
+        let mut answer = self.call("STREAM.INFO", &self.stream, String::new()).await?;
+        if number_at(&answer.payload, &["error", "code"]) == Some(404) {
+            let create = format!(
+                r#"{{"name":{},"subjects":[{}],"retention":"limits","discard":"old","storage":"file","max_age":{},"max_bytes":{},"duplicate_window":{},"num_replicas":1}}"#,
+                quoted(&self.stream),
+                quoted(&self.subject),
+                self.options.age.as_nanos(),
+                self.options.bytes,
+                REPEATED.min(self.options.age).as_nanos(),
+            );
+            answer = self.call("STREAM.CREATE", &self.stream, create).await?;
+        }
+        if let Some(error) = error_of(&answer) {
+            return Err(Failure::Other(error));
+        }
+        let payload = &answer.payload;
+        let created = Raw::from_bytes(payload)
+            .ok()
+            .and_then(|it| it.get("created")?.string().map(std::borrow::Cow::into_owned));
+        let last = number_at(payload, &["state", "last_seq"]);
+        let first = number_at(payload, &["state", "first_seq"]);
+        let (Some(created), Some(last), Some(first)) = (created, last, first) else {
+            return Err(Failure::Other(String::from("JetStream's answer was not understood")));
+        };
+        // An empty stream has 0, or the next one.
+        let first = first.clamp(1, last + 1);
+        Ok(State { epoch: hash(created.as_bytes(), SEED) | 1, first, last })
+    }
+
+    async fn call(&self, what: &str, stream: &str, body: String) -> Result<Message, Failure> {
+        let request = Request::new().payload(body.into()).timeout(Some(ANSWER));
+        Ok(self.client.send_request(format!("$JS.API.{what}.{stream}"), request).await?)
+    }
+
+    /// Reads an entry; returns `None` if it is not the next one.
+    fn entry(&mut self, message: Message) -> Option<LogEvent> {
+        let reply = message.reply?;
+        // `$JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE.CONSUMED.TIME.PENDING`, with domain and account after `ACK` in
+        // a longer form.
+        let parts: Vec<&str> = reply.split('.').collect();
+        let at = if parts.len() > 9 { 7 } else { 5 };
+        let sequence: u64 = parts.get(at)?.parse().ok()?;
+        let nanos: u64 = parts.get(at + 2)?.parse().ok()?;
+        if sequence != self.next {
+            return None;
+        }
+        self.next += 1;
+        let added = std::time::UNIX_EPOCH + Duration::from_nanos(nanos);
+        let age = added.elapsed().unwrap_or_default();
+        Some(LogEvent::Entry { sequence, age, packet: message.payload })
+    }
+}
+
+fn number_at(json: &[u8], path: &[&str]) -> Option<u64> {
+    let mut value = Raw::from_bytes(json).ok()?;
+    for name in path {
+        value = value.get(name)?;
+    }
+    value.unsigned()
+}
+
+fn error_of(answer: &Message) -> Option<String> {
+    let error = Raw::from_bytes(&answer.payload).ok()?.get("error")?;
+    Some(
+        error
+            .get("description")
+            .and_then(Raw::string)
+            .map_or_else(|| error.text().into(), Into::into),
+    )
+}

@@ -1,0 +1,121 @@
+//! Three nodes that share the history of their channels through a real broker: nodes are killed, cut off and replaced,
+//! the broker restarts, and no client loses an event or gets one twice.
+
+mod cluster;
+mod crowd;
+
+use std::time::Duration;
+
+use testkit::eventually;
+
+use cluster::{Cluster, Kind, Start};
+use crowd::{Crowd, Told};
+
+use crate::hearth::LIMIT;
+
+/// Publishes through the nodes in turn until `done`; an event that was not confirmed counts as neither.
+fn publish_while(cluster: &Cluster, told: &mut Told, nodes: &[usize], events: usize) {
+    for index in 0..events {
+        told.publish(cluster, nodes[index % nodes.len()]);
+    }
+}
+
+fn nodes_die_and_are_cut_off(kind: Kind) {
+    let mut cluster = Cluster::start(kind, Start::Empty, 3);
+    let crowd = Crowd::start(&cluster, 30);
+    let mut told = Told::default();
+    publish_while(&cluster, &mut told, &[0, 1, 2], 30);
+
+    // Node 0 is killed while events are on their way.
+    cluster.kill(0);
+    publish_while(&cluster, &mut told, &[1, 2], 30);
+    cluster.restart(0);
+    publish_while(&cluster, &mut told, &[0, 1, 2], 30);
+
+    // Node 1 is cut off from the broker: it confirms nothing, and its clients get everything later.
+    cluster.cut(1, true);
+    publish_while(&cluster, &mut told, &[0, 2], 20);
+    assert_eq!(told.publish(&cluster, 1), 503, "{kind:?}: nothing can be stored");
+    publish_while(&cluster, &mut told, &[0, 2], 20);
+    cluster.cut(1, false);
+    eventually("the node stores events again", LIMIT, || told.publish(&cluster, 1) == 200);
+    publish_while(&cluster, &mut told, &[0, 1, 2], 30);
+    let gaps = crowd.check(&told);
+    assert_eq!(gaps, 0, "{kind:?}: every position was known");
+}
+
+#[test]
+fn killed_and_cut_off_nodes_of_redis_lose_no_event_and_double_none() {
+    nodes_die_and_are_cut_off(Kind::Redis);
+}
+
+#[test]
+fn killed_and_cut_off_nodes_of_nats_lose_no_event_and_double_none() {
+    nodes_die_and_are_cut_off(Kind::Nats);
+}
+
+fn the_broker_restarts(kind: Kind, start: Start) {
+    let mut cluster = Cluster::start(kind, start, 3);
+    let crowd = Crowd::start(&cluster, 30);
+    let mut told = Told::default();
+    publish_while(&cluster, &mut told, &[0, 1, 2], 30);
+    crowd.wait(&told);
+    cluster.restart_broker();
+    eventually("events are stored again", LIMIT, || told.publish(&cluster, 0) == 200);
+    publish_while(&cluster, &mut told, &[0, 1, 2], 30);
+    // A client that comes with a position of before.
+    crowd.reconnect_all();
+    publish_while(&cluster, &mut told, &[0, 1, 2], 10);
+    let gaps = crowd.check(&told);
+    match start {
+        Start::Kept => assert_eq!(gaps, 0, "{kind:?}: the broker kept the events"),
+        Start::Empty => assert!(gaps >= 30, "{kind:?}: {gaps} of 30 clients were told of the loss"),
+    }
+}
+
+#[test]
+fn a_redis_that_keeps_its_data_loses_no_event_at_a_restart() {
+    the_broker_restarts(Kind::Redis, Start::Kept);
+}
+
+#[test]
+fn a_jetstream_that_keeps_its_data_loses_no_event_at_a_restart() {
+    the_broker_restarts(Kind::Nats, Start::Kept);
+}
+
+#[test]
+fn an_empty_redis_after_a_restart_is_reported_to_every_client() {
+    the_broker_restarts(Kind::Redis, Start::Empty);
+}
+
+#[test]
+fn an_empty_jetstream_after_a_restart_is_reported_to_every_client() {
+    the_broker_restarts(Kind::Nats, Start::Empty);
+}
+
+/// Replaces all nodes, one after the other, while events are published.
+fn nodes_are_replaced(kind: Kind, clients: usize) {
+    let mut cluster = Cluster::start(kind, Start::Empty, 3);
+    let crowd = Crowd::start(&cluster, clients);
+    let mut told = Told::default();
+    publish_while(&cluster, &mut told, &[0, 1, 2], 10);
+    for node in 0..3 {
+        let others: Vec<usize> = (0..3).filter(|other| *other != node).collect();
+        let ending = cluster.end(node);
+        publish_while(&cluster, &mut told, &others, 10);
+        ending.join().unwrap();
+        publish_while(&cluster, &mut told, &others, 5);
+        cluster.restart(node);
+        publish_while(&cluster, &mut told, &[0, 1, 2], 5);
+    }
+    let gaps = crowd.check(&told);
+    assert_eq!(gaps, 0, "{kind:?}: every position was known");
+}
+
+#[test]
+fn a_rolling_upgrade_under_300_clients_loses_no_event_and_doubles_none() {
+    nodes_are_replaced(Kind::Redis, 300);
+}
+
+/// How long the nodes of these tests wait for a broker before they answer 503.
+const WAIT: Duration = Duration::from_secs(1);
