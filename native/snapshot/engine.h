@@ -114,6 +114,12 @@ struct range {
     uint64_t start, end;
 };
 
+/* Neighbouring pages. */
+struct span {
+    uint64_t start, end;
+    bool own; /* written pages: no other process has them, and they are not the page of zeros, which a read maps */
+};
+
 /* A sealed memfd that holds pages of the snapshot. */
 struct memory_file {
     const char *view; /* all of it, read-only; NULL: there is none */
@@ -262,6 +268,7 @@ struct engine {
     uint32_t bulky;         /* restores in a row that knew far more pages than changed */
     uint64_t faults, thread_faults, child_faults; /* at the end of the last restore */
     struct usage usage;
+    uint64_t found_not_own; /* pages that pages_find() found and that were perhaps only read */
     uint64_t flagged_count; /* pages with KIND_KNOWN: known_count and the dead ones */
     uint64_t left_file;     /* stored pages that became private, in all */
     uint64_t known_count, known_max;
@@ -280,7 +287,7 @@ struct engine {
     _Alignas(64) char key[PAGE_LARGEST];
     _Alignas(64) char zeros[PAGE_LARGEST];
     uint32_t samples[SAMPLES][PHASES];
-    struct range spans[SPANS_MAX];
+    struct span spans[SPANS_MAX];
     uint16_t hot[REGIONS_MAX];
     struct descriptor descriptors[DESCRIPTORS_MAX];
     uint32_t guarded_count;
@@ -378,7 +385,7 @@ enum pagemap_kind { PAGEMAP_PRESENT, PAGEMAP_PRIVATE /* and not a file's own: wr
 void pagemap_open(void);
 /* Finds the existing pages from *from to `end`, swapped out or not. *from becomes the place to continue. Returns the number of spans. */
 uint32_t pagemap_scan(
-    uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans, uint32_t max);
+    uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct span *spans, uint32_t max);
 
 /* pages.c */
 static inline uint8_t *kind_of(const struct region *region, uint64_t address) {

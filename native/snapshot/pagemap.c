@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 
+#define ENTRY_OWN (1ULL << 56) /* mapped once, since Linux 4.2 */
 #define ENTRY_FILE (1ULL << 61)
 #define ENTRY_SWAPPED (1ULL << 62)
 #define ENTRY_PRESENT (1ULL << 63)
@@ -17,11 +18,12 @@ void pagemap_open(void) {
 }
 
 uint32_t pagemap_scan(
-    uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans, uint32_t max) {
+    uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct span *spans, uint32_t max) {
     struct engine *e = engine;
     const uint64_t *entries = (const uint64_t *)e->buffer;
     const uint64_t most = sizeof e->buffer / sizeof *entries;
     const uint64_t excluded = wanted == PAGEMAP_PRIVATE ? ENTRY_FILE : 0;
+    const uint64_t told_apart = wanted == PAGEMAP_PRIVATE ? ENTRY_OWN : 0;
     uint32_t count = 0;
     uint64_t at = *from;
     while (at < end) {
@@ -35,11 +37,12 @@ uint32_t pagemap_scan(
             if (!(entries[i] & (ENTRY_PRESENT | ENTRY_SWAPPED)) || (entries[i] & excluded)) {
                 continue;
             }
-            struct range *last = count > 0 ? &spans[count - 1] : NULL;
-            if (last != NULL && last->end == at) {
+            struct span *last = count > 0 ? &spans[count - 1] : NULL;
+            bool own = (entries[i] & told_apart) != 0;
+            if (last != NULL && last->end == at && last->own == own) {
                 last->end += PAGE;
             } else if (count < max) {
-                spans[count++] = (struct range){at, at + PAGE};
+                spans[count++] = (struct span){at, at + PAGE, own};
             } else {
                 *from = at;
                 return count;

@@ -157,7 +157,7 @@ void pages_mark_dead(const struct snapshot_range *dead, size_t dead_count) {
 }
 
 bool pages_written(uint64_t start, uint64_t end) {
-    struct range span;
+    struct span span;
     return pagemap_scan(&start, end, PAGEMAP_PRIVATE, &span, 1) != 0;
 }
 
@@ -173,7 +173,7 @@ static void check_guarded(void) {
 /* --- finding ---------------------------------------------------------------------------------------------------------------------------- */
 
 /* Makes the pages of a span known that are not yet. Returns how many. */
-static uint64_t know_span(struct region *region, const struct range *span) {
+static uint64_t know_span(struct region *region, const struct span *span) {
     uint64_t found = 0;
     for (uint64_t at = span->start; at < span->end; at += PAGE) {
         if (!(*kind_of(region, at) & KIND_KNOWN)) {
@@ -205,6 +205,7 @@ static bool find_in(struct region *region, uint64_t enough, uint64_t *found, uin
             uint64_t pages = (e->spans[i].end - e->spans[i].start) / PAGE;
             uint64_t more = know_span(region, &e->spans[i]);
             *found += more;
+            e->found_not_own += e->spans[i].own ? 0 : more;
             *seen += pages - more;
         }
         if (*found == enough) {
@@ -218,6 +219,7 @@ uint64_t pages_find(bool everywhere, uint64_t enough, uint64_t *seen) {
     struct engine *e = engine;
     uint64_t found = 0;
     *seen = 0;
+    e->found_not_own = 0;
     uint32_t count = everywhere ? e->region_count : e->hot_count;
     for (uint32_t i = 0; i < count; i++) {
         uint16_t at = everywhere ? (uint16_t)i : e->hot[i];

@@ -86,7 +86,7 @@ static uint64_t private_pages(const struct usage *usage) {
  *
  * Each first write is a fault and makes one page private. So if there are as many pages as faults, they are all. Fewer are all, too, if the
  * process has exactly that many more private pages and still has its earlier ones: the other faults were not writes to the snapshot's
- * memory. */
+ * memory. A page of zeros, which was only read, is found and is not private: it could stand for one that is still to be found. */
 static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *wide) {
     struct engine *e = engine;
     uint64_t had = e->flagged_count;
@@ -102,7 +102,8 @@ static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *
     }
     *wide = true;
     if (e->resident_exact) {
-        return found == grown && seen == had && status_number("\nVmSwap:") == 0;
+        return found == grown && e->found_not_own == 0 && seen == had &&
+               status_number("\nVmSwap:") == 0;
     }
     if (e->born_pages == 0) {
         return false;

@@ -90,7 +90,7 @@ static void populate(const void *start, uint64_t len) {
 static void populate_engine(void) {
     struct engine *e = engine;
     for (uint64_t at = (uint64_t)e->region; at < (uint64_t)e->region_end;) {
-        struct range spans[64];
+        struct span spans[64];
         uint32_t count = pagemap_scan(&at, (uint64_t)e->region_end, PAGEMAP_PRESENT, spans, 64);
         for (uint32_t i = 0; i < count; i++) {
             populate((const void *)spans[i].start, spans[i].end - spans[i].start);

@@ -123,6 +123,18 @@ static void read_new_pages(unsigned n) {
     }
 }
 
+/* A page of zeros beside memory that changes, the first write to memory that did not, and a fault that is no write: as many pages are found as
+ * have become private, and one of them is not among the found. */
+static void read_here_write_there(unsigned n) {
+    const volatile unsigned char *pages = boot.anon;
+    const volatile unsigned char *elsewhere = boot.chunk;
+    boot.anon[0]++;
+    if (n > 0) {
+        boot.file[n % FILE_PAGES * PAGE] ^= (unsigned char)(0x55 | pages[(2 * n + 1) * PAGE]);
+        (void)elsewhere[CHUNK - n * PAGE];
+    }
+}
+
 static void random_writes(unsigned n) {
     (void)n;
     struct area areas[AREAS];
@@ -420,6 +432,8 @@ static const struct test_case cases[] = {
     {.name = "another page in every turn", .request = walk, .turns = 30},
     {.name = "pages that were never touched are zero again", .request = touch_new_pages},
     {.name = "pages that were never touched are read", .request = read_new_pages},
+    {.name = "a page that was read does not stand for a written one",
+        .request = read_here_write_there},
     {.name = "random writes", .request = random_writes, .turns = 30},
     {.name = "random writes against a shadow",
         .request = random_writes,
