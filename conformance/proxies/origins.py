@@ -94,6 +94,10 @@ def certificate(folder: Path) -> None:
     (folder / "both.pem").write_text((folder / "server.pem").read_text() + (folder / "server.key").read_text())
 
 
+# POSTs that may arrive just as a reload ends their connection.
+MOST_ENDED = PROCESSES
+
+
 class Origin:
     def __init__(self, name: str, folder: Path, idle: int, requests: int):
         self.name, self.folder = name, folder
@@ -155,7 +159,9 @@ def calls(origin: Origin, folder: Path, base: str, reloads: int = 0, pause: int 
     logged = origin.requests()
     wanted = [("POST" if number % 2 else "GET") + f" /p{process}-{number}" for process in range(PROCESSES) for number in range(count)]
     names = {f"{method} {path}": error for method, path, error in failed}
-    problems += [f"lost: {call}: {error}" for call, error in names.items()]
+    # A server may end a kept connection just as a POST arrives. Only the caller knows whether it may be repeated (RFC 9110, section 9.2.2).
+    problems += [f"lost: {call}: {error}" for call, error in names.items() if call.startswith("GET") or logged[call] or not reloads]
+    problems += [f"{len(names)} POSTs met the end of their connection"] if len(names) > MOST_ENDED * reloads else []
     problems += [f"sent {logged[call]} times: {call}" for call in wanted if call.startswith("POST") and logged[call] > 1]
     problems += [f"answered, but not in the log: {call}" for call in wanted if call not in names and not logged[call]]
     return problems

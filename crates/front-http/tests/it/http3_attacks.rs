@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use front_http::ClientLimit;
 use h3::error::Code;
@@ -309,8 +309,8 @@ async fn a_flood_of_first_packets_is_bounded_and_not_amplified() {
     let open = server.connections.len();
     assert!(open <= most, "{open} connections are open");
     // Two seconds of retransmissions.
-    let until = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < until {
+    let until = tokio::time::Instant::now() + Duration::from_secs(2);
+    while tokio::time::Instant::now() < until {
         for (socket, _, received, retry) in &mut spoofed {
             let mut packet = [0; 1500];
             while let Ok(length) = socket.recv(&mut packet) {

@@ -213,8 +213,9 @@ impl Plan {
         let (path, root) = (path.path(), &self.application.document_root);
         let ends = path.match_indices(".php").map(|(at, suffix)| at + suffix.len());
         let named = ends
-            .filter(|end| path[*end..].is_empty() || path[*end..].starts_with('/'))
-            .map(|end| root.join(path[..end].trim_start_matches('/')))
+            .filter_map(|end| path.split_at_checked(end))
+            .filter(|(_, rest)| rest.is_empty() || rest.starts_with('/'))
+            .map(|(script, _)| root.join(script.trim_start_matches('/')))
             .find(|script| script.is_file());
         let in_folder = || {
             let index = root.join(path.trim_start_matches('/')).join("index.php");

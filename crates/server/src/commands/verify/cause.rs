@@ -5,6 +5,7 @@
 //!   value that only happened to be the same in both runs of the reference, such as a die's.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use pool::Model;
 
@@ -18,6 +19,9 @@ const MOST_TRIES: usize = 150;
 
 /// How many answers of the reference beside two must show the same, where the model's shows something else.
 const FURTHER_ANSWERS: usize = 6;
+
+/// A clock of seconds has moved on after it, so that answers of the reference before and after differ in it.
+const CLOCK_MOVES: Duration = Duration::from_millis(1_050);
 
 /// Differences at one place of the answers to one request.
 pub(super) struct Group {
@@ -100,6 +104,7 @@ impl Search<'_> {
         let Group { request, answer, .. } = self.group;
         let alone = (&[][..], *request);
         let first = reference.answer(self.runs, self.replay, alone).await?;
+        tokio::time::sleep(CLOCK_MOVES).await;
         for _ in 0..FURTHER_ANSWERS {
             if reference.differences(self.group.first(), *request, answer).is_empty() {
                 return Ok(true);

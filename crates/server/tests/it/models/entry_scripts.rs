@@ -118,7 +118,9 @@ fn the_groups_never_have_more_processes_than_there_may_be_workers() {
                     })
                 })
                 .collect();
-            clients.into_iter().for_each(|client| client.join().unwrap());
+            for client in clients {
+                client.join().unwrap();
+            }
             over.store(true, Ordering::Relaxed);
             watch.join().unwrap()
         });
@@ -153,7 +155,9 @@ fn a_busy_script_leaves_the_others_their_part() {
         let api = group(&hearth, "/api.php");
         assert_eq!((&api["wanted"], &api["requests"]), (&json!(1), &json!(10)), "{api}");
         over.store(true, Ordering::Relaxed);
-        busy.into_iter().for_each(|client| client.join().unwrap());
+        for client in busy {
+            client.join().unwrap();
+        }
     });
 }
 
@@ -260,7 +264,9 @@ fn a_reload_boots_the_scripts_again_and_loses_no_request() {
             assert!(hearth.get("/api.php").text().starts_with(&format!("[\"{mark}\"")));
         }
         over.store(true, Ordering::Relaxed);
-        clients.into_iter().for_each(|client| client.join().unwrap());
+        for client in clients {
+            client.join().unwrap();
+        }
     });
     // A script that does not boot any more costs no other script its reload.
     let reload = || command().arg("reload").arg(site.path()).output().unwrap().status.success();

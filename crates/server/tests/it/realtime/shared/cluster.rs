@@ -36,7 +36,7 @@ struct Relay {
 }
 
 fn forward(mut from: TcpStream, mut to: TcpStream, cut: &(Mutex<bool>, Condvar)) {
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     while let Ok(length) = from.read(&mut buffer) {
         let is_cut = cut.0.lock().unwrap();
         drop(cut.1.wait_while(is_cut, |cut| *cut).unwrap());

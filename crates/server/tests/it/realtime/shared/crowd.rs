@@ -153,6 +153,7 @@ struct Client {
 }
 
 impl Client {
+    #[expect(clippy::infinite_loop, reason = "its task is aborted at the end of the test")]
     async fn run(mut self) {
         loop {
             let address = {
@@ -251,12 +252,11 @@ impl Client {
 async fn send(stream: &mut TcpStream, message: &Value) -> std::io::Result<()> {
     let text = message.to_string();
     let mut frame = vec![0x81];
-    match u8::try_from(text.len()) {
-        Ok(short @ ..126) => frame.push(0x80 | short),
-        _ => {
-            frame.push(0x80 | 126);
-            frame.extend(u16::try_from(text.len()).unwrap().to_be_bytes());
-        }
+    if let Ok(short @ ..126) = u8::try_from(text.len()) {
+        frame.push(0x80 | short);
+    } else {
+        frame.push(0x80 | 0x7e);
+        frame.extend(u16::try_from(text.len()).unwrap().to_be_bytes());
     }
     frame.extend([0; 4]);
     frame.extend(text.as_bytes());
