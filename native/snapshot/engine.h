@@ -117,7 +117,8 @@ struct range {
 /* Neighbouring pages. */
 struct span {
     uint64_t start, end;
-    bool own; /* written pages: no other process has them, and they are not the page of zeros, which a read maps */
+    bool
+        own; /* written pages: no other process has them, and they are not the page of zeros, which a read maps */
 };
 
 /* A sealed memfd that holds pages of the snapshot. */
