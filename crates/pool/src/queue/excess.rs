@@ -14,6 +14,10 @@ use crate::shared::Shared;
 impl Queue {
     /// Returns whether a worker that is released ends now, and counts it then.
     pub(super) fn is_too_many(&mut self, info: &WorkerInfo, release: Release) -> bool {
+        // It was too many before, and had another request that it had begun.
+        if info.life.dismissal() == Dismissal::Surplus {
+            return true;
+        }
         let ends = self.excess > 0 && release != Release::Booted;
         if ends {
             self.excess -= 1;

@@ -16,6 +16,15 @@ const ENTRY: &str = "<?php class Boot { public static $times = 0; public $name =
     Boot::$times += (int) ($_GET['add'] ?? 0);\n\
     echo json_encode([basename($boot->name), Boot::$times, $_SERVER['SCRIPT_NAME'], $_SERVER['REQUEST_URI'], $_SERVER['PATH_INFO'] ?? '', $_GET, $_POST, $_COOKIE, file_get_contents('php://input'), basename($_SERVER['SCRIPT_FILENAME']), basename(__DIR__), getcwd(), count(get_included_files())]);";
 
+/// Ends the threads that ask until then, also when the test fails.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn site() -> Site {
     Site::empty()
         .with_file("public/index.php", ENTRY)
@@ -96,6 +105,7 @@ fn the_groups_never_have_more_processes_than_there_may_be_workers() {
         boot(&hearth, "/admin/edit.php");
         let over = AtomicBool::new(false);
         let most = std::thread::scope(|scope| {
+            let at_end = AtEnd(&over);
             let watch = scope.spawn(|| {
                 let mut most = 0;
                 while !over.load(Ordering::Relaxed) {
@@ -118,10 +128,9 @@ fn the_groups_never_have_more_processes_than_there_may_be_workers() {
                     })
                 })
                 .collect();
-            for client in clients {
-                client.join().unwrap();
-            }
-            over.store(true, Ordering::Relaxed);
+            let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+            drop(at_end);
+            assert!(ended.iter().all(Result::is_ok), "a request was not answered");
             watch.join().unwrap()
         });
         assert!(most <= workers, "{most} processes for {workers} workers");
@@ -137,6 +146,7 @@ fn a_busy_script_leaves_the_others_their_part() {
     boot(&hearth, "/api.php");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let at_end = AtEnd(&over);
         let busy: Vec<_> = (0..6)
             .map(|_| {
                 scope.spawn(|| {
@@ -154,7 +164,7 @@ fn a_busy_script_leaves_the_others_their_part() {
         }
         let api = group(&hearth, "/api.php");
         assert_eq!((&api["wanted"], &api["requests"]), (&json!(1), &json!(10)), "{api}");
-        over.store(true, Ordering::Relaxed);
+        drop(at_end);
         for client in busy {
             client.join().unwrap();
         }
@@ -240,6 +250,7 @@ fn a_reload_boots_the_scripts_again_and_loses_no_request() {
     boot(&hearth, "/api.php");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let at_end = AtEnd(&over);
         let clients: Vec<_> = ["/", "/api.php", "/plain.php"]
             .into_iter()
             .map(|script| {
@@ -263,7 +274,7 @@ fn a_reload_boots_the_scripts_again_and_loses_no_request() {
             assert_eq!(group(&hearth, "/api.php")["state"], "waits", "before it takes requests");
             assert!(hearth.get("/api.php").text().starts_with(&format!("[\"{mark}\"")));
         }
-        over.store(true, Ordering::Relaxed);
+        drop(at_end);
         for client in clients {
             client.join().unwrap();
         }
