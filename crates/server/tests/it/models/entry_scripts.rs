@@ -128,7 +128,8 @@ fn the_groups_never_have_more_processes_than_there_may_be_workers() {
                     })
                 })
                 .collect();
-            let ended: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            let ended: Vec<_> =
+                clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
             drop(at_end);
             assert!(ended.iter().all(Result::is_ok), "a request was not answered");
             watch.join().unwrap()
