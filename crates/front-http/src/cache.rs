@@ -318,9 +318,13 @@ impl AnswerCache {
     /// Returns what is stored for a request, from disk if it is not in memory.
     pub(crate) async fn look(&self, key: &Key, headers: &HeaderMap, now: Instant) -> Found {
         let key = key.as_bytes();
-        let selected = self.variants(key).map(|rule| rule.select(key, headers));
-        let key = selected.as_deref().unwrap_or(key);
-        match self.store.get(key) {
+        let found = self.store.get(key);
+        let selected = self.rule(key, found.as_ref()).map(|rule| rule.select(key, headers));
+        let (key, found) = match &selected {
+            Some(selected) => (&**selected, self.store.get(selected)),
+            None => (key, found),
+        };
+        match found {
             Some(Slot::Entry(entry)) => Found::Entry(entry),
             Some(Slot::Passed { until }) if now < until => Found::Passed,
             _ => match &self.disk {
@@ -332,8 +336,13 @@ impl AnswerCache {
 
     /// Returns the fields by which the answers of a target differ.
     fn variants(&self, key: &[u8]) -> Option<Arc<Variants>> {
-        match self.store.get(key) {
-            Some(Slot::Rule(variants)) => Some(variants),
+        self.rule(key, self.store.get(key).as_ref())
+    }
+
+    /// The same, if memory has `found` at the key.
+    fn rule(&self, key: &[u8], found: Option<&Slot>) -> Option<Arc<Variants>> {
+        match found {
+            Some(Slot::Rule(variants)) => Some(Arc::clone(variants)),
             Some(_) => None,
             None => self.disk.as_ref()?.rule(key),
         }

@@ -40,6 +40,21 @@ pub struct LogOptions {
     pub wait: Duration,
 }
 
+/// Reports that the broker is away, and waits before the next attempt: each time twice as long, up to `longest`. Returns
+/// false if nothing receives the events any more.
+pub(super) async fn wait_for_broker(
+    events: &mpsc::Sender<LogEvent>,
+    pause: &mut Duration,
+    longest: Duration,
+) -> bool {
+    if events.send(LogEvent::Away(true)).await.is_err() {
+        return false;
+    }
+    tokio::time::sleep(*pause).await;
+    *pause = (*pause * 2).min(longest);
+    true
+}
+
 /// An event of the link to the log.
 #[derive(Clone, Debug)]
 pub enum LogEvent {

@@ -23,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pool::Model;
 use serde_json::Value;
-use testkit::eventually;
+use testkit::{Answer, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, isolating, of_tier};
 
@@ -34,6 +34,24 @@ const THREAD: &str = "$c = FFI::cdef('int pthread_create(unsigned long *, void *
     int pthread_setname_np(unsigned long, const char *); void *dlsym(void *, const char *);', 'libc.so.6');\n\
     $id = $c->new('unsigned long'); $c->pthread_create(FFI::addr($id), null, $c->dlsym(null, 'pause'), null);\n\
     $c->pthread_setname_np($id->cdata, 'exporter');\n";
+
+/// The header fields of an answer that come from PHP, with their names in lower case.
+fn fields_of_php(answer: &Answer) -> Vec<(String, &str)> {
+    const OF_SERVER: &[&str] = &[
+        "connection",
+        "content-encoding",
+        "content-length",
+        "date",
+        "keep-alive",
+        "server",
+        "transfer-encoding",
+        "vary",
+        "x-request-id",
+    ];
+    let fields = answer.fields.iter();
+    let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value.as_str()));
+    fields.filter(|(name, _)| !OF_SERVER.contains(&name.as_str())).collect()
+}
 
 fn serve(site: &Site, script: &str, model: &str) -> Serve {
     Serve::new(site.path().join(script)).args(&["--model", model]).workers(1)

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::Nats;
-use crate::adapter::log::{LogEvent, LogLink, LogOptions};
+use crate::adapter::log::{LogEvent, LogLink, LogOptions, wait_for_broker};
 use crate::hash::{SEED, hash};
 use crate::json::{Raw, quoted};
 use crate::nodes::NodeId;
@@ -83,11 +83,9 @@ async fn append_all(
                 break;
             }
             debug!(?answer, "an entry of the log was not stored; trying again");
-            if events.send(LogEvent::Away(true)).await.is_err() {
+            if !wait_for_broker(&events, &mut pause, PAUSES.1).await {
                 return;
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSES.1);
         }
         if events.send(LogEvent::Stored(number)).await.is_err() {
             return;

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::{ANSWER, InvalidOptions, Options, PAUSES, Source, log_once};
-use crate::adapter::log::{LogEvent, LogLink, LogOptions};
+use crate::adapter::log::{LogEvent, LogLink, LogOptions, wait_for_broker};
 use crate::nodes::NodeId;
 
 /// How long a read waits for entries before the state of the log is checked.
@@ -189,11 +189,9 @@ async fn append_all(
                 failed => {
                     debug!(reason = ?failed, "an entry of the log was not stored; trying again");
                     connection = None;
-                    if events.send(LogEvent::Away(true)).await.is_err() {
+                    if !wait_for_broker(&events, &mut pause, PAUSES.1).await {
                         return;
                     }
-                    sleep(pause).await;
-                    pause = (pause * 2).min(PAUSES.1);
                 }
             }
         }

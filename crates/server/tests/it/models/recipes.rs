@@ -7,6 +7,7 @@ use std::process::Command;
 use testkit::{Answer, DATABASE_PASSWORD, Database, DatabaseKind, PhpFpm};
 
 use super::browser::Browser;
+use super::fields_of_php;
 use crate::hearth::{Hearth, Serve, Site, command, php_fpm, php_version};
 
 /// Returns whether a package's folder is there. It has to be for the PHP of its own Debian.
@@ -60,22 +61,9 @@ impl Visitors {
 
 /// What of an answer comes from PHP.
 fn of_php(answer: &Answer) -> String {
-    const OF_SERVER: &[&str] = &[
-        "connection",
-        "content-encoding",
-        "content-length",
-        "date",
-        "keep-alive",
-        "server",
-        "transfer-encoding",
-        "vary",
-        "x-request-id",
-    ];
-    let fields = answer.fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
-    let mut fields: Vec<String> = fields
-        .filter(|(name, _)| !OF_SERVER.contains(&name.as_str()))
-        .map(|(name, value)| format!("{name}: {value}"))
-        .collect();
+    let fields = fields_of_php(answer);
+    let mut fields: Vec<String> =
+        fields.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
     fields.sort();
     format!("{}\n{}\n\n{}", answer.status, fields.join("\n"), answer.text())
 }

@@ -2,6 +2,7 @@
 
 use testkit::{Answer, Client};
 
+use super::fields_of_php;
 use crate::hearth::{Hearth, LIMIT, Serve, Site, models, of_tier, php_fpm};
 
 /// The models in which a script of the application waits for its requests.
@@ -70,22 +71,8 @@ const CLOSES: Request = ("GET", "/?case=closes", &[], b"");
 
 /// What of an answer comes from PHP: status, header fields by name, and the body.
 fn of_php(answer: &Answer) -> String {
-    const OF_SERVER: &[&str] = &[
-        "connection",
-        "content-encoding",
-        "content-length",
-        "date",
-        "keep-alive",
-        "server",
-        "transfer-encoding",
-        "vary",
-        "x-request-id",
-    ];
-    let mut fields: Vec<String> = answer
-        .fields
-        .iter()
-        .map(|(name, value)| (name.to_ascii_lowercase(), value))
-        .filter(|(name, _)| !OF_SERVER.contains(&name.as_str()))
+    let mut fields: Vec<String> = fields_of_php(answer)
+        .into_iter()
         .map(|(name, value)| match value.strip_prefix("PHPSESSID=") {
             Some(_) => format!("{name}: a session"),
             None => format!("{name}: {value}"),
