@@ -85,7 +85,8 @@ one() {
         note "ok      $name"
     else
         ((++failed))
-        note "FAILED  $name"
+        # The summary of the stages shows this line alone.
+        note "FAILED  $name: $(grep -v '^[[:space:]]*$' "$output" | tail -n 1 | cut -c1-100)"
         tail -n 40 "$output" >&2
     fi
     rm -f "$output"

@@ -24,7 +24,7 @@ use url::Url;
 use super::compare::Parts;
 use super::crawl;
 use super::files::Watched;
-use super::jar::Jar;
+use super::jar::{Jar, comparable};
 use super::request::Recorded;
 use crate::app::applications::{Planned, Plans};
 use crate::app::boot::{OwnFiles, Reason, boot_failure, own_files, pool_options};
@@ -314,9 +314,11 @@ impl Instance {
             if NOT_COMPARED.contains(&&*name) {
                 continue;
             }
-            let name = match value.split_once('=') {
-                Some((cookie, _)) if name == "set-cookie" => format!("header set-cookie {cookie}"),
-                _ => format!("header {name}"),
+            let (name, value) = match value.split_once('=') {
+                Some((cookie, _)) if name == "set-cookie" => {
+                    (format!("header set-cookie {cookie}"), comparable(&value))
+                }
+                _ => (format!("header {name}"), value),
             };
             let all = parts.entry(name).or_default();
             let joined = if all.is_empty() {

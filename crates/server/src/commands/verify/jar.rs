@@ -91,6 +91,31 @@ impl Jar {
     }
 }
 
+/// Returns a `Set-Cookie` field as it is compared: `Max-Age` to ten seconds, and without the date that then says nothing more (RFC 6265,
+/// section 5.3). PHP computes both from the clock, so an answer that meets the end of a second has one second less.
+pub(super) fn comparable(field: &str) -> String {
+    const ROUNDED_TO: i64 = 10;
+    let age = |part: &str| {
+        let (name, value) = part.trim().split_once('=')?;
+        let seconds: i64 = value.trim().parse().ok()?;
+        (name.eq_ignore_ascii_case("max-age") && seconds > ROUNDED_TO).then_some(seconds)
+    };
+    if !field.split(';').skip(1).any(|part| age(part).is_some()) {
+        return field.to_owned();
+    }
+    let mut parts = field.split(';');
+    let mut all: Vec<String> = parts.next().map(str::to_owned).into_iter().collect();
+    all.extend(parts.map(|part| match (age(part), part.split_once('=')) {
+        (Some(seconds), _) => {
+            let rounded = seconds.saturating_add(ROUNDED_TO / 2) / ROUNDED_TO * ROUNDED_TO;
+            format!(" Max-Age={rounded}")
+        }
+        (None, Some((name, _))) if name.trim().eq_ignore_ascii_case("expires") => name.to_owned(),
+        _ => part.to_owned(),
+    }));
+    all.join(";")
+}
+
 /// Returns whether the name of a field is that of a CSRF token.
 pub(super) fn is_token(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -122,6 +147,22 @@ mod tests {
         assert_eq!(jar.cookies(&request).as_deref(), Some("b=1; sid=new; theme=dark"));
         jar.learn(["b=x; Max-Age=0", "sid=; path=/"].into_iter(), None);
         assert_eq!(jar.cookies(&Recorded::get("/")), None);
+    }
+
+    #[test]
+    fn cookies_that_meet_the_end_of_a_second_compare_alike_and_other_lifetimes_do_not() {
+        let cookie = |time: &str, age: &str| {
+            comparable(&format!(
+                "sid=a; expires=Fri, 27-Nov-2026 13:22:{time} GMT; Max-Age={age}; path=/"
+            ))
+        };
+        assert_eq!(cookie("04", "7200"), "sid=a; expires; Max-Age=7200; path=/");
+        assert_eq!(cookie("04", "7200"), cookie("05", "7199"));
+        assert_ne!(cookie("04", "7200"), cookie("04", "3600"));
+        let ends = "sid=a; expires=Thu, 01-Jan-1970 00:00:01 GMT; Max-Age=0";
+        assert_eq!(comparable(ends), ends);
+        let session = "sid=max-age; Expires=Fri, 27-Nov-2026 13:22:04 GMT";
+        assert_eq!(comparable(session), session);
     }
 
     #[test]
