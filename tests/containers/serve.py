@@ -231,8 +231,9 @@ def agree_with_the_image() -> None:
 def checked(text: str, folder: Path) -> subprocess.CompletedProcess:
     path = folder / "checked.toml"
     path.write_text(text)
-    return subprocess.run([HEARTH, "check", "--config", str(path), str(WORKER)], env={**os.environ, "HEARTH_ADMIN_TOKEN": TOKEN}, text=True, timeout=LIMIT,
-                          capture_output=True, check=False)
+    return subprocess.run([HEARTH, "check", "--config", str(path), str(WORKER)], text=True, timeout=LIMIT, capture_output=True, check=False,
+                          # The pod's ports may be taken on this machine.
+                          env={**os.environ, "HEARTH_ADMIN_TOKEN": TOKEN, "HEARTH_HTTP_LISTEN": "127.0.0.1:0", "HEARTH_ADMIN_LISTEN": "127.0.0.1:0"})
 
 
 def settings_are_accepted(folder: Path) -> None:
