@@ -68,6 +68,8 @@ def check(name, test) -> None:
 class Server:
     """A `hearth`, in its own session, ended with everything that it started."""
 
+    host = "127.0.0.1"
+
     def __init__(self, command: list, **environment: str):
         self.lines: list = []
         self.ports: dict = {}
@@ -102,7 +104,7 @@ class Server:
         return self
 
     def get(self, path: str, port: str = "ready", headers: dict | None = None) -> tuple:
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[port], timeout=LIMIT)
+        connection = http.client.HTTPConnection(self.host, self.ports[port], timeout=LIMIT)
         connection.request("GET", path, headers=headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
