@@ -309,6 +309,12 @@ def described(values: dict) -> list:
     return problems
 
 
+def versioned(chart: dict) -> list:
+    """The chart is released with Hearth."""
+    version = tomllib.loads((PACKAGING.parent / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    return [] if chart["version"] == chart["appVersion"] == version else [f"Chart.yaml is of {chart['version']} and {chart['appVersion']}, Cargo.toml of {version}"]
+
+
 def changed(objects: list, old: str, new: str) -> list:
     """The objects with a fault."""
     worse = json.loads(json.dumps(objects).replace(old, new))
@@ -339,6 +345,8 @@ def main() -> int:
     least = yaml.safe_load((VALUES / "least.yaml").read_text())
     for what, (values, message) in WRONG.items():
         check(f"chart refuses {what}", refused({**least, **values}, message))
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    check("chart: its version is Hearth's", versioned(chart), versioned({**chart, "appVersion": "0.0.0"}))
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     check("chart: README.md, schema and values.yaml name the same values", described(defaults), described({**defaults, "imagge": 1}))
     print(f"{passed} passed, {failed} failed")
