@@ -137,7 +137,8 @@ def times(objects: list) -> list:
     for deployment in of_kind(objects, "Deployment"):
         pod, own = pod_of(deployment), settings[deployment_settings(deployment)]
         container = pod["containers"][0]
-        ends = seconds(own["server"]["shutdown_patience"] if "server" in own else own["realtime"]["drain"])
+        ends = max(seconds(own["server"]["shutdown_patience"] if "server" in own else own["realtime"]["drain"]),
+                   *(seconds(it.get("stop_timeout", "60s")) for it in own.get("processes", {}).values()), 0)
         if pod["terminationGracePeriodSeconds"] <= float(container["lifecycle"]["preStop"]["exec"]["command"][1]) + ends:
             problems.append(f"terminationGracePeriodSeconds is too short: {pod['terminationGracePeriodSeconds']}")
         probe = container["startupProbe"]

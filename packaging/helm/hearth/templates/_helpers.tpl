@@ -102,6 +102,17 @@ adapter_ca: /etc/hearth-broker/ca.crt
 {{- include "hearth.toml.table" (dict "path" "" "table" (mergeOverwrite (deepCopy .Values.settings) $own)) | trim }}
 {{- end }}
 
+{{- /* Seconds that the server may take to end: as long as its requests, or as the slowest of its processes (`stop_timeout`, 60 s by default). */ -}}
+{{- define "hearth.serve.ends" -}}
+{{- $longest := int64 .Values.drain.requestSeconds }}
+{{- range get .Values.settings "processes" | default dict }}
+{{- $limit := get . "stop_timeout" | default "60s" }}
+{{- $unit := dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0 }}
+{{- $longest = max $longest (ceil (mulf (regexFind "^[0-9]+" $limit | float64) (get $unit (regexFind "[a-z]+$" $limit) | default 1.0))) }}
+{{- end }}
+{{- $longest }}
+{{- end }}
+
 {{- define "hearth.channels.toml" -}}
 {{- include "hearth.refuse" (dict "where" "channels.settings" "settings" .Values.channels.settings) -}}
 {{- $shared := dict "realtime" (deepCopy (get .Values.settings "realtime" | default dict)) "log" (deepCopy (get .Values.settings "log" | default dict)) -}}
