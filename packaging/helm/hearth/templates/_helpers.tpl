@@ -1,10 +1,10 @@
 {{- /* Names, labels, the image, hearth.toml and the environment, shared by the templates beside this file. */ -}}
 
 {{- define "hearth.fullname" -}}
-{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
 {{- else }}{{- $name := default .Chart.Name .Values.nameOverride }}
-{{- if contains $name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}{{ printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- if contains $name .Release.Name }}{{ .Release.Name | trunc 48 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name $name | trunc 48 | trimSuffix "-" }}{{ end }}
 {{- end }}
 {{- end }}
 
