@@ -21,6 +21,7 @@ from pathlib import Path
 import kubernetes_validate
 import yaml
 from lint import kubernetes, restricted
+from redis_server import Redis
 from serve import HEARTH, LIMIT, PACKAGING, TOKEN, WORKER, Server, manifest, seconds
 
 CHART = PACKAGING / "helm/hearth"
@@ -187,8 +188,7 @@ def channels_run(objects: list, folder: Path) -> list:
     container = pod_of(deployment)["containers"][0]
     settings = of_kind(objects, "ConfigMap")[0]["data"]["channels.toml"].replace("/etc/hearth-broker/ca.crt", "/etc/ssl/certs/ca-certificates.crt")
     (folder / "channels.toml").write_text(settings)
-    address = folder / "redis.sock"
-    with Redis(address) as port:
+    with Redis() as port:
         environment = {**environment_of(deployment), "HEARTH_REALTIME_ADAPTER": f"redis://127.0.0.1:{port}"}
         arguments = [container["args"][0], "--config", str(folder / "channels.toml"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         with Server([HEARTH, *arguments], **environment) as server:
@@ -198,30 +198,6 @@ def channels_run(objects: list, folder: Path) -> list:
             server.process.send_signal(signal.SIGTERM)
             status = server.wait(pod_of(deployment)["terminationGracePeriodSeconds"])
             return problems + ([f"exit status {status}", *server.lines[-10:]] if status else [])
-
-
-class Redis:
-    """A redis-server on a free port, for as long as the block runs."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def __enter__(self) -> int:
-        import socket
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(self.folder.parent)],
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for line in self.process.stdout:
-            if "Ready to accept connections" in line:
-                return port
-        raise RuntimeError(f"redis-server ended with {self.process.wait()}")
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
 
 
 def as_the_manifests(objects: list) -> list:

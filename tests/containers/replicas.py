@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import serve
+from redis_server import Redis
 from serve import HEARTH, LIMIT, ROOT, TOKEN, Server, check
 
 PAGE = (ROOT / "docs/guide/replicas.md").read_text()
@@ -231,34 +232,20 @@ def replace(folder: Path, one: Replica, other: Replica) -> None:
         expect(third.cached(), False)
 
 
-def redis(folder: Path) -> subprocess.Popen:
-    process = subprocess.Popen(["redis-server", "--port", "6379", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder)], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True)
-    for line in process.stdout:
-        if "Ready to accept connections" in line:
-            return process
-    raise RuntimeError(f"redis-server ended with {process.wait()}")
-
-
 def main() -> int:
     with tempfile.TemporaryDirectory(dir=os.environ["CARGO_TARGET_DIR"]) as name:
         folder = Path(name)
         folder.chmod(0o755)
         release(folder, 1)
-        broker = redis(folder)
-        try:
-            with Replica(folder, HOSTS[0]) as one, Replica(folder, HOSTS[1]) as other:
-                one.ready()
-                other.ready()
-                check("replicas: a session continues on the other server", lambda: sessions_continue(one, other))
-                check("replicas: 40 simultaneous requests of a session on both servers lose no change", lambda: no_visit_is_lost(one, other))
-                check("replicas: hearth_purge() is of one server, purge_everywhere() of all, and names the one that is down", lambda: purges(one, other))
-                check("replicas: hearth purge empties each", lambda: by_hand(folder, one, other))
-                check("replicas: they reload one after the other, and no request fails", lambda: reload_one_after_the_other(folder, one, other))
-                check("replicas: a third takes the place of one, and no request fails", lambda: replace(folder, one, other))
-        finally:
-            broker.kill()
-            broker.wait()
+        with Redis(6379), Replica(folder, HOSTS[0]) as one, Replica(folder, HOSTS[1]) as other:
+            one.ready()
+            other.ready()
+            check("replicas: a session continues on the other server", lambda: sessions_continue(one, other))
+            check("replicas: 40 simultaneous requests of a session on both servers lose no change", lambda: no_visit_is_lost(one, other))
+            check("replicas: hearth_purge() is of one server, purge_everywhere() of all, and names the one that is down", lambda: purges(one, other))
+            check("replicas: hearth purge empties each", lambda: by_hand(folder, one, other))
+            check("replicas: they reload one after the other, and no request fails", lambda: reload_one_after_the_other(folder, one, other))
+            check("replicas: a third takes the place of one, and no request fails", lambda: replace(folder, one, other))
     print(f"{serve.passed} passed, {serve.failed} failed")
     return 1 if serve.failed else 0
 

@@ -189,7 +189,7 @@ capabilities:
   drop: ["ALL"]
 {{- end }}
 
-{{- /* hearth.probes: `/up` answers 503 with `starting` or `draining`, and 200 while requests are answered. hearth.probes (dict "startSeconds" 60) */ -}}
+{{- /* hearth.probes: `/up` answers 503 with `starting` or `draining`, and 200 while requests are answered. hearth.probes (dict "startSeconds" 60 "preStopSeconds" 5) */ -}}
 {{- define "hearth.probes" -}}
 startupProbe:
   httpGet:
