@@ -30,6 +30,7 @@ use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
 use crate::options::{Buffers, Options};
 use crate::pace::PaceLimits;
+use crate::rate_limit::RateLimits;
 use crate::realtime::{ForwardedConnections, Realtime};
 use crate::release::{Current, Release, Switch};
 use crate::request_buffering::RequestBuffering;
@@ -128,6 +129,9 @@ pub(crate) struct Shared<A> {
     /// Port to which redirecting listeners send clients.
     pub(crate) https_port: u16,
     pub(crate) hsts: Option<HeaderValue>,
+    /// Limits of requests per client, counted from `started` on.
+    pub(crate) rate_limits: Option<RateLimits>,
+    pub(crate) started: Instant,
     pub(crate) trusted: Vec<Cidr>,
     pub(crate) trusted_headers: TrustedHeaders,
     pub(crate) route_by_forwarded_host: bool,
@@ -292,6 +296,10 @@ impl<A: Application> Front<A> {
             tls: options.tls.clone(),
             https_port: https_port.unwrap_or(443),
             hsts,
+            rate_limits: Some(options.rate_limits.clone())
+                .filter(|rules| !rules.is_empty())
+                .map(RateLimits::new),
+            started: Instant::now(),
             trusted: options.trusted_proxies.clone(),
             trusted_headers: options.trusted_headers,
             route_by_forwarded_host: options.route_by_forwarded_host,

@@ -43,6 +43,7 @@ mod phase;
 mod pieces;
 mod protocol;
 mod proxy_protocol;
+mod rate_limit;
 mod read_permission;
 mod realtime;
 mod release;
@@ -77,6 +78,7 @@ pub use options::{
     AccessLog, AccessLogFormat, AccessLogTarget, Address, Buffers, Listen, Options, Routing,
     SendfileRoot, TlsFiles,
 };
+pub use rate_limit::{NoRateLimit, RateLimit};
 pub use read_permission::ReadPermission;
 pub use realtime::{Answering, ForwardedConnections, Realtime};
 pub use release::{Hosted, Release, Switch};

@@ -62,7 +62,7 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// Returns the client's address, unless it is a trusted proxy that named none.
-    fn site(&self) -> Option<Site> {
+    pub(super) fn site(&self) -> Option<Site> {
         let known = self.forwarded.client.is_some() || !self.connection.trusted;
         known.then(|| Site::of(self.remote.ip()))
     }

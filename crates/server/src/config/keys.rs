@@ -252,6 +252,11 @@ settings! {
         stalled_per_client: Auto<Option<NonZeroUsize>> = "auto";
         /// The time that a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
+        /// The most requests per client address that go to PHP, by path: `/login 5/m`, `/ 50/s 200`; more get 429 with `Retry-After` (docs/guide/security.md).
+        ///
+        /// A rule is a path, requests per second (`s`), minute (`m`) or hour (`h`), and how many may come at once, else as many as in that time. It is
+        /// for the path and all below; the longest path counts. Files are not counted. An IPv6 /64 is one address.
+        rate_limits: Vec<RateLimit> = "";
         /// Proxies that are trusted about their clients, as far as `http.trusted_headers` allows (docs/guide/proxies.md).
         ///
         /// Peers on a Unix socket are trusted, too.

@@ -369,6 +369,7 @@ pub(crate) fn common(settings: &Settings) -> Options {
         max_stalled_per_client: stalled_per_client(settings),
         handshake_timeout: http.tls_handshake_timeout,
         max_concurrent_streams: u32::try_from(http.http2_streams.get()).unwrap_or(u32::MAX),
+        rate_limits: http.rate_limits.clone(),
         trusted_proxies: http.trusted_proxies.clone(),
         trusted_headers: http.trusted_headers,
         route_by_forwarded_host: http.route_by_forwarded_host,
