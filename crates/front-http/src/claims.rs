@@ -111,6 +111,30 @@ impl Claim {
     }
 }
 
+/// The error for a text that is not a set of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a path such as `/admin`, possibly after a host")]
+pub struct NoClaim;
+
+impl FromStr for Claim {
+    type Err = NoClaim;
+
+    /// Reads `/path`, `host/path` or `host`.
+    fn from_str(text: &str) -> Result<Self, NoClaim> {
+        let (host, path) = text.split_at(text.find('/').unwrap_or(text.len()));
+        let host = match host {
+            "" => HostClaim::Any,
+            host => host.parse().map_err(|_no_host| NoClaim)?,
+        };
+        let path = match path {
+            "" if host == HostClaim::Any => return Err(NoClaim),
+            "" => PathClaim::default(),
+            path => path.parse().map_err(|_no_path| NoClaim)?,
+        };
+        Ok(Self { host, path })
+    }
+}
+
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.host, self.path.as_str()) {

@@ -30,12 +30,12 @@ use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
 use crate::options::{Buffers, Options};
 use crate::pace::PaceLimits;
-use crate::rate_limit::RateLimits;
 use crate::realtime::{ForwardedConnections, Realtime};
 use crate::release::{Current, Release, Switch};
 use crate::request_buffering::RequestBuffering;
 use crate::request_id::RequestIds;
 use crate::respond::Connection;
+use crate::rules::{RateBuckets, RuleError};
 use crate::spool::{self, Spools};
 use crate::stalled::StalledAnswers;
 use crate::timed_io::Patience;
@@ -88,6 +88,9 @@ pub enum BindError {
     /// The folder of the answer cache cannot be used.
     #[error(transparent)]
     Cache(#[from] DiskError),
+    /// The rules cannot be used.
+    #[error(transparent)]
+    Rules(#[from] RuleError),
     /// A configured header value contains invalid characters.
     #[error("`{value}` cannot be a Strict-Transport-Security value")]
     Hsts {
@@ -129,8 +132,8 @@ pub(crate) struct Shared<A> {
     /// Port to which redirecting listeners send clients.
     pub(crate) https_port: u16,
     pub(crate) hsts: Option<HeaderValue>,
-    /// Limits of requests per client, counted from `started` on.
-    pub(crate) rate_limits: Option<RateLimits>,
+    /// Requests per client and rule, at times after `started`.
+    pub(crate) rates: RateBuckets,
     pub(crate) started: Instant,
     pub(crate) trusted: Vec<Cidr>,
     pub(crate) trusted_headers: TrustedHeaders,
@@ -296,9 +299,7 @@ impl<A: Application> Front<A> {
             tls: options.tls.clone(),
             https_port: https_port.unwrap_or(443),
             hsts,
-            rate_limits: Some(options.rate_limits.clone())
-                .filter(|rules| !rules.is_empty())
-                .map(RateLimits::new),
+            rates: RateBuckets::default(),
             started: Instant::now(),
             trusted: options.trusted_proxies.clone(),
             trusted_headers: options.trusted_headers,

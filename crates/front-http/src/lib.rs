@@ -43,7 +43,6 @@ mod phase;
 mod pieces;
 mod protocol;
 mod proxy_protocol;
-mod rate_limit;
 mod read_permission;
 mod realtime;
 mod release;
@@ -53,6 +52,7 @@ mod request_head;
 mod request_id;
 mod respond;
 mod route;
+mod rules;
 mod sendfile;
 mod site;
 mod spool;
@@ -67,7 +67,7 @@ mod websocket;
 pub use access_log::AccessLogFile;
 pub use application::Application;
 pub use cache::{AnswerCache, CacheOptions, CacheReport, DiskError, DiskOptions, DiskReport};
-pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
+pub use claims::{Claim, HostClaim, NoClaim, NoHost, NoPath, PathClaim};
 pub use connections::{ClientReport, Connections};
 pub use forwarded::{Cidr, InvalidCidr};
 pub use front::{BindError, Front};
@@ -78,12 +78,12 @@ pub use options::{
     AccessLog, AccessLogFormat, AccessLogTarget, Address, Buffers, Listen, Options, Routing,
     SendfileRoot, TlsFiles,
 };
-pub use rate_limit::{NoRateLimit, RateLimit};
 pub use read_permission::ReadPermission;
 pub use realtime::{Answering, ForwardedConnections, Realtime};
 pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use request_buffering::RequestBuffering;
+pub use rules::{NoRateLimit, RateLimit, RuleError, RuleOptions};
 pub use tls::{Certificate, Certificates, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
 pub use trusted_headers::{NotTrustable, TrustedHeader, TrustedHeaders, TwoFamilies};

@@ -7,6 +7,7 @@
 
 mod cached;
 mod receive;
+mod rules;
 mod send;
 mod socket;
 
@@ -37,7 +38,7 @@ use crate::release::Current;
 use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
-use crate::route::{self, CleanPath, Decision, Disk};
+use crate::route::{self, Decision, Disk};
 use crate::trace;
 use crate::trusted_headers::TrustedHeader;
 
@@ -315,7 +316,9 @@ impl<A: Application> Exchange<'_, A> {
         }
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
-                if let Err(page) = self.within_rate(&clean, &script) {
+                if let Some(rules) = &self.current.release.rules
+                    && let Err(page) = self.within_rate(rules, &parts, &clean)
+                {
                     return self.page(page, &parts.headers);
                 }
                 drop(clean);
@@ -344,20 +347,6 @@ impl<A: Application> Exchange<'_, A> {
             Decision::AddSlash => self.page(add_slash(&parts), &parts.headers),
             Decision::Nothing => self.page(Page::not_found(), &parts.headers),
         }
-    }
-
-    /// Counts the request of a client, and returns the page for one that asks too often.
-    fn within_rate(&self, path: &CleanPath<'_>, script: &Script) -> Result<(), Page> {
-        let (Some(limits), Some(site)) = (&self.front.rate_limits, self.site()) else {
-            return Ok(());
-        };
-        let paths = [path.as_bytes(), script.path_info.as_bytes()];
-        limits.take(site, paths, self.front.started.elapsed()).map_err(|wait| {
-            self.front.metrics.limited(ClientLimit::Rate);
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            Page::new(StatusCode::TOO_MANY_REQUESTS, "There are too many requests from here.")
-                .with(header::RETRY_AFTER, HeaderValue::from(seconds))
-        })
     }
 
     /// Passes a request on to the application, its body received before if that is configured.

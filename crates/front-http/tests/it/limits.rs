@@ -143,7 +143,7 @@ async fn a_client_that_stops_reading_is_disconnected_in_bounded_memory() {
 #[tokio::test]
 async fn a_client_above_its_rate_gets_429_with_retry_after() {
     let server = Server::with(|options, _| {
-        options.rate_limits =
+        options.rules.rate_limits =
             ["/login 2/h", "/assets 1/h"].map(|rule| rule.parse().unwrap()).into();
     })
     .await;
@@ -167,7 +167,7 @@ async fn a_client_above_its_rate_gets_429_with_retry_after() {
 #[tokio::test]
 async fn rates_count_the_client_that_a_trusted_proxy_names() {
     let server = Server::with(|options, _| {
-        options.rate_limits = vec!["/ 1/h".parse().unwrap()];
+        options.rules.rate_limits = vec!["/ 1/h".parse().unwrap()];
         options.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
     })
     .await;

@@ -10,7 +10,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use egress::Network;
-use front_http::{AccessLogFormat, Cidr, OriginRule, RequestBuffering, TlsFiles, TrustedHeaders};
+use front_http::{
+    AccessLogFormat, Cidr, OriginRule, RateLimit, RequestBuffering, RuleOptions, TlsFiles,
+    TrustedHeaders,
+};
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
@@ -252,10 +255,11 @@ settings! {
         stalled_per_client: Auto<Option<NonZeroUsize>> = "auto";
         /// The time that a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
-        /// The most requests per client address that go to PHP, by path: `/login 5/m`, `/ 50/s 200`; more get 429 with `Retry-After` (docs/guide/security.md).
+        /// The most requests per client address that go to PHP, by path: `/login 5/m`, `/ 50/s 200`; more get 429 with `Retry-After` (docs/guide/edge.md).
         ///
         /// A rule is a path, requests per second (`s`), minute (`m`) or hour (`h`), and how many may come at once, else as many as in that time. It is
-        /// for the path and all below; the longest path counts. Files are not counted. An IPv6 /64 is one address.
+        /// for the path and all below, with a host before it for that host only; the most specific rule counts. Files are not counted. An IPv6 /64 is one
+        /// address.
         rate_limits: Vec<RateLimit> = "";
         /// Proxies that are trusted about their clients, as far as `http.trusted_headers` allows (docs/guide/proxies.md).
         ///
@@ -741,6 +745,11 @@ settings! {
 }
 
 impl Http {
+    /// Returns the rules for requests.
+    pub(crate) fn rules(&self) -> RuleOptions {
+        RuleOptions { rate_limits: self.rate_limits.clone() }
+    }
+
     /// The certificates that are files, with their keys.
     pub(crate) fn certificate_files(&self) -> Vec<TlsFiles> {
         let paths = |paths: &Option<Vec<PathBuf>>| paths.clone().unwrap_or_default();

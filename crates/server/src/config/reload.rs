@@ -15,6 +15,7 @@ const HTTP: &[&str] = &[
     "http.static_cache_control",
     "http.precompressed",
     "http.sendfile",
+    "http.rate_limits",
     "http.tls_cert",
     "http.tls_key",
 ];
@@ -83,6 +84,7 @@ impl Settings {
                 static_cache_control: self.http.static_cache_control,
                 precompressed: self.http.precompressed,
                 sendfile: self.http.sendfile,
+                rate_limits: self.http.rate_limits,
                 ..old.http.clone()
             },
             applications,

@@ -1,0 +1,91 @@
+//! Rules of the operator that apply to requests before any application sees them.
+//!
+//! Invariants
+//! - A server without rules tests one pointer per request.
+//! - Rules belong to a release: a reload replaces them.
+//! - A path is compared as the router decodes it, and under each name by which a front controller would see it: no
+//!   spelling bypasses a rule.
+
+mod rate_limit;
+
+pub use self::rate_limit::{NoRateLimit, RateLimit};
+pub(crate) use self::rate_limit::{RateBuckets, RateLimits};
+use crate::claims::Claim;
+
+/// The rules as they were set.
+#[derive(Clone, Debug, Default)]
+pub struct RuleOptions {
+    /// Most requests per client address that go to the application; more get 429. Trusted proxies that name no client
+    /// are exempt.
+    pub rate_limits: Vec<RateLimit>,
+}
+
+/// Reasons why rules cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// Only one of them could apply.
+    #[error("`{setting}` has two rules for {scope}")]
+    Twice {
+        /// The setting.
+        setting: &'static str,
+        /// The requests of both rules.
+        scope: Claim,
+    },
+}
+
+/// The rules of a release.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) rate_limits: Option<RateLimits>,
+}
+
+impl Rules {
+    /// Returns the rules, or `None` if there are none.
+    pub(crate) fn new(options: &RuleOptions) -> Result<Option<Box<Self>>, RuleError> {
+        let RuleOptions { rate_limits } = options.clone();
+        let rate_limits = some(rate_limits).map(RateLimits::new).transpose()?;
+        Ok(rate_limits.is_some().then(|| Box::new(Self { rate_limits })))
+    }
+}
+
+fn some<T>(rules: Vec<T>) -> Option<Vec<T>> {
+    Some(rules).filter(|rules| !rules.is_empty())
+}
+
+/// Rejects two rules with the same scope.
+fn each_once<'c>(
+    setting: &'static str,
+    scopes: impl Iterator<Item = &'c Claim>,
+) -> Result<(), RuleError> {
+    let mut known = std::collections::HashSet::new();
+    let mut scopes = scopes;
+    match scopes.find(|scope| !known.insert(*scope)) {
+        Some(scope) => Err(RuleError::Twice { setting, scope: scope.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Returns the names of a cleaned path: itself, and what follows each `.php` in it, which is the path that a front
+/// controller sees.
+pub(crate) fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const SCRIPT: &[u8] = b".php/";
+    let is_script = |window: &[u8]| window.eq_ignore_ascii_case(SCRIPT);
+    let ends = path.windows(SCRIPT.len()).enumerate().filter(move |(_, window)| is_script(window));
+    let rests = ends.filter_map(|(at, _)| path.get(at + SCRIPT.len() - 1..));
+    std::iter::once(path).chain(rests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_behind_a_script_is_another_name() {
+        let named = |path: &'static str| names(path.as_bytes()).collect::<Vec<_>>();
+        assert_eq!(named("/a"), [b"/a"]);
+        assert_eq!(named("/index.PHP/a"), [&b"/index.PHP/a"[..], b"/a"]);
+        assert_eq!(named("/a.php/b.php/c").len(), 3);
+        assert_eq!(named("/a.php"), [b"/a.php"]);
+    }
+}
