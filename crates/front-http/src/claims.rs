@@ -109,6 +109,11 @@ impl Claim {
     pub const fn everything() -> Self {
         Self { host: HostClaim::Any, path: PathClaim(String::new()) }
     }
+
+    /// Returns the claim with its path in lower case.
+    pub(crate) fn to_lowercase(&self) -> Self {
+        Self { host: self.host.clone(), path: PathClaim(self.path.0.to_ascii_lowercase()) }
+    }
 }
 
 /// The error for a text that is not a set of requests.

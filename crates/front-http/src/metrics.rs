@@ -38,11 +38,13 @@ pub enum ClientLimit {
     Resets,
     /// The client asked too often.
     Rate,
+    /// The client sent too many wrong passwords.
+    Passwords,
 }
 
 impl ClientLimit {
     /// All limits, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SlowHead,
         Self::SlowHandshake,
         Self::SlowBody,
@@ -52,6 +54,7 @@ impl ClientLimit {
         Self::Descriptors,
         Self::Resets,
         Self::Rate,
+        Self::Passwords,
     ];
 
     /// Returns the name used as a metric label.
@@ -66,6 +69,7 @@ impl ClientLimit {
             Self::Descriptors => "descriptors",
             Self::Resets => "resets",
             Self::Rate => "rate",
+            Self::Passwords => "passwords",
         }
     }
 }
@@ -136,7 +140,7 @@ impl FrontMetrics {
         );
         describe_counter!(
             "hearth_client_limits_total",
-            "Times that a limit on clients applied: slow_head, slow_handshake, slow_body, slow_reading, idle (closed for another), share, descriptors, resets (too many requests given up over HTTP/3), rate (http.rate_limits)"
+            "Times that a limit on clients applied: slow_head, slow_handshake, slow_body, slow_reading, idle (closed for another), share, descriptors, resets (too many requests given up over HTTP/3), rate (http.rate_limits), passwords (too many wrong ones)"
         );
         describe_counter!(
             "hearth_answers_in_files_total",

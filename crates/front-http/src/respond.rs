@@ -183,6 +183,7 @@ pub(crate) async fn respond<A: Application>(
                 remote,
                 id: &id,
                 trace: carried,
+                user: None,
             };
             match exchange.for_authorities(&parts).or_else(|| exchange.redirect_to_https(&parts)) {
                 Some(answer) => answer,
@@ -233,6 +234,8 @@ struct Exchange<'x, A> {
     id: &'x RequestId,
     /// Trace context for the application.
     trace: Option<Carried>,
+    /// The user whose password was right.
+    user: Option<Arc<str>>,
 }
 
 impl<A: Application> Exchange<'_, A> {
@@ -274,12 +277,20 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     async fn route(
-        self,
+        mut self,
         parts: Parts,
         mut body: RequestBody,
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
         let path = parts.uri.path();
+        let mut counted = false;
+        if let Some(rules) = &self.current.release.rules {
+            match Box::pin(self.admit(rules, &parts)).await {
+                Ok(Some(user)) => (self.user, counted) = (Some(user), true),
+                Ok(None) => {}
+                Err(page) => return self.page(page, &parts.headers),
+            }
+        }
         if let Some(realtime) = &self.front.realtime {
             let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
             match realtime::upgrade(realtime, &parts, secure) {
@@ -317,7 +328,8 @@ impl<A: Application> Exchange<'_, A> {
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 if let Some(rules) = &self.current.release.rules
-                    && let Err(page) = self.within_rate(rules, &parts, &clean)
+                    && !counted
+                    && let Err(page) = self.within_rate(rules, &parts, clean.as_bytes())
                 {
                     return self.page(page, &parts.headers);
                 }
@@ -507,7 +519,7 @@ impl<A: Application> Exchange<'_, A> {
             scheme: client.scheme,
             server_name: client.server_name,
             server_port: client.server_port,
-            remote_user: None,
+            remote_user: self.user.clone(),
             id: self.id.clone(),
             hints,
             deadline: None,

@@ -6,10 +6,16 @@
 //! - A path is compared as the router decodes it, and under each name by which a front controller would see it: no
 //!   spelling bypasses a rule.
 
+mod basic_auth;
 mod rate_limit;
 
+pub use self::basic_auth::PasswordRule;
+pub(crate) use self::basic_auth::{Asking, BasicAuth, Denied};
 pub use self::rate_limit::{NoRateLimit, RateLimit};
 pub(crate) use self::rate_limit::{RateBuckets, RateLimits};
+use std::io;
+use std::path::PathBuf;
+
 use crate::claims::Claim;
 
 /// The rules as they were set.
@@ -18,6 +24,8 @@ pub struct RuleOptions {
     /// Most requests per client address that go to the application; more get 429. Trusted proxies that name no client
     /// are exempt.
     pub rate_limits: Vec<RateLimit>,
+    /// Requests that need a user and a password.
+    pub basic_auth: Vec<PasswordRule>,
 }
 
 /// Reasons why rules cannot be used.
@@ -32,24 +40,48 @@ pub enum RuleError {
         /// The requests of both rules.
         scope: Claim,
     },
+    /// A file of users cannot be read.
+    #[error("cannot read the users in {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        cause: io::Error,
+    },
+    /// A file of users has a line that cannot be used.
+    #[error("line {line} of {} {reason}", path.display())]
+    Passwords {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line.
+        line: usize,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The system has no random numbers.
+    #[error("the system has no random numbers")]
+    Random,
 }
 
 /// The rules of a release.
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) rate_limits: Option<RateLimits>,
+    pub(crate) basic_auth: Option<BasicAuth>,
 }
 
 impl Rules {
     /// Returns the rules, or `None` if there are none.
     pub(crate) fn new(options: &RuleOptions) -> Result<Option<Box<Self>>, RuleError> {
-        let RuleOptions { rate_limits } = options.clone();
-        let rate_limits = some(rate_limits).map(RateLimits::new).transpose()?;
-        Ok(rate_limits.is_some().then(|| Box::new(Self { rate_limits })))
+        let rate_limits = some(&options.rate_limits).map(RateLimits::new).transpose()?;
+        let basic_auth = some(&options.basic_auth).map(BasicAuth::new).transpose()?;
+        let any = rate_limits.is_some() || basic_auth.is_some();
+        Ok(any.then(|| Box::new(Self { rate_limits, basic_auth })))
     }
 }
 
-fn some<T>(rules: Vec<T>) -> Option<Vec<T>> {
+fn some<T>(rules: &[T]) -> Option<&[T]> {
     Some(rules).filter(|rules| !rules.is_empty())
 }
 

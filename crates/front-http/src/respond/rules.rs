@@ -1,6 +1,9 @@
 //! Applies the operator's rules to a request.
 
 use http::StatusCode;
+use std::sync::Arc;
+use std::time::Duration;
+
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 
@@ -9,22 +12,50 @@ use crate::answers::Page;
 use crate::application::Application;
 use crate::metrics::ClientLimit;
 use crate::request_head;
-use crate::route::CleanPath;
-use crate::rules::{self, Rules};
+use crate::route;
+use crate::rules::{self, Asking, Denied, Rules};
 
 impl<A: Application> Exchange<'_, A> {
+    /// Checks the password of a request whose path needs one, which is counted before. Returns its user.
+    pub(super) async fn admit(
+        &self,
+        rules: &Rules,
+        parts: &Parts,
+    ) -> Result<Option<Arc<str>>, Page> {
+        let Some(auth) = &rules.basic_auth else { return Ok(None) };
+        let path = parts.uri.path();
+        let Some(file) = auth.file_for(self.ruled_host(parts), path) else { return Ok(None) };
+        if let Ok(clean) = route::clean(path) {
+            self.within_rate(rules, parts, clean.as_bytes())?;
+        }
+        let (site, buckets) = (self.site(), &self.front.rates);
+        let asking = Asking { site, buckets, now: self.since_start() };
+        match auth.check(file, &parts.headers, asking).await {
+            Ok(user) => Ok(Some(user)),
+            Err(Denied::Password) => {
+                let challenge =
+                    HeaderValue::from_static("Basic realm=\"Restricted\", charset=\"UTF-8\"");
+                let says = "This needs a user and a password.";
+                Err(Page::new(StatusCode::UNAUTHORIZED, says)
+                    .with(header::WWW_AUTHENTICATE, challenge))
+            }
+            Err(Denied::TooOften(wait)) => Err(self.too_often(ClientLimit::Passwords, wait)),
+            Err(Denied::Busy) => Err(Page::busy()),
+        }
+    }
+
     /// Counts the request of a client, and returns the page for one that asks too often.
     pub(super) fn within_rate(
         &self,
         rules: &Rules,
         parts: &Parts,
-        path: &CleanPath<'_>,
+        path: &[u8],
     ) -> Result<(), Page> {
         let (Some(limits), Some(site)) = (&rules.rate_limits, self.site()) else { return Ok(()) };
-        let names = rules::names(path.as_bytes());
+        let names = rules::names(path);
         limits
             .take(&self.front.rates, site, self.ruled_host(parts), names, self.since_start())
-            .map_err(|wait| self.too_often(wait))
+            .map_err(|wait| self.too_often(ClientLimit::Rate, wait))
     }
 
     /// Returns the host for which rules are chosen.
@@ -33,12 +64,12 @@ impl<A: Application> Exchange<'_, A> {
         request_head::host_of(forwarded, &parts.headers).unwrap_or_default()
     }
 
-    fn since_start(&self) -> std::time::Duration {
+    fn since_start(&self) -> Duration {
         self.front.started.elapsed()
     }
 
-    fn too_often(&self, wait: std::time::Duration) -> Page {
-        self.front.metrics.limited(ClientLimit::Rate);
+    fn too_often(&self, limit: ClientLimit, wait: Duration) -> Page {
+        self.front.metrics.limited(limit);
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         Page::new(StatusCode::TOO_MANY_REQUESTS, "There are too many requests from here.")
             .with(header::RETRY_AFTER, HeaderValue::from(seconds))

@@ -47,7 +47,8 @@ impl<A: Application> Exchange<'_, A> {
             Ok(upgrade) => {
                 let upgrade = upgrade?;
                 if let Some(rules) = &self.current.release.rules
-                    && let Err(page) = self.within_rate(rules, parts, path)
+                    && self.user.is_none()
+                    && let Err(page) = self.within_rate(rules, parts, path.as_bytes())
                 {
                     return Some(self.page(page, &parts.headers));
                 }

@@ -72,8 +72,13 @@ impl FromStr for RateLimit {
 }
 
 impl RateLimit {
+    /// Creates a rule of the front itself.
+    pub(super) const fn of_front(interval: Duration, burst: NonZeroU32) -> Self {
+        Self { scope: Claim::everything(), interval, burst }
+    }
+
     /// Returns the number under which the rule's buckets are kept: the same for the same rule after a reload.
-    fn key(&self) -> u64 {
+    pub(super) fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         hasher.finish()
@@ -99,16 +104,16 @@ pub(crate) struct RateLimits {
 }
 
 impl RateLimits {
-    pub(super) fn new(rules: Vec<RateLimit>) -> Result<Self, RuleError> {
+    pub(super) fn new(rules: &[RateLimit]) -> Result<Self, RuleError> {
         super::each_once("http.rate_limits", rules.iter().map(|rule| &rule.scope))?;
         let claims = Claims::new(rules.iter().map(|rule| &rule.scope).zip(0..));
-        let counted = |rule: RateLimit| Counted {
+        let counted = |rule: &RateLimit| Counted {
             key: rule.key(),
-            rule,
+            rule: rule.clone(),
             refused: AtomicU64::new(0),
             log_at: AtomicU64::new(0),
         };
-        Ok(Self { rules: rules.into_iter().map(counted).collect(), claims })
+        Ok(Self { rules: rules.iter().map(counted).collect(), claims })
     }
 
     /// Counts a request of a client. Returns how long the client has to wait if it asks too often. Of the rules for the
@@ -164,7 +169,13 @@ type Shard = HashMap<(u64, Site), Duration>;
 
 impl RateBuckets {
     /// Takes a request out of a bucket of this rule. Returns how long the client has to wait if the bucket is empty.
-    fn take(&self, key: u64, rule: &RateLimit, site: Site, now: Duration) -> Result<(), Duration> {
+    pub(super) fn take(
+        &self,
+        key: u64,
+        rule: &RateLimit,
+        site: Site,
+        now: Duration,
+    ) -> Result<(), Duration> {
         let key = (key, site);
         let mut shard = self.shard(&key).lock().unwrap_or_else(PoisonError::into_inner);
         let full_at = shard.get(&key).copied().unwrap_or(now).max(now) + rule.interval;
@@ -177,6 +188,15 @@ impl RateBuckets {
         }
         shard.insert(key, full_at);
         Ok(())
+    }
+
+    /// Puts a request back into its bucket.
+    pub(super) fn give_back(&self, key: u64, rule: &RateLimit, site: Site) {
+        let key = (key, site);
+        let mut shard = self.shard(&key).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(full_at) = shard.get_mut(&key) {
+            *full_at = full_at.saturating_sub(rule.interval);
+        }
     }
 
     fn shard(&self, key: &(u64, Site)) -> &Mutex<Shard> {
@@ -218,8 +238,8 @@ mod tests {
     }
 
     fn limits(rules: &[&str]) -> Limits {
-        let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        Limits { rules: RateLimits::new(rules).unwrap(), buckets: RateBuckets::default() }
+        let rules: Vec<_> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        Limits { rules: RateLimits::new(&rules).unwrap(), buckets: RateBuckets::default() }
     }
 
     fn site(address: &str) -> Site {
@@ -254,7 +274,7 @@ mod tests {
             assert_eq!(wrong.parse::<RateLimit>(), Err(NoRateLimit), "{wrong}");
         }
         let twice = ["/a 1/s", "/a/ 2/s"].map(|rule| rule.parse().unwrap());
-        let error = RateLimits::new(twice.into()).unwrap_err().to_string();
+        let error = RateLimits::new(&twice).unwrap_err().to_string();
         assert_eq!(error, "`http.rate_limits` has two rules for /a");
     }
 

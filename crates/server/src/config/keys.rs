@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use egress::Network;
 use front_http::{
-    AccessLogFormat, Cidr, OriginRule, RateLimit, RequestBuffering, RuleOptions, TlsFiles,
-    TrustedHeaders,
+    AccessLogFormat, Cidr, OriginRule, RateLimit, RequestBuffering, TlsFiles, TrustedHeaders,
 };
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
@@ -24,6 +23,7 @@ use super::connectors::Connectors;
 use super::log_filter::LogFilter;
 use super::processes::NamedProcess;
 use super::reload::Written;
+use super::rules::PasswordRules;
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
     Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
@@ -261,6 +261,11 @@ settings! {
         /// for the path and all below, with a host before it for that host only; the most specific rule counts. Files are not counted. An IPv6 /64 is one
         /// address.
         rate_limits: Vec<RateLimit> = "";
+        /// The paths that need a user and a password (HTTP Basic), each with a file of users as `htpasswd -B` writes it (docs/guide/edge.md).
+        ///
+        /// In `hearth.toml` they are a table: `[http.basic_auth]`, then `"/admin" = "admin.htpasswd"`. A path is for all below it, too, whether files, PHP or
+        /// WebSockets; `"/admin/health" = "off"` exempts paths. PHP gets the user as `PHP_AUTH_USER` and `REMOTE_USER`.
+        basic_auth: PasswordRules = "";
         /// Proxies that are trusted about their clients, as far as `http.trusted_headers` allows (docs/guide/proxies.md).
         ///
         /// Peers on a Unix socket are trusted, too.
@@ -745,11 +750,6 @@ settings! {
 }
 
 impl Http {
-    /// Returns the rules for requests.
-    pub(crate) fn rules(&self) -> RuleOptions {
-        RuleOptions { rate_limits: self.rate_limits.clone() }
-    }
-
     /// The certificates that are files, with their keys.
     pub(crate) fn certificate_files(&self) -> Vec<TlsFiles> {
         let paths = |paths: &Option<Vec<PathBuf>>| paths.clone().unwrap_or_default();

@@ -16,6 +16,7 @@ const HTTP: &[&str] = &[
     "http.precompressed",
     "http.sendfile",
     "http.rate_limits",
+    "http.basic_auth",
     "http.tls_cert",
     "http.tls_key",
 ];
@@ -85,6 +86,7 @@ impl Settings {
                 precompressed: self.http.precompressed,
                 sendfile: self.http.sendfile,
                 rate_limits: self.http.rate_limits,
+                basic_auth: self.http.basic_auth,
                 ..old.http.clone()
             },
             applications,

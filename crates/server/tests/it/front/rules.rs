@@ -2,7 +2,13 @@
 
 use std::process::Output;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::hearth::{Hearth, Serve, Site, command};
+
+/// `ann` with the password `secret`, as `htpasswd -B` writes it.
+const USERS: &str = "ann:$2y$04$Cunbpthv3MQoS.v99DdMhOp8yUcVn41mI8u8U5AH.mvhI5YXV6kxe\n";
 
 /// An application with these settings in the section `http`.
 fn site(http: &str) -> Site {
@@ -67,4 +73,74 @@ fn rate_limits_that_cannot_be_are_refused_with_what_to_write() {
     assert!(told.contains("`/login 5/d`") && told.contains("such as `/login 5/m`"), "{told}");
     let told = refused("rate_limits = [\"/login 5/m\", \"/login/ 9/h\"]");
     assert!(told.contains("`http.rate_limits` has two rules for /login"), "{told}");
+}
+
+/// Returns the fields of a user, whose password is `secret` in [`USERS`].
+fn login(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+fn get_as(hearth: &Hearth, target: &str, user: &str, password: &str) -> testkit::Answer {
+    let fields = [("Authorization", &*login(user, password))];
+    hearth.connect().request("GET", target, &fields, b"").unwrap()
+}
+
+#[test]
+fn paths_with_passwords_are_closed_in_every_spelling_and_php_gets_the_user() {
+    let http = "[http.basic_auth]\n\"/admin\" = \"users\"\n\"/admin/health\" = \"off\"";
+    let site = site(http)
+        .with_file("users", USERS)
+        .with_file("public/admin/report.txt", "report")
+        .with_file(
+            "public/index.php",
+            "<?php echo $_SERVER['REMOTE_USER'] ?? '', '|', $_SERVER['PHP_AUTH_USER'] ?? '', '|', $_SERVER['PHP_AUTH_PW'] ?? '';",
+        );
+    let hearth = serve(&site);
+    for path in [
+        "/admin",
+        "/admin/report.txt",
+        "/ADMIN/x",
+        "/%61dmin/report.txt",
+        "//admin//report.txt",
+        "/x/..%2fadmin/report.txt",
+        "/index.php/admin",
+    ] {
+        let closed = hearth.get(path);
+        assert_eq!(closed.status, 401, "{path}");
+        let asks = closed.field("www-authenticate").unwrap();
+        assert_eq!(asks, "Basic realm=\"Restricted\", charset=\"UTF-8\"");
+    }
+    assert_eq!(hearth.get("/admin/health").text(), "||");
+    assert_eq!(hearth.get("/").text(), "||");
+    assert_eq!(get_as(&hearth, "/admin/report.txt", "ann", "secret").text(), "report");
+    assert_eq!(get_as(&hearth, "/admin/x", "ann", "secret").text(), "ann|ann|secret");
+    // Where no password is needed, the field is PHP's own affair.
+    assert_eq!(get_as(&hearth, "/", "eve", "x").text(), "|eve|x");
+    assert_eq!(get_as(&hearth, "/admin/x", "ann", "wrong").status, 401);
+    assert_eq!(hearth.admin("/up").status, 200);
+
+    // Wrong passwords are few per client; one that was right is still known.
+    let refused = (0..20).map(|number| get_as(&hearth, "/admin", "ann", &number.to_string()));
+    let refused = refused.skip_while(|answer| answer.status == 401).next().expect("a 429");
+    assert_eq!(refused.status, 429);
+    assert!(refused.field("retry-after").is_some());
+    assert_eq!(get_as(&hearth, "/admin/x", "ann", "secret").status, 200);
+    let metrics = hearth.admin("/metrics").text();
+    assert!(metrics.contains("hearth_client_limits_total{limit=\"passwords\"} 1"), "{metrics}");
+
+    site.write("users", "ann:secret\n");
+    let failed = reload(&site, http);
+    let told = String::from_utf8(failed.stderr).unwrap();
+    assert!(told.contains("line 1 of") && told.contains("write it by `htpasswd -B`"), "{told}");
+    assert_eq!(get_as(&hearth, "/admin/x", "ann", "secret").status, 200, "nothing has changed");
+    assert!(reload(&site, "").status.success());
+    assert_eq!(hearth.get("/admin/x").text(), "||");
+}
+
+#[test]
+fn files_of_users_that_cannot_be_used_are_refused_at_the_start() {
+    let told = refused("[http.basic_auth]\n\"/admin\" = \"missing\"");
+    assert!(told.contains("cannot read the users in") && told.contains("missing"), "{told}");
+    let told = refused("[http.basic_auth]\n\"/admin/*\" = \"users\"");
+    assert!(told.contains("`/admin/*`") && told.contains("a path such as `/admin`"), "{told}");
 }

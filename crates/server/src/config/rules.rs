@@ -1,0 +1,78 @@
+//! Rules for requests in `[http]`: which requests need a password.
+
+use std::path::Path;
+
+use front_http::{Claim, PasswordRule, RuleOptions};
+
+use super::keys::Http;
+use super::value::{Raw, Value, Wrong};
+
+/// The paths with their files of users.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PasswordRules(pub Vec<PasswordRule>);
+
+impl Value for PasswordRules {
+    const PLACEHOLDER: &'static str = "PATH=FILE";
+    const REPEATS: bool = true;
+
+    fn expected() -> String {
+        "a path such as `/admin` or `shop.example.com/admin`, `=`, and a file of `htpasswd -B`, or `off`; several as a table, or separated by `;`".into()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        let rule = |(scope, file): (String, String)| {
+            let scope: Claim = scope.parse().map_err(|_no_claim| Wrong::quoted(&scope))?;
+            let file = match &*file {
+                "" => return Err(Wrong(format!("`{scope}` without a file"))),
+                "off" => None,
+                file => Some(base.join(file)),
+            };
+            Ok(PasswordRule { scope, file })
+        };
+        pairs(raw, &[';', '\n'])?.into_iter().map(rule).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Names and values: a table, or `name = value` texts.
+fn pairs(raw: &Raw, separators: &[char]) -> Result<Vec<(String, String)>, Wrong> {
+    let texts: Vec<&str> = match raw {
+        Raw::Table(pairs) => return Ok(pairs.clone()),
+        Raw::Text(text) => text.split(separators).collect(),
+        Raw::List(items) => items.iter().map(String::as_str).collect(),
+    };
+    let texts = texts.into_iter().map(str::trim).filter(|text| !text.is_empty());
+    let pair = |text: &str| match text.split_once('=') {
+        Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
+        None => Err(Wrong::quoted(text)),
+    };
+    texts.map(pair).collect()
+}
+
+impl Http {
+    /// Returns the rules for requests.
+    pub(crate) fn rules(&self) -> RuleOptions {
+        RuleOptions { rate_limits: self.rate_limits.clone(), basic_auth: self.basic_auth.0.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_a_table_or_a_text() {
+        let read = |raw: &Raw| PasswordRules::parse(raw, Path::new("/srv"));
+        let table = [("/admin", "users"), ("b.example/x", "off")];
+        let table = table.map(|(scope, file)| (scope.to_owned(), file.to_owned()));
+        let rules = read(&Raw::Table(table.into())).unwrap();
+        assert_eq!(rules.0[0].file.as_deref(), Some(Path::new("/srv/users")));
+        assert_eq!(
+            (rules.0[1].scope.to_string().as_str(), &rules.0[1].file),
+            ("b.example/x", &None)
+        );
+        assert_eq!(read(&Raw::Text("/admin = users; b.example/x=off".into())), Ok(rules));
+        assert_eq!(read(&Raw::Text("admin users".into())), Err(Wrong::quoted("admin users")));
+        assert_eq!(read(&Raw::Text("/a/*=users".into())), Err(Wrong::quoted("/a/*")));
+        assert!(read(&Raw::Text("/a=".into())).is_err());
+    }
+}
