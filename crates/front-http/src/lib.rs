@@ -83,7 +83,9 @@ pub use realtime::{Answering, ForwardedConnections, Realtime};
 pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use request_buffering::RequestBuffering;
-pub use rules::{NoRateLimit, PasswordRule, RateLimit, RuleError, RuleOptions};
+pub use rules::{
+    NoRateLimit, NoRedirect, PasswordRule, RateLimit, Redirect, RuleError, RuleOptions,
+};
 pub use tls::{Certificate, Certificates, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
 pub use trusted_headers::{NotTrustable, TrustedHeader, TrustedHeaders, TwoFamilies};

@@ -185,7 +185,11 @@ pub(crate) async fn respond<A: Application>(
                 trace: carried,
                 user: None,
             };
-            match exchange.for_authorities(&parts).or_else(|| exchange.redirect_to_https(&parts)) {
+            let early = exchange
+                .for_authorities(&parts)
+                .or_else(|| exchange.redirect_to_https(&parts))
+                .or_else(|| exchange.redirect(&parts));
+            match early {
                 Some(answer) => answer,
                 // Without a span the future is not moved into another one.
                 None if span.is_none() => exchange.route(parts, body, hints).await,

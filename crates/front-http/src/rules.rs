@@ -8,6 +8,7 @@
 
 mod basic_auth;
 mod rate_limit;
+mod redirect;
 
 pub use self::basic_auth::PasswordRule;
 pub(crate) use self::basic_auth::{Asking, BasicAuth, Denied};
@@ -16,6 +17,8 @@ pub(crate) use self::rate_limit::{RateBuckets, RateLimits};
 use std::io;
 use std::path::PathBuf;
 
+pub(crate) use self::redirect::{Address, Redirects};
+pub use self::redirect::{NoRedirect, Redirect};
 use crate::claims::Claim;
 
 /// The rules as they were set.
@@ -26,6 +29,8 @@ pub struct RuleOptions {
     pub rate_limits: Vec<RateLimit>,
     /// Requests that need a user and a password.
     pub basic_auth: Vec<PasswordRule>,
+    /// Redirects by host and path.
+    pub redirects: Vec<Redirect>,
 }
 
 /// Reasons why rules cannot be used.
@@ -59,6 +64,14 @@ pub enum RuleError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A redirect leads to itself, possibly through others.
+    #[error("the redirect of {from} to `{to}` comes back to itself")]
+    Loop {
+        /// The requests.
+        from: Claim,
+        /// The target.
+        to: String,
+    },
     /// The system has no random numbers.
     #[error("the system has no random numbers")]
     Random,
@@ -69,6 +82,7 @@ pub enum RuleError {
 pub(crate) struct Rules {
     pub(crate) rate_limits: Option<RateLimits>,
     pub(crate) basic_auth: Option<BasicAuth>,
+    pub(crate) redirects: Option<Redirects>,
 }
 
 impl Rules {
@@ -76,8 +90,9 @@ impl Rules {
     pub(crate) fn new(options: &RuleOptions) -> Result<Option<Box<Self>>, RuleError> {
         let rate_limits = some(&options.rate_limits).map(RateLimits::new).transpose()?;
         let basic_auth = some(&options.basic_auth).map(BasicAuth::new).transpose()?;
-        let any = rate_limits.is_some() || basic_auth.is_some();
-        Ok(any.then(|| Box::new(Self { rate_limits, basic_auth })))
+        let redirects = some(&options.redirects).map(Redirects::new).transpose()?;
+        let any = rate_limits.is_some() || basic_auth.is_some() || redirects.is_some();
+        Ok(any.then(|| Box::new(Self { rate_limits, basic_auth, redirects })))
     }
 }
 

@@ -7,15 +7,31 @@ use std::time::Duration;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 
-use super::Exchange;
+use super::{Answer, Exchange};
 use crate::answers::Page;
 use crate::application::Application;
 use crate::metrics::ClientLimit;
 use crate::request_head;
 use crate::route;
-use crate::rules::{self, Asking, Denied, Rules};
+use crate::rules::{self, Address, Asking, Denied, Rules};
 
 impl<A: Application> Exchange<'_, A> {
+    /// Redirects a request for which there is such a rule.
+    pub(super) fn redirect(&self, parts: &Parts) -> Option<Answer<A::Body>> {
+        let redirects = self.current.release.rules.as_ref()?.redirects.as_ref()?;
+        let clean = route::clean(parts.uri.path()).ok()?;
+        let address = Address {
+            secure: self.forwarded.secure.unwrap_or(self.connection.tls),
+            host: self.ruled_host(parts),
+            clean: clean.as_bytes(),
+            sent: parts.uri.path_and_query()?,
+        };
+        let (location, status) = redirects.find(address)?;
+        let location = HeaderValue::try_from(location).ok()?;
+        let page = Page::new(status, "This has another address.").with(header::LOCATION, location);
+        Some(self.page(page, &parts.headers))
+    }
+
     /// Checks the password of a request whose path needs one, which is counted before. Returns its user.
     pub(super) async fn admit(
         &self,

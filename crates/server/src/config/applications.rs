@@ -25,6 +25,7 @@ const OF_SERVER: &[&str] = &[
     "http.tls_key",
     "http.rate_limits",
     "http.basic_auth",
+    "http.redirects",
     "databases.connectors",
 ];
 

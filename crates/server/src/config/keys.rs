@@ -23,7 +23,7 @@ use super::connectors::Connectors;
 use super::log_filter::LogFilter;
 use super::processes::NamedProcess;
 use super::reload::Written;
-use super::rules::PasswordRules;
+use super::rules::{PasswordRules, Redirects};
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
     Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
@@ -266,6 +266,11 @@ settings! {
         /// In `hearth.toml` they are a table: `[http.basic_auth]`, then `"/admin" = "admin.htpasswd"`. A path is for all below it, too, whether files, PHP or
         /// WebSockets; `"/admin/health" = "off"` exempts paths. PHP gets the user as `PHP_AUTH_USER` and `REMOTE_USER`.
         basic_auth: PasswordRules = "";
+        /// Requests that are redirected: `/old` by its path, `/docs/*` with all below it, `www.example.com` as a whole host (docs/guide/edge.md).
+        ///
+        /// In `hearth.toml` they are a table: `[http.redirects]`, then `"/docs/*" = "/guide/* 301"` or `"www.example.com" = "https://example.com 301"`. The
+        /// target keeps what `*` stands for, and the query. The status is 302 unless 301, 303, 307 or 308 follows.
+        redirects: Redirects = "";
         /// Proxies that are trusted about their clients, as far as `http.trusted_headers` allows (docs/guide/proxies.md).
         ///
         /// Peers on a Unix socket are trusted, too.

@@ -17,6 +17,7 @@ const HTTP: &[&str] = &[
     "http.sendfile",
     "http.rate_limits",
     "http.basic_auth",
+    "http.redirects",
     "http.tls_cert",
     "http.tls_key",
 ];
@@ -87,6 +88,7 @@ impl Settings {
                 sendfile: self.http.sendfile,
                 rate_limits: self.http.rate_limits,
                 basic_auth: self.http.basic_auth,
+                redirects: self.http.redirects,
                 ..old.http.clone()
             },
             applications,

@@ -1,8 +1,8 @@
-//! Rules for requests in `[http]`: which requests need a password.
+//! Rules for requests in `[http]`: which need a password, and which have another address.
 
 use std::path::Path;
 
-use front_http::{Claim, PasswordRule, RuleOptions};
+use front_http::{Claim, PasswordRule, Redirect, RuleOptions};
 
 use super::keys::Http;
 use super::value::{Raw, Value, Wrong};
@@ -33,6 +33,28 @@ impl Value for PasswordRules {
     }
 }
 
+/// The redirects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Redirects(pub Vec<Redirect>);
+
+impl Value for Redirects {
+    const PLACEHOLDER: &'static str = "FROM=TO";
+    const REPEATS: bool = true;
+
+    fn expected() -> String {
+        "a path (`/old`), a path and all below it (`/old/*`) or a host (`www.example.com`), `=`, and a path or an https address, which ends with `/*` if the \
+         rest is kept, with 301, 302, 303, 307 or 308 after it; several as a table, or separated by `;`"
+            .into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let redirect = |(from, to): (String, String)| {
+            Redirect::new(&from, &to).map_err(|_none| Wrong(format!("`{from}` = `{to}`")))
+        };
+        pairs(raw, &[';', '\n'])?.into_iter().map(redirect).collect::<Result<_, _>>().map(Self)
+    }
+}
+
 /// Names and values: a table, or `name = value` texts.
 fn pairs(raw: &Raw, separators: &[char]) -> Result<Vec<(String, String)>, Wrong> {
     let texts: Vec<&str> = match raw {
@@ -51,7 +73,11 @@ fn pairs(raw: &Raw, separators: &[char]) -> Result<Vec<(String, String)>, Wrong>
 impl Http {
     /// Returns the rules for requests.
     pub(crate) fn rules(&self) -> RuleOptions {
-        RuleOptions { rate_limits: self.rate_limits.clone(), basic_auth: self.basic_auth.0.clone() }
+        RuleOptions {
+            rate_limits: self.rate_limits.clone(),
+            basic_auth: self.basic_auth.0.clone(),
+            redirects: self.redirects.0.clone(),
+        }
     }
 }
 

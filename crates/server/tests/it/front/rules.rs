@@ -144,3 +144,40 @@ fn files_of_users_that_cannot_be_used_are_refused_at_the_start() {
     let told = refused("[http.basic_auth]\n\"/admin/*\" = \"users\"");
     assert!(told.contains("`/admin/*`") && told.contains("a path such as `/admin`"), "{told}");
 }
+
+#[test]
+fn redirects_keep_rest_and_query_and_never_lead_to_another_site() {
+    let http = "[http.redirects]\n\"/old\" = \"/new\"\n\"/docs/*\" = \"/guide/* 301\"\n\"/go/*\" = \"/* 308\"\n\
+                \"www.example.com\" = \"https://example.com 301\"";
+    let site = site(http);
+    let hearth = serve(&site);
+    let location = |host: &str, target: &str| {
+        let answer = hearth.connect().request("GET", target, &[("Host", host)], b"").unwrap();
+        format!("{} {}", answer.status, answer.field("location").unwrap_or("none"))
+    };
+    for (host, target, expected) in [
+        ("a.example", "/old?a=1", "302 /new?a=1"),
+        ("a.example", "/old/x", "200 none"),
+        ("a.example", "/docs/a%2Fb?c", "301 /guide/a%2Fb?c"),
+        ("a.example", "/go//evil.example", "308 /evil.example"),
+        ("a.example", "/go/\\\\evil.example", "308 /evil.example"),
+        ("www.example.com:8080", "/x?y", "301 https://example.com/x?y"),
+        ("www.example.com", "//evil.example", "301 https://example.com/evil.example"),
+        ("example.com", "/x", "200 none"),
+    ] {
+        assert_eq!(location(host, target), expected, "{host}{target}");
+    }
+    let posted = hearth.post("/go/form", &[], b"a=1");
+    assert_eq!((posted.status, posted.field("location")), (308, Some("/form")));
+    assert!(reload(&site, "[http.redirects]\n\"/old\" = \"/newer 307\"").status.success());
+    assert_eq!(location("a.example", "/old"), "307 /newer");
+    assert_eq!(location("www.example.com", "/x"), "200 none");
+}
+
+#[test]
+fn redirects_that_lead_nowhere_are_refused_at_the_start() {
+    let told = refused("[http.redirects]\n\"/a\" = \"/b\"\n\"/b\" = \"/a\"");
+    assert!(told.contains("comes back to itself"), "{told}");
+    let told = refused("[http.redirects]\n\"/a\" = \"//evil.example\"");
+    assert!(told.contains("`/a` = `//evil.example`"), "{told}");
+}
