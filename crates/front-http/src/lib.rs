@@ -84,7 +84,8 @@ pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use request_buffering::RequestBuffering;
 pub use rules::{
-    NoRateLimit, NoRedirect, PasswordRule, RateLimit, Redirect, RuleError, RuleOptions,
+    FieldRule, NoFieldRule, NoRateLimit, NoRedirect, PasswordRule, RateLimit, Redirect, RuleError,
+    RuleOptions,
 };
 pub use tls::{Certificate, Certificates, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};

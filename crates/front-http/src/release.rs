@@ -62,7 +62,7 @@ pub struct Release {
     /// The claims; `None` if there is only one application.
     claims: Option<Claims>,
     /// Rules for all requests.
-    pub(crate) rules: Option<Box<Rules>>,
+    pub(crate) rules: Option<Arc<Rules>>,
 }
 
 impl fmt::Debug for Release {

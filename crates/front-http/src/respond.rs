@@ -159,6 +159,7 @@ pub(crate) async fn respond<A: Application>(
         request.id = &*id.0,
     );
 
+    let mut fields = None;
     let answer = match stop {
         Some(Stop::AboutServer) => {
             let mut response = Response::new(Bytes::new());
@@ -189,6 +190,9 @@ pub(crate) async fn respond<A: Application>(
                 .for_authorities(&parts)
                 .or_else(|| exchange.redirect_to_https(&parts))
                 .or_else(|| exchange.redirect(&parts));
+            if let Some(rules) = &exchange.current.release.rules {
+                fields = exchange.fields(rules, &parts);
+            }
             match early {
                 Some(answer) => answer,
                 // Without a span the future is not moved into another one.
@@ -204,6 +208,7 @@ pub(crate) async fn respond<A: Application>(
         secure,
         id: &id,
         alternative: front.alternative(connection, version),
+        fields,
     };
     finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
 }

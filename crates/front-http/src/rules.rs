@@ -1,4 +1,4 @@
-//! Rules of the operator that apply to requests before any application sees them.
+//! Rules of the operator for requests, before any application sees them, and for the fields of answers.
 //!
 //! Invariants
 //! - A server without rules tests one pointer per request.
@@ -7,15 +7,19 @@
 //!   spelling bypasses a rule.
 
 mod basic_auth;
+mod header;
 mod rate_limit;
 mod redirect;
 
 pub use self::basic_auth::PasswordRule;
 pub(crate) use self::basic_auth::{Asking, BasicAuth, Denied};
+pub(crate) use self::header::{Chosen, Fields};
+pub use self::header::{FieldRule, NoFieldRule};
 pub use self::rate_limit::{NoRateLimit, RateLimit};
 pub(crate) use self::rate_limit::{RateBuckets, RateLimits};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub(crate) use self::redirect::{Address, Redirects};
 pub use self::redirect::{NoRedirect, Redirect};
@@ -31,6 +35,8 @@ pub struct RuleOptions {
     pub basic_auth: Vec<PasswordRule>,
     /// Redirects by host and path.
     pub redirects: Vec<Redirect>,
+    /// Changes to fields of answers.
+    pub headers: Vec<FieldRule>,
 }
 
 /// Reasons why rules cannot be used.
@@ -83,16 +89,21 @@ pub(crate) struct Rules {
     pub(crate) rate_limits: Option<RateLimits>,
     pub(crate) basic_auth: Option<BasicAuth>,
     pub(crate) redirects: Option<Redirects>,
+    pub(crate) fields: Option<Fields>,
 }
 
 impl Rules {
     /// Returns the rules, or `None` if there are none.
-    pub(crate) fn new(options: &RuleOptions) -> Result<Option<Box<Self>>, RuleError> {
+    pub(crate) fn new(options: &RuleOptions) -> Result<Option<Arc<Self>>, RuleError> {
         let rate_limits = some(&options.rate_limits).map(RateLimits::new).transpose()?;
         let basic_auth = some(&options.basic_auth).map(BasicAuth::new).transpose()?;
         let redirects = some(&options.redirects).map(Redirects::new).transpose()?;
-        let any = rate_limits.is_some() || basic_auth.is_some() || redirects.is_some();
-        Ok(any.then(|| Box::new(Self { rate_limits, basic_auth, redirects })))
+        let fields = some(&options.headers).map(Fields::new);
+        let any = rate_limits.is_some()
+            || basic_auth.is_some()
+            || redirects.is_some()
+            || fields.is_some();
+        Ok(any.then(|| Arc::new(Self { rate_limits, basic_auth, redirects, fields })))
     }
 }
 

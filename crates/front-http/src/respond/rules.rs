@@ -12,8 +12,8 @@ use crate::answers::Page;
 use crate::application::Application;
 use crate::metrics::ClientLimit;
 use crate::request_head;
-use crate::route;
-use crate::rules::{self, Address, Asking, Denied, Rules};
+use crate::route::{self, CleanPath};
+use crate::rules::{self, Address, Asking, Chosen, Denied, Rules};
 
 impl<A: Application> Exchange<'_, A> {
     /// Redirects a request for which there is such a rule.
@@ -30,6 +30,14 @@ impl<A: Application> Exchange<'_, A> {
         let location = HeaderValue::try_from(location).ok()?;
         let page = Page::new(status, "This has another address.").with(header::LOCATION, location);
         Some(self.page(page, &parts.headers))
+    }
+
+    /// Returns the rules for the fields of the response.
+    pub(super) fn fields(&self, rules: &Arc<Rules>, parts: &Parts) -> Option<(Arc<Rules>, Chosen)> {
+        let fields = rules.fields.as_ref()?;
+        let clean = route::clean(parts.uri.path()).ok();
+        let path = clean.as_ref().map(CleanPath::as_bytes);
+        Some((Arc::clone(rules), fields.choose(self.ruled_host(parts), path)))
     }
 
     /// Checks the password of a request whose path needs one, which is counted before. Returns its user.

@@ -26,6 +26,7 @@ const OF_SERVER: &[&str] = &[
     "http.rate_limits",
     "http.basic_auth",
     "http.redirects",
+    "http.headers",
     "databases.connectors",
 ];
 

@@ -23,7 +23,7 @@ use super::connectors::Connectors;
 use super::log_filter::LogFilter;
 use super::processes::NamedProcess;
 use super::reload::Written;
-use super::rules::{PasswordRules, Redirects};
+use super::rules::{FieldRules, PasswordRules, Redirects};
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
     Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
@@ -271,6 +271,11 @@ settings! {
         /// In `hearth.toml` they are a table: `[http.redirects]`, then `"/docs/*" = "/guide/* 301"` or `"www.example.com" = "https://example.com 301"`. The
         /// target keeps what `*` stands for, and the query. The status is 302 unless 301, 303, 307 or 308 follows.
         redirects: Redirects = "";
+        /// Fields of answers by path, host or type: of files, of PHP, and of the server's own pages (docs/guide/edge.md).
+        ///
+        /// In `hearth.toml` they are a table: `[http.headers]`, then `X-Frame-Options = "DENY"`, `"-X-Powered-By" = ""` to remove, `"+Vary" = "Cookie"` to add,
+        /// `"?Cache-Control" = "no-store"` to set if missing. A path or type before the field restricts it: `"/assets ?Cache-Control"`, `"text/html X-Robots-Tag"`.
+        headers: FieldRules = "";
         /// Proxies that are trusted about their clients, as far as `http.trusted_headers` allows (docs/guide/proxies.md).
         ///
         /// Peers on a Unix socket are trusted, too.

@@ -18,6 +18,7 @@ const HTTP: &[&str] = &[
     "http.rate_limits",
     "http.basic_auth",
     "http.redirects",
+    "http.headers",
     "http.tls_cert",
     "http.tls_key",
 ];
@@ -89,6 +90,7 @@ impl Settings {
                 rate_limits: self.http.rate_limits,
                 basic_auth: self.http.basic_auth,
                 redirects: self.http.redirects,
+                headers: self.http.headers,
                 ..old.http.clone()
             },
             applications,

@@ -1,8 +1,8 @@
-//! Rules for requests in `[http]`: which need a password, and which have another address.
+//! Rules in `[http]`: which requests need a password or have another address, and which fields answers get.
 
 use std::path::Path;
 
-use front_http::{Claim, PasswordRule, Redirect, RuleOptions};
+use front_http::{Claim, FieldRule, NoFieldRule, PasswordRule, Redirect, RuleOptions};
 
 use super::keys::Http;
 use super::value::{Raw, Value, Wrong};
@@ -55,6 +55,32 @@ impl Value for Redirects {
     }
 }
 
+/// The fields of answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FieldRules(pub Vec<FieldRule>);
+
+impl Value for FieldRules {
+    const PLACEHOLDER: &'static str = "FIELD=VALUE";
+    const REPEATS: bool = true;
+
+    fn expected() -> String {
+        "a field to set, `+` before it to add one, `?` to set one that is missing, `-` to remove one (with an empty value); before that a path such as \
+         `/assets`, a host or a type such as `text/html`; `=`, and the value; several as a table, or a line each; no field of the connection or of the length"
+            .into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let rule = |(rule, value): (String, String)| {
+            FieldRule::new(&rule, &value).map_err(|reason| match reason {
+                NoFieldRule::Form => Wrong(format!("`{rule}` = `{value}`")),
+                NoFieldRule::Framing => Wrong(format!("`{rule}`, which the server sets itself")),
+            })
+        };
+        // Values have semicolons.
+        pairs(raw, &['\n'])?.into_iter().map(rule).collect::<Result<_, _>>().map(Self)
+    }
+}
+
 /// Names and values: a table, or `name = value` texts.
 fn pairs(raw: &Raw, separators: &[char]) -> Result<Vec<(String, String)>, Wrong> {
     let texts: Vec<&str> = match raw {
@@ -77,6 +103,7 @@ impl Http {
             rate_limits: self.rate_limits.clone(),
             basic_auth: self.basic_auth.0.clone(),
             redirects: self.redirects.0.clone(),
+            headers: self.headers.0.clone(),
         }
     }
 }

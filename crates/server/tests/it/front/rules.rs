@@ -181,3 +181,42 @@ fn redirects_that_lead_nowhere_are_refused_at_the_start() {
     let told = refused("[http.redirects]\n\"/a\" = \"//evil.example\"");
     assert!(told.contains("`/a` = `//evil.example`"), "{told}");
 }
+
+#[test]
+fn header_rules_change_answers_of_files_php_and_the_server() {
+    let http = "[http.headers]\nX-Frame-Options = \"DENY\"\n\"-X-Powered-By\" = \"\"\n\"+Vary\" = \"Cookie\"\n\
+                \"/assets ?Cache-Control\" = \"public, max-age=60\"\n\"text/html X-Page\" = \"a; b\"\n\
+                Strict-Transport-Security = \"max-age=60\"";
+    let site = site(http).with_file("public/assets/a.css", "a{}").with_file(
+        "public/assets/own.php",
+        "<?php header('Cache-Control: no-store'); header('X-Powered-By: PHP'); header('Vary: Accept'); echo 'own';",
+    );
+    let hearth = serve(&site);
+    let fields = |target: &str| {
+        let answer = hearth.get(target);
+        let names = [
+            "x-frame-options",
+            "x-powered-by",
+            "cache-control",
+            "x-page",
+            "strict-transport-security",
+        ];
+        names.map(|name| answer.field(name).unwrap_or("-").to_owned()).join("|")
+    };
+    assert_eq!(fields("/assets/a.css"), "DENY|-|public, max-age=60|-|-");
+    assert_eq!(fields("/assets/own.php"), "DENY|-|no-store|a; b|-");
+    assert_eq!(fields("/file.txt"), "DENY|-|-|-|-");
+    assert!(fields("/%zz").starts_with("DENY|-|no-store|"), "a page of the server");
+    let length = hearth.get("/assets/a.css").field("content-length").map(str::to_owned);
+    assert_eq!(length.as_deref(), Some("3"));
+    assert!(reload(&site, "[http.headers]\nX-Frame-Options = \"SAMEORIGIN\"").status.success());
+    assert_eq!(fields("/file.txt"), "SAMEORIGIN|-|-|-|-");
+}
+
+#[test]
+fn header_rules_about_the_connection_are_refused_at_the_start() {
+    let told = refused("[http.headers]\nContent-Length = \"5\"");
+    assert!(told.contains("`Content-Length`, which the server sets itself"), "{told}");
+    let told = refused("[http.headers]\n\"X(A)\" = \"5\"");
+    assert!(told.contains("`X(A)` = `5`"), "{told}");
+}
