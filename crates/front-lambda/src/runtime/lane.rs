@@ -165,6 +165,8 @@ impl Lane {
                 let uri = decoded.parts.uri.clone();
                 *trace = self.trace(invocation, Some(&mut decoded.parts));
                 let carried = trace.carried.take();
+                let own = self.options.websocket_script.as_ref();
+                let script = own.filter(|_| shape == Shape::WebSocket).unwrap_or(script);
                 let request = self.http_request(script, decoded, invocation, carried);
                 let answer = self.pool.dispatch(request).await.map_err(|error| failure(&error))?;
                 trace.answered(answer.status());
