@@ -159,8 +159,7 @@ fn report_others(report: &mut Report, application: &Application, waiting: &[Stri
         }
         some => some.join(", "),
     };
-    let what =
-        format!("other scripts run in a second pool, in `request`, which starts ({scripts})");
+    let what = format!("all other scripts run as in `request`, which starts ({scripts})");
     report.fine(Topic::Application, what);
 }
 
