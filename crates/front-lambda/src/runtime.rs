@@ -6,6 +6,7 @@
 //!   another's worker.
 //! - An error of the platform ends the program; an error of one invocation ends only that invocation.
 
+mod answer;
 mod client;
 mod extension;
 mod files;

@@ -44,7 +44,16 @@ impl<A: Application> Exchange<'_, A> {
         let limits = part.websockets.limits;
         let fields = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         match Upgrade::read(fields, limits.deflate.is_some()) {
-            Ok(upgrade) => Some(self.ask(part, parts, route, upgrade?).await),
+            Ok(upgrade) => {
+                let upgrade = upgrade?;
+                if let Some(rules) = &self.current.release.rules
+                    && self.user.is_none()
+                    && let Err(page) = self.within_rate(rules, parts, path.as_bytes())
+                {
+                    return Some(self.page(page, &parts.headers));
+                }
+                Some(self.ask(part, parts, route, upgrade).await)
+            }
             Err(error) => Some(self.page(realtime::malformed(error), &parts.headers)),
         }
     }
