@@ -142,7 +142,7 @@ impl Reader<'_> {
                         statement = at + 1;
                     }
                 }
-                Token::Html => self.source.has_code = true,
+                Token::Html if is_top => self.source.has_code = true,
                 _ => {}
             }
         }
@@ -331,6 +331,7 @@ mod tests {
             "defined('ABSPATH') || exit; class C {}",
             "if ( ! defined( 'ABSPATH' ) ) { die( 'no' ); } function f() {}",
             "if (!defined('MEDIAWIKI')) exit(1); class C { public static $a = [1, 2]; }",
+            "class C { function f() { ?> text <?php if (1): ?> <b> <?php endif; } }",
             "; class C { function f() { return match (1) { 1 => 2 }; } } ?>\n",
         ] {
             assert!(!Source::of(format!("<?php {text}").as_bytes()).has_code, "{text}");
