@@ -212,6 +212,7 @@ fn joined<'a>(settings: &Settings, of_env: impl IntoIterator<Item = &'a OfEnv>) 
             apps.push(settings.realtime.apps.adopted(id, key, secret));
         }
     }
+    apps.extend(super::mercure::application(settings));
     for app in &mut apps {
         if app.webhooks.is_empty() {
             app.webhooks.clone_from(&settings.realtime.webhook);

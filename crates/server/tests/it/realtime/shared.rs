@@ -1,7 +1,7 @@
 //! Three nodes that share the history of their channels through a real broker: nodes are killed, cut off and replaced,
 //! the broker restarts, and no client loses an event or gets one twice.
 
-mod cluster;
+pub(super) mod cluster;
 mod crowd;
 
 use std::time::Duration;

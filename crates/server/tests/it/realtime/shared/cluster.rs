@@ -16,14 +16,14 @@ use testkit::{Client, Running, eventually};
 use crate::hearth::{LIMIT, command};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::realtime) enum Kind {
     Redis,
     Nats,
 }
 
 /// What a broker has after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(in crate::realtime) enum Start {
     Empty,
     Kept,
 }
@@ -76,14 +76,14 @@ impl Relay {
 }
 
 #[derive(Debug)]
-struct Broker {
+pub(in crate::realtime) struct Broker {
     child: Child,
     arguments: Vec<String>,
-    port: u16,
+    pub(in crate::realtime) port: u16,
 }
 
 impl Broker {
-    fn start(kind: Kind, start: Start, folder: &TempDir) -> Self {
+    pub(in crate::realtime) fn start(kind: Kind, start: Start, folder: &TempDir) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let dir = folder.path().display();
         let keeps = if start == Start::Kept { "yes" } else { "no" };
