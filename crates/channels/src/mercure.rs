@@ -14,13 +14,16 @@
 mod authorization;
 mod hub;
 mod selector;
+mod state;
+mod subscriber;
 mod subscriptions;
 mod token;
 mod update;
 
 use std::time::Duration;
 
-pub use hub::{Mercure, Subscriber};
+pub use hub::Mercure;
+pub use subscriber::Subscriber;
 pub use token::{Algorithm, InvalidKey, Key};
 
 /// Path of the hub.
@@ -51,16 +54,21 @@ pub struct Options {
     pub subscriptions: bool,
     /// Interval of comments on a silent stream; zero for none.
     pub heartbeat: Duration,
+    /// Maximum number of subscribers; more get 503.
+    pub connections: usize,
     /// Maximum number of updates that wait for one subscriber.
     pub queue: usize,
     /// Maximum number of updates that are kept.
     pub events: usize,
+    /// Maximum memory of the updates that are kept, in bytes.
+    pub memory: usize,
     /// How long an update is kept.
     pub age: Duration,
 }
 
 /// A request to the hub.
 #[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "it holds a function")]
 pub struct Request<'a> {
     /// Method.
     pub method: &'a str,
@@ -103,5 +111,9 @@ impl Answer {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub use fuzz::fuzz;
 #[cfg(test)]
 mod tests;

@@ -1,22 +1,21 @@
 //! Subscribers, the updates that are kept, and the answers to requests.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{mpsc, oneshot};
 
 use super::authorization::{self, Unauthorized, is_allowed};
-use super::selector::Selector;
+use super::selector::{self, Selector};
+use super::state::{Connected, EARLIEST, Interest, State};
+use super::subscriber::Subscriber;
 use super::subscriptions::{self, Subscription};
 use super::token::Claims;
 use super::update::Update;
-use super::{Answer, Body, Options, PATH, Request};
+use super::{Answer, BODY, Body, Options, PATH, Request};
 use crate::Ticket;
 use crate::app::App;
 use crate::auth;
@@ -26,84 +25,41 @@ use crate::moment::Moment;
 use crate::name::ChannelName;
 use crate::registry::{Author, Publication, PublishRefused};
 
-/// The id that stands for everything that is kept.
-pub(super) const EARLIEST: &str = "earliest";
-
 /// Maximum number of topics of a subscriber.
 const TOPICS: usize = 100;
 
 /// Maximum number of updates that wait for the fan-out.
 const INBOX: usize = 65_536;
 
-/// A subscriber that does not take a write for this long is disconnected.
-const STALL: Duration = Duration::from_secs(30);
-
 /// The hub.
 #[derive(Debug)]
 pub struct Mercure {
-    options: Options,
+    pub(super) options: Options,
     channels: Channels,
     app: Arc<App>,
     channel: ChannelName,
     clock: fn() -> Moment,
     state: Mutex<State>,
+    arrivals: mpsc::Sender<Arrival>,
     published: AtomicU64,
     disconnected: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    subscribers: BTreeMap<u64, Connected>,
-    next: u64,
-    kept: VecDeque<Kept>,
-    /// Id of the newest update, kept or not.
-    newest: String,
-    ending: bool,
-}
-
-#[derive(Debug)]
-struct Kept {
-    update: Update,
-    event: Bytes,
-    until: Moment,
-}
-
-#[derive(Debug)]
-struct Connected {
-    id: String,
-    topics: Vec<Selector>,
-    private: Vec<Selector>,
-    payload: Option<Box<str>>,
-    queue: mpsc::Sender<Bytes>,
-}
-
-impl Connected {
-    fn takes(&self, update: &Update) -> bool {
-        let any = |selectors: &[Selector]| {
-            selectors.iter().any(|one| update.topics.iter().any(|topic| one.matches(topic)))
-        };
-        any(&self.topics) && (!update.private || any(&self.private))
-    }
-
-    fn subscriptions(&self, active: bool) -> impl Iterator<Item = Subscription<'_>> {
-        self.topics.iter().map(move |topic| Subscription {
-            topic: topic.text(),
-            subscriber: &self.id,
-            active,
-            payload: self.payload.as_deref(),
-        })
-    }
-}
-
 /// The inbox of the hub: an event loop without sockets.
 #[derive(Debug)]
-struct Inbox(mpsc::Sender<Arrival>);
+struct Inbox {
+    arrivals: mpsc::Sender<Arrival>,
+    /// The inbox was full, so updates are missing.
+    lost: Arc<AtomicBool>,
+}
 
 #[derive(Debug)]
 enum Arrival {
     Message(Bytes),
     /// Kept updates are not those of the log any more.
     Restarted,
+    /// All earlier arrivals are handled when this is dropped.
+    Barrier(oneshot::Sender<()>),
 }
 
 impl Outlet for Inbox {
@@ -114,7 +70,10 @@ impl Outlet for Inbox {
         } else {
             Arrival::Message(message.text())
         };
-        self.0.try_send(arrival).map_err(|_full| Full)
+        self.arrivals.try_send(arrival).map_err(|_full| {
+            self.lost.store(true, Ordering::Relaxed);
+            Full
+        })
     }
 }
 
@@ -126,8 +85,10 @@ impl Mercure {
         app: &Arc<App>,
         clock: fn() -> Moment,
     ) -> Option<(Arc<Self>, impl Future<Output = ()> + Send + use<>)> {
-        let (sender, mut inbox) = mpsc::channel(INBOX);
-        let event_loop = channels.attach(Arc::new(Inbox(sender)))?;
+        let (arrivals, mut inbox) = mpsc::channel(INBOX);
+        let lost = Arc::new(AtomicBool::new(false));
+        let outlet = Inbox { arrivals: arrivals.clone(), lost: Arc::clone(&lost) };
+        let event_loop = channels.attach(Arc::new(outlet))?;
         let channel = ChannelName::new("updates", 20).expect("the name is valid");
         let subscription =
             crate::Subscription { channel: &channel, event_loop, member: None, resume: None };
@@ -139,6 +100,7 @@ impl Mercure {
             channel,
             clock,
             state: Mutex::default(),
+            arrivals,
             published: AtomicU64::new(0),
             disconnected: AtomicU64::new(0),
         });
@@ -146,9 +108,13 @@ impl Mercure {
         let run = async move {
             while let Some(arrival) = inbox.recv().await {
                 let Some(hub) = weak.upgrade() else { return };
+                if lost.swap(false, Ordering::Relaxed) {
+                    hub.restart();
+                }
                 match arrival {
                     Arrival::Message(message) => hub.fan_out(&message),
-                    Arrival::Restarted => hub.lock().kept.clear(),
+                    Arrival::Restarted => hub.restart(),
+                    Arrival::Barrier(handled) => drop(handled),
                 }
             }
         };
@@ -166,6 +132,15 @@ impl Mercure {
         (subscribers, self.published.load(relaxed), self.disconnected.load(relaxed))
     }
 
+    /// Waits until the updates that have arrived so far are kept.
+    pub async fn ready(&self) {
+        let (handled, wait) = oneshot::channel();
+        if self.arrivals.send(Arrival::Barrier(handled)).await.is_ok() {
+            // It is dropped, never sent.
+            let _handled = wait.await;
+        }
+    }
+
     /// Disconnects all subscribers, spread over `patience`.
     pub async fn drain(&self, patience: Duration) {
         self.lock().ending = true;
@@ -175,10 +150,14 @@ impl Mercure {
             let most = all * left as usize / SLICES as usize;
             {
                 let mut state = self.lock();
+                let mut gone = Vec::new();
                 while state.subscribers.len() > most {
-                    state.subscribers.pop_first();
+                    gone.extend(state.subscribers.pop_first().map(|(_, one)| one));
                 }
-                if state.subscribers.is_empty() {
+                let all = state.subscribers.is_empty();
+                drop(state);
+                self.report(&gone, false);
+                if all {
                     return;
                 }
             }
@@ -194,21 +173,23 @@ impl Mercure {
         let slow: Vec<u64> = state
             .subscribers
             .iter()
-            .filter(|(_, one)| one.takes(&update) && one.queue.try_send(event.clone()).is_err())
+            .filter(|(_, one)| one.interest.takes(&update) && one.queue.try_send(event.clone()).is_err())
             .map(|(number, _)| *number)
             .collect();
-        for number in slow {
-            // Its stream ends, and it comes back with the id of its last update.
-            state.subscribers.remove(&number);
-            self.disconnected.fetch_add(1, Ordering::Relaxed);
-        }
-        state.newest.clone_from(&update.id);
-        state.kept.push_back(Kept { update, event, until: now + self.options.age });
-        while state.kept.len() > self.options.events
-            || state.kept.front().is_some_and(|kept| kept.until <= now)
-        {
-            state.kept.pop_front();
-        }
+        // Their streams end, and they come back with the id of their last update.
+        let gone: Vec<Connected> =
+            slow.iter().filter_map(|number| state.subscribers.remove(number)).collect();
+        state.keep(update, event, &self.options, now);
+        drop(state);
+        self.disconnected.fetch_add(gone.len() as u64, Ordering::Relaxed);
+        self.report(&gone, false);
+    }
+
+    /// Ends all streams, because updates were lost. Subscribers come back with the id of their last update, and the
+    /// answer tells them that it is not kept.
+    fn restart(&self) {
+        let gone = self.lock().restart();
+        self.report(&gone, false);
     }
 
     /// Answers a request.
@@ -256,6 +237,9 @@ impl Mercure {
         let Ok(Some(Claims { publish: Some(allowed), .. })) = claims else {
             return Answer::text(401, "Unauthorized");
         };
+        if request.body.len() > BODY {
+            return Answer::text(413, "Payload Too Large");
+        }
         let Ok(form) = str::from_utf8(request.body) else {
             return Answer::text(400, "Bad Request");
         };
@@ -263,7 +247,7 @@ impl Mercure {
             Ok(update) => update,
             Err(why) => return Answer::text(400, why),
         };
-        let may = |topic: &String| allowed.iter().any(|one| one.matches(topic));
+        let may = |topic: &String| selector::any(&allowed, std::slice::from_ref(topic));
         if update.private && !update.topics.iter().all(may) {
             return Answer::text(401, "Unauthorized");
         }
@@ -306,38 +290,35 @@ impl Mercure {
         let (queue, events) = mpsc::channel(self.options.queue);
         let connected = Connected {
             id: uuid(),
-            topics,
-            private: claims.subscribe,
+            interest: Arc::new(Interest { topics, private: claims.subscribe }),
             payload: claims.payload,
             queue,
         };
         let begun: Vec<Update> = self.events(&connected, true);
         let mut state = self.lock();
         if state.ending {
-            return Answer::text(503, "The server is shutting down.");
+            // After an error status a browser would not come back.
+            let body = Body::Whole(String::from(":\n"));
+            return Answer { status: 200, fields: stream_fields(), body };
+        }
+        if state.subscribers.len() >= self.options.connections {
+            let mut answer = Answer::text(503, "Too many subscribers");
+            answer.fields.push(("retry-after", String::from("5")));
+            return answer;
         }
         let now = (self.clock)();
-        let (last, missed) = state.since(wanted.as_deref(), &connected, now);
+        let (last, missed) = state.since(wanted.as_deref(), now);
+        let interest = Arc::clone(&connected.interest);
         let number = state.next;
         state.next += 1;
         state.subscribers.insert(number, connected);
         drop(state);
-        for update in begun {
-            // A broker that is away stores no event of a subscription; the subscription itself needs none.
-            let _unstored = self.dispatch(&update);
-        }
-        let mut fields = vec![
-            ("content-type", String::from("text/event-stream")),
-            (
-                "cache-control",
-                String::from("private, no-cache, no-store, must-revalidate, max-age=0"),
-            ),
-            ("x-accel-buffering", String::from("no")),
-        ];
+        self.dispatch_all(&begun);
+        let mut fields = stream_fields();
         if wanted.is_some() {
             fields.push(("last-event-id", last));
         }
-        let subscriber = Subscriber { hub: Arc::clone(self), number, missed, events, expires };
+        let subscriber = Subscriber { hub: Arc::clone(self), number, interest, missed, events, expires };
         Answer { status: 200, fields, body: Body::Stream(subscriber) }
     }
 
@@ -367,10 +348,22 @@ impl Mercure {
         connected.subscriptions(active).map(update).collect()
     }
 
-    fn leave(&self, number: u64) {
-        let Some(gone) = self.lock().subscribers.remove(&number) else { return };
-        for update in self.events(&gone, false) {
-            let _unstored = self.dispatch(&update);
+    pub(super) fn leave(&self, number: u64) {
+        let gone = self.lock().subscribers.remove(&number);
+        self.report(gone.as_slice(), false);
+    }
+
+    /// Publishes that subscriptions began or ended.
+    fn report(&self, subscribers: &[Connected], active: bool) {
+        for subscriber in subscribers {
+            self.dispatch_all(&self.events(subscriber, active));
+        }
+    }
+
+    fn dispatch_all(&self, updates: &[Update]) {
+        for update in updates {
+            // A broker that is away stores no event of a subscription; the subscription itself needs none.
+            let _unstored = self.dispatch(update);
         }
     }
 
@@ -382,7 +375,7 @@ impl Mercure {
             return Answer::text(404, "Not Found");
         };
         let allowed = self.reader(request).map(|claims| claims.subscribe);
-        if !allowed.is_ok_and(|allowed| allowed.iter().any(|one| one.matches(path))) {
+        if !allowed.is_ok_and(|allowed| selector::any(&allowed, &[path.to_owned()])) {
             return Answer::text(401, "Unauthorized");
         }
         let parts: Vec<&str> = rest.split('/').skip(1).collect();
@@ -421,31 +414,14 @@ impl Mercure {
     }
 }
 
-impl State {
-    /// Returns the id before the first event that the subscriber gets, and the kept events that it missed.
-    fn since(
-        &mut self,
-        wanted: Option<&str>,
-        connected: &Connected,
-        now: Moment,
-    ) -> (String, Vec<Bytes>) {
-        while self.kept.front().is_some_and(|kept| kept.until <= now) {
-            self.kept.pop_front();
-        }
-        let newest = if self.newest.is_empty() { EARLIEST } else { &self.newest };
-        let first = match wanted {
-            None => return (newest.to_owned(), Vec::new()),
-            Some(EARLIEST) => 0,
-            Some(id) => match self.kept.iter().position(|kept| kept.update.id == id) {
-                Some(index) => index + 1,
-                // It is not kept: the header tells the client that events may be missing.
-                None => return (newest.to_owned(), Vec::new()),
-            },
-        };
-        let last = wanted.unwrap_or(EARLIEST).to_owned();
-        let events = self.kept.range(first..).filter(|kept| connected.takes(&kept.update));
-        (last, events.map(|kept| kept.event.clone()).collect())
-    }
+/// Returns the header fields of a stream.
+fn stream_fields() -> Vec<(&'static str, String)> {
+    let uncached = "private, no-cache, no-store, must-revalidate, max-age=0";
+    vec![
+        ("content-type", String::from("text/event-stream")),
+        ("cache-control", String::from(uncached)),
+        ("x-accel-buffering", String::from("no")),
+    ]
 }
 
 /// Returns the id of the last update that a client has.
@@ -458,7 +434,7 @@ fn last_event_id(request: &Request<'_>) -> Option<String> {
     })
 }
 
-fn unix() -> u64 {
+pub(super) fn unix() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
@@ -471,50 +447,4 @@ fn uuid() -> String {
     let digits = format!("{:032x}", u128::from_be_bytes(bytes));
     let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
     format!("urn:uuid:{}", parts.join("-"))
-}
-
-/// A subscriber whose head has been answered. It leaves when this is dropped.
-#[derive(Debug)]
-pub struct Subscriber {
-    hub: Arc<Mercure>,
-    number: u64,
-    missed: Vec<Bytes>,
-    events: mpsc::Receiver<Bytes>,
-    expires: Option<u64>,
-}
-
-impl Subscriber {
-    /// Writes updates and heartbeats until the subscriber, its token or the hub ends.
-    pub async fn write(mut self, mut to: impl AsyncWrite + Unpin) {
-        let heartbeat = self.hub.options.heartbeat;
-        let end =
-            self.expires.map(|at| Instant::now() + Duration::from_secs(at.saturating_sub(unix())));
-        // The first comment flushes the head through proxies.
-        let mut next = Some(Bytes::from_static(b":\n"));
-        let mut missed = std::mem::take(&mut self.missed).into_iter();
-        loop {
-            if let Some(event) = next.take().or_else(|| missed.next()) {
-                let written = tokio::time::timeout(STALL, to.write_all(&event)).await;
-                if !matches!(written, Ok(Ok(()))) {
-                    return;
-                }
-                continue;
-            }
-            let beat = Instant::now() + heartbeat;
-            tokio::select! {
-                event = self.events.recv() => match event {
-                    Some(event) => next = Some(event),
-                    None => return,
-                },
-                () = sleep_until(beat), if !heartbeat.is_zero() => next = Some(Bytes::from_static(b":\n")),
-                () = sleep_until(end.unwrap_or(beat)), if end.is_some() => return,
-            }
-        }
-    }
-}
-
-impl Drop for Subscriber {
-    fn drop(&mut self) {
-        self.hub.leave(self.number);
-    }
 }

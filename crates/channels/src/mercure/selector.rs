@@ -3,10 +3,19 @@
 //! A template matches the topics that it can expand to. Matching works on the template's parts without compiling a
 //! regular expression: each expression takes the characters its operator allows, by backtracking over the parts.
 //!
-//! Invariant: matching takes at most [`STEPS`] steps; a topic that needs more does not match.
+//! Invariant: all matches of one update and one subscriber take at most [`STEPS`] steps; what needs more does not match.
 
-/// Maximum number of steps of one match. Clients choose templates.
-const STEPS: usize = 10_000;
+/// Maximum number of steps: clients choose templates. A usual match takes about as many as its topic has characters.
+const STEPS: usize = 100_000;
+
+/// Maximum number of parts of a template: matching goes as deep. A longer template matches only itself.
+const PARTS: usize = 100;
+
+/// Returns whether any selector matches any topic.
+pub(super) fn any(selectors: &[Selector], topics: &[String]) -> bool {
+    let mut steps = 0;
+    selectors.iter().any(|one| topics.iter().any(|topic| one.matches(topic, &mut steps)))
+}
 
 /// A topic selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +55,12 @@ impl Selector {
         &self.text
     }
 
-    pub(super) fn matches(&self, topic: &str) -> bool {
+    fn matches(&self, topic: &str, steps: &mut usize) -> bool {
         match &self.kind {
             Kind::All => true,
             _ if *self.text == *topic => true,
             Kind::Topic => false,
-            Kind::Template(parts) => walk(parts, topic, &mut 0),
+            Kind::Template(parts) => walk(parts, topic, steps),
         }
     }
 }
@@ -68,7 +77,7 @@ fn parts(text: &str) -> Option<Vec<Part>> {
         parts.push(expression_of(expression)?);
         rest = after;
     }
-    if parts.is_empty() || rest.contains('}') {
+    if parts.is_empty() || parts.len() > PARTS || rest.contains('}') {
         return None;
     }
     if !rest.is_empty() {
@@ -114,6 +123,9 @@ fn walk(parts: &[Part], topic: &str, steps: &mut usize) -> bool {
             if walk(rest, topic, steps) {
                 return true;
             }
+            if *steps > STEPS {
+                return false;
+            }
             let values = match first {
                 Some(first) => match topic.strip_prefix(*first) {
                     Some(values) => values,
@@ -130,7 +142,16 @@ fn walk(parts: &[Part], topic: &str, steps: &mut usize) -> bool {
             let longest = values.find(|one| !may(one)).unwrap_or(values.len());
             let ends = values.char_indices().map(|(at, _)| at).chain([values.len()]);
             let ends: Vec<usize> = ends.take_while(|end| *end <= longest).collect();
-            ends.into_iter().rev().any(|end| walk(rest, &values[end..], steps))
+            *steps += ends.len();
+            for end in ends.into_iter().rev() {
+                if walk(rest, &values[end..], steps) {
+                    return true;
+                }
+                if *steps > STEPS {
+                    return false;
+                }
+            }
+            false
         }
     }
 }
@@ -161,13 +182,22 @@ mod tests {
             ("https://{domain}.com/é/{id}", "https://example.com/é/ü", true),
         ];
         for (selector, topic, expected) in cases {
-            assert_eq!(Selector::new(selector).matches(topic), expected, "{selector} {topic}");
+            assert_eq!(any(&[Selector::new(selector)], &[topic.to_owned()]), expected, "{selector} {topic}");
         }
     }
 
     #[test]
     fn a_hostile_template_ends_soon() {
         let selector = Selector::new(&"{a}{+b}".repeat(50));
-        assert!(!selector.matches(&format!("{}\u{0}", "a".repeat(500))));
+        let topic = format!("{}\u{0}", "a".repeat(5000));
+        let mut steps = 0;
+        assert!(!selector.matches(&topic, &mut steps));
+        assert!(steps <= STEPS + topic.len() + 1, "{steps}");
+        // The others do not get as many steps again.
+        let before = steps;
+        assert!(!selector.matches(&topic, &mut steps));
+        assert!(steps < before + 10, "{steps}");
+        let deep = Selector::new(&"{a}".repeat(100_000));
+        assert!(!deep.matches("a", &mut 0));
     }
 }

@@ -2,7 +2,7 @@
 //! The cases of the Go hub's own tests are here in our words.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,19 +27,7 @@ fn publisher(topics: &str) -> String {
 
 fn options() -> Options {
     let key = Key::new(Algorithm::HS256, SECRET).unwrap();
-    Options {
-        publisher: Some(key.clone()),
-        subscriber: Some(key),
-        anonymous: true,
-        cookie: "mercureAuthorization".into(),
-        publish_origins: vec!["https://example.com".into()],
-        cors_origins: vec!["https://example.com".into()],
-        subscriptions: false,
-        heartbeat: Duration::ZERO,
-        queue: 100,
-        events: 10,
-        age: Duration::from_mins(1),
-    }
+    fuzz::options(&key)
 }
 
 fn hub(options: Options) -> Arc<Mercure> {
@@ -297,4 +285,104 @@ async fn other_origins_need_permission() {
     assert!(origin("https://example.com"));
     assert!(!origin("https://evil.example"));
     assert_eq!(ask(&hub, "PUT", PATH, &[], "").status, 405);
+}
+
+#[tokio::test]
+async fn a_subscriber_that_leaves_a_silent_stream_is_noticed() {
+    let hub = hub(options());
+    let (_, mut stream) = open(&hub, "topic=a", &[]);
+    read(&mut stream, ":\n").await;
+    assert_eq!(hub.figures().0, 1);
+    drop(stream);
+    while hub.figures().0 > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn there_is_no_room_for_more_subscribers_than_the_limit() {
+    let hub = hub(Options { connections: 2, ..options() });
+    let (_, one) = open(&hub, "topic=a", &[]);
+    let (_, _two) = open(&hub, "topic=a", &[]);
+    let refused = ask(&hub, "GET", &format!("{PATH}?topic=a"), &[], "");
+    assert_eq!(refused.status, 503);
+    assert!(refused.fields.iter().any(|(name, _)| *name == "retry-after"));
+    drop(one);
+    while hub.figures().0 > 1 {
+        tokio::task::yield_now().await;
+    }
+    open(&hub, "topic=a", &[]);
+}
+
+#[tokio::test]
+async fn kept_updates_are_bounded_in_memory() {
+    let hub = hub(Options { memory: 2000, ..options() });
+    for number in 0..6 {
+        publish(&hub, &publisher("[]"), &format!("topic=a&id=n{number}&data={:0500}", 0));
+    }
+    hub.ready().await;
+    let (_, mut stream) = open(&hub, "topic=a&lastEventID=earliest", &[]);
+    let text = read(&mut stream, "id: n5\n").await;
+    assert!(text.contains("id: n4\n") && !text.contains("id: n2\n"), "{text}");
+    let large = format!("topic=a&data={}", "x".repeat(BODY));
+    assert_eq!(publish(&hub, &publisher("[]"), &large).status, 413);
+}
+
+#[tokio::test]
+async fn a_drain_ends_streams_and_browsers_come_back() {
+    let hub = hub(Options { subscriptions: true, ..options() });
+    let (_, mut stream) = open(&hub, "topic=a", &[]);
+    hub.drain(Duration::ZERO).await;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, ":\n");
+    let late = ask(&hub, "GET", &format!("{PATH}?topic=a"), &[], "");
+    assert_eq!((late.status, told(late).as_str()), (200, ":"), "an error would end an EventSource");
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_expires() {
+    let hub = hub(options());
+    let soon = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() + 1;
+    let token = token(&format!(r#"{{"exp":{soon},"mercure":{{"subscribe":["*"]}}}}"#));
+    let (_, mut stream) = open(&hub, &format!("topic=a&authorization={token}"), &[]);
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, ":\n");
+}
+
+#[tokio::test]
+async fn the_header_of_a_token_chooses_no_algorithm_and_no_extension() {
+    let claims = r#"{"mercure":{"publish":["*"]}}"#;
+    let signed = |header: &str| {
+        let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let signed = format!("{}.{}", part(header), part(claims));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes())))
+    };
+    let hub = hub(options());
+    let status = |header: &str| publish(&hub, &signed(header), "topic=a").status;
+    assert_eq!(status(r#"{"alg":"HS256"}"#), 200);
+    for header in [
+        r#"{"alg":"HS384"}"#,
+        r#"{"alg":"none"}"#,
+        r#"{"alg":"None"}"#,
+        r#"{"alg":"RS256"}"#,
+        r#"{"alg":"hs256"}"#,
+        r#"{"typ":"JWT"}"#,
+        r#"{"alg":"HS256","crit":["b64"],"b64":false}"#,
+        "[]",
+        "{",
+    ] {
+        assert_eq!(status(header), 401, "{header}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_clients_send_is_read_safely(
+        token in "[a-zA-Z0-9_.=; -]*", query in "([a-z]=[{}a-z+#?/*,.:%0-9]*&?)*", form in "(topic=.{0,9}&|data=.{0,9}&|id=.{0,9}&)*",
+    ) {
+        fuzz::fuzz(format!("{token}\n{query}\n{form}").as_bytes());
+    }
 }

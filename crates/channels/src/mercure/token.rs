@@ -135,7 +135,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (length, rest) = match length {
         0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
         0x82 => (usize::from(u16::from_be_bytes(*rest.first_chunk()?)), rest.get(2..)?),
-        short @ ..0x80 => (usize::from(short), rest),
+        short @ 0..=0x7f => (usize::from(short), rest),
         _ => return None,
     };
     let (content, rest) = rest.split_at_checked(length)?;
@@ -164,7 +164,12 @@ impl Claims {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
         let header = URL_SAFE_NO_PAD.decode(header).ok()?;
-        let algorithm = Raw::from_bytes(&header).ok()?.get("alg")?.string()?;
+        let header = Raw::from_bytes(&header).ok()?;
+        // Extensions that must be understood (RFC 7515, 4.1.11): none is.
+        if header.get("crit").is_some() {
+            return None;
+        }
+        let algorithm = header.get("alg")?.string()?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         if algorithm != key.algorithm.name() {
             return None;
@@ -173,8 +178,12 @@ impl Claims {
             Verifier::Secret(key) => hmac::verify(key, signed.as_bytes(), &signature).ok()?,
             Verifier::Public(key) => key.verify(signed.as_bytes(), &signature).ok()?,
         }
-        let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
-        let payload = Raw::from_bytes(&payload).ok()?;
+        Self::read(&URL_SAFE_NO_PAD.decode(payload).ok()?, now)
+    }
+
+    /// Reads the claims of a token whose signature is right; `None` if they are not valid now.
+    pub(super) fn read(payload: &[u8], now: u64) -> Option<Self> {
+        let payload = Raw::from_bytes(payload).ok()?;
         let expires = seconds(payload, "exp")?;
         let begins = seconds(payload, "nbf")?;
         if expires.is_some_and(|at| at <= now) || begins.is_some_and(|at| at > now) {

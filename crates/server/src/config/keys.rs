@@ -643,10 +643,14 @@ settings! {
         subscriptions: bool = "off";
         /// The interval of comments on a silent stream. `0s`: none.
         heartbeat: Duration = "40s";
+        /// The most subscribers; more get 503. They count for `http.connection_limit`, too.
+        connection_limit: NonZeroUsize = "10000";
         /// The updates that may wait for one subscriber; with more it is disconnected, and resumes when it comes back.
         queue: NonZeroUsize = "1000";
         /// The updates that the hub keeps for subscribers that come back.
         history_events: NonZeroUsize = "10000";
+        /// The memory for them; with more, the oldest are removed.
+        history_memory: ByteSize = "64MiB";
         /// The time that it keeps them.
         history_age: Duration = "5m";
     }

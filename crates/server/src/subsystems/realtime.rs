@@ -127,6 +127,9 @@ impl Realtime {
         if let Some(nodes) = &mut nodes {
             nodes.ready().await;
         }
+        if let Some(mercure) = &mercure {
+            mercure.ready().await;
+        }
         let alone = own.is_some();
         let own = own.unwrap_or_default();
         let options = hub::Options {

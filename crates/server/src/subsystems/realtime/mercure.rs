@@ -105,8 +105,10 @@ impl Hub {
             cors_origins: mercure.cors_origins.clone(),
             subscriptions: mercure.subscriptions,
             heartbeat: mercure.heartbeat,
+            connections: mercure.connection_limit.get(),
             queue: mercure.queue.get(),
             events: mercure.history_events.get(),
+            memory: usize::try_from(mercure.history_memory.bytes()).unwrap_or(usize::MAX),
             age: mercure.history_age,
         };
         let Some((mercure, run)) = Mercure::start(options, channels, app, hub::now) else {
@@ -118,6 +120,16 @@ impl Hub {
         let mut tasks = JoinSet::new();
         tasks.spawn(run);
         Ok(Some(Self { mercure, tasks: Mutex::new(tasks) }))
+    }
+
+    /// Waits until the updates of the log are kept.
+    pub(super) async fn ready(&self) {
+        self.mercure.ready().await;
+    }
+
+    /// Returns the numbers of subscribers, of published updates, and of subscribers that were too slow.
+    pub(super) fn figures(&self) -> (usize, u64, u64) {
+        self.mercure.figures()
     }
 
     /// Disconnects all subscribers, spread over `patience`.
