@@ -16,16 +16,21 @@ use super::{Algorithm, Key, Options, Request};
 pub fn fuzz(input: &[u8]) {
     let key = Key::new(Algorithm::HS256, "not among the inputs").expect("the key is not empty");
     let mut parts = input.splitn(3, |byte| *byte == b'\n').map(String::from_utf8_lossy);
-    let [token, query, form] = [parts.next(), parts.next(), parts.next()].map(Option::unwrap_or_default);
+    let [token, query, form] =
+        [parts.next(), parts.next(), parts.next()].map(Option::unwrap_or_default);
     assert!(Claims::verify(&token, &key, 1).is_none(), "the token is not signed");
     // What is in a signed token is read as well.
     let _claims = Claims::read(token.as_bytes(), 1);
 
     let options = options(&key);
     let field = |name: &str| ["cookie", "authorization"].contains(&name).then_some(&*token);
-    let request = Request { method: "GET", path: super::PATH, query: &query, field: &field, body: b"" };
+    let request =
+        Request { method: "GET", path: super::PATH, query: &query, field: &field, body: b"" };
     assert!(
-        matches!(authorization::claims(&request, &options, Some(&key), 1), Ok(None) | Err(Unauthorized)),
+        matches!(
+            authorization::claims(&request, &options, Some(&key), 1),
+            Ok(None) | Err(Unauthorized)
+        ),
         "the token is not signed"
     );
 

@@ -173,7 +173,9 @@ impl Mercure {
         let slow: Vec<u64> = state
             .subscribers
             .iter()
-            .filter(|(_, one)| one.interest.takes(&update) && one.queue.try_send(event.clone()).is_err())
+            .filter(|(_, one)| {
+                one.interest.takes(&update) && one.queue.try_send(event.clone()).is_err()
+            })
             .map(|(number, _)| *number)
             .collect();
         // Their streams end, and they come back with the id of their last update.
@@ -318,7 +320,8 @@ impl Mercure {
         if wanted.is_some() {
             fields.push(("last-event-id", last));
         }
-        let subscriber = Subscriber { hub: Arc::clone(self), number, interest, missed, events, expires };
+        let subscriber =
+            Subscriber { hub: Arc::clone(self), number, interest, missed, events, expires };
         Answer { status: 200, fields, body: Body::Stream(subscriber) }
     }
 

@@ -182,7 +182,11 @@ mod tests {
             ("https://{domain}.com/é/{id}", "https://example.com/é/ü", true),
         ];
         for (selector, topic, expected) in cases {
-            assert_eq!(any(&[Selector::new(selector)], &[topic.to_owned()]), expected, "{selector} {topic}");
+            assert_eq!(
+                any(&[Selector::new(selector)], &[topic.to_owned()]),
+                expected,
+                "{selector} {topic}"
+            );
         }
     }
 

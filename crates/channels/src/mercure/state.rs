@@ -77,7 +77,13 @@ impl Kept {
 
 impl State {
     /// Keeps an update and removes what is too much or too old.
-    pub(super) fn keep(&mut self, mut update: Update, event: Bytes, options: &Options, now: Moment) {
+    pub(super) fn keep(
+        &mut self,
+        mut update: Update,
+        event: Bytes,
+        options: &Options,
+        now: Moment,
+    ) {
         self.newest.clone_from(&update.id);
         // The event has the data.
         update.data = String::new();

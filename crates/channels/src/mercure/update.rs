@@ -56,7 +56,9 @@ impl Update {
         if !update.topics.iter().all(|topic| is_plain(topic)) {
             return Err("Invalid \"topic\" parameter");
         }
-        if !is_plain(&update.id) || update.id.starts_with('#') || update.id == super::state::EARLIEST
+        if !is_plain(&update.id)
+            || update.id.starts_with('#')
+            || update.id == super::state::EARLIEST
         {
             return Err("Invalid \"id\" parameter");
         }

@@ -66,7 +66,7 @@ fn key(
         return Err(Failure::misused(format!("there is no algorithm {algorithm}"), hint));
     };
     let key = Key::new(algorithm, &text);
-    key.map(Some).map_err(|error| Failure::caused(&error, hint))
+    key.map(Some).map_err(|error| Failure::misused(error.to_string(), hint))
 }
 
 impl Hub {
@@ -108,7 +108,7 @@ impl Hub {
             connections: mercure.connection_limit.get(),
             queue: mercure.queue.get(),
             events: mercure.history_events.get(),
-            memory: usize::try_from(mercure.history_memory.bytes()).unwrap_or(usize::MAX),
+            memory: usize::try_from(mercure.history_memory.0).unwrap_or(usize::MAX),
             age: mercure.history_age,
         };
         let Some((mercure, run)) = Mercure::start(options, channels, app, hub::now) else {
