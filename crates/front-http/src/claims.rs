@@ -109,6 +109,35 @@ impl Claim {
     pub const fn everything() -> Self {
         Self { host: HostClaim::Any, path: PathClaim(String::new()) }
     }
+
+    /// Returns the claim with its path in lower case.
+    pub(crate) fn to_lowercase(&self) -> Self {
+        Self { host: self.host.clone(), path: PathClaim(self.path.0.to_ascii_lowercase()) }
+    }
+}
+
+/// The error for a text that is not a set of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a path such as `/admin`, possibly after a host")]
+pub struct NoClaim;
+
+impl FromStr for Claim {
+    type Err = NoClaim;
+
+    /// Reads `/path`, `host/path` or `host`.
+    fn from_str(text: &str) -> Result<Self, NoClaim> {
+        let (host, path) = text.split_at(text.find('/').unwrap_or(text.len()));
+        let host = match host {
+            "" => HostClaim::Any,
+            host => host.parse().map_err(|_no_host| NoClaim)?,
+        };
+        let path = match path {
+            "" if host == HostClaim::Any => return Err(NoClaim),
+            "" => PathClaim::default(),
+            path => path.parse().map_err(|_no_path| NoClaim)?,
+        };
+        Ok(Self { host, path })
+    }
 }
 
 impl fmt::Display for Claim {

@@ -35,6 +35,7 @@ use crate::release::{Current, Release, Switch};
 use crate::request_buffering::RequestBuffering;
 use crate::request_id::RequestIds;
 use crate::respond::Connection;
+use crate::rules::{RateBuckets, RuleError};
 use crate::spool::{self, Spools};
 use crate::stalled::StalledAnswers;
 use crate::timed_io::Patience;
@@ -87,6 +88,9 @@ pub enum BindError {
     /// The folder of the answer cache cannot be used.
     #[error(transparent)]
     Cache(#[from] DiskError),
+    /// The rules cannot be used.
+    #[error(transparent)]
+    Rules(#[from] RuleError),
     /// A configured header value contains invalid characters.
     #[error("`{value}` cannot be a Strict-Transport-Security value")]
     Hsts {
@@ -128,6 +132,9 @@ pub(crate) struct Shared<A> {
     /// Port to which redirecting listeners send clients.
     pub(crate) https_port: u16,
     pub(crate) hsts: Option<HeaderValue>,
+    /// Requests per client and rule, at times after `started`.
+    pub(crate) rates: RateBuckets,
+    pub(crate) started: Instant,
     pub(crate) trusted: Vec<Cidr>,
     pub(crate) trusted_headers: TrustedHeaders,
     pub(crate) route_by_forwarded_host: bool,
@@ -292,6 +299,8 @@ impl<A: Application> Front<A> {
             tls: options.tls.clone(),
             https_port: https_port.unwrap_or(443),
             hsts,
+            rates: RateBuckets::default(),
+            started: Instant::now(),
             trusted: options.trusted_proxies.clone(),
             trusted_headers: options.trusted_headers,
             route_by_forwarded_host: options.route_by_forwarded_host,

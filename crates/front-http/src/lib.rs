@@ -52,6 +52,7 @@ mod request_head;
 mod request_id;
 mod respond;
 mod route;
+mod rules;
 mod sendfile;
 mod site;
 mod spool;
@@ -66,7 +67,7 @@ mod websocket;
 pub use access_log::AccessLogFile;
 pub use application::Application;
 pub use cache::{AnswerCache, CacheOptions, CacheReport, DiskError, DiskOptions, DiskReport};
-pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
+pub use claims::{Claim, HostClaim, NoClaim, NoHost, NoPath, PathClaim};
 pub use connections::{ClientReport, Connections};
 pub use forwarded::{Cidr, InvalidCidr};
 pub use front::{BindError, Front};
@@ -82,6 +83,10 @@ pub use realtime::{Answering, CallBody, ForwardedConnections, Realtime};
 pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use request_buffering::RequestBuffering;
+pub use rules::{
+    FieldRule, NoFieldRule, NoRateLimit, NoRedirect, PasswordRule, RateLimit, Redirect, RuleError,
+    RuleOptions,
+};
 pub use tls::{Certificate, Certificates, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
 pub use trusted_headers::{NotTrustable, TrustedHeader, TrustedHeaders, TwoFamilies};

@@ -36,11 +36,15 @@ pub enum ClientLimit {
     Descriptors,
     /// An HTTP/3 client gave up too many requests.
     Resets,
+    /// The client asked too often.
+    Rate,
+    /// The client sent too many wrong passwords.
+    Passwords,
 }
 
 impl ClientLimit {
     /// All limits, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::SlowHead,
         Self::SlowHandshake,
         Self::SlowBody,
@@ -49,6 +53,8 @@ impl ClientLimit {
         Self::Share,
         Self::Descriptors,
         Self::Resets,
+        Self::Rate,
+        Self::Passwords,
     ];
 
     /// Returns the name used as a metric label.
@@ -62,6 +68,8 @@ impl ClientLimit {
             Self::Share => "share",
             Self::Descriptors => "descriptors",
             Self::Resets => "resets",
+            Self::Rate => "rate",
+            Self::Passwords => "passwords",
         }
     }
 }
@@ -132,7 +140,7 @@ impl FrontMetrics {
         );
         describe_counter!(
             "hearth_client_limits_total",
-            "Times that a limit on clients applied: slow_head, slow_handshake, slow_body, slow_reading, idle (closed for another), share, descriptors, resets (too many requests given up over HTTP/3)"
+            "Times that a limit on clients applied: slow_head, slow_handshake, slow_body, slow_reading, idle (closed for another), share, descriptors, resets (too many requests given up over HTTP/3), rate (http.rate_limits), passwords (too many wrong ones)"
         );
         describe_counter!(
             "hearth_answers_in_files_total",

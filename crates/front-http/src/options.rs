@@ -12,6 +12,7 @@ use crate::cache::CacheOptions;
 use crate::forwarded::Cidr;
 use crate::read_permission::ReadPermission;
 use crate::request_buffering::RequestBuffering;
+use crate::rules::RuleOptions;
 use crate::tls::Certificates;
 use crate::trusted_headers::TrustedHeaders;
 use crate::websocket::WebSocketOptions;
@@ -99,6 +100,8 @@ pub struct Options {
     pub handshake_timeout: Duration,
     /// Maximum number of concurrent requests on one HTTP/2 or HTTP/3 connection.
     pub max_concurrent_streams: u32,
+    /// Rules for requests, of all applications.
+    pub rules: RuleOptions,
     /// Peers whose `trusted_headers` are used. A peer on a unix socket is always trusted, because only a proxy on
     /// this machine can connect there.
     pub trusted_proxies: Vec<Cidr>,
@@ -305,6 +308,7 @@ impl Options {
             max_stalled_per_client: 1,
             handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 128,
+            rules: RuleOptions::default(),
             trusted_proxies: Vec::new(),
             trusted_headers: TrustedHeaders::default(),
             route_by_forwarded_host: false,

@@ -16,6 +16,7 @@ use crate::front::BindError;
 use crate::options::Options;
 use crate::request_head;
 use crate::route::{self, Router};
+use crate::rules::Rules;
 use crate::sendfile::Sendfile;
 use crate::websocket::WebSocketOptions;
 
@@ -60,6 +61,8 @@ pub struct Release {
     parts: Box<[Part]>,
     /// The claims; `None` if there is only one application.
     claims: Option<Claims>,
+    /// Rules for all requests.
+    pub(crate) rules: Option<Arc<Rules>>,
 }
 
 impl fmt::Debug for Release {
@@ -73,10 +76,15 @@ impl Release {
     /// Creates a release from the settings of files, scripts and `Cache-Control`. Listeners, limits and certificates
     /// belong to the front for its whole life.
     pub fn new(options: &Options) -> Result<Self, BindError> {
-        Ok(Self { parts: [Part::new(None, options)?].into(), claims: None })
+        Ok(Self {
+            parts: [Part::new(None, options)?].into(),
+            claims: None,
+            rules: Rules::new(&options.rules)?,
+        })
     }
 
-    /// Creates a release of several applications. [`Switch::to`] expects their handlers in the same order.
+    /// Creates a release of several applications, with the rules of the first one's options. [`Switch::to`] expects
+    /// their handlers in the same order.
     pub fn of(applications: &[Hosted]) -> Result<Self, BindError> {
         let part = |hosted: &Hosted| Part::new(Some(Arc::clone(&hosted.name)), &hosted.options);
         let claims = applications.iter().zip(0..);
@@ -85,6 +93,10 @@ impl Release {
         Ok(Self {
             parts: applications.iter().map(part).collect::<Result<_, _>>()?,
             claims: Some(Claims::new(claims)),
+            rules: match applications.first() {
+                Some(first) => Rules::new(&first.options.rules)?,
+                None => None,
+            },
         })
     }
 

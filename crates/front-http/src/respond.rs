@@ -7,6 +7,7 @@
 
 mod cached;
 mod receive;
+mod rules;
 mod send;
 mod socket;
 
@@ -158,6 +159,7 @@ pub(crate) async fn respond<A: Application>(
         request.id = &*id.0,
     );
 
+    let mut fields = None;
     let answer = match stop {
         Some(Stop::AboutServer) => {
             let mut response = Response::new(Bytes::new());
@@ -182,8 +184,16 @@ pub(crate) async fn respond<A: Application>(
                 remote,
                 id: &id,
                 trace: carried,
+                user: None,
             };
-            match exchange.for_authorities(&parts).or_else(|| exchange.redirect_to_https(&parts)) {
+            let early = exchange
+                .for_authorities(&parts)
+                .or_else(|| exchange.redirect_to_https(&parts))
+                .or_else(|| exchange.redirect(&parts));
+            if let Some(rules) = &exchange.current.release.rules {
+                fields = exchange.fields(rules, &parts);
+            }
+            match early {
                 Some(answer) => answer,
                 // Without a span the future is not moved into another one.
                 None if span.is_none() => exchange.route(parts, body, hints).await,
@@ -198,6 +208,7 @@ pub(crate) async fn respond<A: Application>(
         secure,
         id: &id,
         alternative: front.alternative(connection, version),
+        fields,
     };
     finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
 }
@@ -232,6 +243,8 @@ struct Exchange<'x, A> {
     id: &'x RequestId,
     /// Trace context for the application.
     trace: Option<Carried>,
+    /// The user whose password was right.
+    user: Option<Arc<str>>,
 }
 
 impl<A: Application> Exchange<'_, A> {
@@ -273,12 +286,20 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     async fn route(
-        self,
+        mut self,
         parts: Parts,
         mut body: RequestBody,
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
         let path = parts.uri.path();
+        let mut counted = false;
+        if let Some(rules) = &self.current.release.rules {
+            match Box::pin(self.admit(rules, &parts)).await {
+                Ok(Some(user)) => (self.user, counted) = (Some(user), true),
+                Ok(None) => {}
+                Err(page) => return self.page(page, &parts.headers),
+            }
+        }
         if let Some(realtime) = &self.front.realtime {
             let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
             match realtime::upgrade(realtime, &parts, secure) {
@@ -315,6 +336,12 @@ impl<A: Application> Exchange<'_, A> {
         }
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
+                if let Some(rules) = &self.current.release.rules
+                    && !counted
+                    && let Err(page) = self.within_rate(rules, &parts, clean.as_bytes())
+                {
+                    return self.page(page, &parts.headers);
+                }
                 drop(clean);
                 let limits = &self.front.limits;
                 let body = match body.limit(limits.max_body, limits.pace) {
@@ -509,7 +536,7 @@ impl<A: Application> Exchange<'_, A> {
             scheme: client.scheme,
             server_name: client.server_name,
             server_port: client.server_port,
-            remote_user: None,
+            remote_user: self.user.clone(),
             id: self.id.clone(),
             hints,
             deadline: None,

@@ -100,6 +100,18 @@ pub(crate) fn clean(path: &str) -> Result<CleanPath<'_>, PathError> {
     Ok(CleanPath { bytes: Cow::Owned(out), opaque, hidden })
 }
 
+/// Returns a path that is not plain decoded, in lower case and without empty segments; its dots are not resolved.
+pub(crate) fn decoded(path: &str) -> Option<Vec<u8>> {
+    let raw = path.as_bytes();
+    if !raw.iter().any(|byte| *byte == b'%' || *byte == b'.') {
+        return None;
+    }
+    let (mut decoded, _) = decode(raw).ok()?;
+    decoded.make_ascii_lowercase();
+    decoded.dedup_by(|one, before| *one == b'/' && *before == b'/');
+    Some(decoded)
+}
+
 fn decode(raw: &[u8]) -> Result<(Vec<u8>, bool), PathError> {
     let mut out = Vec::with_capacity(raw.len());
     let mut opaque = false;

@@ -21,6 +21,7 @@ mod processes;
 #[cfg(test)]
 mod reference;
 mod reload;
+mod rules;
 mod traces;
 mod value;
 mod websockets;

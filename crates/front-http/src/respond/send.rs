@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -21,6 +22,7 @@ use crate::files::{self, FileOptions, Refused};
 use crate::front::Shared;
 use crate::protocol::Protocol;
 use crate::release::Part;
+use crate::rules::{Chosen, Rules};
 use crate::site::Site;
 use crate::trace;
 
@@ -62,7 +64,7 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// Returns the client's address, unless it is a trusted proxy that named none.
-    fn site(&self) -> Option<Site> {
+    pub(super) fn site(&self) -> Option<Site> {
         let known = self.forwarded.client.is_some() || !self.connection.trusted;
         known.then(|| Site::of(self.remote.ip()))
     }
@@ -231,6 +233,8 @@ pub(super) struct About<'r> {
     pub(super) id: &'r RequestId,
     /// `Alt-Svc`, if the client can have HTTP/3 instead.
     pub(super) alternative: Option<&'r HeaderValue>,
+    /// The rules for the response's fields.
+    pub(super) fields: Option<(Arc<Rules>, Chosen)>,
 }
 
 /// Sets the fields that every response gets.
@@ -241,7 +245,7 @@ pub(super) fn finish<A: Application>(
     account: &mut Account,
 ) -> Response<Source<A::Body>> {
     let Answer { mut head, mut source } = answer;
-    let About { method, version, chunked, secure, id, alternative } = *about;
+    let About { method, version, chunked, secure, id, alternative, ref fields } = *about;
     let protocol = Protocol::of(version);
     head.version = version;
     account.status = head.status;
@@ -277,6 +281,12 @@ pub(super) fn finish<A: Application>(
         && let Ok(id) = HeaderValue::from_str(&id.0)
     {
         head.headers.insert(HeaderName::from_static("x-request-id"), id);
+    }
+    if let Some((rules, chosen)) = fields
+        && let Some(fields) = &rules.fields
+        && !head.status.is_informational()
+    {
+        fields.apply(chosen, &mut head.headers, secure);
     }
     if protocol.multiplexed() {
         head.headers.remove(header::CONNECTION);

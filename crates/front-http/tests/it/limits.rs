@@ -139,3 +139,50 @@ async fn a_client_that_stops_reading_is_disconnected_in_bounded_memory() {
     let taken = server.app.taken.load(Ordering::SeqCst) * (16 << 10);
     assert!(taken < 64 << 20, "{taken} bytes were made for a client that reads none");
 }
+
+#[tokio::test]
+async fn a_client_above_its_rate_gets_429_with_retry_after() {
+    let server = Server::with(|options, _| {
+        options.rules.rate_limits =
+            ["/login 2/h", "/assets 1/h"].map(|rule| rule.parse().unwrap()).into();
+    })
+    .await;
+    server.write("assets/app.css", "body{}");
+    for path in ["/login", "//login/../login"] {
+        assert_eq!(server.get(path).await.status, 200, "{path}");
+    }
+    for path in ["/login", "/%6cogin", "/login/", "/index.php/login", "/login?again"] {
+        let refused = server.get(path).await;
+        assert_eq!(refused.status, 429, "{path}");
+        let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+        assert!((1790..=1800).contains(&wait), "{wait}");
+    }
+    for _ in 0..3 {
+        assert_eq!(server.get("/assets/app.css").await.status, 200, "files are not counted");
+    }
+    assert_eq!(server.get("/other").await.status, 200);
+    assert_eq!(server.limited(ClientLimit::Rate), 5);
+}
+
+#[tokio::test]
+async fn rates_count_the_client_that_a_trusted_proxy_names() {
+    let server = Server::with(|options, _| {
+        options.rules.rate_limits = vec!["/ 1/h".parse().unwrap()];
+        options.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+    })
+    .await;
+    let of = |client: &str| format!("X-Forwarded-For: {client}");
+    for (client, status) in [
+        ("192.0.2.1", 200),
+        ("192.0.2.1", 429),
+        ("192.0.2.2", 200),
+        ("2001:db8::1", 200),
+        ("2001:db8::2", 429),
+    ] {
+        assert_eq!(server.get_with("/", &of(client)).await.status, status, "{client}");
+    }
+    // The proxy itself, for its own checks.
+    for _ in 0..3 {
+        assert_eq!(server.get("/").await.status, 200);
+    }
+}

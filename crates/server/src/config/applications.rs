@@ -20,7 +20,15 @@ use crate::system::paths::project_folder;
 pub(crate) const MAIN: &str = "main";
 
 /// Settings that a reload applies and that only the server has.
-const OF_SERVER: &[&str] = &["http.tls_cert", "http.tls_key", "databases.connectors"];
+const OF_SERVER: &[&str] = &[
+    "http.tls_cert",
+    "http.tls_key",
+    "http.rate_limits",
+    "http.basic_auth",
+    "http.redirects",
+    "http.headers",
+    "databases.connectors",
+];
 
 /// Settings that belong to the application at PATH alone: its files, its paths, its variables.
 pub(super) const OF_PATH: &[&str] = &[

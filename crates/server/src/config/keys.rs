@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use egress::Network;
-use front_http::{AccessLogFormat, Cidr, OriginRule, RequestBuffering, TlsFiles, TrustedHeaders};
+use front_http::{
+    AccessLogFormat, Cidr, OriginRule, RateLimit, RequestBuffering, TlsFiles, TrustedHeaders,
+};
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
@@ -21,6 +23,7 @@ use super::connectors::Connectors;
 use super::log_filter::LogFilter;
 use super::processes::NamedProcess;
 use super::reload::Written;
+use super::rules::{FieldRules, PasswordRules, Redirects};
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
     Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
@@ -252,6 +255,27 @@ settings! {
         stalled_per_client: Auto<Option<NonZeroUsize>> = "auto";
         /// The time that a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
+        /// The most requests per client address that go to PHP, by path: `/login 5/m`, `/ 50/s 200`; more get 429 with `Retry-After` (docs/guide/edge.md).
+        ///
+        /// A rule is a path, requests per second (`s`), minute (`m`) or hour (`h`), and how many may come at once, else as many as in that time. It is
+        /// for the path and all below, with a host before it for that host only; the most specific rule counts. Files are not counted. An IPv6 /64 is one
+        /// address.
+        rate_limits: Vec<RateLimit> = "";
+        /// The paths that need a user and a password (HTTP Basic), each with a file of users as `htpasswd -B` writes it (docs/guide/edge.md).
+        ///
+        /// In `hearth.toml` they are a table: `[http.basic_auth]`, then `"/admin" = "admin.htpasswd"`. A path is for all below it, too, whether files, PHP or
+        /// WebSockets; `"/admin/health" = "off"` exempts paths. PHP gets the user as `PHP_AUTH_USER` and `REMOTE_USER`.
+        basic_auth: PasswordRules = "";
+        /// Requests that are redirected: `/old` by its path, `/docs/*` with all below it, `www.example.com` as a whole host (docs/guide/edge.md).
+        ///
+        /// In `hearth.toml` they are a table: `[http.redirects]`, then `"/docs/*" = "/guide/* 301"` or `"www.example.com" = "https://example.com 301"`. The
+        /// target keeps what `*` stands for, and the query. The status is 302 unless 301, 303, 307 or 308 follows.
+        redirects: Redirects = "";
+        /// Fields of answers by path, host or type: of files, of PHP, and of the server's own pages (docs/guide/edge.md).
+        ///
+        /// In `hearth.toml` they are a table: `[http.headers]`, then `X-Frame-Options = "DENY"`, `"-X-Powered-By" = ""` to remove, `"+Vary" = "Cookie"` to add,
+        /// `"?Cache-Control" = "no-store"` to set if missing. A path or type before the field restricts it: `"/assets ?Cache-Control"`, `"text/html X-Robots-Tag"`.
+        headers: FieldRules = "";
         /// Proxies that are trusted about their clients, as far as `http.trusted_headers` allows (docs/guide/proxies.md).
         ///
         /// Peers on a Unix socket are trusted, too.

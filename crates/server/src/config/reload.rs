@@ -15,6 +15,10 @@ const HTTP: &[&str] = &[
     "http.static_cache_control",
     "http.precompressed",
     "http.sendfile",
+    "http.rate_limits",
+    "http.basic_auth",
+    "http.redirects",
+    "http.headers",
     "http.tls_cert",
     "http.tls_key",
 ];
@@ -83,6 +87,10 @@ impl Settings {
                 static_cache_control: self.http.static_cache_control,
                 precompressed: self.http.precompressed,
                 sendfile: self.http.sendfile,
+                rate_limits: self.http.rate_limits,
+                basic_auth: self.http.basic_auth,
+                redirects: self.http.redirects,
+                headers: self.http.headers,
                 ..old.http.clone()
             },
             applications,

@@ -11,6 +11,7 @@ mod full_disks;
 mod http2;
 mod http3;
 mod proxies;
+mod rules;
 mod slow_readers;
 mod sockets;
 mod superglobals;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use egress::{Network, Scheme};
-use front_http::{Cidr, TrustedHeader, TrustedHeaders};
+use front_http::{Cidr, RateLimit, TrustedHeader, TrustedHeaders};
 use http::uri::PathAndQuery;
 
 use super::{Raw, Value, Wrong, parsed};
@@ -113,6 +113,19 @@ impl Value for Hsts {
                 || directive.eq_ignore_ascii_case("preload")
         };
         if directives.all(known) { Ok(Self(text.to_owned())) } else { Err(wrong()) }
+    }
+}
+
+impl Value for RateLimit {
+    const PLACEHOLDER: &'static str = "RULE";
+
+    fn expected() -> String {
+        "a path and a rate, such as `/login 5/m` or `/ 50/s 200`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        text.parse().map_err(|_invalid| Wrong::quoted(text))
     }
 }
 

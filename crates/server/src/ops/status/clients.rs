@@ -51,6 +51,7 @@ pub(crate) fn describe(limit: &str) -> &str {
         Some(ClientLimit::Share) => "connections above a share refused",
         Some(ClientLimit::Descriptors) => "files not sent for lack of descriptors",
         Some(ClientLimit::Resets) => "HTTP/3 connections closed for too many requests given up",
+        Some(ClientLimit::Rate) => "requests above a rate",
         _ => limit,
     }
 }

@@ -369,6 +369,7 @@ pub(crate) fn common(settings: &Settings) -> Options {
         max_stalled_per_client: stalled_per_client(settings),
         handshake_timeout: http.tls_handshake_timeout,
         max_concurrent_streams: u32::try_from(http.http2_streams.get()).unwrap_or(u32::MAX),
+        rules: http.rules(),
         trusted_proxies: http.trusted_proxies.clone(),
         trusted_headers: http.trusted_headers,
         route_by_forwarded_host: http.route_by_forwarded_host,
@@ -439,6 +440,7 @@ fn hint(error: &BindError) -> String {
         BindError::Cache(_) => {
             "name a folder in `http.cache_disk` that the server's user can write, on a file system such as ext4, XFS, Btrfs or tmpfs".into()
         }
+        BindError::Rules(_) => "correct `hearth.toml`: docs/guide/edge.md has examples".into(),
         BindError::CacheControl { .. } => "correct `http.static_cache_control`".into(),
         _ => "`hearth check` looks at addresses and certificates".into(),
     }

@@ -1,0 +1,101 @@
+//! Applies the operator's rules to a request.
+
+use http::StatusCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+
+use super::{Answer, Exchange};
+use crate::answers::Page;
+use crate::application::Application;
+use crate::metrics::ClientLimit;
+use crate::request_head;
+use crate::route::{self, CleanPath};
+use crate::rules::{self, Address, Asking, Chosen, Denied, Rules};
+
+impl<A: Application> Exchange<'_, A> {
+    /// Redirects a request for which there is such a rule.
+    pub(super) fn redirect(&self, parts: &Parts) -> Option<Answer<A::Body>> {
+        let redirects = self.current.release.rules.as_ref()?.redirects.as_ref()?;
+        let clean = route::clean(parts.uri.path()).ok()?;
+        let address = Address {
+            secure: self.forwarded.secure.unwrap_or(self.connection.tls),
+            host: self.ruled_host(parts),
+            clean: clean.as_bytes(),
+            sent: parts.uri.path_and_query()?,
+        };
+        let (location, status) = redirects.find(address)?;
+        let location = HeaderValue::try_from(location).ok()?;
+        let page = Page::new(status, "This has another address.").with(header::LOCATION, location);
+        Some(self.page(page, &parts.headers))
+    }
+
+    /// Returns the rules for the fields of the response.
+    pub(super) fn fields(&self, rules: &Arc<Rules>, parts: &Parts) -> Option<(Arc<Rules>, Chosen)> {
+        let fields = rules.fields.as_ref()?;
+        let clean = route::clean(parts.uri.path()).ok();
+        let path = clean.as_ref().map(CleanPath::as_bytes);
+        Some((Arc::clone(rules), fields.choose(self.ruled_host(parts), path)))
+    }
+
+    /// Checks the password of a request whose path needs one, which is counted before. Returns its user.
+    pub(super) async fn admit(
+        &self,
+        rules: &Rules,
+        parts: &Parts,
+    ) -> Result<Option<Arc<str>>, Page> {
+        let Some(auth) = &rules.basic_auth else { return Ok(None) };
+        let path = parts.uri.path();
+        let Some(file) = auth.file_for(self.ruled_host(parts), path) else { return Ok(None) };
+        if let Ok(clean) = route::clean(path) {
+            self.within_rate(rules, parts, clean.as_bytes())?;
+        }
+        let (site, buckets) = (self.site(), &self.front.rates);
+        let asking = Asking { site, buckets, now: self.since_start() };
+        match auth.check(file, &parts.headers, asking).await {
+            Ok(user) => Ok(Some(user)),
+            Err(Denied::Password) => {
+                let challenge =
+                    HeaderValue::from_static("Basic realm=\"Restricted\", charset=\"UTF-8\"");
+                let says = "This needs a user and a password.";
+                Err(Page::new(StatusCode::UNAUTHORIZED, says)
+                    .with(header::WWW_AUTHENTICATE, challenge))
+            }
+            Err(Denied::TooOften(wait)) => Err(self.too_often(ClientLimit::Passwords, wait)),
+            Err(Denied::Busy) => Err(Page::busy()),
+        }
+    }
+
+    /// Counts the request of a client, and returns the page for one that asks too often.
+    pub(super) fn within_rate(
+        &self,
+        rules: &Rules,
+        parts: &Parts,
+        path: &[u8],
+    ) -> Result<(), Page> {
+        let (Some(limits), Some(site)) = (&rules.rate_limits, self.site()) else { return Ok(()) };
+        let names = rules::names(path);
+        limits
+            .take(&self.front.rates, site, self.ruled_host(parts), names, self.since_start())
+            .map_err(|wait| self.too_often(ClientLimit::Rate, wait))
+    }
+
+    /// Returns the host for which rules are chosen.
+    fn ruled_host<'r>(&'r self, parts: &'r Parts) -> &'r str {
+        let forwarded = self.front.route_by_forwarded_host.then_some(&self.forwarded);
+        request_head::host_of(forwarded, &parts.headers).unwrap_or_default()
+    }
+
+    fn since_start(&self) -> Duration {
+        self.front.started.elapsed()
+    }
+
+    fn too_often(&self, limit: ClientLimit, wait: Duration) -> Page {
+        self.front.metrics.limited(limit);
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        Page::new(StatusCode::TOO_MANY_REQUESTS, "There are too many requests from here.")
+            .with(header::RETRY_AFTER, HeaderValue::from(seconds))
+    }
+}
