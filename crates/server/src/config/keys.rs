@@ -644,6 +644,48 @@ settings! {
         deflate: Option<ByteSize> = "off";
     }
 
+    /// A Mercure hub at `/.well-known/mercure`, in `hearth serve` and `hearth channels` (docs/guide/mercure.md).
+    ///
+    /// Updates go through `realtime.adapter` to all nodes.
+    mercure: Mercure {
+        /// Serve the hub. It needs a key for publishers, and one for subscribers unless `anonymous` is on.
+        enabled: bool = "off";
+        /// The secret that verifies tokens of publishers.
+        publisher_key: Option<Token> = "off";
+        /// A file with that secret, or with a public key in PEM.
+        publisher_key_file: Option<PathBuf> = "off";
+        /// The algorithm of these tokens: `HS256` and so on, `RS256`, `PS256`, `ES256`, `EdDSA`.
+        publisher_algorithm: String = "HS256";
+        /// The secret that verifies tokens of subscribers.
+        subscriber_key: Option<Token> = "off";
+        /// A file with that secret, or with a public key in PEM.
+        subscriber_key_file: Option<PathBuf> = "off";
+        /// The algorithm of these tokens.
+        subscriber_algorithm: String = "HS256";
+        /// Subscribers need no token for public updates.
+        anonymous: bool = "off";
+        /// The cookie in which browsers send a token.
+        cookie: String = "mercureAuthorization";
+        /// Origins of pages that may publish with a cookie. `*`: all.
+        publish_origins: Vec<String> = "";
+        /// Origins of other pages that may use the hub. `*`: all.
+        cors_origins: Vec<String> = "";
+        /// Publish an update for each subscription that begins or ends, and serve the subscription API.
+        subscriptions: bool = "off";
+        /// The interval of comments on a silent stream. `0s`: none.
+        heartbeat: Duration = "40s";
+        /// The most subscribers; more get 503. They count for `http.connection_limit`, too.
+        connection_limit: NonZeroUsize = "10000";
+        /// The updates that may wait for one subscriber; with more it is disconnected, and resumes when it comes back.
+        queue: NonZeroUsize = "1000";
+        /// The updates that the hub keeps for subscribers that come back.
+        history_events: NonZeroUsize = "10000";
+        /// The memory for them; with more, the oldest are removed.
+        history_memory: ByteSize = "64MiB";
+        /// The time that it keeps them.
+        history_age: Duration = "5m";
+    }
+
     /// The AWS Lambda front: `hearth lambda` (docs/guide/lambda.md).
     lambda: Lambda {
         /// The kind of program that answers events. `http` is the application, for events that are a gateway's requests. `function` is a handler that gets every event unchanged. `console` is a framework's console, for events that are commands.
