@@ -3,11 +3,13 @@
 Lists and settings of the machine's apt stay as they are: the lists of source packages are in a folder of their own.
 """
 
+import contextlib
+import fcntl
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import common
@@ -38,9 +40,22 @@ def source(package: str, variable: str, patched: bool = False) -> Path | None:
     if given := os.environ.get(variable):
         return Path(given).resolve()
     folder = FOLDER / "sources" / package
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one():
+        return fetched(package, variable, patched, folder)
+
+
+@contextlib.contextmanager
+def only_one() -> Iterator[None]:
+    """Suites that run side by side share apt's lists: one of them fetches at a time."""
+    with (FOLDER / "apt.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def fetched(package: str, variable: str, patched: bool, folder: Path) -> Path | None:
     if unpacked := [path for path in folder.glob("*/") if path.is_dir()]:
         return unpacked[0]
-    folder.mkdir(parents=True, exist_ok=True)
     state = FOLDER / "apt"
     for name in ("lists/partial", "cache/archives/partial"):
         (state / name).mkdir(parents=True, exist_ok=True)

@@ -72,6 +72,20 @@ overlay_of_system() {
     mount -t tmpfs tmpfs "$copy/run"
 }
 
+# python_tools NAME PACKAGE==VERSION...: packages of PyPI in target/tools, fetched once. Prints the folder; fails when PyPI does not give them.
+python_tools() {
+    local name=$1 folder
+    shift
+    folder=$CARGO_TARGET_DIR/tools/$name-$(printf '%s\n' "$@" | sha256sum | cut -c1-8)
+    if [[ ! -e $folder/done ]]; then
+        note "fetching $* once"
+        rm -rf "$folder"
+        timeout 180 python3 -m pip install --quiet --disable-pip-version-check --no-input --timeout 10 --retries 1 --target "$folder" "$@" >&2 || return 1
+        : > "$folder/done"
+    fi
+    echo "$folder"
+}
+
 # What `one` counts, for the line `N passed, N failed`.
 passed=0
 failed=0

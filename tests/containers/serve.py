@@ -68,6 +68,8 @@ def check(name, test) -> None:
 class Server:
     """A `hearth`, in its own session, ended with everything that it started."""
 
+    host = "127.0.0.1"
+
     def __init__(self, command: list, **environment: str):
         self.lines: list = []
         self.ports: dict = {}
@@ -102,7 +104,7 @@ class Server:
         return self
 
     def get(self, path: str, port: str = "ready", headers: dict | None = None) -> tuple:
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[port], timeout=LIMIT)
+        connection = http.client.HTTPConnection(self.host, self.ports[port], timeout=LIMIT)
         connection.request("GET", path, headers=headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
@@ -231,8 +233,9 @@ def agree_with_the_image() -> None:
 def checked(text: str, folder: Path) -> subprocess.CompletedProcess:
     path = folder / "checked.toml"
     path.write_text(text)
-    return subprocess.run([HEARTH, "check", "--config", str(path), str(WORKER)], env={**os.environ, "HEARTH_ADMIN_TOKEN": TOKEN}, text=True, timeout=LIMIT,
-                          capture_output=True, check=False)
+    return subprocess.run([HEARTH, "check", "--config", str(path), str(WORKER)], text=True, timeout=LIMIT, capture_output=True, check=False,
+                          # The pod's ports may be taken on this machine.
+                          env={**os.environ, "HEARTH_ADMIN_TOKEN": TOKEN, "HEARTH_HTTP_LISTEN": "127.0.0.1:0", "HEARTH_ADMIN_LISTEN": "127.0.0.1:0"})
 
 
 def settings_are_accepted(folder: Path) -> None:

@@ -10,39 +10,40 @@
 //! - Clients choose names, so shards and tables are indexed by a hash with a random key.
 
 mod channel;
+mod outlets;
 mod remote_counts;
+mod types;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher as _;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::{Entry, OccupiedEntry};
 
 use crate::app::App;
-use crate::cache::CacheReport;
-use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, Outlet};
-use crate::encoded::Encoded;
-use crate::history::Position;
+use crate::delivery::ChannelId;
 use crate::moment::Moment;
 use crate::name::{Access, ChannelName};
 use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::observer::Observer;
 use crate::presence::Member;
 use crate::shared_log::{Logged, SharedLog, Ticket};
-use crate::socket_id::SocketId;
 use crate::statistics::{Counters, Statistics};
 use channel::{Channel, Context};
+pub use outlets::EVENT_LOOPS;
+pub(crate) use outlets::Outlets;
+pub use types::{
+    Author, ChannelReport, Joined, Publication, PublishRefused, Resume, SubscribeRefused,
+    Subscription,
+};
 
 /// Number of separately locked parts of the registry.
 const SHARDS: usize = 64;
-
-/// Maximum number of event loops.
-pub const EVENT_LOOPS: usize = 256;
 
 /// All channels of all applications on this node.
 pub struct Registry {
@@ -83,168 +84,6 @@ fn shrink(table: &mut HashTable<Box<Channel>>) {
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The inboxes of event loops.
-#[derive(Debug)]
-pub(crate) struct Outlets {
-    taken: AtomicU16,
-    all: Box<[OnceLock<Arc<dyn Outlet>>]>,
-}
-
-impl Outlets {
-    fn new() -> Self {
-        Self { taken: AtomicU16::new(0), all: (0..EVENT_LOOPS).map(|_| OnceLock::new()).collect() }
-    }
-
-    /// Returns the number of a new event loop. `None` if there are [`EVENT_LOOPS`] already.
-    pub(crate) fn attach(&self, outlet: Arc<dyn Outlet>) -> Option<u16> {
-        let last = u16::try_from(self.all.len()).unwrap_or(u16::MAX);
-        let next = |number| (number < last).then_some(number + 1);
-        let number = self.taken.try_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        self.all.get(usize::from(number))?.set(outlet).ok().map(|()| number)
-    }
-
-    /// Adds a delivery to all inboxes; it must be of a kind that none rejects.
-    pub(crate) fn put_everywhere(&self, delivery: impl Fn() -> Delivery) {
-        for outlet in self.all.iter().map_while(OnceLock::get) {
-            let taken = outlet.put(AppNumber::default(), delivery());
-            debug_assert!(taken.is_ok(), "what is not counted has room");
-        }
-    }
-
-    /// Adds a delivery to an inbox. The event loop handles a full one: it records the loss and closes the affected
-    /// sockets.
-    pub(crate) fn put(&self, event_loop: u16, delivery: Delivery, counters: &Counters) {
-        let outlet = self.all.get(usize::from(event_loop)).and_then(OnceLock::get);
-        if let Some(outlet) = outlet
-            && outlet.put(counters.app(), delivery).is_err()
-        {
-            counters.inbox_full.increase();
-        }
-    }
-}
-
-/// A permitted subscription of a socket.
-#[derive(Clone, Copy, Debug)]
-pub struct Subscription<'a> {
-    /// Name of the channel.
-    pub channel: &'a ChannelName,
-    /// Event loop of the socket.
-    pub event_loop: u16,
-    /// The member, on a presence channel; `None` on all others.
-    pub member: Option<&'a Arc<Member>>,
-    /// Position at which the previous connection broke.
-    pub resume: Option<Resume>,
-}
-
-/// A client's position in a channel's history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resume {
-    /// The client has received everything up to this position.
-    pub position: Position,
-    /// The client's previous socket, whose own events are not new to it.
-    pub socket: Option<SocketId>,
-}
-
-/// The result of a subscription.
-#[derive(Clone, Debug)]
-pub struct Joined {
-    /// Id of the channel while it has subscribers.
-    pub channel: ChannelId,
-    /// Name of the channel, shared by all subscribers.
-    pub name: ChannelName,
-    /// Only deliveries with a higher offset are for the new subscriber.
-    pub after: Offset,
-    /// Members of a presence channel including the new one: the value of `presence` in `subscription_succeeded`.
-    pub roster: Option<Arc<str>>,
-    /// Current position, on a channel with history.
-    pub position: Option<Position>,
-    /// The subscriber has the channel's events up to this position of the shared log already, although this node has
-    /// not applied them yet; 0 for none.
-    pub ahead: u64,
-    /// Missed events; `None` if they are not all kept, or if no position was given.
-    pub missed: Option<Vec<Encoded>>,
-    /// Last event of a cache channel, if it has one.
-    pub cached: Option<Encoded>,
-}
-
-/// Reasons why a subscription is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SubscribeRefused {
-    /// The presence channel has the maximum number of members.
-    #[error("the channel has {limit} members, which is as many as it may have")]
-    TooManyMembers {
-        /// The maximum.
-        limit: usize,
-    },
-}
-
-/// An event to publish.
-#[derive(Clone, Copy, Debug)]
-pub struct Publication<'a> {
-    /// Name of the channel.
-    pub channel: &'a ChannelName,
-    /// Name of the event.
-    pub event: &'a str,
-    /// Data as JSON, sent to clients unchanged. The HTTP API and PHP pass a string, so this is a string with its
-    /// quotes.
-    pub data: &'a str,
-    /// Author of the event.
-    pub author: Author<'a>,
-}
-
-/// The author of an event.
-#[derive(Clone, Copy, Debug)]
-pub enum Author<'a> {
-    /// The application.
-    Server {
-        /// A socket that does not receive the event.
-        except: Option<SocketId>,
-    },
-    /// A client, which does not receive its own event.
-    Client {
-        /// Id of the socket.
-        socket: SocketId,
-        /// Id of the member, on a presence channel.
-        user_id: Option<&'a Arc<str>>,
-    },
-}
-
-/// Reasons why an event is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishRefused {
-    /// The channel has exceeded its rate limit.
-    #[error("the channel has more than {limit} events per second, which is as many as it may have")]
-    TooOften {
-        /// The limit in events per second.
-        limit: u32,
-    },
-    /// The broker that stores the channel's history cannot be reached.
-    #[error("the events of this channel cannot be stored at the moment")]
-    NotStored,
-}
-
-/// State of a channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChannelReport {
-    /// Name of the channel.
-    pub name: ChannelName,
-    /// Number of subscribed sockets.
-    pub subscription_count: usize,
-    /// Number of members, on a presence channel.
-    pub user_count: Option<usize>,
-    /// The last event of a cache channel; always `None` in a list of channels.
-    pub cache: Option<CacheReport>,
-}
-
-impl ChannelReport {
-    /// Returns whether the channel has subscribers.
-    pub fn is_occupied(&self) -> bool {
-        self.subscription_count > 0
-    }
 }
 
 impl fmt::Debug for Registry {

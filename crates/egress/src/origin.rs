@@ -1,4 +1,5 @@
-//! The connections of one key, and the calls that wait for them. [`plan`] decides what to do; this file does it.
+//! The connections of one key, and the calls that wait for them. [`plan`] decides what to do; this file does it. [`attempt`] opens
+//! connections, and [`lease`] is one in use.
 //!
 //! Invariants
 //! - No lock is held across an await, nor while a value is dropped whose drop takes the lock.
@@ -6,63 +7,27 @@
 //! - A caller fails with "timed out" only if an attempt was begun while it waited. A caller that waited for an earlier attempt is declined.
 //! - At most [`Options::waiting`](crate::Options::waiting) calls wait; more are declined.
 
+mod attempt;
+mod lease;
 mod plan;
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Birth, Connected};
 use crate::engine::Common;
 use crate::http1::Http1;
-use crate::http2::{Driver, Http2, Streams};
-use crate::request::Head;
-use crate::scope::Ticket;
+use crate::http2::{Http2, Streams};
 use crate::stats::Counters;
-use crate::upload::Upload;
-use crate::{CallError, HttpVersions, Key, Limits, Scheme, Secured};
+use crate::{CallError, HttpVersions, Key, Limits, Scheme};
+pub(crate) use lease::{Lease, StreamGuard};
 pub(crate) use plan::{Condition, Noted};
-use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
-
-/// The time limit of one attempt to connect. It is extended while a caller waits that has waited since the attempt began.
-const ATTEMPT: Duration = Duration::from_secs(30);
-
-impl Idle for Box<Http1> {
-    fn look(&mut self) -> Condition {
-        Http1::look(self)
-    }
-    fn probe(&mut self, now: Instant, repeatable: bool) -> Condition {
-        Http1::probe(self, now, repeatable)
-    }
-    fn calls(&self) -> u64 {
-        Http1::calls(self)
-    }
-    fn announced(&self) -> bool {
-        Http1::announced(self)
-    }
-    fn born(&self) -> Instant {
-        Http1::born(self)
-    }
-    fn kept_for(&self) -> Option<Duration> {
-        Http1::kept_for(self)
-    }
-}
-
-impl Shared for Http2 {
-    fn room(&mut self) -> Option<usize> {
-        // Its streams go on; new ones use another connection until it has answered.
-        Self::room(self).map(|room| if self.suspected() { 0 } else { room })
-    }
-    fn born(&self) -> Instant {
-        Self::born(self)
-    }
-}
+use plan::{Plan, Protocol};
 
 /// The connections of one key.
 #[derive(Debug)]
@@ -132,104 +97,6 @@ enum Wait {
     Late,
     /// A connection that other calls use.
     Turn,
-}
-
-/// A connection for one call. It is free again if the lease is dropped unused.
-#[derive(Debug)]
-pub(crate) enum Lease {
-    Http1(Lease1),
-    Http2(Http2, StreamGuard),
-}
-
-#[derive(Debug)]
-pub(crate) struct Lease1(Option<Box<Http1>>);
-
-impl Lease1 {
-    pub(crate) fn take(mut self) -> Box<Http1> {
-        self.0.take().expect("it is taken once, here")
-    }
-
-    /// Queues the head of a request for sending.
-    pub(crate) fn put(&mut self, head: &Head, key: &Key, upload: &Upload) -> Result<(), CallError> {
-        self.0.as_mut().expect("it is not taken yet").put(head, key, upload)
-    }
-
-    /// The queued head, in its final form.
-    pub(crate) fn head(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], |connection| connection.head())
-    }
-}
-
-impl Drop for Lease1 {
-    fn drop(&mut self) {
-        if let Some(connection) = self.0.take()
-            && let Some(home) = connection.home()
-        {
-            home.put_back(connection);
-        }
-    }
-}
-
-impl Lease {
-    /// Keeps the call's place in its scope for as long as the call uses the connection.
-    pub(crate) fn hold(&mut self, ticket: Ticket) {
-        match self {
-            Self::Http1(lease) => {
-                if let Some(connection) = &mut lease.0 {
-                    connection.hold(ticket);
-                }
-            }
-            Self::Http2(_, guard) => guard.ticket = Some(ticket),
-        }
-    }
-
-    /// Returns whether the connection has carried a call before.
-    pub(crate) fn kept(&self) -> bool {
-        match self {
-            Self::Http1(lease) => lease.0.as_ref().is_some_and(|connection| connection.kept()),
-            Self::Http2(connection, _) => connection.kept(),
-        }
-    }
-
-    /// The outcome of the TLS handshake, if it is recorded.
-    pub(crate) fn secured(&self) -> Option<Arc<Secured>> {
-        match self {
-            Self::Http1(lease) => lease.0.as_ref().and_then(|connection| connection.secured()),
-            Self::Http2(connection, _) => connection.secured(),
-        }
-        .cloned()
-    }
-
-    /// When the connection was opened. It is never `None`, because the lease holds the connection.
-    pub(crate) fn birth(&self) -> Option<Birth> {
-        match self {
-            Self::Http1(lease) => lease.0.as_ref().map(|connection| connection.birth()),
-            Self::Http2(connection, _) => Some(connection.birth()),
-        }
-    }
-}
-
-/// Counts one stream of an HTTP/2 connection as used while it exists.
-#[derive(Debug)]
-pub(crate) struct StreamGuard {
-    home: Arc<Origin>,
-    id: Id,
-    /// The call's place in its scope. It is free after the stream.
-    ticket: Option<Ticket>,
-}
-
-impl StreamGuard {
-    pub(crate) fn home(&self) -> &Arc<Origin> {
-        &self.home
-    }
-}
-
-impl Drop for StreamGuard {
-    fn drop(&mut self) {
-        let id = self.id;
-        self.home.after(|state| state.plan.release(id, Instant::now()));
-        self.home.make_room();
-    }
 }
 
 impl Origin {
@@ -379,18 +246,6 @@ impl Origin {
                 } else {
                     CallError::queued(limit)
                 });
-            }
-        }
-    }
-
-    fn lease(self: &Arc<Self>, taken: Taken<Box<Http1>, Http2>) -> Lease {
-        match taken {
-            Taken::Http1(mut connection) => {
-                connection.leave(Arc::clone(self));
-                Lease::Http1(Lease1(Some(connection)))
-            }
-            Taken::Http2(id, connection) => {
-                Lease::Http2(connection, StreamGuard { home: Arc::clone(self), id, ticket: None })
             }
         }
     }
@@ -560,137 +415,5 @@ impl Origin {
     /// Starts a task that the engine owns.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.common.tasks.spawn(task);
-    }
-
-    fn connect(self: &Arc<Self>, connections: usize, now: Instant) {
-        for _ in 0..connections {
-            let this = Arc::clone(self);
-            self.spawn(async move { this.attempt(now).await });
-        }
-    }
-
-    /// Opens one connection and gives it to the plan.
-    async fn attempt(self: Arc<Self>, begun: Instant) {
-        let made = self.made_in_time(begun);
-        let Some(Some(made)) = self.common.closing.run_until_cancelled(made).await else {
-            // Callers that still wait came later: another connection is opened for them.
-            self.after(|state| state.plan.given_up(begun));
-            return;
-        };
-        match made {
-            Ok(None) => {}
-            Ok(Some(Made::Http1(connection))) => {
-                self.after(|state| {
-                    state.plan.connected_http1(begun);
-                    state.plan.put_back(connection, Instant::now());
-                    if state.closed {
-                        state.plan.clear();
-                    }
-                });
-                self.make_room();
-            }
-            Ok(Some(Made::Http2(connection, driver, permit))) => {
-                let id = self.after(|state| {
-                    let id = state.plan.connected_http2(begun, connection, Instant::now());
-                    if state.closed {
-                        state.plan.clear();
-                    }
-                    id
-                });
-                self.make_room();
-                let options = &self.common.options;
-                driver.run(options.ping, options.pong).await;
-                drop(permit);
-                self.after(|state| state.plan.remove(id));
-            }
-            Err(error) => {
-                tracing::debug!(
-                    server.address = %self.key.host, server.port = self.key.port, %error, "no connection"
-                );
-                let told = self.after(|state| {
-                    state.waiters.retain(|waiter| !waiter.gone());
-                    let told = state.plan.failed(begun, Instant::now(), state.waiters.len());
-                    state.waiters.drain(..told).collect::<Vec<_>>()
-                });
-                for waiter in told {
-                    drop(waiter.tell.send(Err(error.clone())));
-                }
-            }
-        }
-    }
-
-    /// Opens a connection; `None` if it takes too long.
-    async fn made_in_time(
-        self: &Arc<Self>,
-        begun: Instant,
-    ) -> Option<Result<Option<Made>, CallError>> {
-        let mut made = pin!(self.made(begun));
-        loop {
-            if let Ok(made) = tokio::time::timeout(ATTEMPT, made.as_mut()).await {
-                return Some(made);
-            }
-            // A caller that came while the attempt was young has no better one to wait for.
-            let waits = |waiter: &Waiter| waiter.since < begun + plan::LATE && !waiter.gone();
-            if !self.state().waiters.iter().any(waits) {
-                return None;
-            }
-        }
-    }
-
-    /// Opens a connection; `None` if no call needs it any more.
-    async fn made(self: &Arc<Self>, begun: Instant) -> Result<Option<Made>, CallError> {
-        let permit = if let Some(permit) = self.common.free_place() {
-            permit
-        } else {
-            tokio::select! {
-                biased;
-                () = self.needless(begun) => return Ok(None),
-                permit = self.common.permit() => permit,
-            }
-        };
-        let http = if self.state().http1_only { HttpVersions::Http1 } else { self.key.http };
-        let connected = self.common.ways.connect(&self.key, http, &self.resolving).await?;
-        self.counters.connected(connected.birth.secured.is_some());
-        speak(connected, permit, Arc::clone(&self.streams)).await.map(Some)
-    }
-
-    /// Returns when no call waits here and the plan counts one attempt less. If others had to make room for the connection, only calls
-    /// that wait justify it.
-    async fn needless(self: &Arc<Self>, begun: Instant) {
-        loop {
-            let served = self.served.notified();
-            let needless = self.after(|state| {
-                let needless = state.waiters.iter().all(Waiter::gone);
-                if needless {
-                    state.plan.given_up(begun);
-                }
-                needless
-            });
-            if needless {
-                return;
-            }
-            served.await;
-        }
-    }
-}
-
-/// A new connection with its version of HTTP.
-enum Made {
-    Http1(Box<Http1>),
-    Http2(Http2, Box<Driver>, OwnedSemaphorePermit),
-}
-
-async fn speak(
-    connected: Connected,
-    permit: OwnedSemaphorePermit,
-    streams: Arc<Streams>,
-) -> Result<Made, CallError> {
-    let undone = |error: String| CallError::declined(crate::Reason::Connect, 7, error);
-    if connected.http2 {
-        let made = Http2::new(connected, streams).await;
-        let made = made.map_err(|error| undone(error.to_string()))?;
-        Ok(Made::Http2(made.0, Box::new(made.1), permit))
-    } else {
-        Ok(Made::Http1(Http1::new(connected, permit)))
     }
 }

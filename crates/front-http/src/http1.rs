@@ -27,7 +27,7 @@ use crate::realtime::{Grant, IntoStream};
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 use crate::timed_io::TimedIo;
-use crate::websocket::session;
+use crate::websocket::session::{self, Running};
 
 /// The minimum buffer size of hyper.
 const MIN_BUFFER: usize = 8192;
@@ -56,7 +56,7 @@ pub(crate) fn builder(options: &Options) -> Builder {
 }
 
 /// Serves one connection until it ends or becomes a WebSocket, or until `drain` is cancelled and its request in
-/// progress is answered.
+/// progress is answered. Returns what serves the WebSocket, if it became one of the application.
 pub(crate) async fn serve<
     A: Application,
     S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static,
@@ -66,7 +66,7 @@ pub(crate) async fn serve<
     timed_io: TimedIo<S>,
     phase: Arc<PhaseCell>,
     drain: CancellationToken,
-) {
+) -> Option<Running> {
     let hints = Arc::new(HintQueue::default());
     let sender = hints.sender();
     let timed_io = timed_io.with_hints(Arc::clone(&hints));
@@ -115,18 +115,21 @@ pub(crate) async fn serve<
         if let Some(Grant::Application(accepted)) = granted {
             Box::pin(session::lost(front, *accepted)).await;
         }
-        return;
+        return None;
     }
-    let Some(granted) = granted else { return };
+    let granted = granted?;
     let parts = served.into_parts();
     let (stream, peeked) = parts.io.into_inner().into_parts();
     let read = [parts.read_buf, peeked].concat();
     match granted {
-        Grant::Channels(granted) => granted.give(stream, read),
+        Grant::Channels(granted) => {
+            granted.give(stream, read);
+            None
+        }
         Grant::Application(accepted) => {
             // Its place is not for others.
             busy.busy();
-            Box::pin(session::run(front, *accepted, stream, read, &drain)).await;
+            Some(session::begin(Arc::clone(front), accepted, stream, &read, drain))
         }
     }
 }

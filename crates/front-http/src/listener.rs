@@ -223,14 +223,20 @@ impl Listener {
                         let ends = Ends { peer, local, trusted, redirect, client: None };
                         let span = tracing::debug_span!("connection", network.peer.address = %peer);
                         let connect = connect(&front, stream, ends, tls, &open, drain);
-                        Box::pin(connect).instrument(span).await;
+                        let socket = Box::pin(connect).instrument(span.clone()).await;
+                        if let Some(socket) = socket {
+                            socket.instrument(span).await;
+                        }
                     }
                     Accepted::Unix(stream) => {
                         let ends = Ends { redirect, ..Ends::UNIX };
                         let span =
                             tracing::debug_span!("connection", network.peer.address = "unix");
                         let connect = connect(&front, stream, ends, tls, &open, drain);
-                        Box::pin(connect).instrument(span).await;
+                        let socket = Box::pin(connect).instrument(span.clone()).await;
+                        if let Some(socket) = socket {
+                            socket.instrument(span).await;
+                        }
                     }
                 }
             });

@@ -12,9 +12,12 @@
 //! - `environment`, `integration` and `report` are pure: they take input and the time, and return what is to be done.
 //! - The emulator knows the runtime only through the Runtime API; whether that is PHP makes no difference.
 
+mod answer;
 mod driver;
 mod environment;
 mod extensions_api;
+mod function_error;
+mod ids;
 mod integration;
 mod invocations;
 mod options;
@@ -23,11 +26,12 @@ mod reply;
 mod report;
 mod runtime_api;
 mod samples;
+mod shared;
 mod time;
 mod web;
 
 pub use driver::{Emulator, Handle};
-pub use environment::FunctionError;
+pub use function_error::FunctionError;
 pub use integration::{Integration, UnknownIntegration};
 pub use options::{Function, Options};
 pub use report::LogTail;

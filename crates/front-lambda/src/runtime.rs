@@ -6,6 +6,7 @@
 //!   another's worker.
 //! - An error of the platform ends the program; an error of one invocation ends only that invocation.
 
+mod answer;
 mod client;
 mod extension;
 mod files;
@@ -50,6 +51,8 @@ pub struct Options {
     pub stage_prefix: bool,
     /// The path that handles events of API Gateway's WebSockets, if the application has one.
     pub websocket: Option<String>,
+    /// The script that answers those events, if it is not the one of all other paths.
+    pub websocket_script: Option<Script>,
     /// Registers an extension, so that the platform sends SIGTERM before it ends the environment.
     pub extension: bool,
     /// How long the Runtime API may take to accept a request.

@@ -6,6 +6,8 @@
 //!   twice.
 //! - A session can send another message only if the server's last reply was to our last command.
 
+mod line;
+
 use std::fmt::Write as _;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -18,6 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
+use self::line::Line;
 use crate::auth::{Exchange, choose};
 use crate::{Capabilities, Credentials, Phase, Reader, Reply, Trouble};
 
@@ -481,43 +484,6 @@ fn refused(phase: Phase, reply: Reply) -> Trouble {
         Trouble::Refused { phase, reply }
     } else {
         Trouble::Rubbish { phase, what: "a reply that does not fit" }
-    }
-}
-
-/// How far a line of the message is.
-#[derive(Debug, Default)]
-struct Line {
-    /// The bytes before: nothing yet, or within a line, or behind CR, or behind CR LF.
-    behind: Behind,
-}
-
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Behind {
-    #[default]
-    End,
-    Cr,
-    Other,
-}
-
-impl Line {
-    fn at_start(&self) -> bool {
-        self.behind == Behind::End
-    }
-
-    /// Adds a dot before each that begins a line.
-    fn stuff(&mut self, piece: &[u8], out: &mut Vec<u8>) {
-        out.reserve(piece.len() + piece.len() / 64);
-        for byte in piece {
-            if *byte == b'.' && self.at_start() {
-                out.push(b'.');
-            }
-            out.push(*byte);
-            self.behind = match (byte, self.behind) {
-                (b'\r', _) => Behind::Cr,
-                (b'\n', Behind::Cr) => Behind::End,
-                _ => Behind::Other,
-            };
-        }
     }
 }
 

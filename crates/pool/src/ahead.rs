@@ -86,6 +86,11 @@ impl ServiceTime {
         self.depth
     }
 
+    /// Returns whether requests are known to take so long that none is written ahead.
+    fn is_long(&self) -> bool {
+        self.samples >= SAMPLES && self.depth == 1
+    }
+
     /// Returns after which time a running request blocks its worker's line.
     fn stall(&self) -> Duration {
         self.stall
@@ -177,6 +182,7 @@ impl Lines {
     pub(crate) fn begin(&mut self, worker: &mut Worker, now: Instant) {
         let port = &worker.port;
         port.set_open(false);
+        port.set_long(self.service.is_long());
         let line = self.of.entry(port.info.slot).or_insert_with(|| Line {
             port: Arc::clone(port),
             behind: VecDeque::new(),
@@ -436,6 +442,9 @@ mod tests {
         assert_eq!(after(SAMPLES, MILLISECOND * 2).depth(), DEEPEST);
         assert_eq!(after(SAMPLES, MILLISECOND * 4).depth(), 2);
         assert_eq!(after(SAMPLES, MILLISECOND * 6).depth(), 1);
+        assert!(after(SAMPLES, MILLISECOND * 6).is_long());
+        assert!(!after(SAMPLES - 1, MILLISECOND * 6).is_long(), "too few are known");
+        assert!(!after(SAMPLES, MILLISECOND * 4).is_long());
         let mut service = after(100, MILLISECOND);
         service.add(Duration::from_secs(5));
         assert_eq!(service.depth(), 1, "a slow one among fast ones");

@@ -106,9 +106,24 @@ impl SharedCounters {
 
     /// Returns whether it ended by itself and normally.
     pub(crate) fn is_left(&self) -> bool {
-        let mut word = [0; 8];
-        matches!(rustix::io::pread(&self.file, &mut word, 8), Ok(8))
-            && u64::from_le_bytes(word) == 1
+        let mut word = [0; 4];
+        matches!(rustix::io::pread(&self.file, &mut word, 8), Ok(4))
+            && u32::from_le_bytes(word) == 1
+    }
+
+    /// Tells the worker whether requests take long, so that it chooses its scheduling policy.
+    pub(crate) fn set_long(&self, are_long: bool) {
+        /// Word and bit; the worker has the other bits.
+        const SCHEDULING: usize = 3;
+        const LONG: u32 = 1;
+        // It expects short ones, so that only long ones are worth a mapping.
+        let mapped =
+            if are_long { self.mapped() } else { self.mapped.get().and_then(Option::as_ref) };
+        let Some(mapped) = mapped else { return };
+        let word = mapped.word(SCHEDULING);
+        if (word.load(Ordering::Relaxed) & LONG != 0) != are_long {
+            word.fetch_xor(LONG, Ordering::Relaxed);
+        }
     }
 
     /// Number of requests whose state is kept: the place of a request is used again after this many others.

@@ -290,6 +290,11 @@ impl Port {
         })
     }
 
+    /// Tells the worker whether requests take long, so that it chooses its scheduling policy.
+    pub(crate) fn set_long(&self, are_long: bool) {
+        self.counters.set_long(are_long);
+    }
+
     /// Takes back a request that was written ahead. Returns `false` if the worker has begun it.
     pub(crate) fn withdraw(&self, number: u64) -> bool {
         self.counters.withdraw(number)

@@ -5,30 +5,28 @@
 //! - It refuses everything that a real authority refuses: a used nonce, a wrong URL or signature, an unproved name, another account's order.
 #![expect(clippy::disallowed_types, reason = "it is in threads of its own and runs in real time")]
 
+mod orders;
+mod validation;
+
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
-};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::crypto::ring as provider;
-use rustls::{ClientConnection, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 
 use crate::certificates::{Certificate, certificates};
-use crate::credulous::credulous;
-
-/// Time limit for the validation of a name.
-const PATIENCE: Duration = Duration::from_secs(10);
+use orders::Order;
+use validation::PATIENCE;
 
 /// A fault in one response.
 #[derive(Clone, Debug)]
@@ -107,23 +105,6 @@ struct State {
     faults: HashMap<&'static str, VecDeque<AcmeFault>>,
     seen: Vec<String>,
     renewals_asked: usize,
-}
-
-#[derive(Debug)]
-struct Order {
-    account: String,
-    names: Vec<Name>,
-    replaces: Option<String>,
-    chain: Option<String>,
-}
-
-#[derive(Debug)]
-struct Name {
-    domain: String,
-    token: String,
-    status: &'static str,
-    /// The address that failed the validation, and the reason.
-    refused: Option<(String, String)>,
 }
 
 /// A response before it is written.
@@ -438,120 +419,6 @@ impl Shared {
         reply.fields.push(("Location", url));
         Ok(reply)
     }
-
-    fn new_order(&self, account: String, payload: &Value) -> Reply {
-        let wanted = payload["identifiers"].as_array().cloned().unwrap_or_default();
-        let number = {
-            let mut state = self.state();
-            let number = state.orders.len();
-            let names = wanted.iter().enumerate().map(|(at, wanted)| Name {
-                domain: wanted["value"].as_str().unwrap_or_default().to_owned(),
-                token: format!("token-{number}-{at}"),
-                status: "pending",
-                refused: None,
-            });
-            let names = names.collect();
-            let replaces = payload["replaces"].as_str().map(str::to_owned);
-            state.orders.push(Order { account, names, replaces, chain: None });
-            number
-        };
-        let mut reply = json(201, &self.order(number));
-        reply.fields.push(("Location", format!("{}/poll/{number}", self.base)));
-        reply
-    }
-
-    fn order(&self, number: usize) -> Value {
-        let stays_pending = self.setup().stays_pending;
-        let state = self.state();
-        let order = &state.orders[number];
-        let all = |status| order.names.iter().all(|name| name.status == status);
-        let status = match &order.chain {
-            Some(_) => "valid",
-            None if order.names.iter().any(|name| name.status == "invalid") => "invalid",
-            None if all("valid") && !stays_pending => "ready",
-            None => "pending",
-        };
-        let base = &self.base;
-        let each = 0..order.names.len();
-        json!({
-            "status": status,
-            "identifiers": order.names.iter().map(|name| json!({ "type": "dns", "value": name.domain })).collect::<Vec<_>>(),
-            "authorizations": each.map(|at| format!("{base}/authorization/{number}/{at}")).collect::<Vec<_>>(),
-            "finalize": format!("{base}/finalize/{number}"),
-            "certificate": order.chain.as_ref().map(|_| format!("{base}/certificate/{number}")),
-            "replaces": order.replaces,
-        })
-    }
-
-    fn authorization(&self, order: usize, at: usize) -> Value {
-        let offers = self.setup().offers;
-        let state = self.state();
-        let name = &state.orders[order].names[at];
-        let challenges = offers.iter().map(|kind| {
-            let refused = name.refused.as_ref().filter(|(by, _)| by == kind);
-            json!({
-                "type": kind,
-                "url": format!("{}/challenge/{order}/{at}/{kind}", self.base),
-                "token": name.token,
-                "status": if refused.is_some() { "invalid" } else { name.status },
-                "error": refused.map(|(_, why)| json!({
-                    "type": "urn:ietf:params:acme:error:unauthorized", "detail": why, "status": 403
-                })),
-            })
-        });
-        json!({
-            "status": name.status,
-            "identifier": { "type": "dns", "value": name.domain },
-            "challenges": challenges.collect::<Vec<_>>(),
-        })
-    }
-
-    fn challenge(&self, order: usize, at: usize, kind: Option<&str>, account: &str) -> Told {
-        let kind = kind.unwrap_or_default().to_owned();
-        let (name, token, thumbprint) = {
-            let state = self.state();
-            let name = &state.orders[order].names[at];
-            (name.domain.clone(), name.token.clone(), state.accounts[account].1.clone())
-        };
-        let setup = self.setup();
-        let expected = format!("{token}.{thumbprint}");
-        let proved = match kind.as_str() {
-            "http-01" => by_http(setup.http_port, &name, &token, &expected),
-            "tls-alpn-01" => by_tls(setup.tls_port, &name, &expected),
-            _ => Err("no validator for this challenge".to_owned()),
-        };
-        {
-            let mut state = self.state();
-            let name = &mut state.orders[order].names[at];
-            name.status = if proved.is_ok() { "valid" } else { "invalid" };
-            name.refused = proved.err().map(|why| (kind.clone(), why));
-        }
-        let authorization = self.authorization(order, at);
-        let challenges = authorization["challenges"].as_array().expect("it has some");
-        let own = challenges.iter().find(|challenge| challenge["type"] == kind);
-        own.map(|own| json(200, own)).ok_or_else(|| problem("malformed", 400, "not offered"))
-    }
-
-    fn finalize(&self, number: usize, payload: &Value) -> Told {
-        let refused = |what: &str| problem("badCSR", 400, what);
-        let ready = self.order(number)["status"] == "ready";
-        if !ready {
-            return Err(problem("orderNotReady", 403, "not yet"));
-        }
-        let csr = BASE64.decode(payload["csr"].as_str().unwrap_or_default());
-        let csr =
-            CertificateSigningRequestDer::from(csr.map_err(|_error| refused("no base64url"))?);
-        let mut csr = CertificateSigningRequestParams::from_der(&csr)
-            .map_err(|_error| refused("no certificate request"))?;
-        let (before, after) = self.setup().holds;
-        let now = SystemTime::now();
-        csr.params.not_before = (now - before).into();
-        csr.params.not_after = (now + after).into();
-        csr.params.use_authority_key_identifier_extension = true;
-        let signed = csr.signed_by(&self.issuer).map_err(|_error| refused("cannot be signed"))?;
-        self.state().orders[number].chain = Some(format!("{}{}", signed.pem(), self.authority));
-        Ok(json(200, &self.order(number)))
-    }
 }
 
 fn json(status: u16, value: &Value) -> Reply {
@@ -585,55 +452,4 @@ fn request(stream: &mut impl std::io::Read) -> std::io::Result<Option<(String, S
             length => bytes.extend(buffer.iter().take(length)),
         }
     }
-}
-
-fn connect(port: u16) -> Result<TcpStream, String> {
-    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
-    let socket = socket.map_err(|error| format!("no listener: {error}"))?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
-    Ok(socket)
-}
-
-fn by_http(port: u16, name: &str, token: &str, expected: &str) -> Result<(), String> {
-    let mut socket = connect(port)?;
-    let path = format!("/.well-known/acme-challenge/{token}");
-    let head = crate::http1::head("GET", &path, &[("Host", name), ("Connection", "close")], 0);
-    let mut answer = Vec::new();
-    (socket.write_all(head.as_bytes()))
-        .and_then(|()| socket.read_to_end(&mut answer))
-        .map_err(|error| error.to_string())?;
-    let answer = http1::parse_response(&answer).ok_or("no answer")?;
-    let body = String::from_utf8_lossy(&answer.body).trim().to_owned();
-    if answer.head.status == 200 && body == expected {
-        return Ok(());
-    }
-    Err(format!("wrong answer: {}", answer.head.status))
-}
-
-/// Builds the certificate of a TLS-ALPN-01 challenge (RFC 8737, section 3).
-fn by_tls(port: u16, name: &str, expected: &str) -> Result<(), String> {
-    let (config, shown) = credulous(&["acme-tls/1"]);
-    let server = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-    let mut session = ClientConnection::new(config, server).map_err(|error| error.to_string())?;
-    let mut socket = connect(port)?;
-    while session.is_handshaking() {
-        session.complete_io(&mut socket).map_err(|error| error.to_string())?;
-    }
-    if session.alpn_protocol() != Some(b"acme-tls/1") {
-        return Err("another protocol".to_owned());
-    }
-    let digest = ring::digest::digest(&ring::digest::SHA256, expected.as_bytes());
-    // The extension id-pe-acmeIdentifier, critical, an octet string in an octet string.
-    let extension = [
-        &[0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x1f][..],
-        &[0x01, 0x01, 0xff, 0x04, 0x22, 0x04, 0x20],
-        digest.as_ref(),
-    ]
-    .concat();
-    let certificate = shown.certificate();
-    let has = |part: &[u8]| certificate.windows(part.len()).any(|window| window == part);
-    if has(&extension) && has(name.as_bytes()) {
-        return Ok(());
-    }
-    Err("another certificate".to_owned())
 }

@@ -1,7 +1,7 @@
 //! Frames between a caller and the egress broker's frame listener (docs/internals/egress.md, "The frame listener").
 
-use crate::decode::{NOT_ZERO, Reader};
 use crate::encode::{begin, finish, header};
+use crate::reader::{NOT_ZERO, Reader};
 use crate::{Header, Kind, MAX_BODY, Malformed, TooLarge};
 
 /// First bytes of a caller's connection: no HTTP request begins with NUL. The last byte is the version.

@@ -1,7 +1,7 @@
 //! Heads of requests and responses, the only frames with separate writer types.
 
-use crate::decode::{NOT_ZERO, Reader};
 use crate::encode::{begin, finish};
+use crate::reader::{NOT_ZERO, Reader};
 use crate::{Kind, MAX_PAIRS, MAX_PAYLOAD, Malformed, Pairs, TooLarge};
 
 /// A request's head as a worker receives it.

@@ -12,11 +12,11 @@ mod encode;
 mod head;
 mod kind;
 mod limits;
+mod reader;
 
 pub use call::{AnswerHead, CallBody, FromBroker, FromCaller, NoAnswer, OPENING};
 pub use decode::{
-    Channels, Files, FromServer, FromWorker, Header, Malformed, Output, Pairs, Publication, Text,
-    ToZygote, peek,
+    Channels, Files, FromServer, FromWorker, Header, Malformed, Output, Publication, ToZygote, peek,
 };
 pub use encode::{TooLarge, body_header};
 pub use head::{RequestHead, ResponseHead};
@@ -24,6 +24,7 @@ pub use kind::{Kind, Sender};
 pub use limits::{
     HEADER_LEN, MAX_BODY, MAX_CALL, MAX_PAIRS, MAX_PAYLOAD, MAX_TOKEN, NO_LENGTH, VERSION,
 };
+pub use reader::{Pairs, Text};
 
 /// Encoders, by sender.
 pub mod send {

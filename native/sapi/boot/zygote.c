@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +22,7 @@
 #include "sapi/options.h"
 #include "sapi/output/backtrace.h"
 #include "sapi/output/log.h"
+#include "sapi/request/scheduling.h"
 #include "sapi/request/shared_counters.h"
 #include "sapi/sapi_module.h"
 #include "wire/frame.h"
@@ -161,13 +161,6 @@ static void close_all(const int *fds, size_t count) {
     }
 }
 
-/* A worker that the server wakes up does not displace the server from its processor: the server finishes its turn first. Processes that
- * PHP code starts inherit it. Where the system refuses it, the worker runs as any process. */
-static void wait_for_turn(void) {
-    struct sched_param none = {0};
-    sched_setscheduler(0, SCHED_BATCH, &none);
-}
-
 /* Makes the fork a worker: its descriptors are 0 to 3, it dies with the zygote. */
 static void become_worker(pid_t zygote, const int fds[DESCRIPTORS]) {
     /* the zygote has one thread, so this cannot fire before the process is gone */
@@ -175,7 +168,7 @@ static void become_worker(pid_t zygote, const int fds[DESCRIPTORS]) {
     if (getppid() != zygote) {
         _exit(0);
     }
-    wait_for_turn();
+    scheduling_of_new_worker();
     close(children_fd);
     free(children);
     if (dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[2], STDERR_FILENO) < 0 ||

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sapi/request/channel.h"
+#include "sapi/request/scheduling.h"
 #include "sapi/request/shared_counters.h"
 #include "snapshot/snapshot.h"
 #include "snapshot/text.h"
@@ -58,6 +59,7 @@ bool request_receive(void) {
             return false;
         }
         if (shared_counters_begin()) {
+            scheduling_follow();
             present = true;
             return true;
         }

@@ -13,7 +13,8 @@ enum request_state { ABORTED, OFFERED, BEGUN, WITHDRAWN };
 /* docs/internals/frames.md, "The shared counters". */
 struct shared_counters {
     _Atomic uint64_t taken;
-    _Atomic uint64_t leaving;
+    _Atomic uint32_t leaving;
+    _Atomic uint32_t scheduling; /* enum scheduling_bits */
     _Atomic uint64_t snapshot_bytes;
     _Atomic uint64_t shared_bytes;
     /* requests written ahead, by their number: values of number << 2 | enum request_state */
@@ -67,6 +68,10 @@ bool shared_counters_say_aborted(void) {
     uint64_t number = atomic_load_explicit(&counters->taken, memory_order_relaxed);
     return atomic_load_explicit(&counters->requests[number % REQUESTS], memory_order_relaxed) ==
            state_of(number, ABORTED);
+}
+
+_Atomic uint32_t *shared_counters_scheduling(void) {
+    return counters != NULL && is_whole ? &counters->scheduling : NULL;
 }
 
 struct snapshot_verified *shared_counters_verified(void) {

@@ -8,6 +8,7 @@
 #ifndef HEARTH_SAPI_REQUEST_SHARED_COUNTERS_H
 #define HEARTH_SAPI_REQUEST_SHARED_COUNTERS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -47,6 +48,12 @@ void shared_counters_add_reset(struct connection_counters *place, uint64_t nanos
 void shared_counters_tell_snapshot(uint64_t bytes, uint64_t shared_bytes);
 /* Restores that were verified; NULL when the server looks at none. */
 struct snapshot_verified *shared_counters_verified(void);
+/* What the server knows of the worker's requests, and what the worker has made of it; NULL without a server. */
+enum scheduling_bits {
+    REQUESTS_ARE_LONG = 1,       /* set by the server */
+    POLICY_OF_LONG_REQUESTS = 2, /* set by the worker */
+};
+_Atomic uint32_t *shared_counters_scheduling(void);
 /* This process ends in good order, and of itself: it is to be replaced, and nothing is wrong with it. */
 void shared_counters_tell_leaving(void);
 

@@ -331,6 +331,29 @@ static void add_entry(zval *array) {
     }
 }
 
+/* What a worker script finds before its first request: a GET request of no visitor. Code that asks whether it runs for the web finds the
+ * method; nothing here says a host, an address or a scheme, which only requests have. Every request brings each of these itself. */
+static void add_worker_boot(zval *array) {
+    const char *slash = strrchr(own_script, '/');
+    const char *name = slash != NULL ? slash : own_script;
+    const struct {
+        const char *name, *value;
+    } of_boot[] = {
+        {"SCRIPT_FILENAME", own_script},
+        {"QUERY_STRING", ""},
+        {"REQUEST_METHOD", "GET"},
+        {"SCRIPT_NAME", name},
+        {"REQUEST_URI", "/"},
+        {"SERVER_PROTOCOL", "HTTP/1.1"},
+        {"GATEWAY_INTERFACE", "CGI/1.1"},
+        {"SERVER_SOFTWARE", "hearth"},
+        {"PHP_SELF", name},
+    };
+    for (size_t i = 0; i < sizeof of_boot / sizeof *of_boot; i++) {
+        add_other(array, of_boot[i].name, of_boot[i].value, strlen(of_boot[i].value));
+    }
+}
+
 /* sapi_cgi_register_variables() of sapi/fpm/fpm/fpm_main.c */
 void variables_register(zval *array) {
     if (own_script == NULL) {
@@ -347,11 +370,7 @@ void variables_register(zval *array) {
         if (entry_root != NULL) {
             add_entry(array);
         } else if (own_script != NULL) {
-            const char *slash = strrchr(own_script, '/');
-            const char *name = slash != NULL ? slash : own_script;
-            add_other(array, "SCRIPT_FILENAME", own_script, strlen(own_script));
-            add_other(array, "SCRIPT_NAME", name, strlen(name));
-            add_other(array, "PHP_SELF", name, strlen(name));
+            add_worker_boot(array);
         }
         return;
     }

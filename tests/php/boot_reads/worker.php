@@ -13,6 +13,7 @@ $fields = $_POST; // mistake request
 $has = isset($_COOKIE['id']); // mistake request
 $files = count($_FILES); // mistake request
 $host = $_SERVER['HTTP_HOST'] ?? ''; // mistake request
+$shell = !isset($_SERVER['REQUEST_METHOD']); // mistake request
 $key = 'REMOTE_ADDR';
 $address = $_SERVER[$key] ?? ''; // mistake request
 $body = file_get_contents('php://input'); // mistake request

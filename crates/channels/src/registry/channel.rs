@@ -1,39 +1,35 @@
 //! The record of one channel. All methods run while its shard is locked.
 
+mod cluster;
+mod count;
+mod presence;
+mod recovery;
+
 use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::recovery::history_of;
 use super::remote_counts::RemoteCounts;
 use super::{
-    Author, ChannelReport, Joined, Outlets, Publication, PublishRefused, Resume, SubscribeRefused,
+    Author, ChannelReport, Joined, Outlets, Publication, PublishRefused, SubscribeRefused,
     Subscription,
 };
-use crate::app::{App, History};
+use crate::app::App;
 use crate::cache::Last;
-use crate::delivery::{ChannelId, Delivery, Offset, RESTARTED};
+use crate::delivery::{ChannelId, Delivery, Offset};
 use crate::encoded::Encoded;
-use crate::history::{Kept, Position};
-use crate::message::{self, Event};
+use crate::history::Kept;
+use crate::message::Event;
 use crate::moment::Moment;
 use crate::name::{Access, ChannelName};
-use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
+use crate::nodes::{ClusterUpdate, Nodes};
 use crate::observer::{ChannelEvent, Observer};
-use crate::presence::{Change, Member, Members, TooMany};
+use crate::presence::{Member, Members};
 use crate::rate::Bucket;
 use crate::shared_log::{Logged, SharedLog, Ticket};
 use crate::socket_id::SocketId;
 use crate::statistics::Counters;
-
-/// Up to this many subscribers each change of their number is published at once; beyond it at most every
-/// [`COUNT_PAUSE`], as Pusher does.
-const COUNT_AT_ONCE: usize = 100;
-const COUNT_PAUSE: Duration = Duration::from_secs(5);
-/// After this many numbers without a pause of two [`COUNT_BREATH`] in between, each waits for one. Any client may
-/// subscribe and unsubscribe repeatedly.
-const COUNT_OFTEN: u8 = 100;
-const COUNT_BREATH: Duration = Duration::from_secs(1);
 
 /// How long the rate limit of a channel without subscribers is remembered. It is full again by then.
 const RATE_PAUSE: Duration = Duration::from_secs(1);
@@ -245,106 +241,6 @@ impl Channel {
         context.shared.set_applied(logged.position);
     }
 
-    /// Replaces the history after a gap in the shared log, and tells the subscribers of this node.
-    pub(super) fn restart_history(&mut self, context: &Context<'_>) {
-        self.history = None;
-        if history_of(context.app, &self.name).is_none() || self.here == 0 {
-            return;
-        }
-        let position = self.current(context);
-        if let Some(Position { epoch, offset }) = position {
-            let message = message::not_recovered(self.name.shared(), epoch, offset);
-            self.deliver(context, &message, None, RESTARTED);
-        }
-    }
-
-    /// Applies an update of another node about this channel.
-    pub(super) fn apply_remote(
-        &mut self,
-        context: &Context<'_>,
-        from: Origin,
-        update: &ClusterUpdate<'_>,
-    ) {
-        match *update {
-            ClusterUpdate::Published(publication) => self.emit(context, publication, None),
-            ClusterUpdate::Last { message, age, .. } => {
-                let at = Moment::from_millis(
-                    context
-                        .now
-                        .millis()
-                        .saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-                );
-                if self.last.as_ref().is_none_or(|last| last.at < at) {
-                    self.last = Some(Box::new(Last { message: Encoded::new(message), at }));
-                }
-            }
-            ClusterUpdate::Subscribers { count, .. } => {
-                let remote_counts = self.remote_counts.get_or_insert_default();
-                remote_counts.set(from, count);
-                if remote_counts.is_empty() {
-                    self.remote_counts = None;
-                }
-                self.count_changed(context);
-            }
-            ClusterUpdate::Member { member, .. } => {
-                if self.members.get_or_insert_default().add_remote(member, from) {
-                    self.member_added(context, member);
-                }
-            }
-            ClusterUpdate::NoMember { user_id, .. } => {
-                self.member_departs(context, user_id, from.node);
-            }
-            ClusterUpdate::Online { .. }
-            | ClusterUpdate::Offline { .. }
-            | ClusterUpdate::Terminated { .. } => {}
-        }
-    }
-
-    /// Returns whether another node published state only in rounds other than `round`.
-    pub(super) fn has_outdated(&self, node: NodeId, round: Option<u32>) -> bool {
-        self.remote_counts
-            .as_ref()
-            .is_some_and(|remote_counts| remote_counts.has_outdated(node, round))
-            || self
-                .members
-                .as_ref()
-                .is_some_and(|members| !members.outdated_members(node, round).is_empty())
-    }
-
-    /// Removes state that another node published only in rounds other than `round`.
-    pub(super) fn forget_node(&mut self, context: &Context<'_>, node: NodeId, round: Option<u32>) {
-        let old = self.members.as_ref().map(|members| members.outdated_members(node, round));
-        for user_id in old.into_iter().flatten() {
-            self.member_departs(context, &user_id, node);
-        }
-        if let Some(remote_counts) = &mut self.remote_counts {
-            remote_counts.forget(node, round);
-            if remote_counts.is_empty() {
-                self.remote_counts = None;
-            }
-        }
-        self.count_changed(context);
-    }
-
-    /// Publishes this node's state of the channel to other nodes.
-    pub(super) fn publish_state(&self, context: &Context<'_>) {
-        let Some(nodes) = context.nodes else { return };
-        let channel = &self.name;
-        if self.here > 0 {
-            nodes.publish(context.app, &ClusterUpdate::Subscribers { channel, count: self.here });
-        }
-        for member in self.members.iter().flat_map(|members| members.here()) {
-            nodes.publish(context.app, &ClusterUpdate::Member { channel, member });
-        }
-        if let Some(last) = self.fresh(context.now) {
-            let text = last.message.text();
-            if let Ok(message) = str::from_utf8(&text) {
-                let age = context.now.since(last.at);
-                nodes.publish(context.app, &ClusterUpdate::Last { channel, message, age });
-            }
-        }
-    }
-
     /// Returns the state without the cached event, which is [`Channel::last`].
     pub(super) fn report(&self) -> ChannelReport {
         ChannelReport {
@@ -511,51 +407,6 @@ impl Channel {
         self.count_changed(context);
     }
 
-    /// Publishes the number of subscribers if it changed and its pause is over.
-    fn count_changed(&mut self, context: &Context<'_>) {
-        let now = self.subscribers();
-        let channel = self.name.shared();
-        let occupied = now > 0;
-        let turned = occupied != (self.sent_count > 0);
-        if turned {
-            let event = if occupied {
-                ChannelEvent::Occupied { channel }
-            } else {
-                ChannelEvent::Vacated { channel }
-            };
-            self.notify_observer(context, &event);
-        }
-        if matches!(self.name.access(), Access::Presence | Access::User) {
-            self.sent_count = now;
-            return;
-        }
-        let waits = context.now < self.sent_at + self.count_pause(now);
-        if self.sent_count == now || (waits && !turned) {
-            return;
-        }
-        self.sent_count = now;
-        // A delayed number is published one breath after the previous one, so the gap does not count as a pause.
-        let thick = context.now < self.sent_at + 2 * COUNT_BREATH;
-        self.frequent_counts = if thick { self.frequent_counts.saturating_add(1) } else { 1 };
-        self.sent_at = context.now;
-        self.notify_observer(context, &ChannelEvent::SubscriptionCount { channel, count: now });
-        if context.app.rights.subscription_count {
-            let message = message::subscription_count(channel, now);
-            self.deliver(context, &message, None, 0);
-        }
-    }
-
-    /// Returns the minimum time between two published numbers.
-    fn count_pause(&self, subscribers: usize) -> Duration {
-        if subscribers > COUNT_AT_ONCE {
-            COUNT_PAUSE
-        } else if self.frequent_counts >= COUNT_OFTEN {
-            COUNT_BREATH
-        } else {
-            Duration::ZERO
-        }
-    }
-
     fn count_in(&mut self, event_loop: u16) {
         if let Some((_, count)) = self.loops.iter_mut().find(|(number, _)| *number == event_loop) {
             *count += 1;
@@ -565,63 +416,6 @@ impl Channel {
         }
     }
 
-    /// Adds a socket of a member, if the limit allows it.
-    fn seat(
-        &mut self,
-        context: &Context<'_>,
-        member: &Arc<Member>,
-    ) -> Result<Change, SubscribeRefused> {
-        let limit = context.app.limits.members;
-        let joined = self.members.get_or_insert_default().join(member, limit);
-        joined.map_err(|TooMany| {
-            self.members = self.members.take().filter(|members| !members.is_empty());
-            SubscribeRefused::TooManyMembers { limit }
-        })
-    }
-
-    fn member_joined(&mut self, context: &Context<'_>, member: &Arc<Member>, change: Change) {
-        if let Some(nodes) = context.nodes.filter(|_| change.here) {
-            nodes.publish(context.app, &ClusterUpdate::Member { channel: &self.name, member });
-        }
-        if change.anywhere {
-            self.member_added(context, member);
-        }
-    }
-
-    fn member_leaves(&mut self, context: &Context<'_>, member: &Member) {
-        let Some(members) = &mut self.members else { return };
-        let change = members.leave(member.id());
-        if let Some(nodes) = context.nodes.filter(|_| change.here) {
-            let update = ClusterUpdate::NoMember { channel: &self.name, user_id: member.id() };
-            nodes.publish(context.app, &update);
-        }
-        if change.anywhere {
-            self.member_removed(context, member.id());
-        }
-    }
-
-    fn member_departs(&mut self, context: &Context<'_>, user_id: &str, node: NodeId) {
-        let Some(members) = &mut self.members else { return };
-        if members.remove_remote(user_id, node) {
-            self.member_removed(context, &user_id.into());
-        }
-    }
-
-    fn member_added(&mut self, context: &Context<'_>, member: &Member) {
-        let channel = self.name.shared();
-        self.notify_observer(context, &ChannelEvent::MemberAdded { channel, user_id: member.id() });
-        let message = message::member_added(channel, member);
-        self.deliver(context, &message, None, 0);
-    }
-
-    fn member_removed(&mut self, context: &Context<'_>, user_id: &Arc<str>) {
-        self.members = self.members.take().filter(|members| !members.is_empty());
-        let channel = self.name.shared();
-        self.notify_observer(context, &ChannelEvent::MemberRemoved { channel, user_id });
-        let message = message::member_removed(channel, user_id);
-        self.deliver(context, &message, None, 0);
-    }
-
     fn check_rate(&mut self, context: &Context<'_>) -> Result<(), PublishRefused> {
         let Some(limit) = context.app.limits.channel_events else { return Ok(()) };
         let bucket = self.bucket.get_or_insert_with(|| Box::new(Bucket::full(limit, context.now)));
@@ -629,53 +423,6 @@ impl Channel {
             return Ok(());
         }
         Err(PublishRefused::TooOften { limit })
-    }
-
-    fn begin_history(&mut self, context: &Context<'_>) -> &mut Kept {
-        let (id, app, name) = (self.id, &self.app.id, self.name.as_str());
-        self.history.get_or_insert_with(|| {
-            let kept = match context.shared.epoch().filter(|_| context.shared.is_active()) {
-                Some(epoch) => Kept::new(epoch, context.shared.complete_after(app, name)),
-                None => Kept::new(context.random.hash_one(("epoch", id)), 0),
-            };
-            Box::new(kept)
-        })
-    }
-
-    /// Returns the position up to which this node has the channel's events; `None` while the shared log is not open.
-    fn current(&mut self, context: &Context<'_>) -> Option<Position> {
-        if !context.shared.is_active() {
-            return Some(self.begin_history(context).position());
-        }
-        context.shared.epoch()?;
-        let epoch = self.begin_history(context).position().epoch;
-        Some(Position { epoch, offset: context.shared.applied() })
-    }
-
-    /// Returns the position of a new subscriber in the history, the events it missed, and how far it is ahead of
-    /// this node.
-    fn resume(
-        &mut self,
-        context: &Context<'_>,
-        resume: Option<Resume>,
-    ) -> (Option<Position>, Option<Vec<Encoded>>, u64) {
-        if history_of(context.app, &self.name).is_none() {
-            return (None, None, 0);
-        }
-        let Some(position) = self.current(context) else { return (None, None, 0) };
-        let kept = self.begin_history(context);
-        kept.expire(context.now);
-        let Some(Resume { position: from, socket }) = resume else {
-            return (Some(position), None, 0);
-        };
-        // Another node may have read more of the log than this one.
-        if context.shared.is_active()
-            && from.epoch == position.epoch
-            && from.offset > position.offset
-        {
-            return (Some(from), Some(Vec::new()), from.offset);
-        }
-        (Some(position), kept.since(from, position.offset, socket), 0)
     }
 
     /// Returns the last event for a new subscriber of a cache channel.
@@ -693,12 +440,4 @@ impl Channel {
 pub(super) fn is_logged(app: &App, publication: &Publication<'_>) -> bool {
     matches!(publication.author, Author::Server { .. })
         && history_of(app, publication.channel).is_some()
-}
-
-/// Returns the application's history settings for a channel.
-fn history_of<'a>(app: &'a App, name: &ChannelName) -> Option<&'a History> {
-    let history = app.history.as_ref()?;
-    let wanted = history.channels.is_empty()
-        || history.channels.iter().any(|prefix| name.as_str().starts_with(&**prefix));
-    (wanted && name.access() != Access::User).then_some(history)
 }

@@ -6,8 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::*;
+use crate::delivery::Delivery;
 use crate::testing::app;
-use crate::{Channels, FixedApps, Full, History, NoObserver, Records, Seat};
+use crate::{
+    AppNumber, Channels, Encoded, FixedApps, Full, History, NoObserver, Offset, Outlet, Position,
+    Records, Seat,
+};
 
 #[derive(Debug, Default)]
 struct Inbox(Mutex<Vec<Delivery>>);

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::sync::oneshot;
 
-use super::{Cut, Http1};
+use super::Http1;
+use super::transfer::Cut;
 use crate::errors::code;
 use crate::{CallError, Reason};
 

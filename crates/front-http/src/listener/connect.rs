@@ -23,6 +23,7 @@ use crate::realtime::IntoStream;
 use crate::respond::Connection;
 use crate::timed_io::TimedIo;
 use crate::tls::{self, VerifiedClient};
+use crate::websocket::session::Running;
 use crate::{http1, http2, proxy_protocol};
 
 /// The first bytes of an HTTP/2 client (RFC 9113, section 3.4).
@@ -48,7 +49,8 @@ impl Ends {
         Self { peer: UNIX_PEER, local: UNIX_PEER, trusted: true, redirect: false, client: None };
 }
 
-/// Detects the protocol of an accepted socket and serves it.
+/// Detects the protocol of an accepted socket and serves HTTP on it. Returns what serves it further, if it became a
+/// WebSocket of the application.
 pub(super) async fn connect<
     A: Application,
     S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static,
@@ -59,14 +61,14 @@ pub(super) async fn connect<
     tls: bool,
     open: &Open,
     drain: CancellationToken,
-) {
+) -> Option<Running> {
     let mut peeked = BytesMut::new();
     if front.proxy_protocol {
         let header = proxy_protocol::read(&mut stream, &mut peeked);
         let header = tokio::select! {
             biased;
             header = tokio::time::timeout(front.patience.header, header) => header,
-            () = drain.cancelled() => return,
+            () = drain.cancelled() => return None,
         };
         match header {
             Ok(Ok(told)) => {
@@ -76,21 +78,24 @@ pub(super) async fn connect<
                     // The balancer does not check the client's header fields, so trust depends on the stated peer.
                     ends.trusted = front.trusts(peer.ip());
                     if open.is_of(Client::at(peer.ip(), ends.trusted)).is_err() {
-                        return;
+                        return None;
                     }
                 }
             }
             Ok(Err(error)) => {
                 tracing::debug!(error = %error, "no PROXY protocol header");
-                return;
+                return None;
             }
-            Err(_) => return front.metrics.limited(ClientLimit::SlowHead),
+            Err(_) => {
+                front.metrics.limited(ClientLimit::SlowHead);
+                return None;
+            }
         }
     }
     if !tls {
         return choose(front, stream, peeked, ends, false, open, drain).await;
     }
-    let Some(certificates) = &front.tls else { return };
+    let certificates = front.tls.as_ref()?;
     // A client that sends plain HTTP to a TLS port gets an explanation.
     let greeting = async {
         if peeked.is_empty() {
@@ -101,10 +106,10 @@ pub(super) async fn connect<
     let first = tokio::select! {
         biased;
         first = tokio::time::timeout(front.handshake_timeout, greeting) => first,
-        () = drain.cancelled() => return,
+        () = drain.cancelled() => return None,
     };
     if !matches!(first, Ok(Ok(()))) || peeked.is_empty() {
-        return;
+        return None;
     }
     if looks_like_http(&peeked) {
         const ANSWER: &[u8] =
@@ -117,7 +122,7 @@ pub(super) async fn connect<
         if !matches!(tokio::time::timeout(front.handshake_timeout, refusal).await, Ok(Ok(()))) {
             tracing::debug!("client of a TLS port did not take the refusal");
         }
-        return;
+        return None;
     }
     let stream = Replay { peeked: peeked.freeze(), stream };
     let accept = async {
@@ -128,7 +133,7 @@ pub(super) async fn connect<
     let accepted = tokio::select! {
         biased;
         accepted = tokio::time::timeout(front.handshake_timeout, accept) => accepted,
-        () = drain.cancelled() => return,
+        () = drain.cancelled() => return None,
     };
     match accepted {
         Ok(Ok(stream)) => {
@@ -137,16 +142,21 @@ pub(super) async fn connect<
             match session.alpn_protocol() {
                 Some(b"h2") => {
                     speak_http2(front, stream, Bytes::new(), ends, true, open, drain).await;
+                    None
                 }
                 // The handshake itself was the challenge's answer.
-                Some(tls::ACME) => {}
+                Some(tls::ACME) => None,
                 _ => speak_http1(front, stream, Bytes::new(), ends, true, open, drain).await,
             }
         }
-        Ok(Err(error)) => tracing::debug!(error = %error, "TLS handshake failed"),
+        Ok(Err(error)) => {
+            tracing::debug!(error = %error, "TLS handshake failed");
+            None
+        }
         Err(_) => {
             front.metrics.limited(ClientLimit::SlowHandshake);
             tracing::debug!("TLS handshake took too long");
+            None
         }
     }
 }
@@ -163,7 +173,7 @@ pub(super) async fn choose<
     tls: bool,
     open: &Open,
     drain: CancellationToken,
-) {
+) -> Option<Running> {
     let preface = async {
         while peeked.len() < PREFACE.len() && PREFACE.starts_with(&peeked) {
             if stream.read_buf(&mut peeked).await? == 0 {
@@ -175,15 +185,18 @@ pub(super) async fn choose<
     let outcome = tokio::select! {
         biased;
         outcome = tokio::time::timeout(front.patience.header, preface) => outcome,
-        () = drain.cancelled() => return,
+        () = drain.cancelled() => return None,
     };
     match outcome {
         Ok(Ok(true)) => speak_http2(front, stream, peeked.freeze(), ends, tls, open, drain).await,
         Ok(Ok(false)) if peeked.is_empty() => {}
-        Ok(Ok(false)) => speak_http1(front, stream, peeked.freeze(), ends, tls, open, drain).await,
+        Ok(Ok(false)) => {
+            return speak_http1(front, stream, peeked.freeze(), ends, tls, open, drain).await;
+        }
         Ok(Err(error)) => tracing::debug!(error = %error, "connection broke off"),
         Err(_) => tracing::debug!("client sent nothing"),
     }
+    None
 }
 
 fn looks_like_http(bytes: &[u8]) -> bool {
@@ -201,11 +214,11 @@ async fn speak_http1<
     tls: bool,
     open: &Open,
     drain: CancellationToken,
-) {
+) -> Option<Running> {
     let phase = Arc::clone(&open.phase);
     let timed_io = timed_io(front, stream, peeked, &phase);
     let connection = connection(ends, tls, Some(Arc::clone(&phase)));
-    http1::serve(front, connection, timed_io, phase, drain).await;
+    http1::serve(front, connection, timed_io, phase, drain).await
 }
 
 async fn speak_http2<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(

@@ -14,6 +14,7 @@ use super::connect::{Ends, choose};
 use crate::application::Application;
 use crate::connections::{Client, Open};
 use crate::front::Shared;
+use crate::websocket::session::Running;
 
 /// How long a socket that another listener accepted waits for a place.
 const ROOM: Duration = Duration::from_secs(1);
@@ -53,14 +54,15 @@ pub(crate) async fn receive<A: Application>(
                 Stream::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
                     Ok(stream) => {
                         let ends = Ends::UNIX;
-                        Box::pin(choose(&front, stream, read, ends, secure, &open, drain)).await;
-                        Ok(())
+                        Ok(Box::pin(choose(&front, stream, read, ends, secure, &open, drain)).await)
                     }
                     Err(error) => Err(error),
                 },
             };
-            if let Err(error) = outcome {
-                tracing::debug!(%error, "socket lost on its way from its event loop");
+            match outcome {
+                Ok(Some(socket)) => socket.await,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "socket lost on its way from its event loop"),
             }
         });
     }
@@ -74,11 +76,10 @@ async fn welcome<A: Application>(
     secure: bool,
     open: &Open,
     drain: CancellationToken,
-) -> io::Result<()> {
+) -> io::Result<Option<Running>> {
     let stream = tokio::net::TcpStream::from_std(stream)?;
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
     let trusted = front.trusts(peer.ip());
     let ends = Ends { peer, local, trusted, redirect: false, client: None };
-    Box::pin(choose(front, stream, read, ends, secure, open, drain)).await;
-    Ok(())
+    Ok(Box::pin(choose(front, stream, read, ends, secure, open, drain)).await)
 }

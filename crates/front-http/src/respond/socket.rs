@@ -22,7 +22,7 @@ use crate::protocol::Protocol;
 use crate::realtime::{self, Grant};
 use crate::release::Part;
 use crate::route::CleanPath;
-use crate::websocket::events::{self, Event, Failed, Visitor};
+use crate::websocket::events::{self, Event, Failed, Fields, Visitor};
 use crate::websocket::session::Accepted;
 use crate::websocket::{self, NoSeat, WebSocketRoute};
 
@@ -99,9 +99,9 @@ impl<A: Application> Exchange<'_, A> {
         };
         let mut visitor = Visitor {
             id: seat.id(),
-            uri: parts.uri.clone(),
+            uri: events::target(&parts.uri),
             handler,
-            headers: events::fields(parts.headers.clone()),
+            fields: Fields::of(&parts.headers),
             forwarded: self.forwarded.clone(),
             context: self.context(script, &parts.headers, None, None),
             protocol: None,
@@ -149,7 +149,9 @@ impl<A: Application> Exchange<'_, A> {
 
 /// Returns the subprotocol that the application chose. One that the client did not offer is removed: browsers would close.
 fn protocol(headers: &mut header::HeaderMap, parts: &Parts, id: &str) -> Option<HeaderValue> {
-    let chosen = headers.get(header::SEC_WEBSOCKET_PROTOCOL)?.clone();
+    let chosen = headers.get(header::SEC_WEBSOCKET_PROTOCOL)?;
+    // Copied: it would hold the buffer of the whole answer.
+    let chosen = HeaderValue::from_bytes(chosen.as_bytes()).ok()?;
     let offered = parts.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     let mut offered = offered.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     if offered.any(|one| one.trim_ascii() == chosen.as_bytes()) {

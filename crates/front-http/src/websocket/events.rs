@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body;
 use pool::{CompleteBody, DispatchError, RequestContext};
@@ -34,7 +34,7 @@ pub(crate) struct Visitor {
     /// Path of the handler, without query.
     pub(crate) handler: String,
     /// The fields of the upgrade that are not about the connection.
-    pub(crate) headers: HeaderMap,
+    pub(crate) fields: Fields,
     pub(crate) forwarded: ForwardedInfo,
     /// The context of the upgrade; script, id and variables are those of each event.
     pub(crate) context: RequestContext,
@@ -77,23 +77,56 @@ pub(crate) enum Failed {
     TooLarge(usize),
 }
 
-/// Prepares the header fields of the upgrade for events.
-pub(crate) fn fields(mut headers: HeaderMap) -> HeaderMap {
-    for name in [
-        header::CONNECTION,
-        header::UPGRADE,
-        header::SEC_WEBSOCKET_KEY,
-        header::SEC_WEBSOCKET_VERSION,
-        header::SEC_WEBSOCKET_EXTENSIONS,
-        header::CONTENT_LENGTH,
-        header::CONTENT_TYPE,
-        header::TRANSFER_ENCODING,
-        header::EXPECT,
-        header::RANGE,
-    ] {
-        headers.remove(name);
+/// The fields of the upgrade that are about the connection or its body, not about the visitor.
+const OF_THE_UPGRADE: [HeaderName; 10] = [
+    header::CONNECTION,
+    header::UPGRADE,
+    header::SEC_WEBSOCKET_KEY,
+    header::SEC_WEBSOCKET_VERSION,
+    header::SEC_WEBSOCKET_EXTENSIONS,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::TRANSFER_ENCODING,
+    header::EXPECT,
+    header::RANGE,
+];
+
+/// Header fields in as many bytes as they have. Those of a request share the buffer from which it was read, and
+/// would hold all of it as long as the connection lasts.
+#[derive(Debug)]
+pub(crate) struct Fields(Bytes);
+
+impl Fields {
+    /// Copies the fields that events have.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let mut bytes = Vec::new();
+        for (name, value) in headers {
+            if !OF_THE_UPGRADE.contains(name) {
+                // Neither may contain a line's end.
+                for part in [name.as_ref(), value.as_bytes()] {
+                    bytes.extend_from_slice(part);
+                    bytes.push(b'\n');
+                }
+            }
+        }
+        Self(bytes.into_boxed_slice().into())
     }
-    headers
+
+    fn headers(&self) -> HeaderMap {
+        let mut lines = self.0.split(|byte| *byte == b'\n');
+        let mut headers = HeaderMap::new();
+        while let (Some(name), Some(value)) = (lines.next(), lines.next()) {
+            let name = HeaderName::from_bytes(name).expect("it was a name");
+            let value = HeaderValue::from_maybe_shared(self.0.slice_ref(value));
+            headers.append(name, value.expect("it was a value"));
+        }
+        headers
+    }
+}
+
+/// Copies a target, which otherwise would hold the buffer of its request.
+pub(crate) fn target(uri: &Uri) -> Uri {
+    uri.to_string().parse().unwrap_or_else(|_unlikely| uri.clone())
 }
 
 impl Event {
@@ -148,7 +181,20 @@ pub(crate) async fn call<A: Application>(
     let answer = answer(front, visitor, event).await;
     if let Err(failed) = &answer {
         seat.socket.figures().failed.fetch_add(1, Relaxed);
-        tracing::warn!(socket.id = visitor.id, event = name, %failed, "WebSocket event not handled");
+        let id = &visitor.id;
+        // Under too much load there are as many of these as messages.
+        let folded = if matches!(failed, Failed::Busy) { seat.socket.is_busy() } else { Some(0) };
+        match folded {
+            Some(0) => {
+                tracing::warn!(socket.id = id, event = name, %failed, "WebSocket event not handled");
+            }
+            Some(others) => {
+                tracing::warn!(socket.id = id, event = name, %failed, others, "WebSocket events not handled");
+            }
+            None => {
+                tracing::debug!(socket.id = id, event = name, %failed, "WebSocket event not handled");
+            }
+        }
     }
     answer
 }
@@ -159,7 +205,7 @@ async fn answer<A: Application>(
     event: Event,
 ) -> Result<Response<Bytes>, Failed> {
     let current = front.switch.current();
-    let original = parts(visitor.uri.clone(), visitor.headers.clone());
+    let original = parts(visitor.uri.clone(), visitor.fields.headers());
     let chosen = front.choose(&current, &visitor.forwarded, &original);
     let Ok(number) = chosen else { return Err(Failed::Gone) };
     let part = current.release.part(number);
@@ -252,4 +298,35 @@ async fn whole<A: Application>(
         several => several.concat().into(),
     };
     Ok(Response::from_parts(head, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_an_upgrade_are_kept_in_order_and_in_few_bytes() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("host", "example.com"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-key", "x"),
+            ("cookie", "a=1"),
+            ("x-empty", ""),
+            ("cookie", "b=2"),
+            ("x-bytes", "\u{e4}\t"),
+        ] {
+            headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        let fields = Fields::of(&headers);
+        assert_eq!(
+            fields.0.len(),
+            "host|example.com|cookie|a=1|cookie|b=2|x-empty||x-bytes|\u{e4}\t|".len()
+        );
+        for name in ["upgrade", "sec-websocket-key"] {
+            headers.remove(name);
+        }
+        assert_eq!(fields.headers(), headers);
+        assert!(Fields::of(&HeaderMap::new()).headers().is_empty());
+    }
 }

@@ -61,26 +61,43 @@ pub(crate) async fn lost<A: Application>(front: &Shared<A>, accepted: Accepted) 
     close_event(front, &accepted.seat, &accepted.visitor, reason).await;
 }
 
-/// Serves a connection until it has ended and its close event is handled. `read` is what came after the upgrade.
-pub(crate) async fn run<A: Application, S: AsyncRead + AsyncWrite + Unpin>(
-    front: &Arc<Shared<A>>,
-    accepted: Accepted,
+/// An open connection that is served as long as it is polled: until it has ended and its close event is handled.
+pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Begins to serve a connection. `read` is what came after the upgrade.
+///
+/// What it returns outlives the future that served HTTP on this connection, and is all that an idle one holds.
+pub(crate) fn begin<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    front: Arc<Shared<A>>,
+    accepted: Box<Accepted>,
     stream: S,
-    read: Vec<u8>,
-    drain: &CancellationToken,
-) {
-    let Accepted { visitor, seat, deflate } = accepted;
-    seat.socket.figures().opened.fetch_add(1, Relaxed);
+    read: &[u8],
+    drain: CancellationToken,
+) -> Running {
     let (reader, writer) = tokio::io::split(stream);
+    let input = if read.is_empty() { BytesMut::new() } else { BytesMut::from(read) };
+    Box::pin(run(front, accepted, reader, writer, input, drain))
+}
+
+async fn run<A: Application, S: AsyncRead + AsyncWrite + Unpin>(
+    front: Arc<Shared<A>>,
+    accepted: Box<Accepted>,
+    reader: ReadHalf<S>,
+    writer: WriteHalf<S>,
+    input: BytesMut,
+    drain: CancellationToken,
+) {
+    let Accepted { visitor, seat, deflate } = &*accepted;
+    seat.socket.figures().opened.fetch_add(1, Relaxed);
     let now = Instant::now();
     let mut session = Session {
-        seat: &seat,
-        visitor: &visitor,
+        seat,
+        visitor,
         write_timeout: front.patience.write,
-        rules: Rules { message: visitor.limits.message, deflate },
+        rules: Rules { message: visitor.limits.message, deflate: *deflate },
         reader,
         writer,
-        input: BytesMut::from(&read[..]),
+        input,
         decoder: Decoder::new(),
         pending: VecDeque::new(),
         pending_bytes: 0,
@@ -93,16 +110,16 @@ pub(crate) async fn run<A: Application, S: AsyncRead + AsyncWrite + Unpin>(
         active: now,
         ending: Ending::default(),
     };
-    let reason = session.serve(front, drain).await;
+    let reason = session.serve(&front, &drain).await;
     seat.forget();
     let Session { pending, .. } = session;
     if reason.code == Reason::LOST {
         // What the client sent before it left is complete.
         for event in pending {
-            let _ignored = events::call(front, &seat, &visitor, event).await;
+            let _ignored = Box::pin(events::call(&front, seat, visitor, event)).await;
         }
     }
-    close_event(front, &seat, &visitor, reason).await;
+    Box::pin(close_event(&front, seat, visitor, reason)).await;
 }
 
 async fn close_event<A: Application>(

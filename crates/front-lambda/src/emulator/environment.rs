@@ -18,16 +18,17 @@
 //!
 //! The names of states and errors are those of the AWS Runtime Interface Emulator, which the real service shares.
 
+mod extensions;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use serde_json::json;
 use tokio::time::Instant;
 
-/// Maximum number of extensions.
-const MAX_EXTENSIONS: usize = 10;
+use extensions::Extension;
+
+use super::FunctionError;
 /// Maximum number of waiting `next` calls with one invocation at a time: a runtime that lost its connection calls
 /// again.
 const MAX_WAITING: usize = 16;
@@ -38,62 +39,6 @@ const REMEMBERED: usize = 64;
 pub(super) type InvocationId = Arc<str>;
 /// Id of a waiting call: of `next`, of `restore/next`, of an extension's `event/next`.
 pub(super) type Ticket = u64;
-
-/// An error reported by a function or its runtime instead of a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionError {
-    /// Error type: `Category.Reason`.
-    pub kind: String,
-    /// Body for the caller: JSON with `errorType`, `errorMessage` and possibly `stackTrace`.
-    pub body: Bytes,
-}
-
-impl FunctionError {
-    /// Creates an error of the platform.
-    pub fn new(kind: &str, message: &str) -> Self {
-        let body = json!({"errorType": kind, "errorMessage": message});
-        Self { kind: kind.into(), body: body.to_string().into() }
-    }
-
-    /// Creates the error posted by the runtime; as on AWS, a type other than `Runtime.Reason` or `Function.Reason`
-    /// becomes `Unknown`.
-    pub(super) fn posted(kind: &str, body: Bytes) -> Self {
-        let reason = kind.strip_prefix("Runtime.").or_else(|| kind.strip_prefix("Function."));
-        let named = reason.is_some_and(|reason| {
-            reason.len() > 1
-                && reason.starts_with(|first: char| first.is_ascii_uppercase())
-                && reason.bytes().all(|byte| byte.is_ascii_alphabetic())
-        });
-        let kind = if named {
-            kind
-        } else if kind.starts_with("Function.") {
-            "Function.Unknown"
-        } else {
-            "Runtime.Unknown"
-        };
-        Self { kind: kind.into(), body }
-    }
-
-    /// Creates the error for a response that is too large.
-    pub(super) fn too_large(size: usize, limit: usize) -> Self {
-        let message = format!(
-            "Response payload size ({size} bytes) exceeded maximum allowed payload size ({limit} bytes)."
-        );
-        Self::new("Function.ResponseSizeTooLarge", &message)
-    }
-
-    /// Creates the error for a response cut off by the runtime's connection.
-    pub(super) fn truncated() -> Self {
-        let message = "the runtime closed the connection before its response was whole";
-        Self::new("Runtime.TruncatedResponse", message)
-    }
-
-    fn timed_out(id: &str, timeout: Duration) -> Self {
-        let seconds = timeout.as_secs_f64();
-        let message = format!("RequestId: {id} Error: Task timed out after {seconds:.2} seconds");
-        Self::new("Sandbox.Timedout", &message)
-    }
-}
 
 /// Limits of the environment.
 #[derive(Clone, Debug)]
@@ -202,14 +147,6 @@ struct Running {
     stage: Stage,
     since: Instant,
     deadline: Instant,
-}
-
-#[derive(Clone, Debug)]
-struct Extension {
-    name: String,
-    invoke: bool,
-    shutdown: bool,
-    waiting: Option<Ticket>,
 }
 
 /// The environment.
@@ -442,73 +379,6 @@ impl Environment {
         }
     }
 
-    /// Handles `POST /extension/register` with the extension's name and events. A further registration under the same
-    /// name replaces the first.
-    pub(super) fn register(
-        &mut self,
-        id: String,
-        name: &str,
-        events: &[String],
-    ) -> Result<(), Refusal> {
-        let refuse = |kind, message: String| Err(Refusal::Extension { kind, message });
-        let external = self.limits.external_extensions.iter().any(|known| known == name);
-        for event in events {
-            let why = match event.as_str() {
-                "INVOKE" if !self.is_managed() => continue,
-                "SHUTDOWN" if external => continue,
-                "SHUTDOWN" => "ShutdownEventNotSupportedForInternalExtension",
-                _ => "ErrorInvalidEventType",
-            };
-            return refuse("Extension.InvalidEventType", format!("{event}: {why}"));
-        }
-        if !matches!(self.phase, Phase::Starting | Phase::InitError) {
-            let message = "Extension registration closed already".into();
-            return refuse("Extension.RegistrationClosed", message);
-        }
-        if self.extensions.values().any(|known| known.name == name) {
-            let message = "Extension with this name already registered".into();
-            return refuse("Extension.InvalidExtensionState", message);
-        }
-        if self.extensions.len() >= MAX_EXTENSIONS {
-            let message = format!("Extension limit ({MAX_EXTENSIONS}) reached");
-            return refuse("Extension.TooManyExtensions", message);
-        }
-        let subscribed = |event: &str| events.iter().any(|known| known == event);
-        let extension = Extension {
-            name: name.into(),
-            invoke: subscribed("INVOKE"),
-            shutdown: subscribed("SHUTDOWN"),
-            waiting: None,
-        };
-        self.extensions.insert(id, extension);
-        Ok(())
-    }
-
-    /// Handles `GET /extension/event/next`.
-    pub(super) fn extension_next(
-        &mut self,
-        now: Instant,
-        id: &str,
-        ticket: Ticket,
-    ) -> Result<(), Refusal> {
-        let Some(extension) = self.extensions.get_mut(id) else {
-            return Err(unknown_extension(id));
-        };
-        extension.waiting = Some(ticket);
-        if self.phase == Phase::ShuttingDown {
-            self.tell_shutdown();
-        }
-        self.settle(now);
-        Ok(())
-    }
-
-    /// Handles `POST /extension/init/error` and `/extension/exit/error`: the extension is removed.
-    pub(super) fn extension_error(&mut self, now: Instant, id: &str) -> Result<(), Refusal> {
-        self.extensions.remove(id).ok_or_else(|| unknown_extension(id))?;
-        self.settle(now);
-        Ok(())
-    }
-
     /// Shuts the environment down: extensions are notified, and nothing is dispatched any more.
     pub(super) fn shut_down(&mut self) {
         self.phase = Phase::ShuttingDown;
@@ -605,28 +475,6 @@ impl Environment {
         let ending = Ending { duration: Duration::ZERO, status: Status::Error(error.kind.clone()) };
         self.effects.push(Effect::Fail { id: Arc::clone(id), error });
         self.effects.push(Effect::Ended { id: Arc::clone(id), ending });
-    }
-
-    fn tell_shutdown(&mut self) {
-        for extension in self.extensions.values_mut().filter(|extension| extension.shutdown) {
-            if let Some(ticket) = extension.waiting.take() {
-                self.effects.push(Effect::Tell { ticket, event: ExtensionEvent::Shutdown });
-            }
-        }
-    }
-}
-
-impl Extension {
-    /// Returns whether the extension need not be awaited: one without INVOKE receives no invocations.
-    fn is_ready(&self) -> bool {
-        !self.invoke || self.waiting.is_some()
-    }
-}
-
-fn unknown_extension(id: &str) -> Refusal {
-    Refusal::Extension {
-        kind: "Extension.UnknownExtensionIdentifier",
-        message: format!("Unknown extension {id}"),
     }
 }
 

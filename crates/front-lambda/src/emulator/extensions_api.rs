@@ -8,9 +8,10 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::driver::{Body, BrokenOff, CallResult, Shared, answer};
+use super::answer::{Body, BrokenOff, answer};
 use super::environment::{ExtensionEvent, Refusal};
 use super::runtime_api::{not_found, refused, told};
+use super::shared::{CallResult, Shared};
 
 /// Prefix of all paths.
 pub(super) const BASE: &str = "/2020-01-01";

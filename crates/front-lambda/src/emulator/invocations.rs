@@ -15,8 +15,9 @@ use hyper::body::Incoming;
 use serde_json::json;
 
 use super::FunctionError;
-use super::driver::{Answer, Body, BrokenOff, Chunks, Event, Shared, Started, answer};
+use super::answer::{Answer, Body, BrokenOff, Chunks, answer};
 use super::runtime_api::{PAYLOAD, not_found};
+use super::shared::{Event, Shared, Started};
 
 /// Maximum size of a synchronous event in bytes.
 const SYNCHRONOUS: usize = 6 * 1024 * 1024;

@@ -17,10 +17,9 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::FunctionError;
-use super::driver::{
-    Answer, Body, BrokenOff, CHUNKS, CallResult, Chunk, Chunks, Cut, Shared, answer,
-};
+use super::answer::{Answer, Body, BrokenOff, CHUNKS, Chunk, Chunks, answer};
 use super::environment::{Environment, Refusal, Status};
+use super::shared::{CallResult, Cut, Shared};
 
 /// Prefix of all paths.
 pub(super) const BASE: &str = "/2018-06-01";

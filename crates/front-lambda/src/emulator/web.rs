@@ -12,10 +12,11 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::Incoming;
 
-use super::driver::{Answer, Body, BrokenOff, Chunks, Event, Shared, whole};
+use super::answer::{Answer, Body, BrokenOff, Chunks, whole};
 use super::integration::{self, Context};
 use super::prelude::{self, Prelude};
 use super::reply::{self, BadReply, Head, Refused};
+use super::shared::{Event, Shared};
 use super::{FunctionError, invocations};
 
 /// Maximum size of an event in bytes.

@@ -6,25 +6,24 @@
 //!   booted: from then on the environment may be frozen.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body::Body;
 use http_body_util::Full;
-use pool::{DispatchError, Pool, RequestContext, RequestId, ResponseBody, Scheme, Script};
+use pool::{Pool, RequestContext, RequestId, ResponseBody, Scheme, Script};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traces::Carried;
 use tracing::{Instrument, debug, error, error_span, warn};
 
+use super::answer::{MAX_RESPONSE, chain, failure, next_piece, too_large, whole};
 use super::client::{ApiError, Call, Client};
 use super::files;
 use super::invocation::Invocation;
@@ -33,8 +32,6 @@ use super::trace::Trace;
 use super::{BASE, Failed, Options, Target, accepted, error_head};
 use crate::event::{self, Decoded, Reading, Reply, Shape};
 
-/// Maximum size of a buffered response: 6 MiB and this (`MaxPayloadSize` of the AWS emulator).
-const MAX_RESPONSE: usize = 6 * 1024 * 1024 + 100;
 /// How long the successor of a lost worker may boot before the next event is requested: as long as Lambda's init
 /// phase.
 const BOOT: Duration = Duration::from_secs(10);
@@ -168,6 +165,8 @@ impl Lane {
                 let uri = decoded.parts.uri.clone();
                 *trace = self.trace(invocation, Some(&mut decoded.parts));
                 let carried = trace.carried.take();
+                let own = self.options.websocket_script.as_ref();
+                let script = own.filter(|_| shape == Shape::WebSocket).unwrap_or(script);
                 let request = self.http_request(script, decoded, invocation, carried);
                 let answer = self.pool.dispatch(request).await.map_err(|error| failure(&error))?;
                 trace.answered(answer.status());
@@ -445,62 +444,4 @@ fn variables(invocation: &Invocation) -> Vec<(&'static str, Bytes)> {
         variables.push(("_X_AMZN_TRACE_ID", Bytes::copy_from_slice(trace.as_bytes())));
     }
     variables
-}
-
-/// Returns the next piece of a response. Cancel safe.
-async fn next_piece(body: &mut ResponseBody) -> Option<Result<Bytes, pool::Cut>> {
-    loop {
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
-        match frame.map(http_body::Frame::into_data) {
-            Ok(Ok(data)) => return Some(Ok(data)),
-            Ok(Err(_trailers)) => {}
-            Err(cut) => return Some(Err(cut)),
-        }
-    }
-}
-
-/// Buffers a response, up to the maximum size. `advice` is as in [`too_large`].
-async fn whole(mut body: ResponseBody, advice: &str) -> Result<Bytes, Report> {
-    let cut = |cut: pool::Cut| Report::of_hearth("AnswerCut", cut.to_string());
-    let Some(first) = next_piece(&mut body).await.transpose().map_err(cut)? else {
-        return Ok(Bytes::new());
-    };
-    let mut whole = None;
-    let mut length = first.len();
-    while length <= MAX_RESPONSE
-        && let Some(piece) = next_piece(&mut body).await.transpose().map_err(cut)?
-    {
-        whole.get_or_insert_with(|| BytesMut::from(&*first)).extend_from_slice(&piece);
-        length += piece.len();
-    }
-    if length > MAX_RESPONSE {
-        return Err(too_large(length, advice));
-    }
-    Ok(whole.map_or(first, BytesMut::freeze))
-}
-
-fn failure(error: &DispatchError) -> Report {
-    let reason = match error {
-        DispatchError::TimedOut { .. } => "TimedOut",
-        DispatchError::WorkerDied { .. } => "WorkerDied",
-        DispatchError::HeadTooLarge => "EventTooLarge",
-        _ => "NoWorker",
-    };
-    Report::of_hearth(reason, chain(error))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// Creates the report of a response that is too large; `length` is its minimum size, and `advice` names an
-/// alternative.
-fn too_large(length: usize, advice: &str) -> Report {
-    Report::of_hearth(
-        "ResponseTooLarge",
-        format!(
-            "the answer has at least {length} bytes, and Lambda takes 6 MB, base64 and quotes included: send less{advice}"
-        ),
-    )
 }

@@ -126,6 +126,7 @@ pub(crate) async fn serve_and_drain(
         deadline_margin: settings.lambda.deadline_margin,
         streaming: settings.lambda.streaming,
         stage_prefix: settings.lambda.stage_prefix,
+        websocket_script: booted.websocket_script,
         websocket: settings.websockets.routes.0.first().map(|route| route.target().to_owned()),
         extension: settings.lambda.extension.0.unwrap_or(initialization != MANAGED_INSTANCES),
         api_timeout: settings.lambda.api_timeout,

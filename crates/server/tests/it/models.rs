@@ -12,6 +12,7 @@ mod mediawiki;
 mod memory;
 mod out_of_memory;
 mod pauses;
+mod preload;
 mod recipes;
 mod scaling;
 mod slow;
@@ -65,14 +66,37 @@ fn warnings(hearth: &Hearth) -> Vec<Value> {
     lines.filter(wanted).collect()
 }
 
+/// Returns the scheduling policy of a process.
+fn policy(pid: u32) -> i32 {
+    const POLICY: usize = 38; // the 41st field of proc(5), the third being the first behind the name
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1;
+    fields.split(' ').nth(POLICY).unwrap().parse().unwrap()
+}
+
+#[test]
+fn workers_of_long_requests_are_scheduled_as_any_process() {
+    let script = "<?php $serve = static function (): void { usleep((int) ($_GET['sleep'] ?? 0)); echo 'done'; };
+while (frankenphp_handle_request($serve)) {}";
+    for model in ["snapshot", "worker"] {
+        let site = Site::empty().with_file("worker.php", script);
+        let hearth = serve(&site, "worker.php", model).start();
+        let mut client = hearth.connect();
+        let mut ask = |path: &str| assert_eq!(client.get(path).unwrap().text(), "done");
+        let pid = hearth.worker_pid();
+        // Eight are known; the next one tells the worker.
+        (0..9).for_each(|_| ask("/?sleep=20000"));
+        assert_eq!(policy(pid), libc::SCHED_OTHER, "{model}");
+        eventually("short requests", LIMIT, || {
+            ask("/");
+            policy(pid) == libc::SCHED_BATCH
+        });
+        assert_eq!(hearth.worker_pid(), pid, "{model}: the worker is the same");
+    }
+}
+
 #[test]
 fn a_worker_that_wakes_up_does_not_displace_the_server() {
-    const POLICY: usize = 38; // the 41st field of proc(5), the third being the first behind the name
-    let policy = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields = stat.rsplit_once(") ").unwrap().1;
-        fields.split(' ').nth(POLICY).unwrap().parse::<i32>().unwrap()
-    };
     for (model, _site, hearth) in in_each_model() {
         eventually("a worker is there", LIMIT, || hearth.worker_pids().len() == 1);
         assert_eq!(policy(hearth.worker_pid()), libc::SCHED_BATCH, "{model}");

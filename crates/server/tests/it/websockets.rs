@@ -9,7 +9,7 @@ use tungstenite::client::IntoClientRequest as _;
 use tungstenite::error::Error;
 use tungstenite::{Message, WebSocket};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, every_model};
 
 /// Answers events by what the message says.
 const HANDLER: &str = include_str!("../../../../tests/php/websocket.php");
@@ -95,12 +95,23 @@ fn site() -> Site {
 
 fn serve(site: &Site, model: &str) -> Serve {
     let path = site.served_in(model, "worker.php");
-    Serve::new(path).args(&["--model", model, "--websocket", "/chat=/chat.php"])
+    let serve = Serve::new(path).args(&["--model", model, "--websocket", "/chat=/chat.php"]);
+    if is_foreign(model) { serve.ini("extension", &extension()) } else { serve }
+}
+
+/// The extension, with which PHP's own programs have the functions that send.
+fn extension() -> String {
+    let name = format!("hearth-{}.so", crate::hearth::php_version());
+    crate::hearth::worker_folder().join(name).display().to_string()
+}
+
+fn is_foreign(model: &str) -> bool {
+    pool::Model::ALL.iter().any(|one| one.name() == model && one.is_foreign())
 }
 
 #[test]
 fn connect_message_and_close_are_requests_in_every_model() {
-    for model in of_tier(pool_models()) {
+    for model in every_model() {
         let site = site();
         let hearth = serve(&site, model).workers(1).start();
         let (mut client, answer) = Client::open_with(
@@ -133,11 +144,6 @@ fn connect_message_and_close_are_requests_in_every_model() {
         assert_eq!(events.last().unwrap(), "close 3001 bye", "{model}");
         assert_eq!(events.len(), 6, "{model}: {events:?}");
     }
-}
-
-/// The models with Hearth's own workers: php-fpm and the like have no function that sends.
-fn pool_models() -> impl Iterator<Item = &'static str> {
-    pool::Model::ALL.iter().filter(|model| !model.is_foreign()).map(|model| model.name())
 }
 
 #[test]

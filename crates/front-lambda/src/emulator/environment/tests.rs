@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;

@@ -78,8 +78,8 @@ pub(crate) fn look(
     let Measured { footprint: Some(footprint), taken, how } = measured else {
         return report.warning(
             Topic::System,
-            format!("how many workers fit into memory is not known: /proc does not show their memory ({})", measured.how),
-            "run it as the user that PHP runs as, or as root",
+            format!("how many workers fit into memory is not known: their memory was not read ({})", measured.how),
+            "a server reads it some seconds after its start; if it stays unknown, run it as the user that PHP runs as, or as root",
         );
     };
     let Some(room) = Room::here() else { return };
@@ -112,7 +112,7 @@ fn of_running(report: &mut Report, name: &str, running: &Running<'_>) -> Option<
     if let Some(costs) = one.costs {
         report.fine(Topic::Model, format!("the running server (process {pid}) measured: {costs}"));
     }
-    // Its first figures are there a second after its start.
+    // Its first figures are there some seconds after its start.
     Some(Measured {
         footprint: one.footprint,
         taken: one.pss_bytes.unwrap_or(0),

@@ -28,6 +28,7 @@ pub(super) struct Booted {
     pub(super) plan: Plan,
     pub(super) pool: Pool,
     pub(super) target: front_lambda::Target,
+    pub(super) websocket_script: Option<Script>,
     /// Kept until the pool is drained: workers that are replaced read their files again.
     pub(super) own_files: Option<OwnFiles>,
     /// The admin address of this process.
@@ -88,11 +89,12 @@ pub(super) async fn boot(
         path_info: "".into(),
         document_root: plan.application.document_root.as_path().into(),
     };
+    let websocket_script = websocket_script(settings, &plan, &script);
     let target = match handler {
         Handler::Http => front_lambda::Target::Http(script),
         Handler::Function | Handler::Console => front_lambda::Target::Function(script),
     };
-    Ok(Booted { plan, pool, target, own_files, admin })
+    Ok(Booted { plan, pool, target, websocket_script, own_files, admin })
 }
 
 /// Detects the application at a path. The front controller of a framework's project stands for the project: functions are configured by a
@@ -116,6 +118,14 @@ fn answering_script(plan: &Plan, own_files: Option<&OwnFiles>) -> PathBuf {
     let ours = own_files.and_then(OwnFiles::script);
     let ours = ours.filter(|_| plan.application.kind.is_function() && !runs_it);
     ours.map_or_else(|| plan.nominal_script(), Path::to_owned)
+}
+
+/// The handler of WebSockets, if it is a script of its own, as `hearth serve` would run it.
+fn websocket_script(settings: &Settings, plan: &Plan, script: &Script) -> Option<Script> {
+    let path = settings.websockets.routes.0.first()?.target();
+    let file = plan.application.document_root.join(path.trim_start_matches('/'));
+    let is_script = path.ends_with(".php") && file.is_file();
+    is_script.then(|| Script { filename: file.into(), name: path.into(), ..script.clone() })
 }
 
 fn start_broker(

@@ -192,3 +192,73 @@ fn a_failed_boot_is_reported_and_ends_the_emulator() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("error: "), "{said}");
 }
+
+#[test]
+fn one_handler_serves_websockets_of_serve_and_those_of_api_gateway() {
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php http_response_code(404);")
+        .with_file("public/chat.php", include_str!("../../../../../tests/php/websocket.php"));
+    let routes = [("HEARTH_WEBSOCKETS_ROUTES", "/chat=/chat.php")];
+    let emulated = Emulated::start(site.path(), &[], &routes);
+    let event = |kind: &str, context: Value, event: Value| {
+        let mut context = context;
+        for (name, value) in [
+            ("eventType", kind),
+            ("connectionId", "L0SM9cOFvHcCIhw="),
+            ("domainName", "abc.execute-api.eu-west-1.amazonaws.com"),
+            ("stage", "prod"),
+            ("apiId", "abc"),
+            ("requestId", "r"),
+        ] {
+            context[name] = value.into();
+        }
+        let mut event = event;
+        event["requestContext"] = context;
+        let done = emulated.invoke(&["-"], &event.to_string());
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        serde_json::from_slice::<Value>(&done.stdout).unwrap()
+    };
+    let connect = |query: Value| {
+        let head = json!({
+            "headers": {"Host": "abc.execute-api.eu-west-1.amazonaws.com"},
+            "multiValueHeaders": {"Host": ["abc.execute-api.eu-west-1.amazonaws.com"], "Sec-WebSocket-Protocol": ["talk"]},
+            "queryStringParameters": query,
+        });
+        event("CONNECT", json!({"routeKey": "$connect"}), head)
+    };
+    let refused = connect(json!({"refuse": "403"}));
+    assert_eq!(refused["statusCode"], 403);
+    let accepted = connect(json!({"name": "ann"}));
+    assert_eq!(accepted["statusCode"], 200);
+    // API Gateway sends the chosen subprotocol to the client.
+    let headers = accepted["headers"].to_string().to_ascii_lowercase();
+    assert!(headers.contains("\"sec-websocket-protocol\":\"talk\""), "{accepted}");
+    let message = |body: Value| event("MESSAGE", json!({"routeKey": "$default"}), body);
+    let answer = message(json!({"body": "who", "isBase64Encoded": false}));
+    assert_eq!(
+        (&answer["statusCode"], &answer["body"]),
+        (&json!(200), &json!("message POST /chat.php     0"))
+    );
+    let answer = message(json!({"body": "id", "isBase64Encoded": false}));
+    assert_eq!(answer["body"], "L0SM9cOFvHcCIhw=");
+    // Binary messages arrive, and leave, in base64.
+    let answer = message(json!({"body": "/wA=", "isBase64Encoded": true}));
+    assert_eq!((&answer["body"], &answer["isBase64Encoded"]), (&json!("/wA="), &json!(true)));
+    let failed = message(json!({"body": "fail", "isBase64Encoded": false}));
+    assert_eq!(failed["statusCode"], 500);
+    let ended = json!({"routeKey": "$disconnect", "disconnectStatusCode": 1001, "disconnectReason": "Going away"});
+    assert_eq!(event("DISCONNECT", ended, json!({}))["statusCode"], 200);
+    let seen = fs::read_to_string(site.path().join("events")).unwrap();
+    let id = "L0SM9cOFvHcCIhw=";
+    let expected = [
+        &format!("connect {id}"),
+        &format!("connect {id}"),
+        "message who",
+        "message id",
+        "message ff00",
+        "message fail",
+        "close 1001 Going away",
+    ];
+    assert_eq!(seen.lines().collect::<Vec<_>>(), expected);
+    assert!(emulated.stop().success());
+}

@@ -49,6 +49,41 @@ fn a_loop_written_for_frankenphp_runs_unchanged() {
     assert_eq!(hearth.stop().code(), Some(0));
 }
 
+/// Boots as CodeIgniter 4 does, which asks for these two whether it runs in a shell.
+const FOR_THE_WEB: &str = r"<?php
+$shell = !isset($_SERVER['REMOTE_ADDR']) && !isset($_SERVER['REQUEST_METHOD']);
+$names = ['REQUEST_METHOD', 'REQUEST_URI', 'QUERY_STRING', 'SERVER_PROTOCOL', 'GATEWAY_INTERFACE', 'SERVER_SOFTWARE', 'SCRIPT_NAME'];
+$boot = array_intersect_key($_SERVER, array_flip($names));
+$of_visitors = preg_grep('/^(HTTP_|HTTPS$|REMOTE_|SERVER_(ADDR|PORT|NAME)$|CONTENT_|PATH_INFO$|REQUEST_SCHEME$)/', array_keys($_SERVER));
+$given = [$_GET, $_POST, $_COOKIE, $_FILES];
+while (frankenphp_handle_request(static function () use ($shell, $names, $boot, $of_visitors, $given): void {
+    $lost = array_diff_key(array_flip($names), $_SERVER);
+    echo json_encode(['shell' => $shell, 'boot' => $boot, 'of_visitors' => array_values($of_visitors), 'given' => $given,
+        'now' => [$_SERVER['REQUEST_METHOD'], $_SERVER['REQUEST_URI'], $_SERVER['QUERY_STRING']], 'lost' => $lost]);
+})) {
+}
+";
+
+#[test]
+fn a_worker_script_boots_as_a_get_request_without_a_visitor() {
+    for model in of_tier(["snapshot", "fork", "worker"]) {
+        let site = Site::empty().with_file("public/worker.php", FOR_THE_WEB);
+        let script = site.public().join("worker.php");
+        let hearth = Serve::new(script).args(&["--model", model]).workers(1).start();
+        let answer = hearth.post("/posted?a=1", &[], b"body").json();
+        assert_eq!(answer["shell"], false, "{model}");
+        let boot = json!({
+            "REQUEST_METHOD": "GET", "REQUEST_URI": "/", "QUERY_STRING": "", "SERVER_PROTOCOL": "HTTP/1.1",
+            "GATEWAY_INTERFACE": "CGI/1.1", "SERVER_SOFTWARE": "hearth", "SCRIPT_NAME": "/worker.php",
+        });
+        assert_eq!(answer["boot"], boot, "{model}");
+        assert_eq!(answer["of_visitors"], json!([]), "{model}");
+        assert_eq!(answer["given"], json!([[], [], [], []]), "{model}");
+        assert_eq!(answer["now"], json!(["POST", "/posted?a=1", "a=1"]), "{model}");
+        assert_eq!(answer["lost"], json!([]), "every request brings what the boot has, {model}");
+    }
+}
+
 #[test]
 fn a_script_that_ends_after_some_requests_boots_again() {
     let site = Site::empty().with_file("public/worker.php", BY_HAND);

@@ -52,13 +52,14 @@ fn check_shows_mistakes_first_folds_repeats_and_no_secret() {
     let site = Site::empty().with_folder("boot_reads");
     let text = check(&site, &["--boot"]);
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in\n{text}"));
-    let mistake =
-        at("! boot: 9 reads of request data at the boot: a mistake: every request gets this value");
+    let mistake = at(
+        "! boot: 10 reads of request data at the boot: a mistake: every request gets this value",
+    );
     let look = at("a mistake if a request uses the result");
     let fine = at("✓ boot: ");
     assert!(mistake < look && look < fine, "{text}");
     at("- $_GET['page'] at worker.php:11\n");
-    at("- mt_rand() at worker.php:37 (3 times)\n");
+    at("- mt_rand() at worker.php:38 (3 times)\n");
     at("- new PDO('mysql:…') at worker.php:");
     at("- file_get_contents('http://127.0.0.1:1') at worker.php:");
     assert!(!text.contains("secret"), "{text}");

@@ -167,3 +167,52 @@ fn messages_are_compressed_for_clients_that_offer_it() {
     assert_eq!(head[0], 0xc1, "a final text with RSV1");
     assert!(head[1] < 126, "5000 letters of one kind in {} bytes", head[1]);
 }
+
+#[test]
+fn an_idle_connection_holds_a_few_kilobytes_of_the_server() {
+    let site = site();
+    let hearth = serve(&site, "request").workers(1).start();
+    let open = |count: usize| -> Vec<Client> {
+        let fields =
+            [("user-agent", "Mozilla/5.0 (X11; Linux x86_64)"), ("cookie", "session=0123456789")];
+        let mut open: Vec<Client> =
+            (0..count).map(|_| Client::open_with(&hearth, "/chat", &fields).unwrap().0).collect();
+        for client in &mut open {
+            assert_eq!(client.ask("hi"), "hi");
+        }
+        open
+    };
+    // The first ones pay for what all share.
+    let _first = open(50);
+    let before = anonymous(hearth.process.pid());
+    let _more = open(250);
+    let each = (anonymous(hearth.process.pid()) - before) / 250;
+    assert!(each < 10 << 10, "{each} bytes for each idle connection");
+}
+
+/// Returns the anonymous memory of a process in bytes (proc(5)).
+fn anonymous(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn an_overload_closes_connections_with_1013_and_writes_one_line_of_the_log() {
+    let site = site();
+    let hearth = serve(&site, "request").set("HEARTH_PHP_BACKLOG", "0").workers(1).start();
+    let mut busy = Client::open(&hearth, "/chat");
+    let mut others: Vec<Client> = (0..8).map(|_| Client::open(&hearth, "/chat")).collect();
+    busy.send("wait go");
+    events(&site, "message wait go");
+    for client in &mut others {
+        client.send("no worker is free");
+        assert_eq!(client.closed(), (1013, "the server is busy".to_owned()));
+    }
+    // Their close events find no worker either.
+    eventually("all is counted", LIMIT, || hearth.status()["websockets"][0]["failed"] == 16);
+    site.write("go", "");
+    assert_eq!(busy.next(), "waited go");
+    let log = hearth.log().text();
+    assert_eq!(log.matches("WebSocket event not handled").count(), 1, "{log}");
+}

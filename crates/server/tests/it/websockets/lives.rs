@@ -8,6 +8,7 @@ use tungstenite::Message;
 
 use super::{Client, serve, site};
 use crate::hearth::{LIMIT, Serve, Site, each_isolating, of_tier};
+use crate::operations::upgrade::{upgrade, upgraded};
 
 /// Waits for an event that starts so, and returns all events so far.
 pub(super) fn events(site: &Site, last: &str) -> Vec<String> {
@@ -102,6 +103,40 @@ fn a_stop_closes_connections_after_the_message_in_progress_and_reports_each_end(
 }
 
 #[test]
+fn an_upgrade_closes_connections_after_the_message_in_progress_and_the_new_process_takes_their_clients()
+ {
+    let site = site();
+    let run_dir = site.path().join("run");
+    let mut hearth =
+        serve(&site, "request").args(&["--run-dir", run_dir.to_str().unwrap()]).workers(2).start();
+    let (mut busy, mut idle) = (Client::open(&hearth, "/chat"), Client::open(&hearth, "/chat"));
+    let id = idle.ask("id");
+    busy.send("wait go");
+    busy.send("last");
+    events(&site, "message wait go");
+    let successor = upgraded(upgrade(site.path(), &["--run-dir", run_dir.to_str().unwrap()]));
+    // An idle connection ends at once, and its client comes back to the new process.
+    assert_eq!(idle.closed(), (1001, "the server goes away".to_owned()));
+    let mut again = Client::open(&hearth, "/chat");
+    assert_eq!(again.ask("hi"), "hi");
+    let new = again.ask("id");
+    assert_ne!(new, id);
+    // What came is answered by the old one, whose ids the new one does not know.
+    assert_eq!(again.ask(&format!("send {id} late")), "false");
+    site.write("go", "");
+    assert_eq!((busy.next(), busy.next()), ("waited go".to_owned(), "last".to_owned()));
+    assert_eq!(busy.closed().0, 1001);
+    assert!(hearth.process.wait(LIMIT).success(), "{}", hearth.log().text());
+    assert_eq!(again.ask(&format!("send {new} self")), "self");
+    assert_eq!(again.next(), "true");
+    let ends = events(&site, "close");
+    let ends = ends.iter().filter(|event| *event == "close 1001 the server goes away");
+    assert_eq!(ends.count(), 2);
+    successor.stop();
+    assert_eq!(again.closed().0, 1001);
+}
+
+#[test]
 fn a_worker_that_dies_in_a_message_ends_its_own_connection_only() {
     for model in of_tier(["request", "snapshot"]) {
         let site = site();
@@ -181,13 +216,11 @@ fn a_process_beside_the_workers_sends_and_closes() {
          file_put_contents(__DIR__ . '/result', json_encode([$sent, $closed, hearth_socket_send($id, 'late')]) . \"\\n\");\n\
          sleep(60);",
     );
-    let extension =
-        crate::hearth::worker_folder().join(format!("hearth-{}.so", crate::hearth::php_version()));
     site.write(
         "hearth.toml",
         &format!(
             "[websockets]\nroutes = [\"/chat=/chat.php\"]\n[processes.queue]\ncommand = \"php -d extension={} queue.php\"\nstop_timeout = \"1s\"\n",
-            extension.display()
+            super::extension()
         ),
     );
     let hearth = Serve::new(site.path()).args(&["--model", "snapshot"]).workers(1).start();

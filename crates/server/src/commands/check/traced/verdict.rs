@@ -216,7 +216,7 @@ pub(super) fn judge(read: &Read, code: &str, shares_boot: bool) -> Judgement {
     let (verdict, reason) = match kind {
         Kind::Request if read.what == "$_SERVER" => (
             Verdict::Look,
-            "the whole array: its variables of the environment are fine, and it has none of a request",
+            "the whole array: its variables of the environment are fine, and it has none of a visitor",
         ),
         Kind::Randomness if shares_boot && is_a_seed(read) => {
             (Verdict::Mistake, "the seed is lost: each request gets a new one")

@@ -1,0 +1,83 @@
+//! The history of a channel: its position, and what a subscriber that returns has missed.
+
+use std::hash::BuildHasher as _;
+
+use super::super::Resume;
+use super::{Channel, Context};
+use crate::app::{App, History};
+use crate::delivery::RESTARTED;
+use crate::encoded::Encoded;
+use crate::history::{Kept, Position};
+use crate::message;
+use crate::name::{Access, ChannelName};
+
+/// Returns the application's history settings for a channel.
+pub(super) fn history_of<'a>(app: &'a App, name: &ChannelName) -> Option<&'a History> {
+    let history = app.history.as_ref()?;
+    let wanted = history.channels.is_empty()
+        || history.channels.iter().any(|prefix| name.as_str().starts_with(&**prefix));
+    (wanted && name.access() != Access::User).then_some(history)
+}
+
+impl Channel {
+    /// Replaces the history after a gap in the shared log, and tells the subscribers of this node.
+    pub(in crate::registry) fn restart_history(&mut self, context: &Context<'_>) {
+        self.history = None;
+        if history_of(context.app, &self.name).is_none() || self.here == 0 {
+            return;
+        }
+        let position = self.current(context);
+        if let Some(Position { epoch, offset }) = position {
+            let message = message::not_recovered(self.name.shared(), epoch, offset);
+            self.deliver(context, &message, None, RESTARTED);
+        }
+    }
+
+    /// Returns the history, which begins now unless it has begun.
+    pub(super) fn begin_history(&mut self, context: &Context<'_>) -> &mut Kept {
+        let (id, app, name) = (self.id, &self.app.id, self.name.as_str());
+        self.history.get_or_insert_with(|| {
+            let kept = match context.shared.epoch().filter(|_| context.shared.is_active()) {
+                Some(epoch) => Kept::new(epoch, context.shared.complete_after(app, name)),
+                None => Kept::new(context.random.hash_one(("epoch", id)), 0),
+            };
+            Box::new(kept)
+        })
+    }
+
+    /// Returns the position up to which this node has the channel's events; `None` while the shared log is not open.
+    pub(super) fn current(&mut self, context: &Context<'_>) -> Option<Position> {
+        if !context.shared.is_active() {
+            return Some(self.begin_history(context).position());
+        }
+        context.shared.epoch()?;
+        let epoch = self.begin_history(context).position().epoch;
+        Some(Position { epoch, offset: context.shared.applied() })
+    }
+
+    /// Returns the position of a new subscriber in the history, the events it missed, and how far it is ahead of
+    /// this node.
+    pub(super) fn resume(
+        &mut self,
+        context: &Context<'_>,
+        resume: Option<Resume>,
+    ) -> (Option<Position>, Option<Vec<Encoded>>, u64) {
+        if history_of(context.app, &self.name).is_none() {
+            return (None, None, 0);
+        }
+        let Some(position) = self.current(context) else { return (None, None, 0) };
+        let kept = self.begin_history(context);
+        kept.expire(context.now);
+        let Some(Resume { position: from, socket }) = resume else {
+            return (Some(position), None, 0);
+        };
+        // Another node may have read more of the log than this one.
+        if context.shared.is_active()
+            && from.epoch == position.epoch
+            && from.offset > position.offset
+        {
+            return (Some(from), Some(Vec::new()), from.offset);
+        }
+        (Some(position), kept.since(from, position.offset, socket), 0)
+    }
+}
