@@ -124,7 +124,7 @@ impl VerifiedClient {
         let subject = certificate.subject();
         let common_name = subject.iter_common_name().last();
         let common_name = common_name.map(|name| text_of(name.attr_value().data));
-        let serial = certificate.raw_serial().iter();
+        let serial = certificate.raw_serial().iter().copied();
         let variables = [
             ("SSL_CLIENT_VERIFY", "SUCCESS".to_owned()),
             ("SSL_CLIENT_S_DN", name_of(subject)),
@@ -133,7 +133,11 @@ impl VerifiedClient {
             ("SSL_CLIENT_M_SERIAL", serial.fold(String::new(), hex_upper)),
             (
                 "SSL_CLIENT_FINGERPRINT",
-                digest::digest(&digest::SHA256, der).as_ref().iter().fold(String::new(), hex),
+                digest::digest(&digest::SHA256, der)
+                    .as_ref()
+                    .iter()
+                    .copied()
+                    .fold(String::new(), hex),
             ),
         ];
         let variables = variables.map(|(name, value)| (name, Bytes::from(value)));
@@ -146,12 +150,12 @@ impl VerifiedClient {
     }
 }
 
-fn hex(mut text: String, byte: &u8) -> String {
+fn hex(mut text: String, byte: u8) -> String {
     write!(text, "{byte:02x}").expect("a String takes all");
     text
 }
 
-fn hex_upper(mut text: String, byte: &u8) -> String {
+fn hex_upper(mut text: String, byte: u8) -> String {
     write!(text, "{byte:02X}").expect("a String takes all");
     text
 }
