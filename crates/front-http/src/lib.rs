@@ -87,7 +87,7 @@ pub use rules::{
     FieldRule, NoFieldRule, NoRateLimit, NoRedirect, PasswordRule, RateLimit, Redirect, RuleError,
     RuleOptions,
 };
-pub use tls::{Certificate, Certificates, Place, TlsError};
+pub use tls::{Certificate, Certificates, ClientAuthorities, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
 pub use trusted_headers::{NotTrustable, TrustedHeader, TrustedHeaders, TwoFamilies};
 pub use websocket::{

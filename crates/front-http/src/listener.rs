@@ -220,7 +220,7 @@ impl Listener {
                         }
                         let Ok(local) = stream.local_addr() else { return };
                         let trusted = front.trusts(peer.ip());
-                        let ends = Ends { peer, local, trusted, redirect };
+                        let ends = Ends { peer, local, trusted, redirect, client: None };
                         let span = tracing::debug_span!("connection", network.peer.address = %peer);
                         let connect = connect(&front, stream, ends, tls, &open, drain);
                         let socket = Box::pin(connect).instrument(span.clone()).await;

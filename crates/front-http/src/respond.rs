@@ -39,6 +39,7 @@ use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
+use crate::tls::VerifiedClient;
 use crate::trace;
 use crate::trusted_headers::TrustedHeader;
 
@@ -60,6 +61,8 @@ pub(crate) struct Connection {
     pub(crate) phase: Option<Arc<PhaseCell>>,
     /// The parsed host of the first request, which nearly all further requests share.
     pub(crate) host: OnceLock<Host>,
+    /// The client, if it was asked for a certificate.
+    pub(crate) client: Option<VerifiedClient>,
     /// An accepted WebSocket handshake, which ends HTTP on the connection.
     pub(crate) grant: GrantCell,
 }
@@ -257,34 +260,6 @@ impl<A: Application> Exchange<'_, A> {
         Some(Answer::whole(response))
     }
 
-    /// Redirects to https, on a listener that does not answer in the clear.
-    fn redirect_to_https(&self, parts: &Parts) -> Option<Answer<A::Body>> {
-        if !self.connection.redirect || self.forwarded.secure.unwrap_or(self.connection.tls) {
-            return None;
-        }
-        let (host, _port) = match (&self.forwarded.host, parts.headers.get(header::HOST)) {
-            (Some(host), _) => request_head::split_host(host),
-            (None, Some(host)) => request_head::split_host(host.to_str().unwrap_or_default()),
-            (None, None) => ("", None),
-        };
-        let port = match self.front.https_port {
-            443 => String::new(),
-            port => format!(":{port}"),
-        };
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let known = !host.is_empty() && request_head::is_valid_host(host.as_bytes());
-        let location = HeaderValue::try_from(format!("https://{host}{port}{path}"));
-        let page = match location {
-            Ok(location) if known => {
-                Page::new(StatusCode::PERMANENT_REDIRECT, "This is answered over https.")
-                    .with(header::LOCATION, location)
-            }
-            // HTTP/1.0 without a host cannot be redirected.
-            _ => Page::new(StatusCode::BAD_REQUEST, "This is answered over https."),
-        };
-        Some(self.page(page, &parts.headers))
-    }
-
     async fn route(
         mut self,
         parts: Parts,
@@ -350,7 +325,9 @@ impl<A: Application> Exchange<'_, A> {
                         return self.page(Page::body_failed(error.status()), &parts.headers);
                     }
                 };
-                if let Some(cache) = &self.front.cache {
+                // An answer for one certificate is for no other client.
+                let certified = self.connection.client.as_ref().is_some_and(|client| client.known);
+                if let Some(cache) = self.front.cache.as_ref().filter(|_| !certified) {
                     return Box::pin(self.cached(cache, number, script, parts, body, hints)).await;
                 }
                 self.pass_on(number, script, parts, body, hints).await
@@ -529,6 +506,7 @@ impl<A: Application> Exchange<'_, A> {
         trace: Option<Carried>,
     ) -> RequestContext {
         let client = self.client(headers);
+        let certified = self.connection.client.as_ref();
         RequestContext {
             script,
             remote: client.remote,
@@ -541,7 +519,7 @@ impl<A: Application> Exchange<'_, A> {
             hints,
             deadline: None,
             trace,
-            variables: Vec::new(),
+            variables: certified.map(VerifiedClient::variables).unwrap_or_default(),
         }
     }
 

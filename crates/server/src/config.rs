@@ -44,6 +44,7 @@ pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings, paragra
 pub(crate) use processes::{CommandLine, Cron, NamedProcess};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
+pub(crate) use rules::ClientCertificates;
 pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};
 pub(crate) use value::{
     Address, Auto, BootFailure, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token,
@@ -407,6 +408,7 @@ impl Settings {
                 "HTTP/3 is always encrypted: add `--tls-cert FILE` and `--tls-key FILE`, or `--acme NAME`",
             );
         }
+        self.check_clients()?;
         if self.http.http3.0 && self.http.proxy_protocol {
             return together(
                 "`http.http3` and `http.proxy_protocol` are on",

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig};
+use rustls_pki_types::CertificateDer;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ use crate::metrics::ClientLimit;
 use crate::multiplexed::GOODBYE;
 use crate::options::Options;
 use crate::respond::Connection;
+use crate::tls::{Certificates, VerifiedClient};
 
 /// Credit for the request body of one stream, and for all of a connection: as over HTTP/2.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -227,6 +229,13 @@ impl Drop for Unproven {
     }
 }
 
+/// Returns the client of a connection, if clients are asked for certificates.
+fn client_of(tls: &Certificates, quic: &quinn::Connection) -> Option<VerifiedClient> {
+    let identity = quic.peer_identity();
+    let chain = identity.as_ref().and_then(|chain| chain.downcast_ref::<Vec<CertificateDer<'_>>>());
+    tls.client(chain.map(Vec::as_slice))
+}
+
 /// Completes a handshake and serves the connection.
 async fn connect<A: Application>(
     front: Arc<Shared<A>>,
@@ -251,6 +260,7 @@ async fn connect<A: Application>(
         }
     };
     let peer = quic.remote_address();
+    let client = front.tls.as_ref().and_then(|tls| client_of(tls, &quic));
     let local = quic.local_ip().unwrap_or_else(|| bound.ip());
     let connection = Connection {
         peer,
@@ -260,6 +270,7 @@ async fn connect<A: Application>(
         redirect: false,
         phase: None,
         host: OnceLock::new(),
+        client,
         grant: Mutex::new(None),
     };
     let phase = Arc::clone(&open.phase);

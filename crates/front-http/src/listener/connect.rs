@@ -22,7 +22,7 @@ use crate::phase::PhaseCell;
 use crate::realtime::IntoStream;
 use crate::respond::Connection;
 use crate::timed_io::TimedIo;
-use crate::tls;
+use crate::tls::{self, VerifiedClient};
 use crate::websocket::session::Running;
 use crate::{http1, http2, proxy_protocol};
 
@@ -33,18 +33,20 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const UNIX_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Both ends of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ends {
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) trusted: bool,
     pub(super) redirect: bool,
+    /// The client that was asked for a certificate.
+    pub(super) client: Option<VerifiedClient>,
 }
 
 impl Ends {
     /// The ends of a unix socket: any peer there is a trusted proxy on this machine.
     pub(super) const UNIX: Self =
-        Self { peer: UNIX_PEER, local: UNIX_PEER, trusted: true, redirect: false };
+        Self { peer: UNIX_PEER, local: UNIX_PEER, trusted: true, redirect: false, client: None };
 }
 
 /// Detects the protocol of an accepted socket and serves HTTP on it. Returns what serves it further, if it became a
@@ -135,7 +137,9 @@ pub(super) async fn connect<
     };
     match accepted {
         Ok(Ok(stream)) => {
-            match stream.get_ref().1.alpn_protocol() {
+            let session = stream.get_ref().1;
+            ends.client = certificates.client(session.peer_certificates());
+            match session.alpn_protocol() {
                 Some(b"h2") => {
                     speak_http2(front, stream, Bytes::new(), ends, true, open, drain).await;
                     None
@@ -250,6 +254,7 @@ fn connection(ends: Ends, tls: bool, phase: Option<Arc<PhaseCell>>) -> Connectio
         redirect: ends.redirect,
         phase,
         host: OnceLock::new(),
+        client: ends.client,
         grant: Mutex::new(None),
     }
 }

@@ -80,6 +80,6 @@ async fn welcome<A: Application>(
     let stream = tokio::net::TcpStream::from_std(stream)?;
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
     let trusted = front.trusts(peer.ip());
-    let ends = Ends { peer, local, trusted, redirect: false };
+    let ends = Ends { peer, local, trusted, redirect: false, client: None };
     Ok(Box::pin(choose(front, stream, read, ends, secure, open, drain)).await)
 }

@@ -16,6 +16,34 @@ use crate::route::{self, CleanPath};
 use crate::rules::{self, Address, Asking, Chosen, Denied, Rules};
 
 impl<A: Application> Exchange<'_, A> {
+    /// Redirects to https, on a listener that does not answer in the clear.
+    pub(super) fn redirect_to_https(&self, parts: &Parts) -> Option<Answer<A::Body>> {
+        if !self.connection.redirect || self.forwarded.secure.unwrap_or(self.connection.tls) {
+            return None;
+        }
+        let (host, _port) = match (&self.forwarded.host, parts.headers.get(header::HOST)) {
+            (Some(host), _) => request_head::split_host(host),
+            (None, Some(host)) => request_head::split_host(host.to_str().unwrap_or_default()),
+            (None, None) => ("", None),
+        };
+        let port = match self.front.https_port {
+            443 => String::new(),
+            port => format!(":{port}"),
+        };
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let known = !host.is_empty() && request_head::is_valid_host(host.as_bytes());
+        let location = HeaderValue::try_from(format!("https://{host}{port}{path}"));
+        let page = match location {
+            Ok(location) if known => {
+                Page::new(StatusCode::PERMANENT_REDIRECT, "This is answered over https.")
+                    .with(header::LOCATION, location)
+            }
+            // HTTP/1.0 without a host cannot be redirected.
+            _ => Page::new(StatusCode::BAD_REQUEST, "This is answered over https."),
+        };
+        Some(self.page(page, &parts.headers))
+    }
+
     /// Redirects a request for which there is such a rule.
     pub(super) fn redirect(&self, parts: &Parts) -> Option<Answer<A::Body>> {
         let redirects = self.current.release.rules.as_ref()?.redirects.as_ref()?;

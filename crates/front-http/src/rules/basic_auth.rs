@@ -103,18 +103,19 @@ impl BasicAuth {
         for rule in rules {
             numbers.push(match &rule.file {
                 None => None,
-                Some(path) => Some(match read.iter().position(|known| known == path) {
-                    Some(number) => number,
-                    None => {
+                Some(path) => {
+                    let known = read.iter().position(|known| known == path);
+                    if known.is_none() {
                         files.push(Users::read(path)?);
                         read.push(path);
-                        files.len() - 1
                     }
-                }),
+                    known.or(files.len().checked_sub(1))
+                }
             });
         }
         let rng = ring::rand::SystemRandom::new();
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rng).map_err(|_| RuleError::Random)?;
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rng)
+            .map_err(|_unspecified| RuleError::Random)?;
         let attempts = RateLimit::of_front(ATTEMPT_INTERVAL, ATTEMPTS);
         let attempts_key = attempts.key();
         let threads = available_parallelism().map_or(1, usize::from) / 4;
@@ -409,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_used_says_which_line() {
-        let wrong = |text: &str| Users::parse(text).err().expect("an error");
+        let wrong = |text: &str| Users::parse(text).unwrap_err();
         assert_eq!(wrong(""), (1, "has no user: add one by `htpasswd -B FILE USER`"));
         assert_eq!(wrong("\nann").0, 2);
         for hash in ["$apr1$a$b", "{SHA}abc", "secret", "$2y$10$short", "$2y$99$", "", "$2y$04$ä"]

@@ -5,6 +5,7 @@
 //! - A redirect never leads to the request's own address.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::str::FromStr;
 
 use http::{StatusCode, Uri, uri};
@@ -123,7 +124,7 @@ fn encoded(path: &[u8]) -> String {
         if byte.is_ascii_alphanumeric() || PLAIN.contains(&byte) {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            write!(text, "%{byte:02X}").expect("a String takes all");
         }
     }
     text
@@ -254,7 +255,10 @@ mod tests {
         let clean = route::clean(sent.path()).unwrap();
         let clean = clean.as_bytes();
         let found = redirects.find(Address { secure: true, host, clean, sent: &sent });
-        found.map_or("none".into(), |(location, status)| format!("{} {location}", status.as_u16()))
+        found.map_or_else(
+            || "none".into(),
+            |(location, status)| format!("{} {location}", status.as_u16()),
+        )
     }
 
     #[test]

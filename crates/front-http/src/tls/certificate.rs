@@ -58,6 +58,15 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
+    /// The authorities for clients cannot be used.
+    #[error("{} cannot verify clients", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// The error of rustls.
+        #[source]
+        cause: rustls::Error,
+    },
     /// Certificate and key cannot be used, or do not match.
     #[error("the certificate in {} cannot be used with the key in {}", certificate.display(), key.display())]
     Unusable {
@@ -232,7 +241,7 @@ fn moment(seconds: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-fn chain(text: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(super) fn chain(text: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain = CertificateDer::pem_slice_iter(text)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| not_pem(path, &error))?;
@@ -253,7 +262,7 @@ fn private_key(text: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsEr
     })
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
+pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|cause| TlsError::Unreadable { path: path.to_owned(), cause })
 }
 

@@ -15,10 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use rustls::crypto::ring;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig};
+use rustls_pki_types::CertificateDer;
 
+use super::clients::{ClientAuthorities, VerifiedClient, Verifier};
 use crate::tls::{ACME, Certificate};
 
 /// The sources of certificates in order of priority. A client without a server name gets the first certificate of the
@@ -42,6 +44,16 @@ pub struct Certificates {
     as_offered: Arc<ServerConfig>,
     /// The same for HTTP/3.
     quic: Arc<ServerConfig>,
+    /// Verifies clients, if they are asked for certificates.
+    clients: Option<Clients>,
+}
+
+/// How clients are asked for certificates.
+#[derive(Clone)]
+struct Clients {
+    verifier: Arc<Verifier>,
+    /// For certificate authorities that ask for a challenge: they have none.
+    unasked: Arc<ServerConfig>,
 }
 
 /// A function that creates a certificate for a name, or returns `None`.
@@ -85,21 +97,63 @@ impl Default for Certificates {
 impl Certificates {
     /// Creates an empty set. Every handshake fails with a message until there is a certificate.
     pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// Creates an empty set whose clients are asked for certificates.
+    pub fn asking(authorities: ClientAuthorities) -> Self {
+        Self::with(Some(authorities))
+    }
+
+    fn with(authorities: Option<ClientAuthorities>) -> Self {
         let shelf = Arc::new(Shelf::default());
         let mut provider = ring::default_provider();
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
-        let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
-            .with_safe_default_protocol_versions()
-            .expect("ring has what TLS 1.2 and 1.3 need")
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&shelf) as Arc<dyn ResolvesServerCert>);
-        // The server's order decides: a client that offers more than `acme-tls/1` uses HTTP.
-        config.alpn_protocols = [&b"h2"[..], b"http/1.1", ACME].map(<[u8]>::to_vec).to_vec();
+        let provider = Arc::new(provider);
+        let verifier = authorities.map(|authorities| Arc::new(Verifier::new(authorities)));
+        let config = |verifier: Option<Arc<Verifier>>| {
+            let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+                .with_safe_default_protocol_versions()
+                .expect("ring has what TLS 1.2 and 1.3 need");
+            let asks = verifier.is_some();
+            let builder = match verifier {
+                Some(verifier) => builder.with_client_cert_verifier(verifier),
+                None => builder.with_no_client_auth(),
+            };
+            let mut config =
+                builder.with_cert_resolver(Arc::clone(&shelf) as Arc<dyn ResolvesServerCert>);
+            // The server's order decides: a client that offers more than `acme-tls/1` uses HTTP.
+            config.alpn_protocols = [&b"h2"[..], b"http/1.1", ACME].map(<[u8]>::to_vec).to_vec();
+            if asks {
+                // A resumed session would keep a client whose authority is trusted no longer.
+                config.session_storage = Arc::new(NoServerSessionStorage {});
+                config.send_tls13_tickets = 0;
+            }
+            config
+        };
+        let clients = verifier.clone().map(|verifier| {
+            let mut unasked = config(None);
+            unasked.alpn_protocols = vec![ACME.to_vec()];
+            Clients { verifier, unasked: Arc::new(unasked) }
+        });
+        let mut config = config(verifier);
         let as_offered = Arc::new(config.clone());
         let mut quic = config.clone();
         quic.alpn_protocols = vec![b"h3".to_vec()];
         config.ignore_client_order = true;
-        Self { shelf, config: Arc::new(config), as_offered, quic: Arc::new(quic) }
+        Self { shelf, config: Arc::new(config), as_offered, quic: Arc::new(quic), clients }
+    }
+
+    /// Replaces the authorities that verify clients, for further connections.
+    pub fn trust(&self, authorities: ClientAuthorities) {
+        if let Some(clients) = &self.clients {
+            clients.verifier.replace(authorities);
+        }
+    }
+
+    /// Returns the client of a connection, if clients are asked for certificates.
+    pub(crate) fn client(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<VerifiedClient> {
+        self.clients.as_ref().map(|_| VerifiedClient::of(chain))
     }
 
     /// Replaces the certificates of one source. Open connections keep theirs.
@@ -142,6 +196,11 @@ impl Certificates {
 
     /// Returns how to answer a client.
     pub(crate) fn config_for(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+        if let Some(Clients { unasked, .. }) = &self.clients
+            && is_challenge(hello)
+        {
+            return Arc::clone(unasked);
+        }
         let known = &self.config.crypto_provider().cipher_suites;
         let first = hello
             .cipher_suites()
@@ -183,7 +242,7 @@ impl ResolvesServerCert for Shelf {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let now = SystemTime::now();
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        if hello.alpn().is_some_and(|mut offered| offered.all(|protocol| protocol == ACME)) {
+        if is_challenge(&hello) {
             let challenges = self.challenges.read().unwrap_or_else(PoisonError::into_inner);
             return challenges.get(&name?).map(|certificate| Arc::clone(certificate.key(now)));
         }
@@ -202,6 +261,11 @@ impl ResolvesServerCert for Shelf {
         }
         chosen.map(|certificate| Arc::clone(certificate.key(now)))
     }
+}
+
+/// Returns whether a certificate authority asks for the answer to a challenge, and for nothing else.
+fn is_challenge(hello: &ClientHello<'_>) -> bool {
+    hello.alpn().is_some_and(|mut offered| offered.all(|protocol| protocol == ACME))
 }
 
 fn is_aes_128(suite: CipherSuite) -> bool {

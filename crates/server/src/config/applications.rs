@@ -23,6 +23,8 @@ pub(crate) const MAIN: &str = "main";
 const OF_SERVER: &[&str] = &[
     "http.tls_cert",
     "http.tls_key",
+    "http.client_ca",
+    "http.client_certificates",
     "http.rate_limits",
     "http.basic_auth",
     "http.redirects",

@@ -23,7 +23,7 @@ use super::connectors::Connectors;
 use super::log_filter::LogFilter;
 use super::processes::NamedProcess;
 use super::reload::Written;
-use super::rules::{FieldRules, PasswordRules, Redirects};
+use super::rules::{ClientCertificates, FieldRules, PasswordRules, Redirects};
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
     Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
@@ -170,6 +170,14 @@ settings! {
         tls_cert: Option<Vec<PathBuf>> = "off", flag "tls-cert";
         /// Private key for TLS, a PEM file.
         tls_key: Option<Vec<PathBuf>> = "off", flag "tls-key";
+        /// The authorities whose certificates clients must have (mutual TLS), a PEM file; read again at a reload (docs/guide/edge.md).
+        ///
+        /// PHP gets the client in `SSL_CLIENT_S_DN`, `SSL_CLIENT_FINGERPRINT` and others.
+        client_ca: Option<PathBuf> = "off";
+        /// With `client_ca`: `require` refuses connections without a certificate, `optional` accepts them, and PHP sees `SSL_CLIENT_VERIFY` `NONE`.
+        ///
+        /// A certificate of another authority is refused in either case.
+        client_certificates: ClientCertificates = "require";
         /// TLS for development: a certificate for `localhost`, 127.0.0.1, `::1` and every name below `localhost`, by this machine's own authority.
         ///
         /// The authority is created at first use, for local names and addresses only. `hearth tls trust` prints how to trust it in browsers.

@@ -21,6 +21,8 @@ const HTTP: &[&str] = &[
     "http.headers",
     "http.tls_cert",
     "http.tls_key",
+    "http.client_ca",
+    "http.client_certificates",
 ];
 
 /// The written values of each setting, in the order of [`KEYS`]: those of every source that names it.
@@ -101,10 +103,18 @@ impl Settings {
             settings.http.tls_cert = self.http.tls_cert;
             settings.http.tls_key = self.http.tls_key;
         }
+        // Listeners ask clients for certificates for as long as they live, or never.
+        let same_asking = self.http.client_ca.is_some() == old.http.client_ca.is_some();
+        if same_asking {
+            settings.http.client_ca = self.http.client_ca;
+            settings.http.client_certificates = self.http.client_certificates;
+        }
         let mut unapplied = Vec::new();
         for ((key, new), old) in KEYS.iter().zip(&mut written.0).zip(&old.written.0) {
             let tls = ["http.tls_cert", "http.tls_key"].contains(&key.name);
-            if new != old && !(key.is_reloaded() && (same_tls || !tls)) {
+            let asking = ["http.client_ca", "http.client_certificates"].contains(&key.name);
+            let applies = (same_tls || !tls) && (same_asking || !asking);
+            if new != old && !(key.is_reloaded() && applies) {
                 unapplied.push(key.name);
                 new.clone_from(old);
             }

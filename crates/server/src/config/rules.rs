@@ -4,7 +4,8 @@ use std::path::Path;
 
 use front_http::{Claim, FieldRule, NoFieldRule, PasswordRule, Redirect, RuleOptions};
 
-use super::keys::Http;
+use super::ConfigError;
+use super::keys::{Http, Settings};
 use super::value::{Raw, Value, Wrong};
 
 /// The paths with their files of users.
@@ -81,6 +82,35 @@ impl Value for FieldRules {
     }
 }
 
+/// Whether clients must have a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientCertificates {
+    /// A connection without one is refused.
+    Require,
+    /// The application decides.
+    Optional,
+}
+
+impl Value for ClientCertificates {
+    const PLACEHOLDER: &'static str = "WHICH";
+
+    fn expected() -> String {
+        "`require` or `optional`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["require", "optional"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "require" => Ok(Self::Require),
+            "optional" => Ok(Self::Optional),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
 /// Names and values: a table, or `name = value` texts.
 fn pairs(raw: &Raw, separators: &[char]) -> Result<Vec<(String, String)>, Wrong> {
     let texts: Vec<&str> = match raw {
@@ -94,6 +124,34 @@ fn pairs(raw: &Raw, separators: &[char]) -> Result<Vec<(String, String)>, Wrong>
         None => Err(Wrong::quoted(text)),
     };
     texts.map(pair).collect()
+}
+
+impl Settings {
+    /// Checks that clients can show certificates where they are required.
+    pub(super) fn check_clients(&self) -> Result<(), ConfigError> {
+        let together = |problem: &str, hint: &str| {
+            Err(ConfigError::Together { problem: problem.into(), hint: hint.into() })
+        };
+        let http = &self.http;
+        if http.client_ca.is_none() {
+            return Ok(());
+        }
+        if !http.listen.iter().any(|one| self.speaks_tls(one)) {
+            return together(
+                "`http.client_ca` is set, but no listener speaks HTTPS",
+                "clients show certificates over TLS alone: add `--tls-cert FILE` and `--tls-key FILE`, or `--acme NAME`",
+            );
+        }
+        let plain = http.listen.iter().any(|one| one.is_tcp() && !self.speaks_tls(one));
+        let required = http.client_certificates == ClientCertificates::Require;
+        if plain && required && !http.redirect_to_https {
+            return together(
+                "`http.client_ca` requires certificates, but a listener answers without TLS",
+                "switch `http.redirect_to_https` on, leave the `http://` listener out, or set `http.client_certificates = \"optional\"`",
+            );
+        }
+        Ok(())
+    }
 }
 
 impl Http {

@@ -292,6 +292,7 @@ impl Generations<'_> {
         // Checks that need no start of the release.
         plans.release()?;
         let certificates = tls::read(&settings)?;
+        let authorities = tls::clients(&settings)?;
         let Some((generation, guard)) = self.boot(&settings, plans).await? else {
             return Err(ending());
         };
@@ -322,6 +323,9 @@ impl Generations<'_> {
             // Certificates may have been renewed during the boot.
             let certificates = tls::read(&settings).unwrap_or(certificates);
             tls.show(&settings, certificates);
+            if let Some(authorities) = authorities {
+                tls.trust(authorities);
+            }
         }
         self.take_over(settings, generation, guard, release);
         if let Err(failure) = self.watch().await {

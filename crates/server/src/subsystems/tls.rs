@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use certificates::{Acme, External, Issued, LocalAuthority, LocalError, Pace, Shop, is_local};
-use front_http::{Certificate, Certificates, Place, TlsError, TlsFiles};
+use front_http::{Certificate, Certificates, ClientAuthorities, Place, TlsError, TlsFiles};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 #[cfg(test)]
 pub(crate) use self::report::problems_of;
-use crate::config::{Environment, Settings};
+use crate::config::{ClientCertificates, Environment, Settings};
 use crate::failure::{self, Failure};
 use crate::ops::log;
 
@@ -55,6 +55,19 @@ pub(crate) fn read(settings: &Settings) -> Result<Vec<Certificate>, Failure> {
     read.map_err(|error| unusable(&error))
 }
 
+/// Reads the authorities that verify clients, if there are any.
+pub(crate) fn clients(settings: &Settings) -> Result<Option<ClientAuthorities>, Failure> {
+    let Some(file) = &settings.http.client_ca else { return Ok(None) };
+    let required = settings.http.client_certificates == ClientCertificates::Require;
+    let read = ClientAuthorities::read(file, required);
+    read.map(Some).map_err(|error| {
+        Failure::caused(
+            &error,
+            "name the authorities' certificates in `http.client_ca`, a PEM file",
+        )
+    })
+}
+
 /// Returns the failure of a certificate that cannot be shown.
 pub(crate) fn unusable(error: &TlsError) -> Failure {
     let hint = match error {
@@ -87,7 +100,10 @@ impl Tls {
         if !settings.has_tls() {
             return Ok(None);
         }
-        let certificates = Certificates::new();
+        let certificates = match clients(settings)? {
+            Some(authorities) => Certificates::asking(authorities),
+            None => Certificates::new(),
+        };
         let files = settings.http.certificate_files();
         let before = signature(&files);
         let read = read(settings)?;
@@ -125,6 +141,11 @@ impl Tls {
     /// Returns the certificates as operators see them.
     pub(crate) fn watch(&self) -> Watch {
         self.watch.clone()
+    }
+
+    /// Verifies clients by these authorities from now on.
+    pub(crate) fn trust(&self, authorities: ClientAuthorities) {
+        self.watch.certificates.trust(authorities);
     }
 
     /// Shows these certificates in the place of the previous ones, and checks their files from now on.

@@ -2,6 +2,7 @@
 
 mod answers;
 mod cache;
+mod client_certificates;
 mod clients;
 mod crowds;
 mod cut_bodies;

@@ -8,7 +8,10 @@ use bytes::{Buf as _, Bytes};
 use h3::client::{RequestStream, SendRequest};
 use http::{Request, StatusCode};
 use quinn::crypto::rustls::QuicClientConfig;
-use testkit::certificates;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use testkit::{Certificate, certificates};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -18,7 +21,7 @@ use crate::operations::upgrade::{upgrade, upgraded};
 
 type Stream = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 
-struct Http3 {
+pub(crate) struct Http3 {
     requests: SendRequest<h3_quinn::OpenStreams, Bytes>,
     _driver: JoinSet<()>,
 }
@@ -29,18 +32,33 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 
 impl Http3 {
     async fn to(address: SocketAddr) -> Self {
+        Self::with(address, None).await.unwrap()
+    }
+
+    /// Connects with a certificate. The error is the reason for which the server has closed the connection.
+    pub(crate) async fn with(
+        address: SocketAddr,
+        certificate: Option<&Certificate>,
+    ) -> Result<Self, quinn::ConnectionError> {
         let (config, _) = testkit::credulous(&["h3"]);
+        let mut config = Arc::unwrap_or_clone(config);
+        if let Some(Certificate { chain, key, .. }) = certificate {
+            let chain = vec![CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            let key = CertifiedKey::from_der(chain, key, config.crypto_provider()).unwrap();
+            config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(key));
+        }
         let config = QuicClientConfig::try_from(config).unwrap();
         let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
         endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(config)));
-        let quic = within(endpoint.connect(address, "localhost").unwrap()).await.unwrap();
-        let (mut connection, requests) =
-            h3::client::new(h3_quinn::Connection::new(quic)).await.unwrap();
+        let quic = within(endpoint.connect(address, "localhost").unwrap()).await?;
+        let begun = h3::client::new(h3_quinn::Connection::new(quic.clone())).await;
+        let Ok((mut connection, requests)) = begun else { return Err(within(quic.closed()).await) };
         let mut driver = JoinSet::new();
         driver.spawn(async move {
             drop(std::future::poll_fn(|cx| connection.poll_close(cx)).await);
         });
-        Self { requests, _driver: driver }
+        Ok(Self { requests, _driver: driver })
     }
 
     async fn begin(&mut self, path: &str) -> Stream {
@@ -49,7 +67,16 @@ impl Http3 {
         within(self.requests.send_request(request)).await.unwrap()
     }
 
-    async fn post(&mut self, path: &str, body: &'static [u8]) -> String {
+    /// Returns whether the server answers, with whatever status.
+    pub(crate) async fn is_answered(&mut self, path: &str) -> bool {
+        let request = Request::get(format!("https://localhost{path}")).body(()).unwrap();
+        match within(self.requests.send_request(request)).await {
+            Ok(mut stream) => within(stream.recv_response()).await.is_ok(),
+            Err(_refused) => false,
+        }
+    }
+
+    pub(crate) async fn post(&mut self, path: &str, body: &'static [u8]) -> String {
         let mut stream = self.begin(path).await;
         stream.send_data(Bytes::from_static(body)).await.unwrap();
         answer(stream).await

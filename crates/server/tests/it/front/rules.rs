@@ -220,3 +220,27 @@ fn header_rules_about_the_connection_are_refused_at_the_start() {
     let told = refused("[http.headers]\n\"X(A)\" = \"5\"");
     assert!(told.contains("`X(A)` = `5`"), "{told}");
 }
+
+#[test]
+fn passwords_guard_websockets_and_http_2() {
+    let http = "[http.basic_auth]\n\"/admin\" = \"users\"\n[websockets.routes]\n\"/admin/chat\" = \"/index.php\"";
+    let site = site(http).with_file("users", USERS);
+    let hearth = serve(&site);
+    let upgrade = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+    ];
+    let closed = hearth.connect().request("GET", "/admin/chat", &upgrade, b"").unwrap();
+    assert_eq!(closed.status, 401);
+    let curl = |more: &[&str]| {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["--silent", "--max-time", "30", "--http2-prior-knowledge", "--output"]);
+        curl.args(["/dev/null", "--write-out", "%{http_version} %{http_code}"]).args(more);
+        let output = curl.arg(format!("http://{}/admin", hearth.address)).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(curl(&[]), "2 401");
+    assert_eq!(curl(&["--user", "ann:secret"]), "2 200");
+}
