@@ -6,6 +6,8 @@
 //! - A request without a body, routed to PHP, accesses the disk at most once and starts no task and no timer.
 
 mod cached;
+mod client;
+mod pages;
 mod receive;
 mod rules;
 mod send;
@@ -19,7 +21,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
-use pool::{CompleteBody, DispatchError, HintSender, RequestContext, RequestId, Scheme, Script};
+use pool::{CompleteBody, HintSender, RequestContext, RequestId, Script};
 use tokio::time::Instant;
 use traces::Carried;
 use tracing::Instrument;
@@ -28,14 +30,13 @@ use crate::answer_body::{Account, AnswerBody, Source};
 use crate::answers::Page;
 use crate::application::Application;
 use crate::claims::Unclaimed;
-use crate::files::{self, FileBody, Refused};
+use crate::files::{self, FileBody};
 use crate::forwarded::{self, ForwardedInfo};
 use crate::front::Shared;
-use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, CallBody, EventStream, Grant, GrantCell, Realtime};
 use crate::release::Current;
-use crate::request_body::{BodyError, RequestBody, Verdict};
+use crate::request_body::{RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
@@ -43,6 +44,8 @@ use crate::tls::VerifiedClient;
 use crate::trace;
 use crate::trusted_headers::TrustedHeader;
 
+pub(crate) use self::client::Host;
+use self::pages::add_slash;
 use self::send::{About, Kept, drop_hop_by_hop, finish};
 
 /// State shared by all requests of a connection.
@@ -65,22 +68,6 @@ pub(crate) struct Connection {
     pub(crate) client: Option<VerifiedClient>,
     /// An accepted WebSocket handshake, which ends HTTP on the connection.
     pub(crate) grant: GrantCell,
-}
-
-/// A parsed Host field.
-#[derive(Clone, Debug)]
-pub(crate) struct Host {
-    field: HeaderValue,
-    name: Arc<str>,
-    port: Option<u16>,
-}
-
-/// The client, according to trusted proxies.
-struct Client {
-    remote: SocketAddr,
-    scheme: Scheme,
-    server_name: Arc<str>,
-    server_port: u16,
 }
 
 /// A response before the final HTTP fields are set.
@@ -408,43 +395,6 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    fn page(&self, page: Page, headers: &HeaderMap) -> Answer<A::Body> {
-        // A 408 of the application is not a page of the front: this one is for a slow body.
-        if page.status == StatusCode::REQUEST_TIMEOUT {
-            self.front.metrics.limited(ClientLimit::SlowBody);
-        }
-        Answer::whole(page.render(headers, &self.id.0))
-    }
-
-    /// Returns the response, unless the server needs its file's descriptor itself.
-    fn spared(&self, response: Response<FileBody>) -> Result<Response<FileBody>, Refused> {
-        let descriptor = response.body().descriptor();
-        if descriptor.is_none_or(|descriptor| self.front.connections.may_have(descriptor)) {
-            Ok(response)
-        } else {
-            Err(Refused::Scarce)
-        }
-    }
-
-    fn refused(&self, refused: Refused, headers: &HeaderMap) -> Answer<A::Body> {
-        let page = match refused {
-            Refused::Missing => Page::not_found(),
-            Refused::Forbidden => {
-                Page::new(StatusCode::FORBIDDEN, "This file may not be read by the server.")
-            }
-            Refused::Scarce => {
-                self.front.metrics.limited(ClientLimit::Descriptors);
-                self.front.connections.make_room();
-                Page::busy()
-            }
-            Refused::Failed(error) => {
-                tracing::warn!(error = %error, "file cannot be read");
-                Page::new(StatusCode::INTERNAL_SERVER_ERROR, "The file could not be read.")
-            }
-        };
-        self.page(page, headers)
-    }
-
     async fn dispatch(
         mut self,
         number: usize,
@@ -481,22 +431,6 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    /// Returns the page for a request to which the application gave no response.
-    fn not_answered(
-        &self,
-        error: &DispatchError,
-        verdict: Option<Verdict>,
-        kept: &Kept,
-        traced: bool,
-    ) -> Answer<A::Body> {
-        let page = self.failed(error, verdict);
-        let mut answer = self.page(page, &kept.accept_fields());
-        if traced {
-            answer.head.extensions.insert(trace::FailureReason(error.to_string()));
-        }
-        answer
-    }
-
     /// Returns what the pool learns of a request beside its head.
     fn context(
         &self,
@@ -522,68 +456,6 @@ impl<A: Application> Exchange<'_, A> {
             variables: certified.map(VerifiedClient::variables).unwrap_or_default(),
         }
     }
-
-    fn failed(&self, error: &DispatchError, verdict: Option<Verdict>) -> Page {
-        if let DispatchError::RequestBody(cause) = error {
-            let status = cause
-                .downcast_ref::<BodyError>()
-                .map(BodyError::status)
-                .or_else(|| verdict.and_then(|verdict| verdict.failure()))
-                .unwrap_or(StatusCode::BAD_REQUEST);
-            return Page::body_failed(status);
-        }
-        tracing::debug!(error = %error, request.id = &*self.id.0, "request got no answer from PHP");
-        Page::dispatch_failed(error)
-    }
-
-    fn client(&self, headers: &HeaderMap) -> Client {
-        let connection = self.connection;
-        let secure = self.forwarded.secure.unwrap_or(connection.tls);
-        let scheme = if secure { Scheme::Https } else { Scheme::Http };
-        let told_host = self
-            .forwarded
-            .host
-            .as_deref()
-            .filter(|host| request_head::is_valid_host(host.as_bytes()))
-            .map(request_head::split_host);
-        let (server_name, host_port) = if let Some((name, port)) = told_host {
-            (Arc::from(name), port)
-        } else {
-            let host = self.host(headers);
-            (host.name, host.port)
-        };
-        // Without a proxy the port is the local one; a proxy's port is the stated one, or follows from the host or
-        // scheme.
-        let server_port = if self.forwarded == ForwardedInfo::default() {
-            connection.local.port()
-        } else {
-            self.forwarded.port.or(host_port).unwrap_or(match scheme {
-                Scheme::Https => 443,
-                Scheme::Http => 80,
-            })
-        };
-        Client { remote: self.remote, scheme, server_name, server_port }
-    }
-
-    fn host(&self, headers: &HeaderMap) -> Host {
-        let connection = self.connection;
-        let field = headers.get(header::HOST);
-        if let Some(known) = connection.host.get()
-            && field.is_some_and(|field| *field == known.field)
-        {
-            return known.clone();
-        }
-        let field = field.cloned().unwrap_or_else(|| HeaderValue::from_static(""));
-        let (name, port) = request_head::split_host(field.to_str().unwrap_or(""));
-        let name = if name.is_empty() {
-            Arc::from(request_head::name_of(connection.local.ip()))
-        } else {
-            Arc::from(name)
-        };
-        let host = Host { field, name, port };
-        connection.host.get_or_init(|| host.clone());
-        host
-    }
 }
 
 /// Returns the request as the application gets it.
@@ -599,21 +471,4 @@ fn with_context(parts: Parts, body: RequestBody, context: RequestContext) -> Req
 
 fn is_read(method: &Method) -> bool {
     *method == Method::GET || *method == Method::HEAD
-}
-
-fn add_slash(parts: &Parts) -> Page {
-    let path = parts.uri.path();
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    // Exactly one leading slash: `//host/` would be another site.
-    let location = format!("/{}/{query}", path.trim_start_matches('/'));
-    let status = if is_read(&parts.method) {
-        StatusCode::MOVED_PERMANENTLY
-    } else {
-        StatusCode::PERMANENT_REDIRECT
-    };
-    let page = Page::new(status, "This is a directory: its address ends with a slash.");
-    match HeaderValue::try_from(location) {
-        Ok(location) => page.with(header::LOCATION, location),
-        Err(_) => Page::not_found(),
-    }
 }

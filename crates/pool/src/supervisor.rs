@@ -9,6 +9,7 @@
 //! - A request over its time limit loses its worker within a tenth of the limit, and at most within
 //!   [`Supervisor::LONGEST_TICK`].
 
+mod boot;
 mod crashes;
 mod ends;
 mod limits;
@@ -25,17 +26,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{Instrument as _, debug, error, warn};
 
+use self::boot::boot;
 use self::crashes::Crashes;
 use self::zygotes::{Replaced, next_of_replaced};
 use crate::backend::{Backend as _, Core};
 use crate::clock::Clock;
 use crate::info::WorkerInfo;
-use crate::lease::Release;
 use crate::scaler::Scaler;
 use crate::seats::Share;
 use crate::shared::{Command, Shared};
 use crate::slow::Traced;
-use crate::status::WorkerState;
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
 use crate::{Options, StartError, memory, oom, output};
@@ -457,44 +457,5 @@ async fn next_event(zygote: &mut Option<Zygote>) -> Result<Event, Gone> {
     match zygote {
         Some(zygote) => zygote.next().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Waits until a new worker accepts requests, then adds it to the pool.
-async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
-    let slot = worker.info.slot;
-    let booting = async {
-        loop {
-            match worker.next().await {
-                Ok(Event::Hello { version: wire::VERSION, pid, .. }) => {
-                    // It may arrive before the zygote's SPAWNED, and a worker in use has a process id.
-                    worker.info.pid.store(pid, Ordering::Relaxed);
-                }
-                Ok(Event::Ready) => return Ok(()),
-                Ok(other) => return Err(format!("unexpected frame {other:?}")),
-                Err(Gone::Closed) => return Err(String::new()),
-                Err(Gone::Malformed(malformed)) => return Err(malformed.to_string()),
-            }
-        }
-    };
-    let limit = shared.options.boot_timeout;
-    let result = shared
-        .clock
-        .timeout(limit, booting)
-        .await
-        .unwrap_or_else(|_elapsed| Err(format!("not ready within {limit:?}")));
-    match result {
-        Ok(()) => {
-            worker.ready = true;
-            worker.info.life.set_state(WorkerState::Idle);
-            shared.release(worker, Release::Booted);
-            shared.command(Command::Booted { slot });
-        }
-        Err(why) => {
-            let how = crate::info::how_it_ended(&worker.info, &shared.clock);
-            let why = if why.is_empty() { how.await } else { why };
-            worker.info.set_gone(shared.now());
-            shared.command(Command::BootFailed { info: Arc::clone(&worker.info), why });
-        }
     }
 }

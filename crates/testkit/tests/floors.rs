@@ -62,11 +62,19 @@ const SERVER_FLOORS: &[&str] =
 /// Maximum number of modules in an import cycle of `server`.
 const LARGEST_CYCLE: usize = 4;
 
-/// Maximum number of lines in a file of `server`.
+/// Maximum number of lines in a source file without its tests.
 const LONGEST_FILE: usize = 500;
 
-/// Files of `server` that are declarative tables, and may be longer.
-const TABLES: &[&str] = &["config/keys.rs"];
+/// Folders of source files, and the endings of their names.
+const SOURCES: &[(&str, &[&str])] = &[
+    ("crates", &["rs"]),
+    ("native", &["c", "h"]),
+    ("cpp/include", &["hpp"]),
+    ("packages", &["php", "ts", "js"]),
+];
+
+/// Files that are declarative tables or generated, and may be longer.
+const TABLES: &[&str] = &["crates/server/src/config/keys.rs", "crates/capi/src/settings/keys.rs"];
 
 #[test]
 fn crates_import_only_from_the_floors_below() {
@@ -167,17 +175,33 @@ fn import_cycles_inside_server_are_small() {
 }
 
 #[test]
-fn files_of_server_are_short() {
-    let source = root().join("crates/server/src");
-    for file in files(&source, &["rs"]) {
-        let inside = file.strip_prefix(&source).expect("it was found there").display().to_string();
-        let lines = fs::read_to_string(&file).expect("source is readable text").lines().count();
-        let is_table = TABLES.contains(&inside.as_str());
-        assert!(
-            lines <= LONGEST_FILE || is_table || inside.ends_with("tests.rs"),
-            "server/src/{inside} has {lines} lines: there are two files in it"
-        );
+fn source_files_are_short() {
+    let root = root();
+    for (folder, extensions) in SOURCES {
+        let sources = files(&root.join(folder), extensions);
+        assert!(!sources.is_empty(), "no source file found in {folder}");
+        for file in sources {
+            let inside = file.strip_prefix(&root).expect("it was found there");
+            let skipped = ["tests", "node_modules", "vendor", "dist"];
+            let is_skipped = inside.iter().any(|part| skipped.iter().any(|name| part == *name))
+                || inside.ends_with("tests.rs")
+                || TABLES.iter().any(|table| inside == Path::new(table));
+            if !is_skipped {
+                let text = fs::read_to_string(&file).expect("source is readable text");
+                let lines = without_tests(&text).lines().count();
+                let inside = inside.display();
+                assert!(
+                    lines <= LONGEST_FILE,
+                    "{inside} has {lines} lines: there are two files in it"
+                );
+            }
+        }
     }
+}
+
+/// Returns a Rust source text up to its module of tests.
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
 }
 
 /// Returns the imports of each module of `server`, without tests. A module is `floor::name`, or a floor without a folder.
@@ -215,9 +239,8 @@ fn module_of(parts: &[&str]) -> String {
 
 /// Returns the modules that `crate::…` names in a source text, before its tests.
 fn paths_in(text: &str) -> Vec<String> {
-    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     let code: Vec<&str> =
-        text.lines().map(|line| line.split("//").next().unwrap_or(line)).collect();
+        without_tests(text).lines().map(|line| line.split("//").next().unwrap_or(line)).collect();
     let code = code.join("\n");
     let word = |text: &str| -> String {
         text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()

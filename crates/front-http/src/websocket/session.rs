@@ -8,25 +8,24 @@
 //! - Whatever ends the connection, its close event comes last.
 
 mod ending;
+mod transfer;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use channels::websocket::{CloseCode, Decoder, Inflater, Message, Rules, ping_frame, pong_frame};
 use http::{Response, header};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::ending::{Ending, Reason};
+use self::transfer::{read_some, write_some};
 use super::events::{self, Event, Failed, Visitor};
 use super::outbox::Ask;
 use super::rate::Rate;
@@ -42,9 +41,6 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(3);
 const FAR: Duration = Duration::from_hours(1);
 /// The reason that a client reads, whatever went wrong.
 const FAILED: &str = "the application failed";
-/// Bytes read at once.
-const PIECE: usize = 16 << 10;
-
 /// An accepted connection whose handshake is being written.
 #[derive(Debug)]
 pub(crate) struct Accepted {
@@ -461,44 +457,4 @@ impl Incoming {
         let size = payload.len();
         Self::Message(Event::Message { binary, payload }, size)
     }
-}
-
-/// Reads what is there into `input`. Cancel safe; no buffer is held while nothing comes.
-async fn read_some<S: AsyncRead + Unpin>(
-    reader: &mut S,
-    input: &mut BytesMut,
-) -> io::Result<usize> {
-    thread_local! {
-        static PIECES: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into());
-    }
-    poll_fn(|cx| {
-        PIECES.with_borrow_mut(|piece| {
-            let mut buffer = ReadBuf::new(piece);
-            ready!(Pin::new(&mut *reader).poll_read(cx, &mut buffer))?;
-            input.extend_from_slice(buffer.filled());
-            Poll::Ready(Ok(buffer.filled().len()))
-        })
-    })
-    .await
-}
-
-/// Writes some of `output`, then flushes. Cancel safe.
-async fn write_some<S: AsyncWrite + Unpin>(
-    writer: &mut S,
-    output: &mut Bytes,
-    unflushed: &mut bool,
-) -> io::Result<()> {
-    if !output.is_empty() {
-        let written = writer.write(output).await?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        output.advance(written);
-        *unflushed = true;
-    }
-    if output.is_empty() && *unflushed {
-        writer.flush().await?;
-        *unflushed = false;
-    }
-    Ok(())
 }

@@ -1,0 +1,53 @@
+//! Reads and writes the bytes of one socket.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+
+/// Bytes read at once.
+const PIECE: usize = 16 << 10;
+
+/// Reads what is there into `input`. Cancel safe; no buffer is held while nothing comes.
+pub(super) async fn read_some<S: AsyncRead + Unpin>(
+    reader: &mut S,
+    input: &mut BytesMut,
+) -> io::Result<usize> {
+    thread_local! {
+        static PIECES: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into());
+    }
+    poll_fn(|cx| {
+        PIECES.with_borrow_mut(|piece| {
+            let mut buffer = ReadBuf::new(piece);
+            ready!(Pin::new(&mut *reader).poll_read(cx, &mut buffer))?;
+            input.extend_from_slice(buffer.filled());
+            Poll::Ready(Ok(buffer.filled().len()))
+        })
+    })
+    .await
+}
+
+/// Writes some of `output`, then flushes. Cancel safe.
+pub(super) async fn write_some<S: AsyncWrite + Unpin>(
+    writer: &mut S,
+    output: &mut Bytes,
+    unflushed: &mut bool,
+) -> io::Result<()> {
+    if !output.is_empty() {
+        let written = writer.write(output).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        output.advance(written);
+        *unflushed = true;
+    }
+    if output.is_empty() && *unflushed {
+        writer.flush().await?;
+        *unflushed = false;
+    }
+    Ok(())
+}
