@@ -46,7 +46,9 @@ struct Tally {
 
 impl Tally {
     fn new() -> Self {
-        Self { times: Histogram::new(3).expect("three digits are possible"), errors: 0 }
+        let most = u64::try_from(PATIENCE.as_micros()).expect("seconds in microseconds fit");
+        let times = Histogram::new_with_max(most, 3).expect("three digits are possible");
+        Self { times, errors: 0 }
     }
 }
 
