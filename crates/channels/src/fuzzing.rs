@@ -11,6 +11,12 @@ pub fn websocket(input: &[u8]) {
     assert_eq!(pieces, whole, "cut into pieces of {cut}");
 }
 
+/// Sends a request of a stranger to a Mercure hub: a line with a token, one with the query, and a form. Nothing is
+/// published without a signature, and no update adds a field to its event.
+pub fn mercure(input: &[u8]) {
+    crate::mercure::fuzz(input);
+}
+
 fn decode(input: &[u8], piece: usize) -> (Vec<String>, Option<Violation>) {
     let rules = Rules { message: 4096, deflate: true };
     let (mut decoder, mut inflater) = (Decoder::new(), Inflater::default());

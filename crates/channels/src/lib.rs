@@ -50,6 +50,7 @@ mod testing;
 pub mod adapter;
 pub mod api;
 pub mod lookup;
+pub mod mercure;
 pub mod webhook;
 
 pub use app::{App, History, Limits, Rights, Secret};

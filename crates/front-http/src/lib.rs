@@ -79,7 +79,7 @@ pub use options::{
     SendfileRoot, TlsFiles,
 };
 pub use read_permission::ReadPermission;
-pub use realtime::{Answering, ForwardedConnections, Realtime};
+pub use realtime::{Answering, CallBody, ForwardedConnections, Realtime};
 pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use request_buffering::RequestBuffering;

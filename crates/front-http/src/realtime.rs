@@ -39,7 +39,16 @@ use crate::websocket::session::Accepted;
 const FORWARDED_CONNECTIONS: usize = 1024;
 
 /// A future response.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Response<Bytes>> + Send + 'a>>;
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Response<CallBody>> + Send + 'a>>;
+
+/// The body of a response of realtime.
+#[derive(Debug)]
+pub enum CallBody {
+    /// All of it.
+    Whole(Bytes),
+    /// Whatever arrives at this socket, until it is closed at its other end.
+    Stream(UnixStream),
+}
 
 /// The owner of the channels.
 pub trait Realtime: fmt::Debug + Send + Sync + 'static {
@@ -170,7 +179,7 @@ pub(crate) async fn call(
     realtime: &dyn Realtime,
     parts: &Parts,
     body: RequestBody,
-) -> Result<Response<Bytes>, BodyError> {
+) -> Result<Response<CallBody>, BodyError> {
     let body = body.collect().await?.to_bytes();
     Ok(realtime.call(parts, body).await)
 }
@@ -186,6 +195,10 @@ pub(crate) struct EventStream {
 }
 
 impl EventStream {
+    pub(crate) fn new(socket: UnixStream) -> Self {
+        Self { read: BytesMut::new(), socket }
+    }
+
     pub(crate) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.read.is_empty() {
             match ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.read)) {

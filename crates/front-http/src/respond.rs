@@ -33,7 +33,7 @@ use crate::forwarded::{self, ForwardedInfo};
 use crate::front::Shared;
 use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
-use crate::realtime::{self, Grant, GrantCell, Realtime};
+use crate::realtime::{self, CallBody, EventStream, Grant, GrantCell, Realtime};
 use crate::release::Current;
 use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
@@ -418,7 +418,15 @@ impl<A: Application> Exchange<'_, A> {
             return self.page(Page::body_failed(error.status()), &parts.headers);
         }
         match realtime::call(realtime, parts, body).await {
-            Ok(response) => Answer::whole(response),
+            Ok(response) => {
+                let (head, body) = response.into_parts();
+                match body {
+                    CallBody::Whole(bytes) => Answer::whole(Response::from_parts(head, bytes)),
+                    CallBody::Stream(socket) => {
+                        Answer { head, source: Source::Events(EventStream::new(socket)) }
+                    }
+                }
+            }
             Err(error) => self.page(Page::body_failed(error.status()), &parts.headers),
         }
     }

@@ -27,7 +27,7 @@ use super::rules::{FieldRules, PasswordRules, Redirects};
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
     Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
-    PhpVersion, Token, UrlPath, Value, Wanted, WatchedFiles,
+    PhpVersion, Preload, Token, UrlPath, Value, Wanted, WatchedFiles,
 };
 use super::websockets::Routes;
 use super::{ConfigError, Sources};
@@ -428,6 +428,13 @@ settings! {
         /// `prespawn`, `fork`, `snapshot`); in the others each request reads the files. Where the kernel has no room for watches
         /// (`fs.inotify.max_user_watches`) the files are looked at every five seconds.
         watch: Option<WatchedFiles> = "off";
+        /// Preload the code that requests include (`opcache.preload`), in the model `request`: `learned`.
+        ///
+        /// At each start and reload Hearth asks OPcache which files were included, and preloads those of them whose early declaration no code
+        /// of the application can tell. It compares answers to the paths of `php.warm_up` with and without preloading, and switches it
+        /// off where they differ. A preloaded file that changes is a reload. `hearth check` and `hearth status` say how many files it is,
+        /// and why not (docs/guide/preloading.md). Not with `--dev`.
+        preload: Option<Preload> = "off";
         /// URL paths that the booted application answers before the first request, so that code and caches are warm. For the models `fork` and `snapshot`.
         ///
         /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; the answers are discarded.
@@ -635,6 +642,48 @@ settings! {
         idle_timeout: Option<Duration> = "off";
         /// Compress messages of at least this size (permessage-deflate), for clients that offer it.
         deflate: Option<ByteSize> = "off";
+    }
+
+    /// A Mercure hub at `/.well-known/mercure`, in `hearth serve` and `hearth channels` (docs/guide/mercure.md).
+    ///
+    /// Updates go through `realtime.adapter` to all nodes.
+    mercure: Mercure {
+        /// Serve the hub. It needs a key for publishers, and one for subscribers unless `anonymous` is on.
+        enabled: bool = "off";
+        /// The secret that verifies tokens of publishers.
+        publisher_key: Option<Token> = "off";
+        /// A file with that secret, or with a public key in PEM.
+        publisher_key_file: Option<PathBuf> = "off";
+        /// The algorithm of these tokens: `HS256` and so on, `RS256`, `PS256`, `ES256`, `EdDSA`.
+        publisher_algorithm: String = "HS256";
+        /// The secret that verifies tokens of subscribers.
+        subscriber_key: Option<Token> = "off";
+        /// A file with that secret, or with a public key in PEM.
+        subscriber_key_file: Option<PathBuf> = "off";
+        /// The algorithm of these tokens.
+        subscriber_algorithm: String = "HS256";
+        /// Subscribers need no token for public updates.
+        anonymous: bool = "off";
+        /// The cookie in which browsers send a token.
+        cookie: String = "mercureAuthorization";
+        /// Origins of pages that may publish with a cookie. `*`: all.
+        publish_origins: Vec<String> = "";
+        /// Origins of other pages that may use the hub. `*`: all.
+        cors_origins: Vec<String> = "";
+        /// Publish an update for each subscription that begins or ends, and serve the subscription API.
+        subscriptions: bool = "off";
+        /// The interval of comments on a silent stream. `0s`: none.
+        heartbeat: Duration = "40s";
+        /// The most subscribers; more get 503. They count for `http.connection_limit`, too.
+        connection_limit: NonZeroUsize = "10000";
+        /// The updates that may wait for one subscriber; with more it is disconnected, and resumes when it comes back.
+        queue: NonZeroUsize = "1000";
+        /// The updates that the hub keeps for subscribers that come back.
+        history_events: NonZeroUsize = "10000";
+        /// The memory for them; with more, the oldest are removed.
+        history_memory: ByteSize = "64MiB";
+        /// The time that it keeps them.
+        history_age: Duration = "5m";
     }
 
     /// The AWS Lambda front: `hearth lambda` (docs/guide/lambda.md).

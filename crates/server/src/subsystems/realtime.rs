@@ -10,6 +10,7 @@ mod apps;
 mod caller;
 mod console;
 mod lookup;
+mod mercure;
 mod nodes;
 mod publisher;
 mod report;
@@ -29,7 +30,7 @@ use channels::{
     Answered, App, AppRef, Apps, Channels, FixedApps, Found, NoObserver, Observer, Ticket,
     Unavailable, UnixTime,
 };
-use front_http::Answering;
+use front_http::{Answering, CallBody};
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
@@ -80,6 +81,7 @@ pub(crate) struct Realtime {
     history_wait: Duration,
     webhooks: Mutex<Option<Webhooks>>,
     nodes: Mutex<Option<Nodes>>,
+    mercure: Option<mercure::Hub>,
     watch: Arc<console::Watch>,
 }
 
@@ -119,10 +121,14 @@ impl Realtime {
         if let Some(webhooks) = &mut webhooks {
             webhooks.start(Arc::clone(&apps), settings)?;
         }
+        let mercure = mercure::Hub::start(settings, &channels, &fixed)?;
         // Before there are clients that other nodes could miss.
         let mut nodes = Nodes::join(&channels, settings, named).await?;
         if let Some(nodes) = &mut nodes {
             nodes.ready().await;
+        }
+        if let Some(mercure) = &mercure {
+            mercure.ready().await;
         }
         let alone = own.is_some();
         let own = own.unwrap_or_default();
@@ -154,6 +160,7 @@ impl Realtime {
             history_wait: settings.realtime.history_wait,
             webhooks: Mutex::new(webhooks),
             nodes: Mutex::new(nodes),
+            mercure,
             watch: Arc::default(),
         }))
     }
@@ -170,7 +177,11 @@ impl Realtime {
 
     /// Returns the publisher for PHP: it publishes to the first application of the settings.
     pub(crate) fn publisher(&self) -> Option<Publisher> {
-        let app = self.fixed.all().iter().find(|app| *app.id != *DEVELOPMENT_APP)?;
+        let app = self
+            .fixed
+            .all()
+            .iter()
+            .find(|app| ![DEVELOPMENT_APP, channels::mercure::APP].contains(&&*app.id))?;
         Some(Publisher::new(Arc::clone(app), self.channels.clone()))
     }
 
@@ -234,7 +245,11 @@ impl Realtime {
 
     /// Closes all sockets, spread over as much of `realtime.drain` as there is patience for, and waits for that.
     pub(crate) async fn drain(self: Arc<Self>, settings: &Settings, patience: Duration) {
-        self.hub.drain(settings.realtime.drain.min(patience));
+        let spread = settings.realtime.drain.min(patience);
+        self.hub.drain(spread);
+        if let Some(mercure) = &self.mercure {
+            mercure.drain(spread).await;
+        }
         let nodes = self.nodes.lock().expect("no holder panics").take();
         let webhooks = self.webhooks.lock().expect("no holder panics").take();
         let lookups = self.lookups.lock().expect("no holder panics").take();
@@ -323,17 +338,26 @@ fn hint(error: &hub::StartError, settings: &Settings) -> String {
 
 impl front_http::Realtime for Realtime {
     fn takes(&self, path: &str) -> bool {
+        if mercure::is_path(path) && self.mercure.is_some() {
+            return true;
+        }
         let Some(id) = api::app_id(path) else { return self.alone && !self.streams(path) };
         self.may_be(AppRef::Id(&id))
     }
 
     fn body_limit(&self) -> u64 {
         let lookups = self.lookups.lock().expect("no holder panics");
-        self.body_limit.max(lookups.as_ref().map_or(0, Lookups::body_limit))
+        let of_mercure = self.mercure.as_ref().map_or(0, |_| channels::mercure::BODY as u64);
+        self.body_limit.max(lookups.as_ref().map_or(0, Lookups::body_limit)).max(of_mercure)
     }
 
     fn call<'a>(&'a self, head: &'a Parts, body: Bytes) -> Answering<'a> {
         Box::pin(async move {
+            if let Some(mercure) =
+                self.mercure.as_ref().filter(|_| mercure::is_path(head.uri.path()))
+            {
+                return mercure.call(head, &body, self.history_wait).await;
+            }
             if head.uri.path() == "/up" {
                 return text(
                     StatusCode::OK,
@@ -396,8 +420,8 @@ impl front_http::Realtime for Realtime {
     }
 }
 
-fn text(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {
-    let mut response = Response::new(body);
+fn text(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<CallBody> {
+    let mut response = Response::new(CallBody::Whole(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

@@ -2,6 +2,7 @@
 
 mod lookup;
 mod losses;
+mod mercure;
 mod shared;
 
 use std::io::{Read as _, Write as _};

@@ -190,10 +190,16 @@ pub(crate) fn of_served(
 /// Explains in words which applications have channels.
 pub(crate) fn explain(settings: &Settings, named: &[NamedApp]) -> String {
     let mut whose: Vec<String> = named.iter().map(|named| named.app.id.to_string()).collect();
+    let hub = whose.iter().position(|id| id == channels::mercure::APP).map(|at| whose.remove(at));
     if let Some(target) = &settings.realtime.lookup {
         whose.push(format!("those that {target} knows"));
     }
-    format!("channels for {}", whose.join(", "))
+    let whose = whose.join(", ");
+    match hub {
+        Some(_) if whose.is_empty() => String::from("a Mercure hub"),
+        Some(_) => format!("a Mercure hub and channels for {whose}"),
+        None => format!("channels for {whose}"),
+    }
 }
 
 /// Returns the applications of `hearth channels`: at least one.
@@ -212,6 +218,7 @@ fn joined<'a>(settings: &Settings, of_env: impl IntoIterator<Item = &'a OfEnv>) 
             apps.push(settings.realtime.apps.adopted(id, key, secret));
         }
     }
+    apps.extend(super::mercure::application(settings));
     for app in &mut apps {
         if app.webhooks.is_empty() {
             app.webhooks.clone_from(&settings.realtime.webhook);

@@ -89,6 +89,15 @@ impl Realtime {
                 counter "hearth_channels_packets_missed_total" = report.missed, "Packets of other nodes that were lost on the way";
             }
         }
+        if let Some((subscribers, published, slow)) =
+            self.mercure.as_ref().map(super::mercure::Hub::figures)
+        {
+            metrics_table! { &[];
+                gauge "hearth_mercure_subscribers" = subscribers, "Subscribers of the Mercure hub on this node";
+                counter "hearth_mercure_updates_total" = published, "Updates that publishers sent to the Mercure hub on this node";
+                counter "hearth_mercure_slow_total" = slow, "Subscribers of the Mercure hub that were disconnected because too many updates waited for them";
+            }
+        }
         if let Some(looked) = self.lookup.as_deref().map(looked) {
             metrics_table! { &[];
                 gauge "hearth_channels_lookup_known" = looked.known, "Looked-up applications that are known now";

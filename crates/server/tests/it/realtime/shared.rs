@@ -1,13 +1,17 @@
 //! Three nodes that share the history of their channels through a real broker: nodes are killed, cut off and replaced,
 //! the broker restarts, and no client loses an event or gets one twice.
 
-mod cluster;
+pub(super) mod cluster;
 mod crowd;
 
 use std::time::Duration;
 
+use channels::Secret;
+use channels::auth::sign;
+use serde_json::json;
 use testkit::eventually;
 
+use super::Client;
 use cluster::{Cluster, Kind, Start};
 use crowd::{Crowd, Told};
 
@@ -115,6 +119,82 @@ fn nodes_are_replaced(kind: Kind, clients: usize) {
 #[test]
 fn a_rolling_upgrade_under_300_clients_loses_no_event_and_doubles_none() {
     nodes_are_replaced(Kind::Redis, 300);
+}
+
+#[test]
+fn a_rolling_upgrade_under_3000_clients_of_redis_loses_no_event_and_doubles_none() {
+    nodes_are_replaced(Kind::Redis, 3000);
+}
+
+#[test]
+fn a_rolling_upgrade_under_3000_clients_of_nats_loses_no_event_and_doubles_none() {
+    nodes_are_replaced(Kind::Nats, 3000);
+}
+
+/// Each node is connected to another master, and one of them has the log.
+#[test]
+fn nodes_of_a_redis_cluster_share_events_and_history() {
+    nodes_are_replaced(Kind::RedisCluster, 30);
+}
+
+/// Returns a client that is a member of a presence channel through a node, and the members that it was told.
+fn member(cluster: &Cluster, node: usize, user: &str) -> (Client, Vec<String>) {
+    let address = cluster.addresses.read().unwrap()[node].unwrap();
+    let mut client = Client::open_through(address, "key", &[]);
+    let (_, established) = client.next();
+    let socket = established["socket_id"].as_str().unwrap();
+    let data = json!({ "user_id": user }).to_string();
+    let signature =
+        sign(&Secret::new("secret"), format!("{socket}:presence-room:{data}").as_bytes());
+    client.send(&json!({"event": "pusher:subscribe", "data": {
+        "channel": "presence-room", "auth": format!("key:{signature}"), "channel_data": data,
+    }}));
+    let (event, members) = client.next();
+    assert_eq!(event, "pusher_internal:subscription_succeeded", "{members}");
+    let ids = members["presence"]["ids"].as_array().unwrap();
+    (client, ids.iter().map(|id| id.as_str().unwrap().to_owned()).collect())
+}
+
+fn members_move_to_other_nodes(kind: Kind) {
+    let mut cluster = Cluster::start(kind, Start::Empty, 3);
+    let (mut watcher, _) = member(&cluster, 1, "watcher");
+    let (_lost, _) = member(&cluster, 0, "moves");
+    let (_gone, _) = member(&cluster, 0, "leaves");
+    let mut next = || {
+        let (event, data) = watcher.next();
+        (event, data["user_id"].as_str().unwrap_or_default().to_owned())
+    };
+    let added = |user: &str| ("pusher_internal:member_added".to_owned(), user.to_owned());
+    let removed = |user: &str| ("pusher_internal:member_removed".to_owned(), user.to_owned());
+    assert_eq!([next(), next()], [added("moves"), added("leaves")], "{kind:?}");
+    // One client comes back through another node at once, the other one does not.
+    cluster.kill(0);
+    let (moved, members) = member(&cluster, 2, "moves");
+    assert_eq!(members.len(), 3, "{kind:?}: {members:?}");
+    // A member that is there through another node has not left.
+    assert_eq!(next(), removed("leaves"), "{kind:?}");
+    // The node comes back without members, and learns who is there.
+    cluster.restart(0);
+    let (_late, members) = member(&cluster, 0, "late");
+    assert_eq!(members.len(), 3, "{kind:?}: {members:?}");
+    assert_eq!(next(), added("late"), "{kind:?}");
+    drop(moved);
+    assert_eq!(next(), removed("moves"), "{kind:?}");
+}
+
+#[test]
+fn members_of_a_killed_node_of_redis_move_to_others_or_leave() {
+    members_move_to_other_nodes(Kind::Redis);
+}
+
+#[test]
+fn members_of_a_killed_node_of_nats_move_to_others_or_leave() {
+    members_move_to_other_nodes(Kind::Nats);
+}
+
+#[test]
+fn members_of_a_killed_node_of_a_redis_cluster_move_to_others_or_leave() {
+    members_move_to_other_nodes(Kind::RedisCluster);
 }
 
 /// How long the nodes of these tests wait for a broker before they answer 503.

@@ -16,14 +16,16 @@ use testkit::{Client, Running, eventually};
 use crate::hearth::{LIMIT, command};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::realtime) enum Kind {
     Redis,
+    /// Three masters; each node is told of another one.
+    RedisCluster,
     Nats,
 }
 
 /// What a broker has after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(in crate::realtime) enum Start {
     Empty,
     Kept,
 }
@@ -76,29 +78,66 @@ impl Relay {
 }
 
 #[derive(Debug)]
-struct Broker {
+pub(in crate::realtime) struct Broker {
     child: Child,
     arguments: Vec<String>,
-    port: u16,
+    pub(in crate::realtime) port: u16,
+    /// The other masters of a Redis cluster.
+    others: Vec<Self>,
 }
 
 impl Broker {
-    fn start(kind: Kind, start: Start, folder: &TempDir) -> Self {
+    pub(in crate::realtime) fn start(kind: Kind, start: Start, folder: &TempDir) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let dir = folder.path().display();
         let keeps = if start == Start::Kept { "yes" } else { "no" };
+        let more = if kind == Kind::RedisCluster {
+            // The port of the cluster's own connections is any: Redis adds 10,000 to its port unless it is told.
+            let bus = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            format!(
+                " --cluster-enabled yes --cluster-port {bus} --cluster-config-file nodes-{port}.conf --appenddirname aof-{port}"
+            )
+        } else {
+            String::new()
+        };
         let line = match kind {
-            Kind::Redis => format!(
-                "redis-server --port {port} --bind 127.0.0.1 --dir {dir} --daemonize no --appendonly {keeps} --appendfsync always"
+            Kind::Redis | Kind::RedisCluster => format!(
+                "redis-server --port {port} --bind 127.0.0.1 --dir {dir} --daemonize no --appendonly {keeps} --appendfsync always{more}"
             ),
             Kind::Nats => format!("nats-server -a 127.0.0.1 -p {port} -js -sd {dir}/jetstream"),
         };
         let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        if kind == Kind::Redis {
+        if kind != Kind::Nats {
             arguments.extend(["--save".into(), String::new()]);
         }
         let child = Self::spawn(&arguments, port);
-        Self { child, arguments, port }
+        Self { child, arguments, port, others: Vec::new() }
+    }
+
+    /// Starts a Redis cluster of three masters without replicas.
+    fn start_cluster(folder: &TempDir) -> Self {
+        let one = || Self::start(Kind::RedisCluster, Start::Empty, folder);
+        let mut first = one();
+        first.others = vec![one(), one()];
+        let mut create = Command::new("redis-cli");
+        create
+            .args(["--cluster", "create"])
+            .args(first.ports().iter().map(|port| format!("127.0.0.1:{port}")));
+        let created = create.args(["--cluster-replicas", "0", "--cluster-yes"]).output().unwrap();
+        assert!(created.status.success(), "{created:?}");
+        for port in first.ports() {
+            eventually("the cluster is complete", LIMIT, || {
+                let mut info = Command::new("redis-cli");
+                let info =
+                    info.args(["-p", &port.to_string(), "cluster", "info"]).output().unwrap();
+                String::from_utf8_lossy(&info.stdout).contains("cluster_state:ok")
+            });
+        }
+        first
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        std::iter::once(self.port).chain(self.others.iter().map(|other| other.port)).collect()
     }
 
     fn spawn(arguments: &[String], port: u16) -> Child {
@@ -142,8 +181,12 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn start(kind: Kind, start: Start, nodes: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let broker = Broker::start(kind, start, &folder);
-        let relays: Vec<Relay> = (0..nodes).map(|_| Relay::start(broker.port)).collect();
+        let broker = match kind {
+            Kind::RedisCluster => Broker::start_cluster(&folder),
+            Kind::Redis | Kind::Nats => Broker::start(kind, start, &folder),
+        };
+        let relays: Vec<Relay> =
+            broker.ports().into_iter().cycle().take(nodes).map(Relay::start).collect();
         let addresses = Arc::new(RwLock::new(vec![None; nodes]));
         let mut cluster = Self {
             kind,
@@ -164,7 +207,7 @@ impl Cluster {
     }
 
     fn launch(&self, node: usize) -> Running {
-        let scheme = if self.kind == Kind::Redis { "redis" } else { "nats" };
+        let scheme = if self.kind == Kind::Nats { "nats" } else { "redis" };
         let config = format!(
             "[realtime]\nadapter = \"{scheme}://{}\"\nhistory_wait = \"{}ms\"\n[realtime.apps.1]\nkey = \"key\"\nsecret = \"secret\"\nhistory_events = 10000\n",
             self.relays[node].address,

@@ -1,0 +1,138 @@
+//! The subscribers of the hub, and the updates that it keeps.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::Options;
+use super::selector::{self, Selector};
+use super::subscriptions::Subscription;
+use super::update::Update;
+use crate::moment::Moment;
+
+/// The id that stands for everything that is kept.
+pub(super) const EARLIEST: &str = "earliest";
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) subscribers: BTreeMap<u64, Connected>,
+    pub(super) next: u64,
+    pub(super) kept: VecDeque<Kept>,
+    /// Memory of the kept updates in bytes.
+    pub(super) memory: usize,
+    /// Id of the newest update, kept or not.
+    pub(super) newest: String,
+    pub(super) ending: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) update: Arc<Update>,
+    pub(super) event: Bytes,
+    pub(super) until: Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) id: String,
+    pub(super) interest: Arc<Interest>,
+    pub(super) payload: Option<Box<str>>,
+    pub(super) queue: mpsc::Sender<Bytes>,
+}
+
+/// The updates that a subscriber gets.
+#[derive(Debug)]
+pub(super) struct Interest {
+    pub(super) topics: Vec<Selector>,
+    /// Topics of private updates that its token allows.
+    pub(super) private: Vec<Selector>,
+}
+
+impl Interest {
+    pub(super) fn takes(&self, update: &Update) -> bool {
+        let any = |selectors: &[Selector]| selector::any(selectors, &update.topics);
+        any(&self.topics) && (!update.private || any(&self.private))
+    }
+}
+
+impl Connected {
+    pub(super) fn subscriptions(&self, active: bool) -> impl Iterator<Item = Subscription<'_>> {
+        self.interest.topics.iter().map(move |topic| Subscription {
+            topic: topic.text(),
+            subscriber: &self.id,
+            active,
+            payload: self.payload.as_deref(),
+        })
+    }
+}
+
+impl Kept {
+    fn memory(&self) -> usize {
+        let topics = self.update.topics.iter().map(|topic| topic.len() + size_of::<String>());
+        size_of::<Self>() + self.event.len() + self.update.id.len() + topics.sum::<usize>()
+    }
+}
+
+impl State {
+    /// Keeps an update and removes what is too much or too old.
+    pub(super) fn keep(
+        &mut self,
+        mut update: Update,
+        event: Bytes,
+        options: &Options,
+        now: Moment,
+    ) {
+        self.newest.clone_from(&update.id);
+        // The event has the data.
+        update.data = String::new();
+        let kept = Kept { update: Arc::new(update), event, until: now + options.age };
+        self.memory += kept.memory();
+        self.kept.push_back(kept);
+        while self.kept.len() > options.events || self.memory > options.memory {
+            self.remove_oldest();
+        }
+        self.expire(now);
+    }
+
+    fn expire(&mut self, now: Moment) {
+        while self.kept.front().is_some_and(|kept| kept.until <= now) {
+            self.remove_oldest();
+        }
+    }
+
+    fn remove_oldest(&mut self) {
+        let removed = self.kept.pop_front();
+        self.memory -= removed.map_or(0, |kept| kept.memory());
+    }
+
+    /// Removes all kept updates and all subscribers, and returns these.
+    pub(super) fn restart(&mut self) -> Vec<Connected> {
+        self.kept.clear();
+        self.memory = 0;
+        std::mem::take(&mut self.subscribers).into_values().collect()
+    }
+
+    /// Returns the id before the first event that a subscriber gets, and all kept events after it.
+    pub(super) fn since(
+        &mut self,
+        wanted: Option<&str>,
+        now: Moment,
+    ) -> (String, Vec<(Arc<Update>, Bytes)>) {
+        self.expire(now);
+        let newest = if self.newest.is_empty() { EARLIEST } else { &self.newest };
+        let first = match wanted {
+            None => return (newest.to_owned(), Vec::new()),
+            Some(EARLIEST) => 0,
+            Some(id) => match self.kept.iter().position(|kept| kept.update.id == id) {
+                Some(index) => index + 1,
+                // It is not kept: the header tells the client that events may be missing.
+                None => return (newest.to_owned(), Vec::new()),
+            },
+        };
+        let last = wanted.unwrap_or(EARLIEST).to_owned();
+        let events = self.kept.range(first..);
+        (last, events.map(|kept| (Arc::clone(&kept.update), kept.event.clone())).collect())
+    }
+}
