@@ -5,6 +5,7 @@ pub(crate) mod detect;
 pub(crate) mod fallback;
 pub(crate) mod function;
 pub(crate) mod measure;
+pub(crate) mod own_requests;
 pub(crate) mod php;
 pub(crate) mod plan;
 pub(crate) mod preload;

@@ -15,6 +15,4 @@ pub(crate) use self::files::{OwnFiles, RUN_DIR_HINT, bind_broker, no_run_dir, ow
 pub(crate) use self::options::{DATABASES, pool_options, sandbox};
 pub(crate) use self::programs::{Surroundings, program, program_options};
 pub(crate) use self::reason::Reason;
-pub(crate) use self::requests::{
-    boot_failure, context_of_ours, explained_boot_failure, request_of_ours, service_of,
-};
+pub(crate) use self::requests::{boot_failure, explained_boot_failure, service_of};

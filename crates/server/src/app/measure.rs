@@ -14,8 +14,8 @@ use http_body_util::{BodyExt as _, Empty};
 use pool::{Model, Pool, RequestContext, StartError, WorkerState};
 use tokio::time::Instant;
 
-use crate::app::boot::request_of_ours;
 use crate::app::detect::Kind;
+use crate::app::own_requests::request_of_ours;
 use crate::app::plan::Plan;
 use crate::config::Settings;
 use crate::ops::fallback_cost::{Cost, Costs, Measured};

@@ -8,7 +8,7 @@ use pool::Pool;
 use tokio::time::Instant;
 
 use crate::app::applications::Planned;
-use crate::app::boot::request_of_ours;
+use crate::app::own_requests::request_of_ours;
 use crate::failure::Failure;
 use crate::runtime::generation::{Booted, Generation};
 

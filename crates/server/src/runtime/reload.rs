@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::applications::Plans;
-use crate::app::boot::context_of_ours;
+use crate::app::own_requests::context_of_ours;
 use crate::app::release;
 use crate::config::Settings;
 use crate::failure::Failure;

@@ -8,8 +8,8 @@ use http::uri::PathAndQuery;
 use pool::{EntryScripts, Model, StartError};
 
 use super::reason::Reason;
-use super::requests::request_of_ours;
 use crate::app::detect;
+use crate::app::own_requests::request_of_ours;
 use crate::app::plan::{PhpPlan, Plan, WorkerScript};
 use crate::config::{Auto, Settings};
 

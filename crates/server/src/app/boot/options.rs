@@ -6,7 +6,7 @@ use std::time::Duration;
 use pool::Model;
 
 use super::files::OwnFiles;
-use super::requests::request_of_ours;
+use crate::app::own_requests::request_of_ours;
 use crate::app::plan::{PhpPlan, Plan, WorkerScript};
 use crate::config::{self, Databases, Settings};
 use crate::subsystems::egress;

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 
 use super::choice::{Choice, choose};
 use super::compare::difference;
-use crate::app::boot::{OwnFiles, request_of_ours};
+use crate::app::boot::OwnFiles;
+use crate::app::own_requests::request_of_ours;
 use crate::app::plan::Plan;
 use crate::config::Settings;
 use crate::ops::preloaded::Preloaded;

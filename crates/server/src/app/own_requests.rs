@@ -1,0 +1,48 @@
+//! Requests that no client sent: of warm-ups, measurements and reload checks.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request};
+use pool::{RequestContext, RequestId, Scheme, Script};
+
+use crate::app::plan::Plan;
+
+/// Returns the context of a request that no client sent.
+pub(crate) fn context_of_ours(plan: &Plan, id: &str) -> RequestContext {
+    const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80);
+    let filename = plan.nominal_script();
+    let name = plan.url_of(&filename);
+    RequestContext {
+        script: Script {
+            filename: filename.into(),
+            name: name.into(),
+            path_info: "".into(),
+            document_root: plan.application.document_root.as_path().into(),
+        },
+        remote: ADDRESS,
+        local: ADDRESS,
+        scheme: Scheme::Http,
+        server_name: "localhost".into(),
+        server_port: ADDRESS.port(),
+        remote_user: None,
+        id: RequestId(id.into()),
+        hints: None,
+        deadline: None,
+        trace: None,
+        variables: Vec::new(),
+    }
+}
+
+/// A request that no client sent; `purpose` is its id.
+pub(crate) fn request_of_ours(path: PathAndQuery, plan: &Plan, purpose: &str) -> Request<()> {
+    let context = context_of_ours(plan, purpose);
+    let mut request = Request::new(());
+    *request.uri_mut() = path.into();
+    request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("hearth (warm-up)"));
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/html, */*;q=0.1"));
+    request.extensions_mut().insert(context);
+    request
+}
