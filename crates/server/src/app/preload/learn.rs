@@ -165,7 +165,7 @@ impl Trial<'_> {
         options: impl Fn() -> pool::Options,
     ) -> Result<Learned, String> {
         let started = |error: pool::StartError| format!("the trial did not start: {error}");
-        let without = Pool::start(self.alone(options())).await.map_err(started)?;
+        let without = Pool::start(Self::alone(options())).await.map_err(started)?;
         let result = self.with_pool(&without, running, options).await;
         without.drain(Duration::from_secs(1)).await;
         result
@@ -215,7 +215,7 @@ impl Trial<'_> {
         }
         let ini = self.write(&files).map_err(|error| format!("{SCRIPT}: {error}"))?;
         let with = pool::Options { ini: with_ini(options().ini, &ini), ..options() };
-        let with = Pool::start(self.alone(with)).await;
+        let with = Pool::start(Self::alone(with)).await;
         let with = with.map_err(|error| format!("PHP does not start with it: {error}"))?;
         let result = self.compare(without, &with, &theirs).await;
         with.drain(Duration::from_secs(1)).await;
@@ -257,7 +257,7 @@ impl Trial<'_> {
     }
 
     /// The options of a pool that clients never see.
-    fn alone(&self, options: pool::Options) -> pool::Options {
+    fn alone(options: pool::Options) -> pool::Options {
         // Files that were just deployed are learned, too.
         let asked = [
             ("opcache.restrict_api".to_owned(), String::new()),
