@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::choice::{Choice, choose};
 use super::compare::difference;
-use crate::app::boot::{OwnFiles, request_of_ours};
+use crate::app::boot::{OwnFiles, PRELOAD_LIST, request_of_ours};
 use crate::app::plan::Plan;
 use crate::config::Settings;
 use crate::ops::preloaded::Preloaded;
@@ -28,8 +28,6 @@ use crate::ops::preloaded::Preloaded;
 const LIMIT: Duration = Duration::from_secs(20);
 /// The file that PHP runs when it starts.
 const SCRIPT: &str = "preload.php";
-/// The script by which OPcache is asked for its files.
-const LIST: &str = "preload_list.php";
 /// Where the answer of that script begins.
 const MARKER: &[u8] = b"\0hearth-preload\0";
 
@@ -68,7 +66,7 @@ pub(crate) struct Listing {
 impl Listing {
     /// The pool of a plan, whose Hearth's files are these.
     pub(crate) fn of(pool: &Pool, plan: &Plan, own: &OwnFiles) -> Self {
-        Self { pool: pool.clone(), plan: plan.clone(), script: own.folder().join(LIST) }
+        Self { pool: pool.clone(), plan: plan.clone(), script: own.folder().join(PRELOAD_LIST) }
     }
 
     async fn ask(&self) -> Result<Listed, String> {
@@ -104,9 +102,6 @@ impl Listed {
         })
     }
 }
-
-/// Hearth's scripts for preloading: names and texts.
-pub(crate) const SCRIPTS: &[(&str, &str)] = &[(LIST, include_str!("list.php"))];
 
 /// Returns why the setting has no effect, as far as that is known without PHP.
 pub(crate) fn obstacle(plan: &Plan, settings: &Settings) -> Option<String> {
