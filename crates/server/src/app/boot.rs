@@ -11,7 +11,9 @@ mod reason;
 mod requests;
 
 pub(crate) use self::entries::{boot_known, entry_scripts, with_others};
-pub(crate) use self::files::{OwnFiles, RUN_DIR_HINT, bind_broker, no_run_dir, own_files, run_dir};
+pub(crate) use self::files::{
+    OwnFiles, PRELOAD_LIST, RUN_DIR_HINT, bind_broker, no_run_dir, own_files, run_dir,
+};
 pub(crate) use self::options::{DATABASES, pool_options, sandbox};
 pub(crate) use self::programs::{Surroundings, program, program_options};
 pub(crate) use self::reason::Reason;

@@ -11,4 +11,4 @@ mod learn;
 mod source;
 mod tokens;
 
-pub(crate) use self::learn::{Learned, Listing, SCRIPTS, learn, obstacle};
+pub(crate) use self::learn::{Learned, Listing, learn, obstacle};

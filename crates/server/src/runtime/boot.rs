@@ -87,7 +87,7 @@ impl Generations<'_> {
             };
             let boot = async move {
                 let name = Arc::clone(&planned.name);
-                let booted = means.boot(planned, own_files, running).await;
+                let booted = Box::pin(means.boot(planned, own_files, running)).await;
                 let named = |failure: Failure| {
                     if several { failure.of_application(&name) } else { failure }
                 };
@@ -337,7 +337,8 @@ impl Means {
         let php = plan.php.as_ref().filter(|_| settings.php.preload.is_some())?;
         let options = || self.options(php, plan, planned, own_files);
         let listing = running.and_then(|running| running.listing.as_ref());
-        let learned = preload::learn(plan, settings, own_files, listing, options).await;
+        let learning = preload::learn(plan, settings, own_files, listing, options);
+        let learned = Box::pin(learning).await;
         let text = learned.report.text();
         if learned.report.off.is_some() {
             tracing::warn!("{text}");

@@ -9,7 +9,6 @@ use rustix::fs::Access;
 
 use crate::app::applications::Planned;
 use crate::app::plan::{PhpPlan, Plan, WorkerScript};
-use crate::app::preload;
 use crate::config::{Environment, Settings};
 use crate::failure::Failure;
 use crate::subsystems::egress::{self, Broker, Users};
@@ -55,6 +54,8 @@ pub(crate) struct OwnFiles {
 
 /// The folder's name.
 const LOCKS: &str = "locks";
+/// The script by which OPcache is asked for its files (`php.preload`).
+pub(crate) const PRELOAD_LIST: &str = "preload_list.php";
 
 impl OwnFiles {
     /// Returns the path of Hearth's own script.
@@ -100,9 +101,7 @@ impl OwnFiles {
             DirBuilder::new().mode(0o700).recursive(true).create(locks)?;
         }
         if preloads(php, settings) {
-            for (name, text) in preload::SCRIPTS {
-                run_dir.write(name, text)?;
-            }
+            run_dir.write(PRELOAD_LIST, include_str!("../preload/list.php"))?;
         }
         let script = match &php.script {
             Some(WorkerScript::Ours { name, text, beside }) => {

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::choice::{Choice, choose};
 use super::compare::difference;
-use crate::app::boot::OwnFiles;
+use crate::app::boot::{OwnFiles, PRELOAD_LIST};
 use crate::app::own_requests::request_of_ours;
 use crate::app::plan::Plan;
 use crate::config::Settings;
@@ -29,8 +29,6 @@ use crate::ops::preloaded::Preloaded;
 const LIMIT: Duration = Duration::from_secs(20);
 /// The file that PHP runs when it starts.
 const SCRIPT: &str = "preload.php";
-/// The script by which OPcache is asked for its files.
-const LIST: &str = "preload_list.php";
 /// Where the answer of that script begins.
 const MARKER: &[u8] = b"\0hearth-preload\0";
 
@@ -69,7 +67,7 @@ pub(crate) struct Listing {
 impl Listing {
     /// The pool of a plan, whose Hearth's files are these.
     pub(crate) fn of(pool: &Pool, plan: &Plan, own: &OwnFiles) -> Self {
-        Self { pool: pool.clone(), plan: plan.clone(), script: own.folder().join(LIST) }
+        Self { pool: pool.clone(), plan: plan.clone(), script: own.folder().join(PRELOAD_LIST) }
     }
 
     async fn ask(&self) -> Result<Listed, String> {
@@ -105,9 +103,6 @@ impl Listed {
         })
     }
 }
-
-/// Hearth's scripts for preloading: names and texts.
-pub(crate) const SCRIPTS: &[(&str, &str)] = &[(LIST, include_str!("list.php"))];
 
 /// Returns why the setting has no effect, as far as that is known without PHP.
 pub(crate) fn obstacle(plan: &Plan, settings: &Settings) -> Option<String> {
@@ -166,7 +161,7 @@ impl Trial<'_> {
         options: impl Fn() -> pool::Options,
     ) -> Result<Learned, String> {
         let started = |error: pool::StartError| format!("the trial did not start: {error}");
-        let without = Pool::start(self.alone(options())).await.map_err(started)?;
+        let without = Pool::start(Self::alone(options())).await.map_err(started)?;
         let result = self.with_pool(&without, running, options).await;
         without.drain(Duration::from_secs(1)).await;
         result
@@ -216,7 +211,7 @@ impl Trial<'_> {
         }
         let ini = self.write(&files).map_err(|error| format!("{SCRIPT}: {error}"))?;
         let with = pool::Options { ini: with_ini(options().ini, &ini), ..options() };
-        let with = Pool::start(self.alone(with)).await;
+        let with = Pool::start(Self::alone(with)).await;
         let with = with.map_err(|error| format!("PHP does not start with it: {error}"))?;
         let result = self.compare(without, &with, &theirs).await;
         with.drain(Duration::from_secs(1)).await;
@@ -258,7 +253,7 @@ impl Trial<'_> {
     }
 
     /// The options of a pool that clients never see.
-    fn alone(&self, options: pool::Options) -> pool::Options {
+    fn alone(options: pool::Options) -> pool::Options {
         // Files that were just deployed are learned, too.
         let asked = [
             ("opcache.restrict_api".to_owned(), String::new()),

@@ -213,11 +213,11 @@ impl Reader<'_> {
         if let Some(lists) = LISTS.iter().find(|lists| **lists == name) {
             self.source.lists = Some(lists);
         }
-        if name == "class_alias" {
-            if let Some(Token::Text(alias)) = self.tokens.get(at + 4) {
-                let alias = lower(alias);
-                self.source.conditional.push(alias.trim_start_matches('\\').to_owned());
-            }
+        if name == "class_alias"
+            && let Some(Token::Text(alias)) = self.tokens.get(at + 4)
+        {
+            let alias = lower(alias);
+            self.source.conditional.push(alias.trim_start_matches('\\').to_owned());
         }
         if !TESTS.contains(&name) {
             return;
@@ -226,13 +226,11 @@ impl Reader<'_> {
             Some(Token::Text(text)) => {
                 let text = lower(text);
                 let text = text.trim_start_matches('\\');
-                match text.split_once("::") {
-                    Some((class, _)) => self.source.tested.insert(class.to_owned()),
-                    None => {
-                        self.source.tested.insert(format!("{text}()"));
-                        self.source.tested.insert(text.to_owned())
-                    }
-                };
+                let class = text.split_once("::").map(|(class, _)| class);
+                if class.is_none() {
+                    self.source.tested.insert(format!("{text}()"));
+                }
+                self.source.tested.insert(class.unwrap_or(text).to_owned());
             }
             Some(Token::Name(name)) if self.is(at + 3, b':') => {
                 let name = lower(name);
@@ -262,7 +260,10 @@ impl Reader<'_> {
 fn is_guard(tokens: &[Token<'_>]) -> bool {
     let mut words = HashSet::new();
     let fits = tokens.iter().all(|token| match token {
-        Token::Name(name) => words.insert(lower(name)) || true,
+        Token::Name(name) => {
+            words.insert(lower(name));
+            true
+        }
         Token::Text(_) | Token::Value => true,
         Token::Char(byte) => b"(){};!|".contains(byte),
         _ => false,
