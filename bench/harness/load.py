@@ -1,6 +1,7 @@
 """Load from wrk on the other core, and what the server paid for it."""
 
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .closed_loop import target
 from .processes import LOAD_CORES, Server, cpu_seconds
 
 REPORT = Path(__file__).with_name("report.lua")
@@ -40,6 +42,11 @@ def measure(server: Server, connections: int, seconds: float, *options: str, bod
 def measure_http2(server: Server, connections: int, streams: int, seconds: float) -> Sample:
     """One run of h2load with this number of connections, and of streams on each at a time."""
     return _sample(server, lambda: _h2load(server.url, connections, streams, seconds))
+
+
+def measure_http3(server: Server, connections: int, streams: int, seconds: float) -> Sample:
+    """One run of http3-load of bench/loadgen with this number of connections, and of requests on each at a time."""
+    return _sample(server, lambda: _http3_load(server.url, connections, streams, seconds))
 
 
 def _sample(server: Server, load: Callable[[], dict]) -> Sample:
@@ -79,6 +86,17 @@ def _wrk(url: str, connections: int, seconds: float, *options: str, body: int = 
         if line.startswith("{"):
             return json.loads(line)
     raise RuntimeError(f"wrk failed after {time.monotonic() - began:.1f} s: {done.stdout}{done.stderr}")
+
+
+def _http3_load(url: str, connections: int, streams: int, seconds: float) -> dict:
+    program = os.environ.get("HTTP3_LOAD") or target() / "release" / "http3-load"
+    command = ["taskset", "--cpu-list", ",".join(map(str, LOAD_CORES)), str(program), "--connections", str(connections),
+               "--streams", str(streams), "--seconds", str(seconds), url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)
+    summary = json.loads(done.stdout) if done.returncode == 0 else {}
+    if not summary.get("requests"):
+        raise RuntimeError(f"http3-load failed: {done.stdout}{done.stderr}")
+    return summary
 
 
 def _h2load(url: str, connections: int, streams: int, seconds: float) -> dict:

@@ -52,7 +52,7 @@ def start(name: str, app: App, work: Path, model: str, environment: dict[str, st
     if model in BOOTED_IN_ZYGOTE:
         environment["HEARTH_PHP_WARM_UP"] = app.path
     if certificate:
-        settings += ["--tls-cert", str(certificate.signed), "--tls-key", str(certificate.key)]
+        settings += ["--tls-cert", str(certificate.signed), "--tls-key", str(certificate.key), "--http3"]
     must_not_be_another_model(model, settings, environment)
     server = Server(name, "", work / "output.log")
     server.run([str(program()), "serve", *settings, "--listen", "127.0.0.1:0", "--log-level", "warn", "--log-format", "text"], environment)

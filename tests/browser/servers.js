@@ -70,8 +70,9 @@ export async function line(url) {
     };
 }
 
-export const browser = () =>
-    puppeteer.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'] });
+/** `flags`: further arguments of Chromium. */
+export const browser = (flags = []) =>
+    puppeteer.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', ...flags] });
 
 /** Waits in the page until it is so. */
 export const until = (page, so, ...args) => page.waitForFunction(so, { timeout: 30_000, polling: 50 }, ...args);

@@ -46,3 +46,8 @@ pub fn fields(bytes: &[u8]) {
         let _accepted = crate::encoding::Accepted::read(&headers);
     }
 }
+
+/// Reads packets and streams of HTTP/3.
+pub fn http3(bytes: &[u8]) {
+    crate::http3::fuzzing::any(bytes);
+}

@@ -14,6 +14,8 @@ mod body;
 mod endpoint;
 mod exchange;
 mod filter;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod ids;
 mod quic;
 mod socket;

@@ -20,6 +20,11 @@ pub struct BootFiles {
 }
 
 impl BootFiles {
+    /// A list that no boot changes.
+    pub fn of(files: Vec<PathBuf>) -> Self {
+        Self { all: watch::Sender::new(files), of: Mutex::default() }
+    }
+
     /// Returns the list, and its changes.
     pub fn subscribe(&self) -> watch::Receiver<Vec<PathBuf>> {
         self.all.subscribe()

@@ -7,6 +7,7 @@ pub(crate) mod function;
 pub(crate) mod measure;
 pub(crate) mod php;
 pub(crate) mod plan;
+pub(crate) mod preload;
 pub(crate) mod recipes;
 pub(crate) mod release;
 pub(crate) mod runners;

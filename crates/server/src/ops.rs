@@ -12,6 +12,7 @@ pub(crate) mod lifecycle;
 pub(crate) mod log;
 pub(crate) mod metric;
 pub(crate) mod notify;
+pub(crate) mod preloaded;
 pub(crate) mod problems;
 pub(crate) mod reloads;
 pub(crate) mod state;

@@ -1,4 +1,5 @@
-// The life of an object that is started and completes repeatedly: shared by http and smtp.
+// The life of an object that is started and completes repeatedly: shared by http and smtp. A start itself, from begin() to its callback, is in
+// life_start.hpp.
 //
 // - State changes under the lock of the object's place; callbacks of the program run without it.
 // - The thread that sets `starting` or `delivering` owns the object, with callback_ and the other members, until it sets another state.
@@ -22,11 +23,6 @@
 #include <thread>
 #include <utility>
 
-#if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
-#include <coroutine>
-#define HEARTH_HAS_COROUTINES
-#endif
-
 #include <hearth.h>
 
 #include "../async.hpp"
@@ -35,22 +31,17 @@
 #include "../options.hpp"
 #include "../query.hpp"
 #include "../response.hpp"
+#include "url_login.hpp"
 #include "waiting.hpp"
+
+#if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
+#include "awaitable.hpp"
+#define HEARTH_HAS_COROUTINES
+#endif
 
 namespace hearth {
 inline namespace v1 {
 namespace detail {
-
-inline error thrown_error(const std::exception_ptr &thrown) {
-    try {
-        std::rethrow_exception(thrown);
-    } catch (const std::exception &what) {
-        return {error_kind::callback, code::user_callback, what.what()};
-    } catch (...) {
-        return {error_kind::callback, code::user_callback,
-            "a callback threw what is no std::exception"};
-    }
-}
 
 // What few starts have; one pointer, because tens of thousands may wait.
 struct of_start {
@@ -196,68 +187,7 @@ public:
     }
 
 #ifdef HEARTH_HAS_COROUTINES
-    // co_await http::create(engine)->GET(url): a response. Continues on the thread on which a callback would be called. If it is destroyed while
-    // it waits, for example with the frame of an abandoned task, it aborts its request and is not resumed. It must not be destroyed by another
-    // thread while it is being resumed.
-    class awaitable {
-    public:
-        explicit awaitable(std::shared_ptr<Derived> object) : object_(std::move(object)) {}
-        awaitable(const awaitable &) = delete;
-        awaitable &operator=(const awaitable &) = delete;
-        ~awaitable() {
-            if (wait_ && wait_->now.exchange(stage::left) != stage::ended) {
-                end_start(object_.get(), wait_->start);
-            }
-        }
-
-        bool await_ready() const noexcept { return false; }
-        bool await_suspend(std::coroutine_handle<> waiting) {
-            // This may be gone as soon as it has begun.
-            const auto held = object_;
-            const auto own = wait_ = std::make_shared<wait>(waiting);
-            own->kept = own;
-            life &object = *held;
-            const auto begun = object.begin(
-                [at = own.get()](const Derived &done) { at->end(done.get_response()); }, false,
-                nullptr, &own->start);
-            if (!begun) {
-                own->end(object.under_way());
-                return false;
-            }
-            auto before = stage::begun;
-            if (own->now.compare_exchange_strong(before, stage::waits) || before == stage::left) {
-                return true;
-            }
-            object.let_return(own->start);
-            return false;
-        }
-        response await_resume() noexcept { return std::move(wait_->result); }
-
-    private:
-        enum class stage : std::uint8_t { begun, waits, ended, left };
-
-        // State that the completion finds, even if the coroutine is gone. It has a bare pointer, for which a callback needs no memory.
-        struct wait {
-            explicit wait(std::coroutine_handle<> coroutine) : waiting(coroutine) {}
-
-            void end(response with) {
-                const auto until_done = std::move(kept);
-                result = std::move(with);
-                if (now.exchange(stage::ended) == stage::waits) {
-                    waiting.resume();
-                }
-            }
-
-            std::coroutine_handle<> waiting;
-            response result;
-            unsigned start = 0;
-            std::atomic<stage> now = stage::begun;
-            std::shared_ptr<wait> kept; // until then
-        };
-
-        std::shared_ptr<Derived> object_;
-        std::shared_ptr<wait> wait_;
-    };
+    using awaitable = detail::awaitable<Derived>;
     awaitable operator co_await() {
         return awaitable(this->shared_from_this());
     }
@@ -289,6 +219,9 @@ public:
     }
 
 protected:
+#ifdef HEARTH_HAS_COROUTINES
+    friend awaitable;
+#endif
     using handle = typename Library::handle;
 
     enum class state : std::uint8_t {
@@ -428,35 +361,14 @@ protected:
         return true;
     }
 
-    // Hands a URL to `target`, without the `user:password@` in it, which become Basic authentication. A URL that other parsers would read
-    // differently is passed on unchanged and refused, because they would see another host.
+    // Hands a URL to `target`, without the `user:password@` in it, which become Basic authentication.
     template <typename Target>
     void aim(std::string_view url, Target target) {
-        const auto delimiter = [url](std::size_t from) {
-            const auto ends = [](char c) { return c == '/' || c == '?' || c == '#'; };
-            const auto at = std::find_if(url.begin() + from, url.end(), ends);
-            return static_cast<std::size_t>(at - url.begin());
-        };
-        const auto slash = delimiter(0);
-        const bool absolute =
-            slash < url.size() && slash > 0 && url.compare(slash - 1, 3, "://") == 0;
-        const auto begin = absolute ? slash + 2 : url.size();
-        const auto authority = url.substr(begin, delimiter(begin) - begin);
-        const auto at = authority.rfind('@');
-        const auto user = authority.substr(0, at);
-        const auto ambiguous = [](char c) {
-            return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '\\';
-        };
-        if (at == std::string_view::npos || std::any_of(user.begin(), user.end(), ambiguous)) {
-            target(url);
-            return;
+        const auto login = login_of(url);
+        target(login ? std::string_view(login->url) : url);
+        if (login) {
+            set_secret(login->user, login->secret);
         }
-        target(
-            std::string_view(std::string(url.substr(0, begin)).append(url.substr(begin + at + 1))));
-        const auto colon = user.find(':');
-        set_secret(percent_decoded(user.substr(0, colon)),
-            colon == std::string_view::npos ? std::string()
-                                            : percent_decoded(user.substr(colon + 1)));
     }
 
     response under_way() const {
@@ -469,185 +381,26 @@ protected:
     // False: it is running already, and `done` is not called. `quick`: the callback is not the program's, and may run on any thread. `future` is
     // taken over and answered. `awaited`: a coroutine waits for `done`, and has the number of this start there.
     bool begin(callback done, bool quick, std::unique_ptr<pledge> *future = nullptr,
-        unsigned *awaited = nullptr) {
-        look_for_fork();
-        // A completion on another thread must not be the end of it.
-        const auto self = this->shared_from_this();
-        callback gone;
-        {
-            const std::lock_guard lock(places::of(this).mutex);
-            if (!settled()) {
-                return false;
-            }
-            ++epoch_;
-            generation_ = places::generation();
-            state_ = state::starting;
-            owner_ = std::this_thread::get_id();
-            aborted_ = false;
-            gone = std::exchange(callback_, std::move(done));
-            derived().gathered();
-            runs_threaded_ = threaded_ && ((callback_ && !quick) || derived().has_callbacks());
-            self_ = self;
-            resumes_ = awaited != nullptr;
-            if (awaited != nullptr) {
-                *awaited = epoch_;
-            }
-            if (future != nullptr) {
-                few().future = std::move(*future);
-                few_->future->join(places::of(this).pledges);
-            }
-        }
-        if (!attempt()) {
-            const inside_refusal inside;
-            // A coroutine goes on in its own frame.
-            deliver(awaited != nullptr || !inside_refusal::too_deep());
-        }
-        return true;
-    }
+        unsigned *awaited = nullptr);
 
     // Makes one try. False: it was not started, and answer_ has the reason.
-    bool attempt() {
-        if (auto why = derived().prepare()) {
-            refuse(std::move(*why));
-            return false;
-        }
-        if (broken_ || !ready()) {
-            const std::lock_guard lock(places::of(this).mutex);
-            state_ = state::delivering;
-            return false;
-        }
-        Library::set_number(handle_, HEARTH_THREADED_CALLBACK, runs_threaded_ ? 1 : 0);
-        {
-            const locked lock(this);
-            answer_ = response();
-            owner_ = std::thread::id();
-            generation_ = places::generation(); // an interceptor may have forked
-            state_ = state::running;
-        }
-        const auto epoch = epoch_.load();
-        const auto status = Library::start(handle_, &life::completed, this);
-        if (status != HEARTH_OK) {
-            const bool invalid = status == HEARTH_INVALID;
-            const auto kind = status == HEARTH_STATE ? error_kind::not_running
-                              : invalid              ? error_kind::bad_request
-                                                     : error_kind::system;
-            refuse({kind, invalid ? Library::invalid : code::start_failed, hearth_last_error()});
-            return false;
-        }
-        // An abort that came before the library had the request: it has found nothing to abort there, and is seen here.
-        if (aborted_) {
-            const std::lock_guard lock(places::of(this).mutex);
-            if (epoch_ == epoch && aborted_ && state_ == state::running) {
-                Library::abort(handle_);
-            }
-        }
-        return true;
-    }
+    bool attempt();
 
-    void refuse(error why) {
-        const locked lock(this);
-        owner_ = std::this_thread::get_id();
-        answer_ = response(std::move(why));
-        state_ = state::delivering;
-    }
+    void refuse(error why);
 
     // ---- completing ----
 
-    static void completed(void *user, handle *, const hearth_response *lent) {
-        static_cast<life *>(user)->complete(lent);
-    }
+    static void completed(void *user, handle *, const hearth_response *lent);
 
-    void complete(const hearth_response *lent) noexcept {
-        static_cast<void>(state_.load(std::memory_order_acquire)); // what attempt() wrote
-        const inside_callback inside(engine_.get(), !runs_threaded_);
-        auto result = derived().outcome(lent);
-        {
-            const std::lock_guard lock(places::of(this).mutex);
-            answer_ = std::move(result);
-            owner_ = std::this_thread::get_id();
-            state_ = state::delivering;
-        }
-        if (!derived().again()) {
-            deliver();
-        }
-    }
+    void complete(const hearth_response *lent) noexcept;
 
     // Calls the completion, then releases the object. The state is `delivering`, set by this thread.
-    void deliver(bool tells = true) noexcept {
-        callback done;
-        std::shared_ptr<Derived> self;
-        const auto epoch = epoch_.load();
-        {
-            const std::lock_guard lock(places::of(this).mutex);
-            done = std::exchange(callback_, nullptr);
-            self = std::move(self_);
-        }
-        std::exception_ptr thrown;
-        if (done && tells) {
-            try {
-                done(derived());
-            } catch (...) {
-                thrown = std::current_exception();
-            }
-        }
-        done = nullptr;
-        auto &place = places::of(this);
-        const locked lock(this);
-        if (epoch_ != epoch) {
-            return; // started again by its callback
-        }
-        if (thrown) {
-            answer_ = response(thrown_error(thrown));
-        }
-        owner_ = std::thread::id();
-        state_ = state::idle;
-        if (few_ && few_->future) {
-            few_->future->answer(answer_);
-            few_->future = nullptr;
-        }
-        if (place.waiting > 0) {
-            place.changed.notify_all();
-        }
-    }
+    void deliver(bool tells = true) noexcept;
 
     // A request that was under way in the parent when this child was forked never completes here: the first caller to look completes it.
-    void look_for_fork() const noexcept {
-        if (state_ != state::idle && generation_ != places::generation() && !mine()) {
-            const_cast<life *>(this)->lost_by_fork();
-        }
-    }
+    void look_for_fork() const noexcept;
 
-    void lost_by_fork() noexcept {
-        std::shared_ptr<Derived> self;
-        std::unique_ptr<pledge> answered; // by the fork itself
-        callback gone;
-        bool resumes = false;
-        {
-            const locked lock(this);
-            if (state_ == state::idle || generation_ == places::generation()) {
-                return; // another thread was first
-            }
-            self = std::move(self_);
-            gone = std::exchange(callback_, nullptr);
-            if (few_) {
-                answered = std::move(few_->future);
-            }
-            resumes = std::exchange(resumes_, false);
-            ++epoch_;
-            answer_ = response(error_of_fork());
-            // Its handle also belongs to the parent's start; the next start gets a new one.
-            Library::free(std::exchange(handle_, nullptr));
-            owner_ = std::thread::id();
-            state_ = state::idle;
-        }
-        if (resumes && gone) {
-            // Callbacks are the parent's; a coroutine would never go on.
-            try {
-                gone(derived());
-            } catch (...) { // there is no caller to report to
-            }
-        }
-    }
+    void lost_by_fork() noexcept;
 
     std::shared_ptr<engine> engine_;
     handle *handle_ = nullptr;
@@ -684,3 +437,5 @@ private:
 #ifdef HEARTH_HAS_COROUTINES
 #undef HEARTH_HAS_COROUTINES
 #endif
+
+#include "life_start.hpp"

@@ -220,7 +220,7 @@ impl AsyncUdpSocket for Socket {
 
 /// What the kernel says of a packet beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Envelope {
+pub(super) struct Envelope {
     peer: SocketAddr,
     local: Option<IpAddr>,
     congestion: u8,
@@ -242,7 +242,7 @@ impl Envelope {
         }
     }
 
-    fn seal(&self, packet: &[u8]) -> Vec<u8> {
+    pub(super) fn seal(&self, packet: &[u8]) -> Vec<u8> {
         let mut letter = Vec::with_capacity(64 + packet.len());
         put_address(&mut letter, Some(self.peer.ip()));
         letter.put_u16(self.peer.port());
@@ -256,7 +256,7 @@ impl Envelope {
         letter
     }
 
-    fn open(mut letter: &[u8]) -> Option<(Self, &[u8])> {
+    pub(super) fn open(mut letter: &[u8]) -> Option<(Self, &[u8])> {
         let peer = take_address(&mut letter)?;
         let port = letter.try_get_u16().ok()?;
         let scope = letter.try_get_u32().ok()?;

@@ -181,7 +181,20 @@ pub(crate) async fn call<A: Application>(
     let answer = answer(front, visitor, event).await;
     if let Err(failed) = &answer {
         seat.socket.figures().failed.fetch_add(1, Relaxed);
-        tracing::warn!(socket.id = visitor.id, event = name, %failed, "WebSocket event not handled");
+        let id = &visitor.id;
+        // Under too much load there are as many of these as messages.
+        let folded = if matches!(failed, Failed::Busy) { seat.socket.is_busy() } else { Some(0) };
+        match folded {
+            Some(0) => {
+                tracing::warn!(socket.id = id, event = name, %failed, "WebSocket event not handled");
+            }
+            Some(others) => {
+                tracing::warn!(socket.id = id, event = name, %failed, others, "WebSocket events not handled");
+            }
+            None => {
+                tracing::debug!(socket.id = id, event = name, %failed, "WebSocket event not handled");
+            }
+        }
     }
     answer
 }

@@ -16,7 +16,9 @@ use bytes::Bytes;
 use channels::websocket::{CloseCode, Deflater, message_frame};
 use serde::Serialize;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
+use super::folded::Folded;
 use super::outbox::{Outbox, Refused};
 use super::routes::WebSocketLimits;
 use crate::site::Site;
@@ -50,6 +52,8 @@ pub(super) struct Application {
     name: Arc<str>,
     clients: Mutex<Clients>,
     pub(super) figures: Figures,
+    /// Lines of the log about events for which no worker was free.
+    busy: Mutex<Folded>,
 }
 
 #[derive(Debug, Default)]
@@ -217,6 +221,7 @@ impl WebSockets {
                 name: Arc::clone(name),
                 clients: Mutex::default(),
                 figures: Figures::default(),
+                busy: Mutex::default(),
             })
         });
         Arc::clone(known)
@@ -270,6 +275,12 @@ impl Socket {
 
     pub(super) fn figures(&self) -> &Figures {
         &self.application.figures
+    }
+
+    /// Counts an event of the application for which no worker was free. Returns how many had no line of the log
+    /// before it, if this one is to have one.
+    pub(super) fn is_busy(&self) -> Option<u64> {
+        self.application.busy.lock().expect("no holder panics").count(Instant::now())
     }
 }
 

@@ -122,6 +122,33 @@ async fn malformed_http3_requests_are_reset() {
     assert!(contains(&client.ask(&fields(&GET)).await.unwrap(), b"app /a"), "it goes on");
 }
 
+/// h3 keeps the last value of a pseudo-header field that comes twice, which is malformed (RFC 9114, section 4.3), and says nothing of the
+/// others. No proxy can be between that would read another one: it would have to end the client's encryption.
+#[tokio::test]
+async fn a_repeated_pseudo_field_over_http3_has_one_value_for_all() {
+    let server = server().await;
+    let client = Raw::to(&server).await;
+    let ask = async |more: &[(&str, &str)]| client.ask(&with(&GET, more)).await.unwrap();
+    let answer = ask(&[(":path", "/b")]).await;
+    assert!(contains(&answer, b"app /b") && !contains(&answer, b"app /a"));
+    // A host that is not the one of the target is refused whichever of them repeats.
+    for more in [
+        &[(":authority", "b.example"), ("host", "a.example")][..],
+        &[("host", "a.example"), (":authority", "b.example")],
+    ] {
+        assert_eq!(client.reset_by(&with(&GET, more)).await, Code::H3_MESSAGE_ERROR);
+    }
+    // The method that is used is the one that is checked.
+    for (first, then, refused) in [("GET", "CONNECT", true), ("CONNECT", "GET", false)] {
+        let mut head = GET.to_vec();
+        head[0] = (":method", first);
+        head.push((":method", then));
+        let answer = client.ask(&fields(&head)).await;
+        let served = answer.is_ok_and(|answer| contains(&answer, b"app /a"));
+        assert_eq!(served, !refused, "{first}, {then}");
+    }
+}
+
 #[tokio::test]
 async fn a_body_of_another_length_than_announced_is_no_request() {
     let server = server().await;

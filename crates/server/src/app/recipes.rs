@@ -97,6 +97,14 @@ const RECIPES: &[Recipe] = &[
         page: "/index.php",
         boot: Boot::Never("program/include/iniset.php reads PATH_INFO before it loads anything"),
     },
+    Recipe {
+        name: "Tiny Tiny RSS",
+        marks: &["include/sessions.php", "include/sanity_check.php", "classes/pluginhost.php"],
+        page: "/index.php",
+        boot: Boot::Never(
+            "include/sessions.php, the second file that it includes, reads the scheme and the cookie, and opens the session in the database",
+        ),
+    },
 ];
 
 /// Recognises the application in a document root.
@@ -179,6 +187,12 @@ mod tests {
             described(&phpmyadmin[..2]),
             "phpMyAdmin, not ahead: it has no vendor/autoload.php or autoload.php"
         );
+        let rss = described(&[
+            ("include/sessions.php", ""),
+            ("include/sanity_check.php", ""),
+            ("classes/pluginhost.php", ""),
+        ]);
+        assert!(rss.starts_with("Tiny Tiny RSS, not ahead: include/sessions.php"), "{rss}");
         let wordpress = described(&[("wp-settings.php", ""), ("wp-includes/vars.php", "")]);
         assert!(wordpress.starts_with("WordPress, not ahead: it opens"), "{wordpress}");
     }

@@ -68,7 +68,7 @@ pub(crate) fn run(top: &Top, environment: &Environment) -> Result<(), Failure> {
     let screen = Screen { sort: top.sort, colour: environment.colour_stdout() };
     if top.once || !environment.stdout_is_terminal || !io::stdin().is_terminal() {
         let screen = Screen { colour: false, ..screen };
-        let text = screen.lines(&figures, PRINTED, usize::MAX).join("\n") + "\n";
+        let text = screen.printed(&figures, PRINTED).join("\n") + "\n";
         drop(io::stdout().write_all(text.as_bytes()));
         return Ok(());
     }

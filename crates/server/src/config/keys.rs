@@ -27,7 +27,7 @@ use super::rules::{FieldRules, PasswordRules, Redirects};
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
     Account, Auto, BootFailure, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs,
-    PhpVersion, Token, UrlPath, Value, Wanted, WatchedFiles,
+    PhpVersion, Preload, Token, UrlPath, Value, Wanted, WatchedFiles,
 };
 use super::websockets::Routes;
 use super::{ConfigError, Sources};
@@ -428,6 +428,13 @@ settings! {
         /// `prespawn`, `fork`, `snapshot`); in the others each request reads the files. Where the kernel has no room for watches
         /// (`fs.inotify.max_user_watches`) the files are looked at every five seconds.
         watch: Option<WatchedFiles> = "off";
+        /// Preload the code that requests include (`opcache.preload`), in the model `request`: `learned`.
+        ///
+        /// At each start and reload Hearth asks OPcache which files were included, and preloads those of them whose early declaration no code
+        /// of the application can tell. It compares answers to the paths of `php.warm_up` with and without preloading, and switches it
+        /// off where they differ. A preloaded file that changes is a reload. `hearth check` and `hearth status` say how many files it is,
+        /// and why not (docs/guide/preloading.md). Not with `--dev`.
+        preload: Option<Preload> = "off";
         /// URL paths that the booted application answers before the first request, so that code and caches are warm. For the models `fork` and `snapshot`.
         ///
         /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; the answers are discarded.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use pool::ByteSize;
 
 pub(crate) use self::choices::{
-    BootFailure, Handler, LogFormat, PhpVersion, Token, UrlPath, WatchedFiles,
+    BootFailure, Handler, LogFormat, PhpVersion, Preload, Token, UrlPath, WatchedFiles,
 };
 pub(crate) use self::network::{Address, Hsts, Listen, OriginUrl};
 

@@ -16,6 +16,7 @@ use crate::ops::boot_retries::BootRetriesStatus;
 use crate::ops::fallback::Fallback;
 use crate::ops::fallback_cost::Costs;
 use crate::ops::footprint::Footprint;
+use crate::ops::preloaded::Preloaded;
 use crate::ops::problems::Problem;
 use crate::ops::reloads::Reloads;
 use crate::ops::workers::{Draining, Served};
@@ -104,6 +105,8 @@ pub(crate) struct OfApplication {
     pub fallback: Option<Fallback>,
     /// The costs of `fork` and `request` in words, where they decided between the two.
     pub costs: Option<String>,
+    /// What is preloaded, if `php.preload` is set.
+    pub preload: Option<Preloaded>,
     /// PSS of all its processes together.
     pub pss_bytes: Option<u64>,
     /// Memory of each further worker, and memory that is taken once.
@@ -139,6 +142,7 @@ impl OfApplication {
                 .as_ref()
                 .and_then(|fallback| fallback.costs.as_ref())
                 .map(Costs::text),
+            preload: served.preload.clone(),
             pss_bytes: pool.memory.pss_bytes,
             footprint: Footprint::of(
                 pool,

@@ -15,6 +15,7 @@ use serde::Serialize;
 pub(crate) use self::problems::problems_of;
 use crate::config::MAIN;
 use crate::ops::fallback::Fallback;
+use crate::ops::preloaded::Preloaded;
 use crate::ops::problems::Problems;
 use crate::ops::status::{OfApplication, Status};
 use crate::ops::subsystem::Subsystem;
@@ -34,6 +35,8 @@ pub(crate) struct Served {
     pub fallback: Option<Fallback>,
     /// The line that explains what runs.
     pub explanation: String,
+    /// What is preloaded, if `php.preload` is set.
+    pub preload: Option<Preloaded>,
 }
 
 impl Served {
@@ -45,7 +48,15 @@ impl Served {
     /// Returns the only application, which runs PHP.
     pub(crate) fn alone(pool: Pool, model: Option<&'static str>, explanation: String) -> Self {
         let claims = vec![front_http::Claim::everything().to_string()];
-        Self { name: MAIN.into(), claims, pool: Some(pool), model, fallback: None, explanation }
+        Self {
+            name: MAIN.into(),
+            claims,
+            pool: Some(pool),
+            model,
+            fallback: None,
+            explanation,
+            preload: None,
+        }
     }
 }
 
@@ -191,6 +202,11 @@ impl Subsystem for Workers {
         }
         for (name, status) in &pools {
             metrics::set_pool(name, status);
+        }
+        for served in &self.generations().current {
+            if let Some(preload) = &served.preload {
+                preload.set_metrics(&served.name);
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use crate::app::boot::{
 };
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
+use crate::app::preload::{self, Learned};
 use crate::config::{BootFailure, Settings, WatchedFiles};
 use crate::failure::Failure;
 use crate::runtime::generation::{Booted, Generation, Running, end};
@@ -247,6 +248,7 @@ impl Means {
         let runs = running.as_ref().and_then(|running| running.model);
         let mut boot_files = None;
         let mut retried = None;
+        let mut preload = None;
         let pool = loop {
             if measure::is_due(&planned.plan, &planned.settings) {
                 self.fit_to_costs(&mut planned, own_files.as_ref(), runs).await?;
@@ -255,6 +257,11 @@ impl Means {
             let mut options = self.options(php, &planned.plan, &planned, own_files.as_ref());
             boot_files = watched_files(&planned, php);
             options.boot_files.clone_from(&boot_files);
+            preload = self.preload(&planned, own_files.as_ref(), running.as_ref()).await;
+            if let Some(learned) = preload.as_ref().filter(|learned| !learned.ini.is_empty()) {
+                options.ini.extend(learned.ini.iter().cloned());
+                boot_files = Some(Arc::new(BootFiles::of(learned.paths.clone())));
+            }
             // As many as have turned out to be needed: it takes all requests at once.
             if let (Some(scaling), Some(running)) = (&mut options.scaling, &running) {
                 scaling.start = running.workers;
@@ -280,7 +287,7 @@ impl Means {
                 }
             }
         };
-        Ok(Booted { planned, pool, own_files, boot_files, retried })
+        Ok(Booted { planned, pool, own_files, boot_files, retried, preload })
     }
 
     /// Starts the workers of an application that did not boot before, in its own model only.
@@ -290,21 +297,54 @@ impl Means {
         own_files: Option<OwnFiles>,
     ) -> Result<Booted, Failure> {
         let Some(php) = &planned.plan.php else {
-            return Ok(Booted { planned, pool: None, own_files, retried: None, boot_files: None });
+            return Ok(Booted {
+                planned,
+                pool: None,
+                own_files,
+                retried: None,
+                boot_files: None,
+                preload: None,
+            });
         };
         let mut options = self.options(php, &planned.plan, &planned, own_files.as_ref());
         let boot_files = watched_files(&planned, php);
         options.boot_files.clone_from(&boot_files);
         match Pool::start(options).await {
-            Ok(pool) => {
-                Ok(Booted { planned, pool: Some(pool), own_files, boot_files, retried: None })
-            }
+            Ok(pool) => Ok(Booted {
+                planned,
+                pool: Some(pool),
+                own_files,
+                boot_files,
+                retried: None,
+                preload: None,
+            }),
             Err(pool::StartError::Boot { output }) => {
                 let reason = Reason::of(&output);
                 Err(Failure::failed(reason.line(), reason.hint))
             }
             Err(error) => Err(Failure::caused(&error, "`hearth check` says more")),
         }
+    }
+
+    /// Learns what the application preloads, if it is to, and logs that.
+    async fn preload(
+        &self,
+        planned: &Planned,
+        own_files: Option<&OwnFiles>,
+        running: Option<&Running>,
+    ) -> Option<Learned> {
+        let Planned { plan, settings, .. } = planned;
+        let php = plan.php.as_ref().filter(|_| settings.php.preload.is_some())?;
+        let options = || self.options(php, plan, planned, own_files);
+        let listing = running.and_then(|running| running.listing.as_ref());
+        let learned = preload::learn(plan, settings, own_files, listing, options).await;
+        let text = learned.report.text();
+        if learned.report.off.is_some() {
+            tracing::warn!("{text}");
+        } else {
+            tracing::info!("{text}");
+        }
+        Some(learned)
     }
 
     /// Measures which of the models that could take the place of `snapshot` is cheaper, and takes that.

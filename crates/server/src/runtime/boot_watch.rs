@@ -1,4 +1,5 @@
-//! `php.watch = "boot"`: a reload when a file that the boot has included was changed, for applications that update themselves.
+//! `php.watch = "boot"`: a reload when a file that the boot has included was changed, for applications that update themselves. The same for
+//! preloaded files (`php.preload`).
 //!
 //! Invariants
 //! - A change is other content: a file that is written again as it was is none.
@@ -108,6 +109,7 @@ impl BootWatch {
 
 fn watches(booted: &Booted) -> bool {
     booted.planned.settings.php.watch == Some(WatchedFiles::Boot)
+        || booted.preload.as_ref().is_some_and(|learned| !learned.paths.is_empty())
 }
 
 /// Forgets files that no boot includes any more. A boot that has not listed its files yet keeps all.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::applications::{self, Planned};
 use crate::app::boot::OwnFiles;
 use crate::app::plan::Plan;
+use crate::app::preload::{Learned, Listing};
 use crate::failure::Failure;
 use crate::ops::workers::Served;
 use crate::subsystems::generation_guard::GenerationGuard;
@@ -29,6 +30,8 @@ pub(crate) struct Running {
     pub model: Option<Model>,
     /// The scripts beside the front controller that wait for their requests, by their paths in the URL space.
     pub entries: Vec<String>,
+    /// Where to learn which files its requests have included.
+    pub listing: Option<Listing>,
 }
 
 /// A booted release.
@@ -54,6 +57,8 @@ pub(crate) struct Booted {
     pub boot_files: Option<Arc<BootFiles>>,
     /// The plan of the boot that failed, if another model runs in its place until a later boot succeeds.
     pub retried: Option<Plan>,
+    /// What is preloaded, if `php.preload` is set.
+    pub preload: Option<Learned>,
 }
 
 impl Booted {
@@ -75,6 +80,7 @@ impl Booted {
                 .and_then(|php| php.fallback.clone())
                 .map(|fallback| fallback.of_application(&self.planned.name)),
             explanation: self.explanation(),
+            preload: self.preload.as_ref().map(|learned| learned.report.clone()),
         }
     }
 
@@ -134,7 +140,9 @@ impl Generation {
         let pool = booted.pool.as_ref()?;
         let entries = pool.entry_scripts();
         let entries = entries.iter().filter_map(|script| plan.script_name(script)).collect();
-        Some(Running { workers: pool.status().wanted, model, entries })
+        let listing = booted.preload.as_ref().zip(booted.own_files.as_ref());
+        let listing = listing.map(|(_, own)| Listing::of(pool, plan, own));
+        Some(Running { workers: pool.status().wanted, model, entries, listing })
     }
 
     /// Returns the folders of all applications, each once.

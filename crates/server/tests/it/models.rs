@@ -12,6 +12,7 @@ mod mediawiki;
 mod memory;
 mod out_of_memory;
 mod pauses;
+mod preload;
 mod recipes;
 mod scaling;
 mod slow;

@@ -9,6 +9,7 @@ use rustix::fs::Access;
 
 use crate::app::applications::Planned;
 use crate::app::plan::{PhpPlan, Plan, WorkerScript};
+use crate::app::preload;
 use crate::config::{Environment, Settings};
 use crate::failure::Failure;
 use crate::subsystems::egress::{self, Broker, Users};
@@ -98,6 +99,11 @@ impl OwnFiles {
         if let Some(locks) = &locks {
             DirBuilder::new().mode(0o700).recursive(true).create(locks)?;
         }
+        if preloads(php, settings) {
+            for (name, text) in preload::SCRIPTS {
+                run_dir.write(name, text)?;
+            }
+        }
         let script = match &php.script {
             Some(WorkerScript::Ours { name, text, beside }) => {
                 for (included, its_text) in *beside {
@@ -119,6 +125,21 @@ impl OwnFiles {
             user.identity.share(run_dir.path(), 0o750)?;
         }
         Ok(Self { script, run_dir })
+    }
+
+    /// Adds a file that PHP reads as this user.
+    pub(crate) fn add(
+        &self,
+        name: &str,
+        text: &[u8],
+        user: Option<&PhpUser>,
+    ) -> std::io::Result<PathBuf> {
+        let path = self.run_dir.path().join(name);
+        std::fs::write(&path, text)?;
+        if let Some(user) = user {
+            user.identity.share(&path, 0o640)?;
+        }
+        Ok(path)
     }
 
     fn can_be_used_by(&self, user: Option<&PhpUser>) -> Result<(), Failure> {
@@ -158,7 +179,12 @@ pub(crate) fn own_files(
 
 /// Returns whether PHP needs a folder: for Hearth's own files, or for OPcache's lock in a sandbox that limits where PHP writes.
 fn needs_folder(php: &PhpPlan, settings: &Settings) -> bool {
-    php.needs_files() || needs_locks(settings)
+    php.needs_files() || needs_locks(settings) || preloads(php, settings)
+}
+
+/// Returns whether it may preload: the model may become `request` later.
+fn preloads(php: &PhpPlan, settings: &Settings) -> bool {
+    settings.php.preload.is_some() && !php.model.is_foreign()
 }
 
 /// In such a sandbox PHP cannot write to /tmp, where OPcache's lock is otherwise.

@@ -22,7 +22,9 @@ use crate::app::boot::{
 use crate::app::detect::Application;
 use crate::app::measure;
 use crate::app::plan::{PhpPlan, Plan};
+use crate::app::preload;
 use crate::config::{Auto, Environment, Settings};
+use crate::ops::preloaded::Preloaded;
 use crate::system::async_runtime;
 
 /// The time that the processes have to end.
@@ -126,6 +128,12 @@ async fn booted(
         replaced.push((topic, what, fallback.hint));
     };
     report_entries(report, &pool);
+    if settings.php.preload.is_some() && preload::obstacle(&plan, settings).is_none() {
+        let php = plan.php.as_ref().expect("only what runs PHP is booted");
+        let options = || pool_options(php, &plan, settings, own.as_ref(), None, None);
+        let learned = preload::learn(&plan, settings, own.as_ref(), None, options).await;
+        report_preload(report, &learned.report);
+    }
     let answered = answer(&pool, &plan, settings).await;
     pool.drain(GOODBYE).await;
     let model = plan.php.as_ref().map_or("", |php| php.model.name());
@@ -159,8 +167,7 @@ fn report_others(report: &mut Report, application: &Application, waiting: &[Stri
         }
         some => some.join(", "),
     };
-    let what =
-        format!("other scripts run in a second pool, in `request`, which starts ({scripts})");
+    let what = format!("all other scripts run as in `request`, which starts ({scripts})");
     report.fine(Topic::Application, what);
 }
 
@@ -198,6 +205,20 @@ fn report_entries(report: &mut Report, pool: &Pool) {
             }
             (GroupState::Booting | GroupState::Rest, _) => {}
         }
+    }
+}
+
+/// Reports what would be preloaded, and what would not.
+fn report_preload(report: &mut Report, preloaded: &Preloaded) {
+    if preloaded.off.is_some() {
+        let hint = "take `php.preload` out, or remove the reason (docs/guide/preloading.md)";
+        report.warning(Topic::Php, preloaded.text(), hint);
+    } else {
+        report.fine(Topic::Php, preloaded.text());
+    }
+    for refused in &preloaded.refused {
+        let (files, why, first) = (refused.files, refused.why, &refused.first);
+        report.fine(Topic::Php, format!("not preloaded: {files}, {why} ({first})"));
     }
 }
 

@@ -7,10 +7,16 @@ use crate::app::detect::Kind;
 use crate::app::measure;
 use crate::app::php;
 use crate::app::plan::Plan;
+use crate::app::preload;
 use crate::config::Settings;
 
 /// Checks the model, and replaces it as `hearth serve` would on this machine.
 pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
+    model(report, plan, settings);
+    preloading(report, plan, settings);
+}
+
+fn model(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
     let name = php.model.name();
     match php.model {
@@ -58,4 +64,19 @@ fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
         );
     }
     // The application is not run here, so what its boot shows is known when the server starts.
+}
+
+/// Reports whether `php.preload` has an effect.
+fn preloading(report: &mut Report, plan: &Plan, settings: &Settings) {
+    if settings.php.preload.is_none() {
+        return;
+    }
+    match preload::obstacle(plan, settings) {
+        Some(why) => report.warning(
+            Topic::Php,
+            format!("`php.preload` is off: {why}"),
+            "take `php.preload` out, or remove the reason (docs/guide/preloading.md)",
+        ),
+        None => report.fine(Topic::Php, "`php.preload`: learned at each start and reload"),
+    }
 }

@@ -60,11 +60,21 @@ const PLAIN: &str = "\x1b[0m";
 impl Screen {
     /// Renders at most `height` lines, none wider than `width`.
     pub(super) fn lines(self, figures: &Figures, width: usize, height: usize) -> Vec<String> {
-        let sorted = format!("sorted by {} (t, r, m, p); q ends", self.sort.name());
+        let mut lines = self.all(figures, width, " (t, r, m, p); q ends");
+        lines.truncate(height);
+        lines
+    }
+
+    /// Renders the screen for a pipe or `--once`, where no keys are read.
+    pub(super) fn printed(self, figures: &Figures, width: usize) -> Vec<String> {
+        self.all(figures, width, "")
+    }
+
+    fn all(self, figures: &Figures, width: usize, keys: &str) -> Vec<String> {
+        let sorted = format!("sorted by {}{keys}", self.sort.name());
         let mut lines = self.head(figures, width);
         lines.extend(self.rates(figures, width));
         lines.extend(self.workers(figures, width, &sorted));
-        lines.truncate(height);
         lines
     }
 
@@ -355,6 +365,12 @@ mod tests {
              20 busy              94    10.0 MB     3.2 s  GET /orders/98\n      \
              30 idle               7    20.0 MB"
         );
+    }
+
+    #[test]
+    fn a_printed_screen_names_no_keys() {
+        let lines = Screen { sort: Sort::Time, colour: false }.printed(&figures(), 120);
+        assert!(lines.iter().any(|line| line.ends_with("REQUEST   sorted by time")), "{lines:?}");
     }
 
     #[test]

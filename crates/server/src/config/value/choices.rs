@@ -175,6 +175,32 @@ impl Value for LogFormat {
     }
 }
 
+/// The way in which the files that PHP preloads are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Preload {
+    /// They are learned from requests.
+    Learned,
+}
+
+impl Value for Preload {
+    const PLACEHOLDER: &'static str = "HOW";
+
+    fn expected() -> String {
+        "`learned`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["learned"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "learned" => Ok(Self::Learned),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
 /// The files whose changes are a reload in production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchedFiles {

@@ -228,6 +228,7 @@ fn problems_name_their_application() {
         model: Some("request"),
         fallback: None,
         costs: None,
+        preload: None,
         pss_bytes: None,
         footprint: None,
         php_version: "8.2.35".into(),

@@ -96,7 +96,8 @@ impl Predecessor {
         }
         let model = |name: &str| Model::named(offered.models_of.get(name)?);
         let running = |(name, workers): (String, usize)| {
-            let running = Running { workers, model: model(&name), entries: Vec::new() };
+            let model = model(&name);
+            let running = Running { workers, model, entries: Vec::new(), listing: None };
             (name, running)
         };
         let running = workers.into_iter().map(running).collect();

@@ -224,10 +224,32 @@ fn wordpress_runs_as_request_and_answers_as_under_php_fpm() {
     }
     let database = Database::start(DatabaseKind::MariaDb);
     let site = blog(&database);
+    let peer = php_fpm(&site.public(), &[]);
     let hearth = Serve::new(site.path()).workers(1).start();
     assert_eq!(hearth.status()["model"], "request");
-    let peer = php_fpm(&site.public(), &[]);
-    let [mut stranger, mut visitor] = [(); 2].map(|()| Visitors::of(&hearth, &peer));
+    visit_blog(&hearth, &peer);
+    drop(hearth);
+    let hearth = Serve::new(site.path()).workers(1).set("HEARTH_PHP_PRELOAD", "learned").start();
+    let preloads = |hearth: &Hearth| {
+        let preload = &hearth.status()["applications"][0]["preload"];
+        assert_eq!(preload["off"], serde_json::Value::Null, "{preload}");
+        preload["files"].as_u64().unwrap()
+    };
+    let files = preloads(&hearth);
+    assert!(files > 100, "{files} files of the front page");
+    visit_blog(&hearth, &peer);
+    assert!(command().arg("reload").arg(site.path()).output().unwrap().status.success());
+    assert!(preloads(&hearth) > files, "those of the administration, too");
+    // It has a function of its own for each of many that the rest of WordPress declares.
+    let [scripts, ..] =
+        Visitors::of(&hearth, &peer).get("/wp-admin/load-scripts.php?c=0&load=jquery-core");
+    assert!(scripts.contains("jQuery"));
+    visit_blog(&hearth, &peer);
+}
+
+/// Visits pages of the blog, before and after the log-in.
+fn visit_blog(hearth: &Hearth, peer: &PhpFpm) {
+    let [mut stranger, mut visitor] = [(); 2].map(|()| Visitors::of(hearth, peer));
     for target in [
         "/",
         "/?p=1",

@@ -285,12 +285,12 @@ fn a_boot_that_succeeds_later_replaces_no_other_application() {
 }
 
 #[test]
-fn check_starts_the_second_pool_and_names_its_scripts() {
+fn check_starts_request_and_names_the_scripts_that_run_in_it() {
     let waits = "<?php require __DIR__ . '/../code.php'; hearth_await_request(); echo 'here';";
     let site = Site::empty().with_file("public/index.php", waits);
     site.write("code.php", "<?php");
     let (code, text) = check(&site, &|_check| {});
-    let line = "other scripts run in a second pool, in `request`, which starts (there are none at the top of the document root)";
+    let line = "all other scripts run as in `request`, which starts (there are none at the top of the document root)";
     assert!(code == 0 && text.contains(line), "{code}: {text}");
     // None of them is run.
     for name in ["status.php", "feed.php"] {

@@ -196,3 +196,23 @@ fn anonymous(pid: u32) -> u64 {
     let line = text.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
+
+#[test]
+fn an_overload_closes_connections_with_1013_and_writes_one_line_of_the_log() {
+    let site = site();
+    let hearth = serve(&site, "request").set("HEARTH_PHP_BACKLOG", "0").workers(1).start();
+    let mut busy = Client::open(&hearth, "/chat");
+    let mut others: Vec<Client> = (0..8).map(|_| Client::open(&hearth, "/chat")).collect();
+    busy.send("wait go");
+    events(&site, "message wait go");
+    for client in &mut others {
+        client.send("no worker is free");
+        assert_eq!(client.closed(), (1013, "the server is busy".to_owned()));
+    }
+    // Their close events find no worker either.
+    eventually("all is counted", LIMIT, || hearth.status()["websockets"][0]["failed"] == 16);
+    site.write("go", "");
+    assert_eq!(busy.next(), "waited go");
+    let log = hearth.log().text();
+    assert_eq!(log.matches("WebSocket event not handled").count(), 1, "{log}");
+}

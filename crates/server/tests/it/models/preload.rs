@@ -1,0 +1,192 @@
+//! Learned preloading (`php.preload`): which files are preloaded, that answers stay the same, and where it switches itself off.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+use testkit::eventually;
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
+
+/// A front controller with an autoloader, which says what a request finds declared before it has loaded anything.
+const INDEX: &str = "<?php $early = array_map(fn ($name) => (int) (class_exists($name, false) || function_exists($name)), explode(',', $_GET['early'] ?? ''));\n\
+    spl_autoload_register(function ($name) { $file = __DIR__ . \"/../src/$name.php\"; if (is_file($file)) { require $file; } });\n\
+    require_once __DIR__ . '/../src/functions.php';\n\
+    foreach (explode(',', $_GET['load'] ?? '') as $file) { if ($file !== '') { require_once __DIR__ . \"/../src/$file.php\"; } }\n\
+    header('X-Early: ' . implode($early));\n\
+    echo greeting(), ' ', (new Child)->name(), ' ', defined('LOADED') ? LOADED : 'nothing';";
+
+fn site() -> Site {
+    Site::empty()
+        .with_file("public/index.php", INDEX)
+        .with_file("src/functions.php", "<?php const LOADED = 'constants'; function greeting() { static $n = 0; return 'hello' . ++$n; }")
+        .with_file("src/Base.php", "<?php abstract class Base { public static $count = 0; function name() { return static::class . ++self::$count; } }")
+        .with_file("src/Child.php", "<?php class Child extends Base {}")
+}
+
+fn serve(site: &Site) -> Serve {
+    Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_PHP_PRELOAD", "learned")
+}
+
+/// What the status says of preloading.
+fn preloaded(hearth: &Hearth) -> Value {
+    hearth.status()["applications"][0]["preload"].clone()
+}
+
+fn early(hearth: &Hearth, names: &str) -> String {
+    let answer = hearth.get(&format!("/?early={names}"));
+    assert_eq!(answer.text(), "hello1 Child1 constants");
+    answer.field("x-early").unwrap().to_owned()
+}
+
+fn reload(site: &Site) -> Output {
+    command().arg("reload").arg(site.path()).output().unwrap()
+}
+
+#[test]
+fn files_that_requests_include_are_preloaded_and_answers_stay_the_same() {
+    let site = site();
+    let hearth = serve(&site).start();
+    let report = preloaded(&hearth);
+    assert_eq!((&report["files"], &report["off"]), (&json!(3), &Value::Null), "{report}");
+    for _ in 0..3 {
+        assert_eq!(early(&hearth, "Base,Child,greeting,Never"), "1110");
+    }
+    let metrics = hearth.admin("/metrics").text();
+    assert!(metrics.contains("hearth_preloaded_files{application=\"main\"} 3\n"), "{metrics}");
+    assert!(metrics.contains("hearth_preload_off{application=\"main\"} 0\n"), "{metrics}");
+    let without = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    assert_eq!(early(&without, "Base,Child,greeting"), "000");
+    assert_eq!(without.status()["applications"][0]["preload"], Value::Null);
+}
+
+#[test]
+fn a_reload_learns_from_the_requests_of_clients() {
+    let site = site().with_file("src/Late.php", "<?php class Late {}");
+    let hearth = serve(&site).ini("opcache.file_update_protection", "0").start();
+    assert_eq!(early(&hearth, "Late"), "0");
+    assert_eq!(hearth.get("/?load=Late").status, 200);
+    assert!(reload(&site).status.success());
+    assert_eq!(preloaded(&hearth)["files"], 4);
+    assert_eq!(early(&hearth, "Late,Child"), "11");
+    assert!(reload(&site).status.success());
+    assert_eq!(preloaded(&hearth)["files"], 4, "what is preloaded stays learned");
+}
+
+#[test]
+fn an_edit_of_a_preloaded_file_is_a_reload() {
+    let site = site();
+    let hearth = serve(&site).start();
+    assert_eq!(hearth.get("/").text(), "hello1 Child1 constants");
+    site.write(
+        "src/Child.php",
+        "<?php class Child extends Base { function name() { return 'edited'; } }",
+    );
+    eventually("the edit is served", LIMIT, || hearth.get("/").text() == "hello1 edited constants");
+    assert_eq!(hearth.status()["generation"], 2);
+    assert_eq!(preloaded(&hearth)["files"], 3);
+}
+
+#[test]
+fn a_file_whose_early_declaration_could_be_told_is_not_preloaded() {
+    for (planted, loads, why) in [
+        // A polyfill, and what it stands in for.
+        (
+            &[(
+                "src/polyfill.php",
+                "<?php if (!function_exists('greeting')) { function greeting() { return 'poly'; } }",
+            )][..],
+            "functions",
+            "another file declares the same",
+        ),
+        // The same class in two files, one of which no request has loaded yet.
+        (
+            &[("src/old/Child.php", "<?php class Child extends Base {}")],
+            "Child",
+            "another file declares the same",
+        ),
+        // A guard around an optional part.
+        (
+            &[("src/guard.php", "<?php if (class_exists('Child', false)) { echo 'special'; }")],
+            "Child",
+            "code asks whether its declarations exist",
+        ),
+        // An autoloader that is skipped would skip the constant, too.
+        (
+            &[("src/Child.php", "<?php define('CHILD', 1); class Child extends Base {}")],
+            "Child",
+            "it declares a class and has other code, which an autoloader would skip",
+        ),
+    ] {
+        let site = planted.iter().fold(site(), |site, (name, text)| site.with_file(name, text));
+        let hearth = serve(&site).start();
+        let report = preloaded(&hearth);
+        let refused = report["refused"].as_array().unwrap();
+        let one = refused.iter().find(|one| one["why"] == why);
+        let one = one.unwrap_or_else(|| panic!("{why}: {report}"));
+        assert!(one["first"].as_str().unwrap().ends_with(&format!("/src/{loads}.php")), "{report}");
+        assert_eq!(early(&hearth, "Base,greeting,Child").matches('1').count(), 2, "{report}");
+        for file in ["polyfill", "guard"].iter().filter(|file| planted[0].0.contains(**file)) {
+            assert_eq!(hearth.get(&format!("/?load={file}")).text(), "hello1 Child1 constants");
+        }
+    }
+}
+
+#[test]
+fn it_switches_itself_off_where_answers_change() {
+    // No text in the code names what is asked for.
+    let guard = "<?php $name = strrev('dlihC'); if (class_exists($name, false)) { echo 'early '; }";
+    let index = INDEX.replace("<?php ", &format!("{guard} "));
+    let site = site().with_file("public/index.php", &index);
+    let hearth = serve(&site).start();
+    let report = preloaded(&hearth);
+    let why = report["off"].as_str().unwrap();
+    assert!(why.starts_with("it changes the answer to GET /: "), "{report}");
+    assert_eq!(early(&hearth, "Child,Base"), "00");
+    assert_eq!(hearth.log_line("`php.preload` is off: ")["level"], "WARN");
+    assert!(
+        hearth.admin("/metrics").text().contains("hearth_preload_off{application=\"main\"} 1\n")
+    );
+}
+
+#[test]
+fn it_is_off_where_it_cannot_work_and_says_why() {
+    let site = site().with_file("own.php", "<?php");
+    let own = site.path().join("own.php");
+    for (serve, why) in [
+        (serve(&site).ini("opcache.enable", "0"), "OPcache is off"),
+        (
+            serve(&site)
+                .ini("opcache.preload_user", "root")
+                .ini("opcache.preload", &own.display().to_string()),
+            "`php.ini` sets opcache.preload",
+        ),
+        (serve(&site).args(&["--dev"]), "development mode"),
+        (serve(&site).set("HEARTH_PHP_WARM_UP", "off"), "`php.warm_up` is off"),
+    ] {
+        let hearth = serve.start();
+        let report = preloaded(&hearth);
+        assert!(report["off"].as_str().unwrap_or_default().starts_with(why), "{why}: {report}");
+        assert_eq!(hearth.get("/").text(), "hello1 Child1 constants");
+    }
+}
+
+#[test]
+fn check_says_what_would_be_preloaded() {
+    let check = |site: &Site, arguments: &[&str]| {
+        let mut check = command();
+        check.arg("check").arg(site.path()).args(["--model", "request", "--listen", "127.0.0.1:0"]);
+        let output = check.args(arguments).env("HEARTH_PHP_PRELOAD", "learned").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = check(&site().with_file("src/guard.php", "<?php class_exists('Child');"), &[]);
+    assert!(text.contains("2 of 4 included files are preloaded"), "{text}");
+    assert!(
+        text.contains("not preloaded: 1, code asks whether its declarations exist ("),
+        "{text}"
+    );
+    let text = check(&site(), &["--dev"]);
+    assert!(text.contains("`php.preload` is off: development mode"), "{text}");
+}
