@@ -143,8 +143,8 @@ impl Mercure {
 
     /// Disconnects all subscribers, spread over `patience`.
     pub async fn drain(&self, patience: Duration) {
-        self.lock().ending = true;
         const SLICES: u32 = 50;
+        self.lock().ending = true;
         let all = self.lock().subscribers.len();
         for left in (0..SLICES).rev() {
             let most = all * left as usize / SLICES as usize;
@@ -197,7 +197,7 @@ impl Mercure {
     /// Answers a request.
     pub fn answer(self: &Arc<Self>, request: &Request<'_>) -> Answer {
         let mut answer = match (request.method, request.path) {
-            ("OPTIONS", _) => self.preflight(),
+            ("OPTIONS", _) => Self::preflight(),
             ("GET", PATH) => self.subscribe(request),
             ("POST", PATH) => self.publish(request),
             ("GET", path) if self.options.subscriptions => self.subscriptions(request, path),
@@ -221,7 +221,7 @@ impl Mercure {
         answer
     }
 
-    fn preflight(&self) -> Answer {
+    fn preflight() -> Answer {
         let fields = vec![
             ("access-control-allow-methods", String::from("GET, POST")),
             (
@@ -447,7 +447,8 @@ fn uuid() -> String {
     SystemRandom::new().fill(&mut bytes).expect("the kernel has random bytes");
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let digits = format!("{:032x}", u128::from_be_bytes(bytes));
-    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-    format!("urn:uuid:{}", parts.join("-"))
+    let bits = u128::from_be_bytes(bytes);
+    let part = |shift: u32, digits: u32| bits >> shift & ((1 << (4 * digits)) - 1);
+    let (time, low, high) = (part(96, 8), part(80, 4), part(64, 4));
+    format!("urn:uuid:{time:08x}-{low:04x}-{high:04x}-{:04x}-{:012x}", part(48, 4), part(0, 12))
 }

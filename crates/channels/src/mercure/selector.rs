@@ -87,16 +87,18 @@ fn parts(text: &str) -> Option<Vec<Part>> {
 }
 
 fn expression_of(text: &str) -> Option<Part> {
-    let (first, reserved, joins, names) = match text.chars().next()? {
-        '+' => (None, true, ",=", &text[1..]),
-        '#' => (Some('#'), true, ",=", &text[1..]),
-        '.' => (Some('.'), false, ".,=", &text[1..]),
-        '/' => (Some('/'), false, "/,=", &text[1..]),
-        ';' => (Some(';'), false, ";=,", &text[1..]),
-        '?' => (Some('?'), false, "&=,", &text[1..]),
-        '&' => (Some('&'), false, "&=,", &text[1..]),
-        _ => (None, false, ",=", text),
+    let mut rest = text.chars();
+    let operator = rest.next()?;
+    let (first, reserved, joins) = match operator {
+        '+' => (None, true, ",="),
+        '#' => (Some('#'), true, ",="),
+        '.' => (Some('.'), false, ".,="),
+        '/' => (Some('/'), false, "/,="),
+        ';' => (Some(';'), false, ";=,"),
+        '?' | '&' => (Some(operator), false, "&=,"),
+        _ => (None, false, ",="),
     };
+    let names = if first.is_some() || reserved { rest.as_str() } else { text };
     let is_name = |name: &str| {
         let name = name.trim_end_matches('*').split(':').next().unwrap_or_default();
         !name.is_empty()
@@ -144,7 +146,7 @@ fn walk(parts: &[Part], topic: &str, steps: &mut usize) -> bool {
             let ends: Vec<usize> = ends.take_while(|end| *end <= longest).collect();
             *steps += ends.len();
             for end in ends.into_iter().rev() {
-                if walk(rest, &values[end..], steps) {
+                if values.get(end..).is_some_and(|topic| walk(rest, topic, steps)) {
                     return true;
                 }
                 if *steps > STEPS {

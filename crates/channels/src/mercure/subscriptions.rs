@@ -1,5 +1,7 @@
 //! The subscription API: which subscribers there are on this node, as JSON-LD.
 
+use std::fmt::Write as _;
+
 use crate::json::push_string;
 
 /// One subscription of a subscriber.
@@ -20,7 +22,7 @@ pub(super) fn escaped(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            write!(out, "%{byte:02X}").expect("writing to a String cannot fail");
         }
     }
     out

@@ -30,6 +30,7 @@ fn options() -> Options {
     fuzz::options(&key)
 }
 
+#[expect(clippy::disallowed_methods, reason = "the runtime of the test ends the task")]
 fn hub(options: Options) -> Arc<Mercure> {
     let app = App {
         id: APP.into(),
@@ -74,6 +75,7 @@ fn told(answer: Answer) -> String {
 }
 
 /// Opens a stream; returns the answer's fields and its reader.
+#[expect(clippy::disallowed_methods, reason = "the runtime of the test ends the task")]
 fn open(
     hub: &Arc<Mercure>,
     query: &str,

@@ -184,9 +184,14 @@ impl Claims {
     /// Reads the claims of a token whose signature is right; `None` if they are not valid now.
     pub(super) fn read(payload: &[u8], now: u64) -> Option<Self> {
         let payload = Raw::from_bytes(payload).ok()?;
-        let expires = seconds(payload, "exp")?;
-        let begins = seconds(payload, "nbf")?;
-        if expires.is_some_and(|at| at <= now) || begins.is_some_and(|at| at > now) {
+        let expires = Time::read(payload, "exp");
+        let valid = match (expires, Time::read(payload, "nbf")) {
+            (Time::Invalid, _) | (_, Time::Invalid) => false,
+            (Time::At(expires), _) if expires <= now => false,
+            (_, Time::At(begins)) => begins <= now,
+            _ => true,
+        };
+        if !valid {
             return None;
         }
         let claim = payload.get("mercure").or_else(|| payload.get("https://mercure.rocks/"));
@@ -201,14 +206,24 @@ impl Claims {
             payload: claim
                 .and_then(|claim| claim.get("payload"))
                 .map(|payload| payload.text().into()),
-            expires,
+            expires: if let Time::At(expires) = expires { Some(expires) } else { None },
         })
     }
 }
 
-/// Reads a time, which may have a fraction; `None` if it is there and no number.
-fn seconds(payload: Raw<'_>, name: &str) -> Option<Option<u64>> {
-    let Some(value) = payload.get(name).and_then(Raw::present) else { return Some(None) };
-    let text = value.text().split('.').next()?;
-    text.parse().ok().map(Some)
+/// A time in a claim, in seconds since 1970.
+#[derive(Clone, Copy)]
+enum Time {
+    Absent,
+    At(u64),
+    Invalid,
+}
+
+impl Time {
+    /// Reads a time, which may have a fraction.
+    fn read(payload: Raw<'_>, name: &str) -> Self {
+        let Some(value) = payload.get(name).and_then(Raw::present) else { return Self::Absent };
+        let whole = value.text().split('.').next().and_then(|text| text.parse().ok());
+        whole.map_or(Self::Invalid, Self::At)
+    }
 }

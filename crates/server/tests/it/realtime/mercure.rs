@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use testkit::{Answer, Client, Running, eventually};
 
 use super::shared::cluster::{Broker, Kind, Start};
-use crate::hearth::{LIMIT, Serve, Site, command, of_tier};
+use crate::hearth::{LIMIT, Serve, Site, command};
 
 const HUB: &str = "/.well-known/mercure";
 const KEY: &str = "!ChangeThisMercureHubJWTSecretKey!";
@@ -293,33 +293,31 @@ echo file_get_contents($hub, false, stream_context_create(['http' => $post]));
 
 #[test]
 fn an_application_publishes_to_the_mercure_hub_on_its_own_port_through_a_reload() {
-    for model in of_tier(["request", "snapshot"]) {
-        let script = PUBLISHER.replace("TOKEN", TOKEN);
-        let site = Site::empty()
-            .with_file("public/index.php", &script)
-            .with_file("hearth.toml", &settings("anonymous = true\nheartbeat = \"50ms\""));
-        let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
-        let mut stream = Stream::open(hearth.address, "topic=page");
-        let publish = |data| hearth.get(&format!("/?hub={}&data={data}", hearth.address));
-        let answer = publish("one");
-        assert_eq!(answer.field("link"), Some(r#"</.well-known/mercure>; rel="mercure""#));
-        let id = answer.text().to_owned();
-        stream.until(&format!("id: {id}\ndata: one\n\n"));
-        hearth.process.signal(Signal::HUP);
-        eventually("the new release serves", LIMIT, || hearth.status()["generation"] == 2);
-        publish("two");
-        stream.until("data: two\n\n");
-        let metrics = hearth.admin("/metrics");
-        for line in ["hearth_mercure_subscribers 1\n", "hearth_mercure_updates_total 2\n"] {
-            assert!(metrics.text().contains(line), "{line}{}", metrics.text());
-        }
-        drop(stream);
-        // A client that has closed its connection may still read: the next comments tell.
-        eventually("the subscriber is gone", LIMIT, || {
-            hearth.admin("/metrics").text().contains("hearth_mercure_subscribers 0\n")
-        });
-        assert!(hearth.stop().success(), "{model}");
+    let script = PUBLISHER.replace("TOKEN", TOKEN);
+    let site = Site::empty()
+        .with_file("public/index.php", &script)
+        .with_file("hearth.toml", &settings("anonymous = true\nheartbeat = \"50ms\""));
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let mut stream = Stream::open(hearth.address, "topic=page");
+    let publish = |data| hearth.get(&format!("/?hub={}&data={data}", hearth.address));
+    let answer = publish("one");
+    assert_eq!(answer.field("link"), Some(r#"</.well-known/mercure>; rel="mercure""#));
+    let id = answer.text().to_owned();
+    stream.until(&format!("id: {id}\ndata: one\n\n"));
+    hearth.process.signal(Signal::HUP);
+    eventually("the new release serves", LIMIT, || hearth.status()["generation"] == 2);
+    publish("two");
+    stream.until("data: two\n\n");
+    let metrics = hearth.admin("/metrics");
+    for line in ["hearth_mercure_subscribers 1\n", "hearth_mercure_updates_total 2\n"] {
+        assert!(metrics.text().contains(line), "{line}{}", metrics.text());
     }
+    drop(stream);
+    // A client that has closed its connection may still read: the next comments tell.
+    eventually("the subscriber is gone", LIMIT, || {
+        hearth.admin("/metrics").text().contains("hearth_mercure_subscribers 0\n")
+    });
+    assert!(hearth.stop().success());
 }
 
 /// What an application does with `symfony/mercure`, the component behind `symfony/mercure-bundle` and API Platform.
@@ -359,31 +357,34 @@ $response->send();
 
 #[test]
 fn symfonys_mercure_component_works_unchanged() {
-    for model in of_tier(["request", "snapshot"]) {
-        let site = Site::empty()
-            .with_file("public/index.php", &SYMFONY.replace("KEY", KEY))
-            .with_file("hearth.toml", &settings("anonymous = true"));
-        let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
-        let publish = || hearth.get(&format!("/?hub={}", hearth.address));
-        let answer = publish();
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let link = answer.field("link").unwrap();
-        assert_eq!(link, format!("<http://{}{HUB}>; rel=\"mercure\"", hearth.address));
-        // The browser sends the cookie that the component made.
-        let cookie = answer.field("set-cookie").unwrap().split(';').next().unwrap();
-        let lines = format!("Cookie: {cookie}\r\n");
-        let topic = "topic=https%3A%2F%2Fexample.com%2Fbooks%2F%7Bid%7D";
-        let mut reader = Stream::open_with(hearth.address, topic, &lines);
-        let mut anonymous = Stream::open(hearth.address, topic);
-        let ids = publish().json();
-        let id = |index: usize| ids[index].as_str().unwrap().to_owned();
-        assert_eq!(id(0), "chosen");
-        let first = "event: stock\nretry: 700\nid: chosen\ndata: {\"stock\":3}\n\n";
-        let private = format!("id: {}\ndata: two\ndata: lines\n\n", id(1));
-        let last = format!("id: {}\ndata: last\n\n", id(3));
-        assert_eq!(*reader.until(&last), format!(":\n{first}{private}{last}"), "{model}");
-        assert_eq!(*anonymous.until(&last), format!(":\n{first}{last}"), "{model}");
-    }
+    let site = Site::empty()
+        .with_file("public/index.php", &SYMFONY.replace("KEY", KEY))
+        .with_file("hearth.toml", &settings("anonymous = true"));
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let host = hearth.address.to_string();
+    // The component makes cookies for the host of the request only.
+    let publish = || {
+        let target = format!("/?hub={host}");
+        hearth.connect().request("GET", &target, &[("Host", &host)], b"").unwrap()
+    };
+    let answer = publish();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let link = answer.field("link").unwrap();
+    assert_eq!(link, format!("<http://{}{HUB}>; rel=\"mercure\"", hearth.address));
+    // The browser sends the cookie that the component made.
+    let cookie = answer.field("set-cookie").unwrap().split(';').next().unwrap();
+    let lines = format!("Cookie: {cookie}\r\n");
+    let topic = "topic=https%3A%2F%2Fexample.com%2Fbooks%2F%7Bid%7D";
+    let mut reader = Stream::open_with(hearth.address, topic, &lines);
+    let mut anonymous = Stream::open(hearth.address, topic);
+    let ids = publish().json();
+    let id = |index: usize| ids[index].as_str().unwrap().to_owned();
+    assert_eq!(id(0), "chosen");
+    let first = "event: stock\nretry: 700\nid: chosen\ndata: {\"stock\":3}\n\n";
+    let private = format!("id: {}\ndata: two\ndata: lines\n\n", id(1));
+    let last = format!("id: {}\ndata: last\n\n", id(3));
+    assert_eq!(*reader.until(&last), format!(":\n{first}{private}{last}"));
+    assert_eq!(*anonymous.until(&last), format!(":\n{first}{last}"));
 }
 
 #[test]

@@ -167,6 +167,12 @@ fn members_move_to_other_nodes(kind: Kind) {
     let added = |user: &str| ("pusher_internal:member_added".to_owned(), user.to_owned());
     let removed = |user: &str| ("pusher_internal:member_removed".to_owned(), user.to_owned());
     assert_eq!([next(), next()], [added("moves"), added("leaves")], "{kind:?}");
+    // A second connection of a member that is there changes nothing.
+    let knows = |cluster: &Cluster, node: usize, members: usize| {
+        let known = || member(cluster, node, "watcher").1.len() == members;
+        eventually("the node knows all members", LIMIT, known);
+    };
+    knows(&cluster, 2, 3);
     // One client comes back through another node at once, the other one does not.
     cluster.kill(0);
     let (moved, members) = member(&cluster, 2, "moves");
@@ -175,6 +181,7 @@ fn members_move_to_other_nodes(kind: Kind) {
     assert_eq!(next(), removed("leaves"), "{kind:?}");
     // The node comes back without members, and learns who is there.
     cluster.restart(0);
+    knows(&cluster, 0, 2);
     let (_late, members) = member(&cluster, 0, "late");
     assert_eq!(members.len(), 3, "{kind:?}: {members:?}");
     assert_eq!(next(), added("late"), "{kind:?}");
