@@ -109,7 +109,7 @@ impl BasicAuth {
                         files.push(Users::read(path)?);
                         read.push(path);
                     }
-                    known.or(files.len().checked_sub(1))
+                    known.or_else(|| files.len().checked_sub(1))
                 }
             });
         }
