@@ -168,7 +168,7 @@ mod tests {
             fs::write(path, format!("<?php {text}")).unwrap();
         }
         let (root, first) = (folder.path().canonicalize().unwrap(), files[0].0);
-        match choose(&[root.clone()], &[root.join(first)]) {
+        match choose(std::slice::from_ref(&root), &[root.join(first)]) {
             Ok(Choice { files, .. }) if files == [root.join(first)] => "preloaded".into(),
             Ok(Choice { refused, .. }) => {
                 refused.first().map(|one| one.why).unwrap_or_default().into()

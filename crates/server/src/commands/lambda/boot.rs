@@ -124,7 +124,8 @@ fn answering_script(plan: &Plan, own_files: Option<&OwnFiles>) -> PathBuf {
 fn websocket_script(settings: &Settings, plan: &Plan, script: &Script) -> Option<Script> {
     let path = settings.websockets.routes.0.first()?.target();
     let file = plan.application.document_root.join(path.trim_start_matches('/'));
-    let is_script = path.ends_with(".php") && file.is_file();
+    let is_script =
+        Path::new(path).extension().is_some_and(|ending| ending == "php") && file.is_file();
     is_script.then(|| Script { filename: file.into(), name: path.into(), ..script.clone() })
 }
 

@@ -80,13 +80,13 @@ impl Hub {
         let Some(app) = apps.all().iter().find(|app| *app.id == *APP) else { return Ok(None) };
         let publisher = key(
             "publisher",
-            mercure.publisher_key.as_ref().map(|key| key.expose()),
+            mercure.publisher_key.as_ref().map(crate::config::Token::expose),
             mercure.publisher_key_file.as_deref(),
             &mercure.publisher_algorithm,
         )?;
         let subscriber = key(
             "subscriber",
-            mercure.subscriber_key.as_ref().map(|key| key.expose()),
+            mercure.subscriber_key.as_ref().map(crate::config::Token::expose),
             mercure.subscriber_key_file.as_deref(),
             &mercure.subscriber_algorithm,
         )?;

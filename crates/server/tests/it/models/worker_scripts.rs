@@ -49,7 +49,7 @@ fn a_loop_written_for_frankenphp_runs_unchanged() {
     assert_eq!(hearth.stop().code(), Some(0));
 }
 
-/// Boots as CodeIgniter 4 does, which asks for these two whether it runs in a shell.
+/// Boots as `CodeIgniter` 4 does, which asks for these two whether it runs in a shell.
 const FOR_THE_WEB: &str = r"<?php
 $shell = !isset($_SERVER['REMOTE_ADDR']) && !isset($_SERVER['REQUEST_METHOD']);
 $names = ['REQUEST_METHOD', 'REQUEST_URI', 'QUERY_STRING', 'SERVER_PROTOCOL', 'GATEWAY_INTERFACE', 'SERVER_SOFTWARE', 'SCRIPT_NAME'];

@@ -72,7 +72,7 @@ fn post(address: SocketAddr, fields: &[(&str, &str)], form: &str) -> Answer {
 fn publish(address: SocketAddr, form: &str) -> String {
     let answer = post(address, &[("Authorization", &format!("Bearer {TOKEN}"))], form);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.text().to_owned()
+    answer.text()
 }
 
 struct Stream {
@@ -302,7 +302,7 @@ fn an_application_publishes_to_the_mercure_hub_on_its_own_port_through_a_reload(
     let publish = |data| hearth.get(&format!("/?hub={}&data={data}", hearth.address));
     let answer = publish("one");
     assert_eq!(answer.field("link"), Some(r#"</.well-known/mercure>; rel="mercure""#));
-    let id = answer.text().to_owned();
+    let id = answer.text();
     stream.until(&format!("id: {id}\ndata: one\n\n"));
     hearth.process.signal(Signal::HUP);
     eventually("the new release serves", LIMIT, || hearth.status()["generation"] == 2);
