@@ -2,7 +2,7 @@
 //! the event in `$_SERVER`, and a message as body.
 //!
 //! Invariants
-//! - Each event is routed anew: after a reload the new release gets it.
+//! - Each event is routed by itself: after a reload the new release gets it.
 //! - A client cannot forge an event: its header fields never become `HEARTH_*` variables.
 
 use std::borrow::Cow;

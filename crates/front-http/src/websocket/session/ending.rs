@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - The first reason counts.
-//! - A close that the client or the server wishes waits until the messages before it are answered.
+//! - A close that the client or the server asks for waits until the messages before it are answered.
 
 use channels::websocket::CloseCode;
 use tokio::time::Instant;

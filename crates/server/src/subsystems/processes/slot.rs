@@ -128,7 +128,7 @@ impl Slot {
     async fn changed(&mut self) {
         tokio::select! {
             changed = self.wanted.changed() => {
-                // Whoever wanted it is gone: the server ends.
+                // No receiver is left: the server ends.
                 if changed.is_err() {
                     self.drain.cancelled().await;
                 }
