@@ -26,6 +26,9 @@ hearth_thread_safe
   hearth_version=$(sed -n 's/^ *"version": "\(.*\)",*$/\1/p' "$abs_srcdir/composer.json")
   dnl By a file: quotes in a flag do not survive libtool.
   echo "#define HEARTH_VERSION \"$hearth_version\"" > hearth_version.h
+  dnl phpize's Makefile would make hearth_arginfo.h from hearth.stub.php when that is newer, with a parser that it downloads. In a clone and in a copy
+  dnl either can be the newer one.
+  touch "$abs_srcdir/ext/hearth_arginfo.h" 2>/dev/null || :
   hearth_sources=$(cd "$abs_srcdir" && echo ext/*.c ext/broker/*.c ext/curl/*.c ext/streams/*.c wire/*.c)
   PHP_NEW_EXTENSION([hearth], [$hearth_sources], [$ext_shared],,
     [-std=gnu11 -fsigned-char -D_GNU_SOURCE -I@ext_srcdir@ -include hearth_version.h])
