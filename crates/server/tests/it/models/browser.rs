@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use testkit::{Answer, Client};
 
-/// A browser with cookies.
+/// A browser with cookies. It connects for each request: the server ends connections that are silent while others log in.
 pub(crate) struct Browser {
-    client: Client,
+    address: SocketAddr,
     cookies: Vec<(String, String)>,
 }
 
 impl Browser {
     pub(crate) fn of(address: SocketAddr) -> Self {
-        Self { client: Client::connect(address).unwrap(), cookies: Vec::new() }
+        Self { address, cookies: Vec::new() }
     }
 
     pub(crate) fn ask(&mut self, target: &str, form: &[(&str, &str)]) -> Answer {
@@ -31,7 +31,8 @@ impl Browser {
             fields.push(("Content-Type", "application/x-www-form-urlencoded"));
         }
         let method = if form.is_empty() { "GET" } else { "POST" };
-        let answer = self.client.request(method, target, &fields, body.as_bytes()).unwrap();
+        let mut client = Client::connect(self.address).unwrap();
+        let answer = client.request(method, target, &fields, body.as_bytes()).unwrap();
         for cookie in answer.all("set-cookie") {
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             self.cookies.retain(|(known, _)| known != name);
