@@ -163,7 +163,9 @@ def calls(origin: Origin, folder: Path, base: str, reloads: int = 0, ends: int =
     problems += [f"lost: {call}: {error}" for call, error in names.items() if call.startswith("GET") or logged[call] or not reloads + ends]
     problems += [f"{len(names)} POSTs met the end of their connection"] if len(names) > MOST_ENDED * (reloads + ends) else []
     problems += [f"sent {logged[call]} times: {call}" for call in wanted if call.startswith("POST") and logged[call] > 1]
-    problems += [f"answered, but not in the log: {call}" for call in wanted if call not in names and not logged[call]]
+    # HAProxy drops lines of its log when it cannot write them at once (management.txt, "DroppedLogs"). Each answer names its call anyway.
+    if origin.name == "nginx":
+        problems += [f"answered, but not in the log: {call}" for call in wanted if call not in names and not logged[call]]
     return problems
 
 
