@@ -122,13 +122,13 @@ fn a_rolling_upgrade_under_300_clients_loses_no_event_and_doubles_none() {
 }
 
 #[test]
-fn a_rolling_upgrade_under_3000_clients_of_redis_loses_no_event_and_doubles_none() {
-    nodes_are_replaced(Kind::Redis, 3000);
+fn a_rolling_upgrade_under_5000_clients_of_redis_loses_no_event_and_doubles_none() {
+    nodes_are_replaced(Kind::Redis, 5000);
 }
 
 #[test]
-fn a_rolling_upgrade_under_3000_clients_of_nats_loses_no_event_and_doubles_none() {
-    nodes_are_replaced(Kind::Nats, 3000);
+fn a_rolling_upgrade_under_5000_clients_of_nats_loses_no_event_and_doubles_none() {
+    nodes_are_replaced(Kind::Nats, 5000);
 }
 
 /// Each node is connected to another master, and one of them has the log.
