@@ -29,6 +29,7 @@ mod early_hints;
 mod encoding;
 mod eviction;
 mod files;
+mod folded;
 mod forwarded;
 mod front;
 mod http1;

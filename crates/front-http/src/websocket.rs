@@ -14,7 +14,6 @@
 //! - An id cannot be guessed, and is known only to the application whose connection it is.
 
 pub(crate) mod events;
-mod folded;
 mod origins;
 mod outbox;
 mod rate;

@@ -82,6 +82,21 @@ pub struct Options {
 }
 
 impl Options {
+    /// Returns the settings for a pool beside the one that serves: one worker, and nothing that others would learn of it.
+    #[must_use]
+    pub fn for_trial(self) -> Self {
+        Self {
+            workers: NonZeroUsize::MIN,
+            scaling: None,
+            events: None,
+            purges: None,
+            boot_files: None,
+            boot_trace: None,
+            slow: None,
+            ..self
+        }
+    }
+
     /// Sets PHP's environment on a command.
     pub(crate) fn environment(&self, command: &mut Command) {
         for name in &self.hidden {

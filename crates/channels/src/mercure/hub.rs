@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::auth;
 use crate::channels::Channels;
 use crate::delivery::{AppNumber, Delivery, Full, Outlet, RESTARTED};
-use crate::moment::Moment;
+use crate::moment::{Moment, UnixTime};
 use crate::name::ChannelName;
 use crate::registry::{Author, Publication, PublishRefused};
 
@@ -156,7 +156,7 @@ impl Mercure {
                 }
                 let all = state.subscribers.is_empty();
                 drop(state);
-                self.report(&gone, false);
+                self.report_end(&gone);
                 if all {
                     return;
                 }
@@ -184,14 +184,14 @@ impl Mercure {
         state.keep(update, event, &self.options, now);
         drop(state);
         self.disconnected.fetch_add(gone.len() as u64, Ordering::Relaxed);
-        self.report(&gone, false);
+        self.report_end(&gone);
     }
 
     /// Ends all streams, because updates were lost. Subscribers come back with the id of their last update, and the
     /// answer tells them that it is not kept.
     fn restart(&self) {
         let gone = self.lock().restart();
-        self.report(&gone, false);
+        self.report_end(&gone);
     }
 
     /// Answers a request.
@@ -353,13 +353,13 @@ impl Mercure {
 
     pub(super) fn leave(&self, number: u64) {
         let gone = self.lock().subscribers.remove(&number);
-        self.report(gone.as_slice(), false);
+        self.report_end(gone.as_slice());
     }
 
-    /// Publishes that subscriptions began or ended.
-    fn report(&self, subscribers: &[Connected], active: bool) {
+    /// Publishes that the subscriptions of these ended.
+    fn report_end(&self, subscribers: &[Connected]) {
         for subscriber in subscribers {
-            self.dispatch_all(&self.events(subscriber, active));
+            self.dispatch_all(&self.events(subscriber, false));
         }
     }
 
@@ -437,8 +437,9 @@ fn last_event_id(request: &Request<'_>) -> Option<String> {
     })
 }
 
+/// Returns the seconds since 1970.
 pub(super) fn unix() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
+    UnixTime::from(SystemTime::now()).seconds()
 }
 
 /// Draws a random identifier (RFC 9562, version 4).

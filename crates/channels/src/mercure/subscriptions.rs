@@ -1,6 +1,6 @@
 //! The subscription API: which subscribers there are on this node, as JSON-LD.
 
-use std::fmt::Write as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::json::push_string;
 
@@ -15,17 +15,12 @@ pub(super) struct Subscription<'a> {
 
 const CONTEXT: &str = r#""@context":"https://mercure.rocks/","#;
 
-/// Encodes a path segment: everything but unreserved characters (RFC 3986).
+/// What is encoded in a path segment: everything but unreserved characters (RFC 3986, section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Encodes a path segment.
 pub(super) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() * 2);
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            write!(out, "%{byte:02X}").expect("writing to a String cannot fail");
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 impl Subscription<'_> {

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::RuleError;
 use crate::claims::{Claim, Claims};
+use crate::folded::Folded;
 use crate::site::Site;
 
 /// Most buckets of each shard; a bucket takes some 40 bytes.
@@ -23,8 +23,6 @@ const MOST: usize = 4096;
 const SHARDS: usize = 16;
 /// The highest rate in requests per unit of time.
 const FASTEST: u32 = 1_000_000;
-/// Refused requests of one rule are logged at most this often.
-const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A rule: at most this many requests per client address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,10 +88,8 @@ impl RateLimit {
 struct Counted {
     rule: RateLimit,
     key: u64,
-    /// Refused since the last line of the log.
-    refused: AtomicU64,
-    /// When the next line may be logged, in milliseconds.
-    log_at: AtomicU64,
+    /// Lines of the log about refused requests.
+    refused: Mutex<Folded<Duration>>,
 }
 
 /// The rules of a release.
@@ -110,8 +106,7 @@ impl RateLimits {
         let counted = |rule: &RateLimit| Counted {
             key: rule.key(),
             rule: rule.clone(),
-            refused: AtomicU64::new(0),
-            log_at: AtomicU64::new(0),
+            refused: Mutex::default(),
         };
         Ok(Self { rules: rules.iter().map(counted).collect(), claims })
     }
@@ -141,17 +136,9 @@ impl RateLimits {
 impl Counted {
     /// Logs that a request was refused, unless that was logged within the last minute: then the next line counts it.
     fn log(&self, site: Site, now: Duration) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let log_at = self.log_at.load(Ordering::Relaxed);
-        let next = milliseconds(now + LOG_INTERVAL);
-        let due = milliseconds(now) >= log_at
-            && self
-                .log_at
-                .compare_exchange(log_at, next, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if due {
-            let requests = self.refused.swap(0, Ordering::Relaxed);
+        let folded = self.refused.lock().unwrap_or_else(PoisonError::into_inner).count(now);
+        if let Some(others) = folded {
+            let requests = others + 1;
             let (path, client) = (&self.rule.scope, site.address());
             tracing::warn!(%path, client.address = %client, requests, "rate limit: requests refused");
         }

@@ -5,16 +5,37 @@
 //! - A redirect never leads to the request's own address.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::str::FromStr;
 
 use http::{StatusCode, Uri, uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use super::{RuleError, each_once};
 use crate::claims::{Claim, Claims, HostClaim};
 
 /// Most redirects that a loop is searched through.
 const LONGEST_CHAIN: usize = 20;
+
+/// What is encoded in a path: all but what RFC 3986 allows there (section 3.3).
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'/');
 
 /// A redirect: requests of `from` are sent to `to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +96,9 @@ impl Redirect {
             // As it was sent, if the prefix is: a client may have encoded a slash.
             let rest = match sent.path().strip_prefix(from) {
                 Some(rest) => rest.to_owned(),
-                None => encoded(clean.get(from.len()..).unwrap_or_default()),
+                None => {
+                    percent_encode(clean.get(from.len()..).unwrap_or_default(), IN_PATH).to_string()
+                }
             };
             // One slash: `//evil.example` would be another site.
             location.push('/');
@@ -114,20 +137,6 @@ fn is_target(to: &str, keeps_rest: bool) -> bool {
     let Ok(uri) = to.parse::<Uri>() else { return false };
     let http = matches!(uri.scheme_str(), Some("http" | "https"));
     http && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
-}
-
-/// Returns a decoded path as it stands in an address.
-fn encoded(path: &[u8]) -> String {
-    const PLAIN: &[u8] = b"-._~!$&'()*+,;=:@/";
-    let mut text = String::with_capacity(path.len());
-    for &byte in path {
-        if byte.is_ascii_alphanumeric() || PLAIN.contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            write!(text, "%{byte:02X}").expect("a String takes all");
-        }
-    }
-    text
 }
 
 /// The redirects of a release.

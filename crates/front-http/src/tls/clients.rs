@@ -124,21 +124,13 @@ impl VerifiedClient {
         let subject = certificate.subject();
         let common_name = subject.iter_common_name().last();
         let common_name = common_name.map(|name| text_of(name.attr_value().data));
-        let serial = certificate.raw_serial().iter().copied();
         let variables = [
             ("SSL_CLIENT_VERIFY", "SUCCESS".to_owned()),
             ("SSL_CLIENT_S_DN", name_of(subject)),
             ("SSL_CLIENT_S_DN_CN", common_name.unwrap_or_default()),
             ("SSL_CLIENT_I_DN", name_of(certificate.issuer())),
-            ("SSL_CLIENT_M_SERIAL", serial.fold(String::new(), hex_upper)),
-            (
-                "SSL_CLIENT_FINGERPRINT",
-                digest::digest(&digest::SHA256, der)
-                    .as_ref()
-                    .iter()
-                    .copied()
-                    .fold(String::new(), hex),
-            ),
+            ("SSL_CLIENT_M_SERIAL", hex(certificate.raw_serial()).to_ascii_uppercase()),
+            ("SSL_CLIENT_FINGERPRINT", hex(digest::digest(&digest::SHA256, der).as_ref())),
         ];
         let variables = variables.map(|(name, value)| (name, Bytes::from(value)));
         Self { variables: Arc::new(variables), known: true }
@@ -150,14 +142,11 @@ impl VerifiedClient {
     }
 }
 
-fn hex(mut text: String, byte: u8) -> String {
-    write!(text, "{byte:02x}").expect("a String takes all");
-    text
-}
-
-fn hex_upper(mut text: String, byte: u8) -> String {
-    write!(text, "{byte:02X}").expect("a String takes all");
-    text
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes all");
+        text
+    })
 }
 
 fn text_of(bytes: &[u8]) -> String {

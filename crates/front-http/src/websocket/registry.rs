@@ -18,9 +18,9 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::folded::Folded;
 use super::outbox::{Outbox, Refused};
 use super::routes::WebSocketLimits;
+use crate::folded::Folded;
 use crate::site::Site;
 
 /// Independent parts of the table, so that messages to different connections do not wait for each other.
@@ -53,7 +53,7 @@ pub(super) struct Application {
     clients: Mutex<Clients>,
     pub(super) figures: Figures,
     /// Lines of the log about events for which no worker was free.
-    busy: Mutex<Folded>,
+    busy: Mutex<Folded<Instant>>,
 }
 
 #[derive(Debug, Default)]

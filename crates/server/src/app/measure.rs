@@ -5,17 +5,14 @@
 //!   [`LIMIT`].
 //! - Only client requests that wait for the boot are delayed by it.
 
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http_body_util::{BodyExt as _, Empty};
-use pool::{Model, Pool, RequestContext, StartError, WorkerState};
+use pool::{Model, Pool, StartError, WorkerState};
 use tokio::time::Instant;
 
 use crate::app::detect::Kind;
-use crate::app::own_requests::request_of_ours;
+use crate::app::own_requests::{answered, warm_up};
 use crate::app::plan::Plan;
 use crate::config::Settings;
 use crate::ops::fallback_cost::{Cost, Costs, Measured};
@@ -131,17 +128,7 @@ async fn cost(
     plan: &Plan,
     paths: &[PathAndQuery],
 ) -> Result<Measured, StartError> {
-    let options = pool::Options {
-        workers: NonZeroUsize::MIN,
-        scaling: None,
-        events: None,
-        purges: None,
-        boot_files: None,
-        boot_trace: None,
-        slow: None,
-        ..options
-    };
-    let pool = Pool::start(options).await?;
+    let pool = Pool::start(options.for_trial()).await?;
     let measured = tokio::time::timeout(LIMIT, ask(&pool, plan, paths)).await;
     pool.drain(Duration::from_secs(1)).await;
     Ok(match measured {
@@ -198,18 +185,6 @@ pub(crate) async fn settle(pool: &Pool) {
 
 /// One warm-up request, answered to its end.
 pub(crate) async fn get(pool: &Pool, plan: &Plan, path: &PathAndQuery) -> Result<(), String> {
-    let mut request = request_of_ours(path.clone(), plan, "warm-up");
-    if let Some(context) = request.extensions_mut().get_mut::<RequestContext>() {
-        context.deadline = Some(Instant::now() + LIMIT);
-        context.variables.push(("HEARTH_WARM_UP", Bytes::from_static(b"1")));
-    }
-    let failed = |what: String| format!("GET {path}: {what}");
-    let response = pool.dispatch(request.map(|()| Empty::<Bytes>::new())).await;
-    let response = response.map_err(|error| failed(error.to_string()))?;
-    let status = response.status();
-    let whole = response.into_body().collect().await;
-    if status.is_server_error() {
-        return Err(failed(format!("status {}", status.as_u16())));
-    }
-    whole.map(drop).map_err(|error| failed(error.to_string()))
+    let request = warm_up(path.clone(), plan, LIMIT);
+    answered(pool, request).await.map(drop).map_err(|what| format!("GET {path}: {what}"))
 }

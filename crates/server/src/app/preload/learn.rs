@@ -6,21 +6,19 @@
 //! - Whatever fails costs the preloading, never the boot.
 
 use std::ffi::OsStr;
-use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http_body_util::{BodyExt as _, Empty};
 use pool::{Model, Pool, RequestContext};
 use tokio::time::Instant;
 
 use super::choice::{Choice, choose};
 use super::compare::difference;
 use crate::app::boot::{OwnFiles, PRELOAD_LIST};
-use crate::app::own_requests::request_of_ours;
+use crate::app::own_requests::{answered, warm_up};
 use crate::app::plan::Plan;
 use crate::config::Settings;
 use crate::ops::preloaded::Preloaded;
@@ -259,17 +257,8 @@ impl Trial<'_> {
             ("opcache.restrict_api".to_owned(), String::new()),
             ("opcache.file_update_protection".to_owned(), "0".to_owned()),
         ];
-        pool::Options {
-            workers: NonZeroUsize::MIN,
-            scaling: None,
-            events: None,
-            purges: None,
-            boot_files: None,
-            boot_trace: None,
-            slow: None,
-            ini: with_ini(options.ini, &asked),
-            ..options
-        }
+        let options = options.for_trial();
+        pool::Options { ini: with_ini(options.ini, &asked), ..options }
     }
 
     async fn answer(&self, pool: &Pool, path: &PathAndQuery) -> Result<String, String> {
@@ -328,30 +317,19 @@ async fn send(
             script.map_or_else(|| path.to_string(), |script| script.display().to_string())
         )
     };
-    let mut request = request_of_ours(path.clone(), plan, "warm-up");
-    if let Some(context) = request.extensions_mut().get_mut::<RequestContext>() {
-        context.deadline = Some(Instant::now() + LIMIT);
-        context.variables.push(("HEARTH_WARM_UP", Bytes::from_static(b"1")));
-        if let Some(script) = script {
-            context.script.filename = script.into();
-        }
+    let mut request = warm_up(path.clone(), plan, LIMIT);
+    if let Some(script) = script
+        && let Some(context) = request.extensions_mut().get_mut::<RequestContext>()
+    {
+        context.script.filename = script.into();
     }
-    let answered = async {
-        let response = pool.dispatch(request.map(|()| Empty::<Bytes>::new())).await;
-        let response = response.map_err(|error| failed(error.to_string()))?;
-        let status = response.status();
-        let fields = response.headers().iter().filter(|(name, _)| *name != http::header::DATE);
-        let mut fields: Vec<String> = fields
-            .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
-            .collect();
-        fields.sort_unstable();
-        let body = response.into_body().collect().await;
-        let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
-        if status.is_server_error() {
-            return Err(failed(format!("status {}", status.as_u16())));
-        }
-        Ok((status.as_u16(), fields, body))
-    };
-    let limited = tokio::time::timeout(LIMIT, answered).await;
-    limited.unwrap_or_else(|_elapsed| Err(failed(format!("no answer within {LIMIT:?}"))))
+    let limited = tokio::time::timeout(LIMIT, answered(pool, request)).await;
+    let answer = limited.unwrap_or_else(|_elapsed| Err(format!("no answer within {LIMIT:?}")));
+    let (head, body) = answer.map_err(failed)?;
+    let fields = head.headers.iter().filter(|(name, _)| *name != http::header::DATE);
+    let mut fields: Vec<String> = fields
+        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
+        .collect();
+    fields.sort_unstable();
+    Ok((head.status.as_u16(), fields, body))
 }

@@ -7,7 +7,6 @@
 //!   client's connection.
 //! - An answer is read like a table `[realtime.apps.ID]` of the settings, and is checked as strictly. No secret is logged.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use channels::lookup::{self, Fetch, Lookup, Options, Source, Subject};
 use channels::{App, Channels, FixedApps, hub};
 use http::header::{ACCEPT, AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -153,6 +153,9 @@ impl Asking {
     }
 }
 
+/// What is encoded in a query's value: everything but unreserved characters (RFC 3986, section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// Returns the URL of a look-up: `?key=` or `?id=`, after the target's own query.
 fn address(target: &str, subject: &Subject) -> String {
     let (name, value) = match subject {
@@ -160,15 +163,7 @@ fn address(target: &str, subject: &Subject) -> String {
         Subject::Id(id) => ("id", id),
     };
     let join = if target.contains('?') { '&' } else { '?' };
-    let mut address = format!("{target}{join}{name}=");
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            address.push(char::from(byte));
-        } else {
-            write!(address, "%{byte:02X}").expect("a String takes all");
-        }
-    }
-    address
+    format!("{target}{join}{name}={}", utf8_percent_encode(value, RESERVED))
 }
 
 /// Reads an answer.

@@ -1,6 +1,5 @@
 //! The Mercure hub: settings become its options, and its answers become responses.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use http::{HeaderValue, Response, StatusCode};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-use crate::config::{NamedApp, Settings};
+use crate::config::{NamedApp, Settings, Token};
 use crate::failure::Failure;
 
 /// The hub with the tasks that write to its subscribers.
@@ -35,8 +34,7 @@ pub(super) fn application(settings: &Settings) -> Option<NamedApp> {
     if !mercure.enabled {
         return None;
     }
-    let drawn = |what: &str| format!("{:016x}", RandomState::new().hash_one(what));
-    let mut named = NamedApp::new(APP, &drawn("key"), &drawn("secret"));
+    let mut named = NamedApp::new(APP, Token::draw().expose(), Token::draw().expose());
     // The hub answers from a history of its own: the channel's is for the log that nodes share.
     named.app.history = Some(History { events: 1, age: mercure.history_age, channels: Vec::new() });
     Some(named)
@@ -80,13 +78,13 @@ impl Hub {
         let Some(app) = apps.all().iter().find(|app| *app.id == *APP) else { return Ok(None) };
         let publisher = key(
             "publisher",
-            mercure.publisher_key.as_ref().map(crate::config::Token::expose),
+            mercure.publisher_key.as_ref().map(Token::expose),
             mercure.publisher_key_file.as_deref(),
             &mercure.publisher_algorithm,
         )?;
         let subscriber = key(
             "subscriber",
-            mercure.subscriber_key.as_ref().map(crate::config::Token::expose),
+            mercure.subscriber_key.as_ref().map(Token::expose),
             mercure.subscriber_key_file.as_deref(),
             &mercure.subscriber_algorithm,
         )?;

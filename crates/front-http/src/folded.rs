@@ -1,23 +1,28 @@
-//! Folds lines of the log that would repeat for each of many connections.
+//! Folds lines of the log that would repeat for each of many requests or connections. It reads no clock.
 
+use std::ops::Add;
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 /// Interval in which one line stands for all of its kind.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// One kind of line.
-#[derive(Debug, Default)]
-pub(super) struct Folded {
-    logged: Option<Instant>,
+/// One kind of line, at times of the type `T`.
+#[derive(Debug)]
+pub(crate) struct Folded<T> {
+    logged: Option<T>,
     /// Since then, without a line of their own.
     others: u64,
 }
 
-impl Folded {
+impl<T> Default for Folded<T> {
+    fn default() -> Self {
+        Self { logged: None, others: 0 }
+    }
+}
+
+impl<T: Copy + PartialOrd + Add<Duration, Output = T>> Folded<T> {
     /// Counts a line. Returns how many were folded before it, if it is to be logged.
-    pub(super) fn count(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn count(&mut self, now: T) -> Option<u64> {
         if self.logged.is_some_and(|logged| now < logged + INTERVAL) {
             self.others += 1;
             return None;
@@ -29,6 +34,8 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     #[test]
