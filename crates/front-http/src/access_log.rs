@@ -5,6 +5,7 @@
 //! Invariants
 //! - Only the writer reopens the file, between two writes: no line is lost or split by it, and no request waits for
 //!   it.
+//! - The end of the server waits for the writer only while its target accepts lines.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
@@ -21,6 +22,7 @@ use pool::RequestId;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 use traces::Context;
 
 use crate::answer_body::Account;
@@ -29,12 +31,44 @@ use crate::protocol::Protocol;
 
 /// Maximum number of entries waiting for the writer.
 const QUEUE: usize = 8192;
+/// Time without a written line after which the end of the server waits for the target no longer.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The sending end of the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     sender: mpsc::Sender<Option<Box<Record>>>,
     renamed: Arc<AtomicBool>,
+}
+
+/// The writer, which ends with the last sender.
+pub(crate) struct Writer {
+    task: JoinHandle<()>,
+    /// Writes so far.
+    written: Arc<AtomicU64>,
+}
+
+impl Writer {
+    /// Waits for the last line, as long as the target accepts any and `deadline` is not over. What is lost is logged.
+    pub(crate) async fn finish(mut self, deadline: Instant) {
+        let mut before = self.written.load(Ordering::Relaxed);
+        loop {
+            match timeout(PATIENCE, &mut self.task).await {
+                Ok(Ok(())) => return,
+                Ok(Err(_panicked)) => {
+                    tracing::error!("access log writer failed");
+                    return;
+                }
+                Err(_late) => {}
+            }
+            let now = self.written.load(Ordering::Relaxed);
+            if now == before || Instant::now() >= deadline {
+                tracing::warn!("the access log lost its last lines: its target accepts no more");
+                return;
+            }
+            before = now;
+        }
+    }
 }
 
 /// Handle of an access log file, for log rotation.
@@ -84,8 +118,8 @@ struct Record {
 }
 
 impl Log {
-    /// Opens the target and starts the writer, which ends when all senders are dropped.
-    pub(crate) fn open(options: &AccessLog) -> io::Result<(Self, JoinHandle<()>)> {
+    /// Opens the target and starts the writer.
+    pub(crate) fn open(options: &AccessLog) -> io::Result<(Self, Writer)> {
         let mut target: Box<dyn Write + Send> = match &options.target {
             AccessLogTarget::Stdout => Box::new(io::stdout()),
             AccessLogTarget::Stderr => Box::new(io::stderr()),
@@ -98,7 +132,9 @@ impl Log {
         let renamed = Arc::new(AtomicBool::new(false));
         let log = Self { sender, renamed: Arc::clone(&renamed) };
         let place = options.target.file().map(Path::to_owned);
-        let writer = tokio::task::spawn_blocking(move || {
+        let written = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&written);
+        let task = tokio::task::spawn_blocking(move || {
             let mut lines = String::new();
             let mut failed = false;
             while let Some(entry) = entries.blocking_recv() {
@@ -110,6 +146,7 @@ impl Log {
                     next = if lines.len() < together { entries.try_recv().ok() } else { None };
                 }
                 let outcome = target.write_all(lines.as_bytes()).and_then(|()| target.flush());
+                count.fetch_add(1, Ordering::Relaxed);
                 if let Err(error) = outcome
                     && !failed
                 {
@@ -126,7 +163,7 @@ impl Log {
                 }
             }
         });
-        Ok((log, writer))
+        Ok((log, Writer { task, written }))
     }
 
     /// Returns a handle to reopen the file.

@@ -13,12 +13,12 @@ use http::request::Parts;
 use http::{HeaderValue, Version};
 use hyper::server::conn::http1;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
-use crate::access_log::{AccessLogFile, Log};
+use crate::access_log::{self, AccessLogFile, Log};
 use crate::application::Application;
 use crate::buffered_body::AnswerBuffers;
 use crate::cache::{AnswerCache, DiskError};
@@ -44,9 +44,6 @@ use crate::traffic::Traffic;
 use crate::trusted_headers::TrustedHeaders;
 use crate::websocket::WebSockets;
 use crate::{http1 as one, http2 as two};
-
-/// How long the access log may take for its queue after the last request, when the patience is over.
-const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Reasons why the front does not start.
 #[derive(Debug, thiserror::Error)]
@@ -202,7 +199,7 @@ pub struct Front<A> {
     quic_listeners: Vec<QuicListener>,
     forwarded_connections: Option<mpsc::Receiver<ForwardedConnection>>,
     access_log: Option<AccessLogFile>,
-    log_writer: Option<JoinHandle<()>>,
+    log_writer: Option<access_log::Writer>,
     patience: Duration,
 }
 
@@ -448,15 +445,7 @@ impl<A: Application> Front<A> {
         }
         drop(shared);
         if let Some(writer) = log_writer {
-            match timeout_at(deadline + LAST_LINES, writer).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_panicked)) => tracing::error!("access log writer failed"),
-                Err(_late) => {
-                    tracing::warn!(
-                        "the access log lost its last lines: its target accepts no more"
-                    );
-                }
-            }
+            writer.finish(deadline).await;
         }
     }
 }

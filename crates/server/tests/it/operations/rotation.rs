@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::process::{Signal, geteuid};
 use testkit::{Log, ProcessFacts, Running, eventually, write_program};
@@ -196,4 +197,30 @@ fn usr1_terminates_no_starting_server() {
     process.signal(Signal::USR1);
     fs::write(at("go"), "").unwrap();
     process.log().wait_for("hearth: ready on ");
+}
+
+#[test]
+fn a_target_that_accepts_no_more_lines_does_not_delay_the_end() {
+    let site = site();
+    fs::create_dir(site.path().join("logs")).unwrap();
+    let path = site.path().join("logs/access.log");
+    let made = Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    // Both ends: opening waits for neither. Never read.
+    let reader = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let size = rustix::pipe::fcntl_setpipe_size(&reader, 4096).unwrap();
+    // Longer than the test may take.
+    let arguments = ["--access-log", "common"];
+    let hearth = Serve::new(site.path())
+        .args(&arguments)
+        .set("HEARTH_HTTP_ACCESS_LOG_PATH", path.to_str().unwrap())
+        .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "1h")
+        .start();
+    let line = 80;
+    for n in 0..size / line * 2 {
+        assert_eq!(hearth.get(&format!("/?{n:040}")).status, 200);
+    }
+    let log = hearth.log().clone();
+    assert_eq!(hearth.stop().code(), Some(0));
+    assert!(log.text().contains("the access log lost its last lines"), "{}", log.text());
 }
