@@ -28,8 +28,8 @@ test-arm64: ## cross-compile the worker and its tests for ARM64, run them under 
 test-kernels: ## the model `snapshot` under container profiles and on Debian's kernels in QEMU (root; PLACES="docker x86-6.1": only these)
 	@scripts/test-kernels $(PLACES)
 
-build: ## hearth and a worker for each installed PHP, optimised, into target/release
-	@scripts/build --release
+build: ## hearth and a worker for each installed PHP, optimised, into target/release (BUILD=--pgo: by a profile, too, as published programs are)
+	@scripts/build $(or $(BUILD),--release)
 
 client: ## libhearth.so, libhearth.a and hearth.h, optimised, into target/release
 	@scripts/build-client --release
