@@ -135,6 +135,8 @@ static void model_snapshot(void) {
     }
     for (int i = 0; i < 2; i++) {
         expect_answer(&one, "booted.php", "/cycles", 200, "2 collected, 0 more roots");
+        expect_answer(&one, "booted.php", "/patterns", 200, "0 wrong");
+        expect_answer(&one, "booted.php", "/descriptors", 200, "side by side");
     }
     expect_answer(&one, "booted.php", "/spin", 500, "");
     expect_answer(&one, "booted.php", "/state", 200, "static 1, boot 101, warm no");

@@ -14,6 +14,7 @@
 #include "sapi/databases/databases.h"
 #include "sapi/models/boot_ahead.h"
 #include "sapi/models/cycle_collector.h"
+#include "sapi/models/regex_cache.h"
 #include "sapi/models/zend_memory.h"
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
@@ -93,6 +94,7 @@ static void share_hot_set(void) {
 static void share(void) {
     size_t count;
     share_hot_set();
+    regex_cache_gather();
     zend_memory_detach_handles();
     const struct snapshot_range *dead = dead_ranges(&count);
     const char *why;
@@ -166,6 +168,8 @@ static void prepare_forks(const struct worker_run *run) {
             module_php_version());
     }
     boot_goes_on = run->options->document_root != NULL;
+    /* The engine has the script open to its end, and each restore would put the position in that file back. */
+    zend_llist_clean(&CG(open_files));
     share();
 }
 
@@ -197,7 +201,6 @@ static _Noreturn void end_life(void) {
     }
     zend_memory_learn();
     egress_settle();
-    zend_memory_learn();
     snapshot_restore(false);
 }
 
