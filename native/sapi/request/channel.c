@@ -131,8 +131,15 @@ void channel_send_ready(void) {
     frame_buffer_free(&ready);
 }
 
+/* A recv() that waits is also woken when the server reads what was sent to it: unix_write_space(), net/unix/af_unix.c. That is once for each
+ * answer. poll() is woken by input only. */
+static void wait_for_input(void) {
+    struct pollfd wait = {.fd = c->fd, .events = POLLIN};
+    poll(&wait, 1, -1);
+}
+
 /* Reads at most `most` bytes behind what is buffered. False: nothing came (end, error, or nothing there without waiting). */
-static bool fill(int flags, size_t most) {
+static bool fill(bool waits, size_t most) {
     if (c->in_start > 0) {
         memmove(c->in, c->in + c->in_start, c->in_end - c->in_start);
         c->in_end -= c->in_start;
@@ -153,7 +160,8 @@ static bool fill(int flags, size_t most) {
         return len > 0;
     }
     for (;;) {
-        ssize_t got = recv(c->fd, c->in + c->in_end, room, flags);
+        ssize_t got = recv(c->fd, c->in + c->in_end, room, MSG_DONTWAIT);
+        bool empty = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
         if (got > 0) {
             c->in_end += (size_t)got;
             return true;
@@ -161,16 +169,18 @@ static bool fill(int flags, size_t most) {
         if (got < 0 && errno == EINTR) {
             continue;
         }
-        if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-            c->closed = true;
+        if (empty && waits) {
+            wait_for_input();
+            continue;
         }
+        c->closed = c->closed || !empty;
         return false;
     }
 }
 
 bool channel_next(struct frame_header *header) {
     while (c->in_end - c->in_start < FRAME_HEADER) {
-        if (!fill(0, FRAME_HEADER - (c->in_end - c->in_start))) {
+        if (!fill(true, FRAME_HEADER - (c->in_end - c->in_start))) {
             if (c->in_end != c->in_start) {
                 channel_malformed("the stream ends inside a frame");
             }
@@ -200,7 +210,7 @@ size_t channel_read_some(void *to, size_t len) {
             }
             return (size_t)got;
         }
-        if (!fill(0, len)) {
+        if (!fill(true, len)) {
             return 0;
         }
     }
@@ -243,7 +253,7 @@ uint8_t *channel_collect(unsigned count, size_t *len) {
 }
 
 bool channel_sees_abort(size_t skip) {
-    fill(MSG_DONTWAIT, sizeof c->in);
+    fill(false, sizeof c->in);
     while (c->in_end - c->in_start >= skip + FRAME_HEADER) {
         struct frame_header header;
         if (frame_read_header(
