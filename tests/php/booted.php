@@ -102,6 +102,10 @@ $handle = static function () use ($boot, &$objects, $file, &$connection, $patter
             }
             echo "$wrong wrong";
             break;
+        case '/directory':
+            chdir('/');
+            echo 'changed';
+            break;
         case '/patterns':
             // With so many others that the cache throws out some of the boot's.
             $wrong = 0;
