@@ -16,8 +16,9 @@
 /* Kept memory: bytes read of the next request must outlive the restore after this one. */
 static struct channel {
     int fd;
-    bool gone;   /* sending is pointless */
-    bool closed; /* the server sends no more */
+    bool gone;                  /* sending is pointless */
+    bool closed;                /* the server sends no more */
+    bool waited, waited_before; /* for the last frame, and for the one before */
     size_t in_start, in_end;
     uint8_t in[FRAME_HEADER + FRAME_MAX_BODY];
 } * c;
@@ -131,11 +132,14 @@ void channel_send_ready(void) {
     frame_buffer_free(&ready);
 }
 
-/* A recv() that waits is also woken when the server reads what was sent to it: unix_write_space(), net/unix/af_unix.c. That is once for each
- * answer. poll() is woken by input only. */
+/* A recv() that waits is also woken when the server reads what was sent to it: unix_write_space(), net/unix/af_unix.c. poll() is woken by
+ * input only. It is worth its system call where requests come one by one; otherwise the server writes the next ones when it has read an
+ * answer. */
 static void wait_for_input(void) {
     struct pollfd wait = {.fd = c->fd, .events = POLLIN};
-    poll(&wait, 1, -1);
+    if (c->waited_before) {
+        poll(&wait, 1, -1);
+    }
 }
 
 /* Reads at most `most` bytes behind what is buffered. False: nothing came (end, error, or nothing there without waiting). */
@@ -159,8 +163,9 @@ static bool fill(bool waits, size_t most) {
         c->closed = len == 0;
         return len > 0;
     }
+    int flags = MSG_DONTWAIT;
     for (;;) {
-        ssize_t got = recv(c->fd, c->in + c->in_end, room, MSG_DONTWAIT);
+        ssize_t got = recv(c->fd, c->in + c->in_end, room, flags);
         bool empty = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
         if (got > 0) {
             c->in_end += (size_t)got;
@@ -170,7 +175,9 @@ static bool fill(bool waits, size_t most) {
             continue;
         }
         if (empty && waits) {
+            c->waited = true;
             wait_for_input();
+            flags = 0;
             continue;
         }
         c->closed = c->closed || !empty;
@@ -179,6 +186,8 @@ static bool fill(bool waits, size_t most) {
 }
 
 bool channel_next(struct frame_header *header) {
+    c->waited_before = c->waited;
+    c->waited = false;
     while (c->in_end - c->in_start < FRAME_HEADER) {
         if (!fill(true, FRAME_HEADER - (c->in_end - c->in_start))) {
             if (c->in_end != c->in_start) {
