@@ -30,8 +30,8 @@ enum {
 int descriptors_own(long fd, const char *what) {
     struct engine *e = engine;
     long own = fd;
-    if (fd >= 0) {
-        int from = e->fds.first != 0 ? e->fds.first : e->descriptor_max + 1;
+    int from = e->fds.first != 0 ? e->fds.last + 1 : e->descriptor_max + 1;
+    if (fd >= 0 && fd != from) { /* moved away from there, it would leave a free number */
         own = raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
     }
     if (own < 0) {
@@ -42,7 +42,9 @@ int descriptors_own(long fd, const char *what) {
         text_add_number(&text, (uint64_t)-own);
         retire_text(&text);
     }
-    raw(SYS_close, fd);
+    if (own != fd) {
+        raw(SYS_close, fd);
+    }
     if (e->fds.first == 0) {
         e->fds.first = (int)own;
     }

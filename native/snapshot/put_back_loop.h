@@ -1,9 +1,11 @@
 /* The loops over all known pages, once for each width of registers. Defines NAME; wants, and undefines:
  *   NAME     the function
  *   TARGET   what the processor must have
- *   HASH     void HASH(const char *page, const char *key, uint64_t *hash)
+ *   HASH     void HASH(const char *page, const char *key, uint64_t *hash), or
+ *   SAME     bool SAME(const char *live, const char *copy), which compares pages
  *
- * First all lines that changed before are written, then all pages are hashed: the second loop reads memory as fast as it comes.
+ * First all lines that changed before are written, then all pages are hashed or compared: the second loop reads memory as fast as it comes,
+ * and takes no branch that depends on what it reads.
  */
 __attribute__((target(TARGET))) static uint64_t NAME(struct known_page *pages, uint64_t count,
     const char *key, uint64_t restore, bool learns, uint64_t *misses) {
@@ -28,14 +30,21 @@ __attribute__((target(TARGET))) static uint64_t NAME(struct known_page *pages, u
     uint64_t changed = 0;
     for (uint64_t i = 0; i < count; i++) {
         struct known_page *page = &pages[i];
+#ifdef HASH
         uint64_t hash[2];
         if (!page->hashed) {
             HASH(page->copy, key, page->hash);
             page->hashed = true;
         }
         HASH(page->live, key, hash);
-        if (((hash[0] ^ page->hash[0]) | (hash[1] ^ page->hash[1])) != 0) {
-            ++*misses;
+        bool same = ((hash[0] ^ page->hash[0]) | (hash[1] ^ page->hash[1])) == 0;
+        *misses += !same;
+#else
+        (void)key;
+        (void)misses;
+        bool same = SAME(page->live, page->copy);
+#endif
+        if (!same) {
             uint64_t more = put_back_page(page->live, page->copy);
             page->lines |= more;
             page->lines_next |= more;
@@ -48,3 +57,4 @@ __attribute__((target(TARGET))) static uint64_t NAME(struct known_page *pages, u
 #undef NAME
 #undef TARGET
 #undef HASH
+#undef SAME

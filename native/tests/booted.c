@@ -1,5 +1,6 @@
 /* Tests of the models spawn, prespawn, fork and snapshot. Usage: booted PROGRAM SCRIPTS */
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,6 +136,8 @@ static void model_snapshot(void) {
     }
     for (int i = 0; i < 2; i++) {
         expect_answer(&one, "booted.php", "/cycles", 200, "2 collected, 0 more roots");
+        expect_answer(&one, "booted.php", "/patterns", 200, "0 wrong");
+        expect_answer(&one, "booted.php", "/descriptors", 200, "side by side");
     }
     expect_answer(&one, "booted.php", "/spin", 500, "");
     expect_answer(&one, "booted.php", "/state", 200, "static 1, boot 101, warm no");
@@ -144,6 +147,52 @@ static void model_snapshot(void) {
     shutdown(two.fd, SHUT_WR);
     check(wait_for(&zygote, &two) == 0, "and so does the other");
     end_zygote(&zygote);
+}
+
+static void read_directory(const struct worker *worker, char *path, size_t size) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/%u/cwd", worker->pid);
+    ssize_t len = readlink(link, path, size - 1);
+    path[len > 0 ? len : 0] = '\0';
+}
+
+/* On Lambda a worker with one processor restores when the next request comes, or shortly after. */
+static void late_restores(void) {
+    enum { MOST_WAITS = 5000 }; /* of a millisecond */
+    char *const arguments[] = {program_path, "--model", "snapshot", "--script", script, NULL};
+    char directory[4096];
+    char now[4096];
+    cpu_set_t all;
+    cpu_set_t one_of_them;
+    sched_getaffinity(0, sizeof all, &all);
+    CPU_ZERO(&one_of_them);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one_of_them) == 0; i++) {
+        if (CPU_ISSET(i, &all)) {
+            CPU_SET(i, &one_of_them);
+        }
+    }
+    sched_setaffinity(0, sizeof one_of_them, &one_of_them);
+    setenv("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1", 1);
+    struct zygote zygote = start_zygote(arguments);
+    struct worker worker = ready_worker(&zygote, 1);
+    for (int i = 0; i < 200; i++) {
+        expect_answer(&worker, "booted.php", "/state", 200, "static 1, boot 101, warm no");
+    }
+    read_directory(&worker, directory, sizeof directory);
+    check(strlen(directory) > 1, "the worker is in a folder: %s", directory);
+    expect_answer(&worker, "booted.php", "/directory", 200, "changed");
+    int waits = 0;
+    do {
+        usleep(1000);
+        read_directory(&worker, now, sizeof now);
+        waits++;
+    } while (strcmp(now, directory) != 0 && waits < MOST_WAITS);
+    check(waits < MOST_WAITS, "a restore comes without another request");
+    shutdown(worker.fd, SHUT_WR);
+    check(wait_for(&zygote, &worker) == 0, "a worker that restores late ends with 0");
+    end_zygote(&zygote);
+    unsetenv("AWS_LAMBDA_RUNTIME_API");
+    sched_setaffinity(0, sizeof all, &all);
 }
 
 static void warming_up(char *model) {
@@ -228,6 +277,7 @@ int main(int argc, char **argv) {
     connections_of_the_boot("fork");
     failing_boot("fork");
     model_snapshot();
+    late_restores();
     warming_up("snapshot");
     connections_of_the_boot("snapshot");
     failing_boot("snapshot");

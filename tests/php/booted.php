@@ -31,6 +31,14 @@ if (getenv('BOOTED_CONNECTS')) {
     $listener = stream_socket_server("unix://$folder/socket");
     $connection = stream_socket_client("unix://$folder/socket");
 }
+// Compiled expressions of the boot, of which one stays in use. Other memory is between them.
+$patterns = $between = [];
+for ($i = 0; $i < 60; $i++) {
+    $patterns[$i] = "/^a{{$i}}(b+)c$/";
+    preg_match($patterns[$i], 'a');
+    $between[] = new DateTimeZone('UTC');
+}
+$kept = new RegexIterator(new ArrayIterator(['ab', 'aab', 'b']), '/^a+b$/');
 if (getenv('BOOTED_FAILS')) {
     throw new RuntimeException('the boot fails');
 }
@@ -38,7 +46,7 @@ hearth_on_worker_start(static function () use ($boot): void {
     $boot->calls += 100;
 });
 
-$handle = static function () use ($boot, &$objects, $file, &$connection): void {
+$handle = static function () use ($boot, &$objects, $file, &$connection, $patterns, $kept): void {
     static $calls = 0;
     $calls++;
     $boot->calls++;
@@ -93,6 +101,32 @@ $handle = static function () use ($boot, &$objects, $file, &$connection): void {
                 $wrong += $text !== str_repeat(chr(65 + $i % 26), 1 + $i * 7 % 3000);
             }
             echo "$wrong wrong";
+            break;
+        case '/directory':
+            chdir('/');
+            echo 'changed';
+            break;
+        case '/patterns':
+            // With so many others that the cache throws out some of the boot's.
+            $wrong = 0;
+            foreach ([0, 5000] as $others) {
+                for ($i = 0; $i < $others; $i++) {
+                    $wrong += preg_match("/^$i(\\d)/", "{$i}7") !== 1;
+                }
+                foreach ($patterns as $i => $pattern) {
+                    $wrong += preg_match($pattern, str_repeat('a', $i) . 'bbc', $found) !== 1 || $found[1] !== 'bb';
+                }
+                $wrong += implode(' ', iterator_to_array($kept)) !== 'ab aab';
+            }
+            echo "$wrong wrong";
+            break;
+        case '/descriptors':
+            // The engine's follow those of the boot: a free number between them would cost each restore a system call.
+            foreach (array_diff(scandir('/proc/self/fd'), ['.', '..']) as $number) {
+                if (str_ends_with((string) @readlink("/proc/self/fd/$number"), '/maps')) {
+                    echo @readlink('/proc/self/fd/' . $number - 1) === false ? 'apart' : 'side by side';
+                }
+            }
             break;
         case '/cycles':
             // Those of the request are collected, also through values of the boot, which are no possible roots themselves.

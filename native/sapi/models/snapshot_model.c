@@ -2,6 +2,7 @@
 #include "sapi/models/snapshot_model.h"
 
 #include <php.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "sapi/databases/databases.h"
 #include "sapi/models/boot_ahead.h"
 #include "sapi/models/cycle_collector.h"
+#include "sapi/models/regex_cache.h"
 #include "sapi/models/zend_memory.h"
 #include "sapi/output/log.h"
 #include "sapi/output/response.h"
@@ -27,6 +29,7 @@
 enum {
     RANGES = 16384,
     QUIET_MS = 20, /* no request for this long: there is time for a complete check */
+    LATE_MS = 2,   /* a restore that is not urgent waits at most that long for the next request */
 };
 
 static bool asked(const char *name) {
@@ -66,6 +69,14 @@ void snapshot_model_prepare(uint32_t verifies) {
     snapshot_serve_arena((const void *)(uintptr_t)zend_mm_gc);
 }
 
+/* On Lambda, with one processor: the server posts the answer and asks for the next event on the processor that a restore would take from it. */
+static bool restores_late;
+
+static bool has_one_processor(void) {
+    cpu_set_t processors;
+    return sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1;
+}
+
 /* The script ends with each request: destructors of what the boot has left are due there. */
 static bool boot_goes_on;
 
@@ -93,6 +104,7 @@ static void share_hot_set(void) {
 static void share(void) {
     size_t count;
     share_hot_set();
+    regex_cache_gather();
     zend_memory_detach_handles();
     const struct snapshot_range *dead = dead_ranges(&count);
     const char *why;
@@ -166,6 +178,9 @@ static void prepare_forks(const struct worker_run *run) {
             module_php_version());
     }
     boot_goes_on = run->options->document_root != NULL;
+    restores_late = getenv("AWS_LAMBDA_RUNTIME_API") != NULL && has_one_processor();
+    /* The engine has the script open to its end, and each restore would put the position in that file back. */
+    zend_llist_clean(&CG(open_files));
     share();
 }
 
@@ -197,7 +212,9 @@ static _Noreturn void end_life(void) {
     }
     zend_memory_learn();
     egress_settle();
-    zend_memory_learn();
+    if (restores_late) {
+        channel_is_quiet(LATE_MS);
+    }
     snapshot_restore(false);
 }
 

@@ -16,8 +16,9 @@
 /* Kept memory: bytes read of the next request must outlive the restore after this one. */
 static struct channel {
     int fd;
-    bool gone;   /* sending is pointless */
-    bool closed; /* the server sends no more */
+    bool gone;                  /* sending is pointless */
+    bool closed;                /* the server sends no more */
+    bool waited, waited_before; /* for the last frame, and for the one before */
     size_t in_start, in_end;
     uint8_t in[FRAME_HEADER + FRAME_MAX_BODY];
 } * c;
@@ -131,8 +132,18 @@ void channel_send_ready(void) {
     frame_buffer_free(&ready);
 }
 
+/* A recv() that waits is also woken when the server reads what was sent to it: unix_write_space(), net/unix/af_unix.c. poll() is woken by
+ * input only. It is worth its system call where requests come one by one; otherwise the server writes the next ones when it has read an
+ * answer. */
+static void wait_for_input(void) {
+    struct pollfd wait = {.fd = c->fd, .events = POLLIN};
+    if (c->waited_before) {
+        poll(&wait, 1, -1);
+    }
+}
+
 /* Reads at most `most` bytes behind what is buffered. False: nothing came (end, error, or nothing there without waiting). */
-static bool fill(int flags, size_t most) {
+static bool fill(bool waits, size_t most) {
     if (c->in_start > 0) {
         memmove(c->in, c->in + c->in_start, c->in_end - c->in_start);
         c->in_end -= c->in_start;
@@ -152,8 +163,10 @@ static bool fill(int flags, size_t most) {
         c->closed = len == 0;
         return len > 0;
     }
+    int flags = MSG_DONTWAIT;
     for (;;) {
         ssize_t got = recv(c->fd, c->in + c->in_end, room, flags);
+        bool empty = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
         if (got > 0) {
             c->in_end += (size_t)got;
             return true;
@@ -161,16 +174,22 @@ static bool fill(int flags, size_t most) {
         if (got < 0 && errno == EINTR) {
             continue;
         }
-        if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-            c->closed = true;
+        if (empty && waits) {
+            c->waited = true;
+            wait_for_input();
+            flags = 0;
+            continue;
         }
+        c->closed = c->closed || !empty;
         return false;
     }
 }
 
 bool channel_next(struct frame_header *header) {
+    c->waited_before = c->waited;
+    c->waited = false;
     while (c->in_end - c->in_start < FRAME_HEADER) {
-        if (!fill(0, FRAME_HEADER - (c->in_end - c->in_start))) {
+        if (!fill(true, FRAME_HEADER - (c->in_end - c->in_start))) {
             if (c->in_end != c->in_start) {
                 channel_malformed("the stream ends inside a frame");
             }
@@ -200,7 +219,7 @@ size_t channel_read_some(void *to, size_t len) {
             }
             return (size_t)got;
         }
-        if (!fill(0, len)) {
+        if (!fill(true, len)) {
             return 0;
         }
     }
@@ -243,7 +262,7 @@ uint8_t *channel_collect(unsigned count, size_t *len) {
 }
 
 bool channel_sees_abort(size_t skip) {
-    fill(MSG_DONTWAIT, sizeof c->in);
+    fill(false, sizeof c->in);
     while (c->in_end - c->in_start >= skip + FRAME_HEADER) {
         struct frame_header header;
         if (frame_read_header(
