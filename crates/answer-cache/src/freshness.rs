@@ -139,6 +139,7 @@ fn age_value(headers: &HeaderMap) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::headers;
 
     const NOW: u64 = 1_700_000_000;
 
@@ -148,10 +149,7 @@ mod tests {
     }
 
     fn fresh(pairs: &[(&'static str, &str)]) -> Option<Freshness> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
-        }
+        let headers = headers(pairs);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
         of(&headers, &Directives::read(&headers), now, Duration::ZERO)
     }

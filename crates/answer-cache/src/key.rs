@@ -81,11 +81,6 @@ impl Key {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
-
-    /// Takes the bytes.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.0
-    }
 }
 
 /// Returns the URL within the bytes of a key, for purging.
@@ -139,12 +134,10 @@ fn add_forwarded(value: &[u8], key: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::headers;
 
     fn key(host: &str, uri: &str, pairs: &[(&'static str, &str)]) -> Key {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
-        }
+        let headers = headers(pairs);
         let uri = uri.parse().unwrap();
         let target = Target {
             application: 0,

@@ -19,6 +19,8 @@ mod request;
 mod status;
 mod storing;
 mod tags;
+#[cfg(test)]
+mod testing;
 mod validation;
 mod vary;
 

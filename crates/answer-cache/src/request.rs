@@ -122,16 +122,14 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::headers;
 
     fn read(
         method: &Method,
         pairs: &[(&'static str, &str)],
         body: bool,
     ) -> Result<Request, Bypass> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
-        }
+        let headers = headers(pairs);
         Request::read(method, &headers, body, &CookieFilter::new(["consent", "_ga*"]))
     }
 

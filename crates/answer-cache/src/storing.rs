@@ -160,16 +160,14 @@ fn has_pragma(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::headers;
 
     fn decide(
         status: u16,
         authorized: bool,
         pairs: &[(&'static str, &str)],
     ) -> Result<Stored, NotStored> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
-        }
+        let headers = headers(pairs);
         store(&Answer {
             status: StatusCode::from_u16(status).unwrap(),
             headers: &headers,

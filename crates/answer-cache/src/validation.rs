@@ -153,14 +153,7 @@ fn tags(list: &[u8]) -> Vec<&[u8]> {
 mod tests {
     use super::Conditional::{NotModified, Whole};
     use super::*;
-
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
-        }
-        headers
-    }
+    use crate::testing::headers;
 
     const THEN: &str = "Sun, 09 Sep 2001 01:46:40 GMT";
     const BEFORE: &str = "Sun, 09 Sep 2001 01:46:39 GMT";

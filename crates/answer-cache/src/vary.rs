@@ -112,15 +112,8 @@ fn folded(item: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::headers;
     use proptest::prelude::*;
-
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
-        }
-        headers
-    }
 
     fn rule(vary: &str) -> Rule {
         Rule::read(&headers(&[("vary", vary)])).unwrap().unwrap()

@@ -134,11 +134,6 @@ impl Session {
         })
     }
 
-    /// Returns the socket id.
-    pub fn socket(&self) -> SocketId {
-        self.socket
-    }
-
     /// Returns the application.
     pub fn app(&self) -> &Arc<App> {
         &self.app

@@ -204,11 +204,6 @@ impl Span {
             self.finished().error = Some(reason);
         }
     }
-
-    /// Discards the span.
-    pub fn forget(mut self) {
-        self.0.finished = None;
-    }
 }
 
 impl Drop for Recorded {

@@ -187,7 +187,7 @@ fn planned(
     let application = found(named, at_path)?;
     if let Some(folder) = unread_settings(named, at_path) {
         let (application, folder) = (&*named.name, folder.display());
-        tracing::warn!(application, %folder, "the `hearth.toml` in there is not read: its settings belong in the application's table");
+        tracing::warn!(application, %folder, "the `hearth.toml` of this folder is not read: its settings belong in the application's table");
     }
     Ok(Planned {
         name: Arc::clone(&named.name),

@@ -50,7 +50,7 @@ fn served(
     user::warn_of_root(plans.run_php_as_server());
     if sockets.activated {
         let sockets = sockets.http.len();
-        tracing::info!(sockets, "sockets were passed: `http.listen` is not looked at");
+        tracing::info!(sockets, "sockets were passed: `http.listen` is ignored");
     }
     process::run(&settings, async {
         let alone = if predecessor.is_some() { CancellationToken::new() } else { process::alone() };

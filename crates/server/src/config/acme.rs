@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use certificates::Challenge;
 
-use super::value::{Raw, Value, Wrong};
+use super::value::{Raw, Value, Wrong, by_name};
 use super::{ConfigError, Settings};
 
 /// A public name, lower case.
@@ -17,11 +17,8 @@ use super::{ConfigError, Settings};
 pub(crate) struct Domain(pub String);
 
 impl Value for Domain {
-    const PLACEHOLDER: &'static str = "DOMAIN";
-
-    fn expected() -> String {
-        "a name such as `shop.example.com`, without wildcards (they need a proof by DNS, which Hearth does not do); of letters beyond ASCII the `xn--` form".into()
-    }
+    const PLACEHOLDER: &str = "DOMAIN";
+    const EXPECTED: &str = "a name such as `shop.example.com`, without wildcards (they need a proof by DNS, which Hearth does not do); of letters beyond ASCII the `xn--` form";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -47,11 +44,8 @@ impl Value for Domain {
 pub(crate) struct LocalName(pub String);
 
 impl Value for LocalName {
-    const PLACEHOLDER: &'static str = "NAME";
-
-    fn expected() -> String {
-        "a name such as `shop.test` (below `localhost`, `test`, `internal`, `local` or `home.arpa`), or a private address such as `192.168.1.7`".into()
-    }
+    const PLACEHOLDER: &str = "NAME";
+    const EXPECTED: &str = "a name such as `shop.test` (below `localhost`, `test`, `internal`, `local` or `home.arpa`), or a private address such as `192.168.1.7`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -65,11 +59,8 @@ impl Value for LocalName {
 pub(crate) struct Mailbox(pub String);
 
 impl Value for Mailbox {
-    const PLACEHOLDER: &'static str = "ADDRESS";
-
-    fn expected() -> String {
-        "a mail address such as `admin@example.com`".into()
-    }
+    const PLACEHOLDER: &str = "ADDRESS";
+    const EXPECTED: &str = "a mail address such as `admin@example.com`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -91,11 +82,8 @@ impl Value for Mailbox {
 pub(crate) struct Directory(pub String);
 
 impl Value for Directory {
-    const PLACEHOLDER: &'static str = "URL";
-
-    fn expected() -> String {
-        "`letsencrypt`, `letsencrypt-staging` or an https URL".into()
-    }
+    const PLACEHOLDER: &str = "URL";
+    const EXPECTED: &str = "`letsencrypt`, `letsencrypt-staging` or an https URL";
 
     fn choices() -> &'static [&'static str] {
         &["letsencrypt", "letsencrypt-staging"]
@@ -120,24 +108,9 @@ impl Value for Directory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChallengeName(pub Challenge);
 
-impl Value for ChallengeName {
-    const PLACEHOLDER: &'static str = "CHALLENGE";
-
-    fn expected() -> String {
-        "`tls-alpn-01` or `http-01`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["tls-alpn-01", "http-01"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "tls-alpn-01" => Ok(Self(Challenge::TlsAlpn)),
-            "http-01" => Ok(Self(Challenge::Http)),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { ChallengeName, "CHALLENGE",
+    "tls-alpn-01" => Self(Challenge::TlsAlpn),
+    "http-01" => Self(Challenge::Http),
 }
 
 /// A secret of bytes.
@@ -151,11 +124,8 @@ impl std::fmt::Debug for KeyBytes {
 }
 
 impl Value for KeyBytes {
-    const PLACEHOLDER: &'static str = "KEY";
-
-    fn expected() -> String {
-        "the key in base64url".into()
-    }
+    const PLACEHOLDER: &str = "KEY";
+    const EXPECTED: &str = "the key in base64url";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?.trim_end_matches('=');

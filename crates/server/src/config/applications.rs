@@ -131,11 +131,8 @@ impl Key {
 }
 
 impl Value for HostClaim {
-    const PLACEHOLDER: &'static str = "HOST";
-
-    fn expected() -> String {
-        "a host such as `shop.example.com` or `*.example.com`, without a port".into()
-    }
+    const PLACEHOLDER: &str = "HOST";
+    const EXPECTED: &str = "a host such as `shop.example.com` or `*.example.com`, without a port";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -144,11 +141,9 @@ impl Value for HostClaim {
 }
 
 impl Value for PathClaim {
-    const PLACEHOLDER: &'static str = "PATH";
-
-    fn expected() -> String {
-        "a path such as `/legacy`, decoded and without `*`: everything below it is included".into()
-    }
+    const PLACEHOLDER: &str = "PATH";
+    const EXPECTED: &str =
+        "a path such as `/legacy`, decoded and without `*`: everything below it is included";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;

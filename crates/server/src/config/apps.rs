@@ -190,7 +190,7 @@ const WEBHOOK_EVENTS: &[&str] = &[
 pub(crate) struct WebhookEvent(pub &'static str);
 
 impl Value for WebhookEvent {
-    const PLACEHOLDER: &'static str = "EVENT";
+    const PLACEHOLDER: &str = "EVENT";
 
     fn expected() -> String {
         WEBHOOK_EVENTS.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
@@ -376,12 +376,9 @@ fn key(name: &str) -> Result<&'static AppKey, Wrong> {
 }
 
 impl Value for Apps {
-    const PLACEHOLDER: &'static str = "ID:KEY:SECRET";
+    const PLACEHOLDER: &str = "ID:KEY:SECRET";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "`ID:KEY:SECRET`; several separated by commas, or as tables `[realtime.apps.ID]` with `key` and `secret`".into()
-    }
+    const EXPECTED: &str = "`ID:KEY:SECRET`; several separated by commas, or as tables `[realtime.apps.ID]` with `key` and `secret`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let mut apps = Self::default();

@@ -98,11 +98,8 @@ struct ServerUrl {
 }
 
 impl Value for ServerUrl {
-    const PLACEHOLDER: &'static str = "URL";
-
-    fn expected() -> String {
-        "`mysql://USER:PASSWORD@HOST:PORT/DATABASE`, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, or `rediss://USER:PASSWORD@HOST:PORT` (`rediss://:PASSWORD@…`)".into()
-    }
+    const PLACEHOLDER: &str = "URL";
+    const EXPECTED: &str = "`mysql://USER:PASSWORD@HOST:PORT/DATABASE`, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, or `rediss://USER:PASSWORD@HOST:PORT` (`rediss://:PASSWORD@…`)";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let url: Url = raw.text()?.parse().map_err(|_why| Wrong("a text that is no URL".into()))?;
@@ -151,11 +148,8 @@ fn decoded(text: &str) -> Result<String, Wrong> {
 struct SslMode(Verify);
 
 impl Value for SslMode {
-    const PLACEHOLDER: &'static str = "MODE";
-
-    fn expected() -> String {
-        "`verify-full` (authority and name), `verify-ca` (authority alone), `require` (encryption only) or `disable`".into()
-    }
+    const PLACEHOLDER: &str = "MODE";
+    const EXPECTED: &str = "`verify-full` (authority and name), `verify-ca` (authority alone), `require` (encryption only) or `disable`";
 
     fn choices() -> &'static [&'static str] {
         &["verify-full", "verify-ca", "require", "disable"]
@@ -272,12 +266,9 @@ impl NamedConnector {
 }
 
 impl Value for Connectors {
-    const PLACEHOLDER: &'static str = "NAME=URL";
+    const PLACEHOLDER: &str = "NAME=URL";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "`NAME=URL`; several separated by spaces, or as tables `[databases.connectors.NAME]` with `url`".into()
-    }
+    const EXPECTED: &str = "`NAME=URL`; several separated by spaces, or as tables `[databases.connectors.NAME]` with `url`";
 
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
         let mut tables: Vec<(String, Vec<(String, String)>)> = Vec::new();

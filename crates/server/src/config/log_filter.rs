@@ -16,12 +16,8 @@ const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace", "off"];
 pub(crate) struct LogFilter(pub String);
 
 impl Value for LogFilter {
-    const PLACEHOLDER: &'static str = "LEVEL";
-
-    fn expected() -> String {
-        "`error`, `warn`, `info`, `debug`, `trace` or `off`, or a filter such as `info,pool=debug,php=warn`"
-            .into()
-    }
+    const PLACEHOLDER: &str = "LEVEL";
+    const EXPECTED: &str = "`error`, `warn`, `info`, `debug`, `trace` or `off`, or a filter such as `info,pool=debug,php=warn`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;

@@ -84,11 +84,8 @@ process_keys! {
 struct Zone(TimeZone);
 
 impl Value for Zone {
-    const PLACEHOLDER: &'static str = "ZONE";
-
-    fn expected() -> String {
-        "the name of a time zone such as `Europe/Vienna`, or `UTC`".into()
-    }
+    const PLACEHOLDER: &str = "ZONE";
+    const EXPECTED: &str = "the name of a time zone such as `Europe/Vienna`, or `UTC`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -105,11 +102,8 @@ impl Value for Zone {
 pub(crate) struct StopSignal(pub Signal);
 
 impl Value for StopSignal {
-    const PLACEHOLDER: &'static str = "SIGNAL";
-
-    fn expected() -> String {
-        "`TERM`, `INT`, `QUIT`, `HUP`, `USR1`, `USR2` or `WINCH`".into()
-    }
+    const PLACEHOLDER: &str = "SIGNAL";
+    const EXPECTED: &str = "`TERM`, `INT`, `QUIT`, `HUP`, `USR1`, `USR2` or `WINCH`";
 
     fn choices() -> &'static [&'static str] {
         &["TERM", "INT", "QUIT", "HUP", "USR1", "USR2", "WINCH"]

@@ -6,19 +6,16 @@ use front_http::{Claim, FieldRule, NoFieldRule, PasswordRule, Redirect, RuleOpti
 
 use super::ConfigError;
 use super::keys::{Http, Settings};
-use super::value::{Raw, Value, Wrong};
+use super::value::{Raw, Value, Wrong, by_name};
 
 /// The paths with their files of users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PasswordRules(pub Vec<PasswordRule>);
 
 impl Value for PasswordRules {
-    const PLACEHOLDER: &'static str = "PATH=FILE";
+    const PLACEHOLDER: &str = "PATH=FILE";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "a path such as `/admin` or `shop.example.com/admin`, `=`, and a file of `htpasswd -B`, or `off`; several as a table, or separated by `;`".into()
-    }
+    const EXPECTED: &str = "a path such as `/admin` or `shop.example.com/admin`, `=`, and a file of `htpasswd -B`, or `off`; several as a table, or separated by `;`";
 
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
         let rule = |(scope, file): (String, String)| {
@@ -39,14 +36,10 @@ impl Value for PasswordRules {
 pub(crate) struct Redirects(pub Vec<Redirect>);
 
 impl Value for Redirects {
-    const PLACEHOLDER: &'static str = "FROM=TO";
+    const PLACEHOLDER: &str = "FROM=TO";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "a path (`/old`), a path and all below it (`/old/*`) or a host (`www.example.com`), `=`, and a path or an https address, which ends with `/*` if the \
-         rest is kept, with 301, 302, 303, 307 or 308 after it; several as a table, or separated by `;`"
-            .into()
-    }
+    const EXPECTED: &str = "a path (`/old`), a path and all below it (`/old/*`) or a host (`www.example.com`), `=`, and a path or an https address, which ends with `/*` if the \
+         rest is kept, with 301, 302, 303, 307 or 308 after it; several as a table, or separated by `;`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let redirect = |(from, to): (String, String)| {
@@ -61,14 +54,10 @@ impl Value for Redirects {
 pub(crate) struct FieldRules(pub Vec<FieldRule>);
 
 impl Value for FieldRules {
-    const PLACEHOLDER: &'static str = "FIELD=VALUE";
+    const PLACEHOLDER: &str = "FIELD=VALUE";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "a field to set, `+` before it to add one, `?` to set one that is missing, `-` to remove one (with an empty value); before that a path such as \
-         `/assets`, a host or a type such as `text/html`; `=`, and the value; several as a table, or a line each; no field of the connection or of the length"
-            .into()
-    }
+    const EXPECTED: &str = "a field to set, `+` before it to add one, `?` to set one that is missing, `-` to remove one (with an empty value); before that a path such as \
+         `/assets`, a host or a type such as `text/html`; `=`, and the value; several as a table, or a line each; no field of the connection or of the length";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let rule = |(rule, value): (String, String)| {
@@ -91,24 +80,9 @@ pub(crate) enum ClientCertificates {
     Optional,
 }
 
-impl Value for ClientCertificates {
-    const PLACEHOLDER: &'static str = "WHICH";
-
-    fn expected() -> String {
-        "`require` or `optional`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["require", "optional"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "require" => Ok(Self::Require),
-            "optional" => Ok(Self::Optional),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { ClientCertificates, "WHICH",
+    "require" => Self::Require,
+    "optional" => Self::Optional,
 }
 
 /// Names and values: a table, or `name = value` texts.

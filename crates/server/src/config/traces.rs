@@ -33,11 +33,9 @@ pub(crate) struct CollectorUrl {
 }
 
 impl Value for CollectorUrl {
-    const PLACEHOLDER: &'static str = "URL";
-
-    fn expected() -> String {
-        "a URL such as `http://127.0.0.1:4318` or `https://otlp.example.com/v1/traces`".into()
-    }
+    const PLACEHOLDER: &str = "URL";
+    const EXPECTED: &str =
+        "a URL such as `http://127.0.0.1:4318` or `https://otlp.example.com/v1/traces`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -64,11 +62,8 @@ impl Value for CollectorUrl {
 pub(crate) struct Share(pub f64);
 
 impl Value for Share {
-    const PLACEHOLDER: &'static str = "SHARE";
-
-    fn expected() -> String {
-        "a share from `0` to `1` such as `0.1`, or `10%`".into()
-    }
+    const PLACEHOLDER: &str = "SHARE";
+    const EXPECTED: &str = "a share from `0` to `1` such as `0.1`, or `10%`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -94,12 +89,10 @@ impl fmt::Debug for CollectorFields {
 }
 
 impl Value for CollectorFields {
-    const PLACEHOLDER: &'static str = "NAME=VALUE";
+    const PLACEHOLDER: &str = "NAME=VALUE";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "`name=value` of header fields; several as a table, or separated by commas".into()
-    }
+    const EXPECTED: &str =
+        "`name=value` of header fields; several as a table, or separated by commas";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         // None is quoted back: they are secrets.

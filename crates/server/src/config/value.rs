@@ -4,6 +4,49 @@
 //! - One grammar per type, whether the text comes from a flag, the environment or a file.
 //! - A refused text is quoted back with what was expected; nothing is guessed or clamped.
 
+/// Implements [`Value`] for a type whose values have one name each, in the order of the reference.
+macro_rules! by_name {
+    ($type:ty, $placeholder:literal, $($name:literal => $value:expr,)+) => {
+        impl $crate::config::value::Value for $type {
+            const PLACEHOLDER: &str = $placeholder;
+
+            fn expected() -> String {
+                $crate::config::value::one_of(Self::choices())
+            }
+
+            fn choices() -> &'static [&'static str] {
+                &[$($name),+]
+            }
+
+            fn parse(
+                raw: &$crate::config::value::Raw,
+                _base: &std::path::Path,
+            ) -> Result<Self, $crate::config::value::Wrong> {
+                match raw.text()? {
+                    $($name => Ok($value),)+
+                    other => Err($crate::config::value::Wrong::quoted(other)),
+                }
+            }
+        }
+    };
+}
+pub(super) use by_name;
+
+/// Implements [`Value`] for a type whose own `FromStr` knows its form.
+macro_rules! by_from_str {
+    ($type:ty, $placeholder:expr, $expected:expr) => {
+        impl Value for $type {
+            const PLACEHOLDER: &str = $placeholder;
+            const EXPECTED: &str = $expected;
+
+            fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+                let text = raw.text()?;
+                text.parse().map_err(|_malformed| Wrong::quoted(text))
+            }
+        }
+    };
+}
+
 mod choices;
 mod network;
 
@@ -52,14 +95,19 @@ impl Wrong {
 /// A type that a setting can have.
 pub(crate) trait Value: Sized {
     /// The placeholder of the value in help texts.
-    const PLACEHOLDER: &'static str;
+    const PLACEHOLDER: &str;
     /// A list or table: the flag may be given several times.
     const REPEATS: bool = false;
     /// The value of the flag without an argument, if it may stand so. Its value then follows a `=`.
     const ALONE: Option<&'static str> = None;
 
+    /// The accepted values, unless [`Value::expected`] composes them.
+    const EXPECTED: &str = "";
+
     /// Returns the accepted values, to follow "write".
-    fn expected() -> String;
+    fn expected() -> String {
+        Self::EXPECTED.to_owned()
+    }
 
     /// Returns all accepted texts, if there are only a few.
     fn choices() -> &'static [&'static str] {
@@ -77,11 +125,8 @@ pub(crate) trait Value: Sized {
 }
 
 impl Value for bool {
-    const PLACEHOLDER: &'static str = "BOOL";
-
-    fn expected() -> String {
-        "`on` or `off`".into()
-    }
+    const PLACEHOLDER: &str = "BOOL";
+    const EXPECTED: &str = "`on` or `off`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         match raw.text()? {
@@ -97,7 +142,7 @@ impl Value for bool {
 pub(crate) struct Wanted(pub bool);
 
 impl Value for Wanted {
-    const PLACEHOLDER: &'static str = bool::PLACEHOLDER;
+    const PLACEHOLDER: &str = bool::PLACEHOLDER;
     const ALONE: Option<&'static str> = Some("on");
 
     fn expected() -> String {
@@ -110,11 +155,8 @@ impl Value for Wanted {
 }
 
 impl Value for String {
-    const PLACEHOLDER: &'static str = "TEXT";
-
-    fn expected() -> String {
-        "a text".into()
-    }
+    const PLACEHOLDER: &str = "TEXT";
+    const EXPECTED: &str = "a text";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         raw.text().map(str::to_owned)
@@ -122,11 +164,8 @@ impl Value for String {
 }
 
 impl Value for PathBuf {
-    const PLACEHOLDER: &'static str = "PATH";
-
-    fn expected() -> String {
-        "a path".into()
-    }
+    const PLACEHOLDER: &str = "PATH";
+    const EXPECTED: &str = "a path";
 
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
         match raw.text()? {
@@ -136,66 +175,24 @@ impl Value for PathBuf {
     }
 }
 
-/// A value whose own `FromStr` knows its form.
-fn parsed<T: std::str::FromStr>(raw: &Raw) -> Result<T, Wrong> {
-    let text = raw.text()?;
-    text.parse().map_err(|_malformed| Wrong::quoted(text))
+/// Lists names with "or" before the last one.
+pub(super) fn one_of(names: &[&str]) -> String {
+    let mut names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let last = names.pop().unwrap_or_default();
+    if names.is_empty() { last } else { format!("{} or {last}", names.join(", ")) }
 }
 
-impl Value for usize {
-    const PLACEHOLDER: &'static str = "COUNT";
+by_from_str! { usize, "COUNT", "a count of 0 or more" }
 
-    fn expected() -> String {
-        "a count of 0 or more".into()
-    }
+by_from_str! { NonZeroUsize, "COUNT", "a count of 1 or more" }
 
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        parsed(raw)
-    }
-}
+by_from_str! { NonZeroU16, "PORT", "a port such as `443`" }
 
-impl Value for NonZeroUsize {
-    const PLACEHOLDER: &'static str = "COUNT";
-
-    fn expected() -> String {
-        "a count of 1 or more".into()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        parsed(raw)
-    }
-}
-
-impl Value for NonZeroU16 {
-    const PLACEHOLDER: &'static str = "PORT";
-
-    fn expected() -> String {
-        "a port such as `443`".into()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        parsed(raw)
-    }
-}
-
-impl Value for NonZeroU64 {
-    const PLACEHOLDER: &'static str = "COUNT";
-
-    fn expected() -> String {
-        "a count of 1 or more".into()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        parsed(raw)
-    }
-}
+by_from_str! { NonZeroU64, "COUNT", "a count of 1 or more" }
 
 impl Value for Duration {
-    const PLACEHOLDER: &'static str = "DURATION";
-
-    fn expected() -> String {
-        "a duration with its unit, such as `500ms`, `30s`, `2m` or `1h`".into()
-    }
+    const PLACEHOLDER: &str = "DURATION";
+    const EXPECTED: &str = "a duration with its unit, such as `500ms`, `30s`, `2m` or `1h`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -223,11 +220,8 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 impl Value for ByteSize {
-    const PLACEHOLDER: &'static str = "BYTES";
-
-    fn expected() -> String {
-        "a number of bytes with an optional unit, such as `512KiB`, `64MiB` or `8M` (units are powers of 1024)".into()
-    }
+    const PLACEHOLDER: &str = "BYTES";
+    const EXPECTED: &str = "a number of bytes with an optional unit, such as `512KiB`, `64MiB` or `8M` (units are powers of 1024)";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -261,7 +255,7 @@ fn decimal(number: &str) -> Option<f64> {
 
 /// A setting that can be switched off: `None` is `off`.
 impl<T: Value> Value for Option<T> {
-    const PLACEHOLDER: &'static str = T::PLACEHOLDER;
+    const PLACEHOLDER: &str = T::PLACEHOLDER;
     const REPEATS: bool = T::REPEATS;
 
     fn expected() -> String {
@@ -285,7 +279,7 @@ impl<T: Value> Value for Option<T> {
 pub(crate) struct Auto<T>(pub Option<T>);
 
 impl<T: Value> Value for Auto<T> {
-    const PLACEHOLDER: &'static str = T::PLACEHOLDER;
+    const PLACEHOLDER: &str = T::PLACEHOLDER;
     const REPEATS: bool = T::REPEATS;
 
     fn expected() -> String {
@@ -306,7 +300,7 @@ impl<T: Value> Value for Auto<T> {
 
 /// A list; text is split at commas.
 impl<T: Value> Value for Vec<T> {
-    const PLACEHOLDER: &'static str = T::PLACEHOLDER;
+    const PLACEHOLDER: &str = T::PLACEHOLDER;
     const REPEATS: bool = true;
 
     fn expected() -> String {
@@ -340,12 +334,9 @@ impl Pairs {
 }
 
 impl Value for Pairs {
-    const PLACEHOLDER: &'static str = "NAME=VALUE";
+    const PLACEHOLDER: &str = "NAME=VALUE";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "`name=value`; several as a table, or separated by `;`".into()
-    }
+    const EXPECTED: &str = "`name=value`; several as a table, or separated by `;`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let texts: Vec<&str> = match raw {
@@ -379,11 +370,8 @@ impl Value for Pairs {
 pub(crate) struct Account(pub u32);
 
 impl Value for Account {
-    const PLACEHOLDER: &'static str = "USER";
-
-    fn expected() -> String {
-        "the number of a user, or a name in /etc/passwd".into()
-    }
+    const PLACEHOLDER: &str = "USER";
+    const EXPECTED: &str = "the number of a user, or a name in /etc/passwd";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -396,11 +384,8 @@ impl Value for Account {
 pub(crate) struct Group(pub u32);
 
 impl Value for Group {
-    const PLACEHOLDER: &'static str = "GROUP";
-
-    fn expected() -> String {
-        "the number of a group, or a name in /etc/group".into()
-    }
+    const PLACEHOLDER: &str = "GROUP";
+    const EXPECTED: &str = "the number of a group, or a name in /etc/group";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;

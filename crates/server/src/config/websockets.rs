@@ -11,14 +11,10 @@ use super::value::{Raw, Value, Wrong};
 pub(crate) struct Routes(pub Vec<WebSocketRoute>);
 
 impl Value for Routes {
-    const PLACEHOLDER: &'static str = "PATH";
+    const PLACEHOLDER: &str = "PATH";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "a path such as `/chat`, or `/rooms/*` for those below it, `=` and the path of its handler if that is another; several as a list or a table, or \
-         separated by commas"
-            .into()
-    }
+    const EXPECTED: &str = "a path such as `/chat`, or `/rooms/*` for those below it, `=` and the path of its handler if that is another; several as a list or a table, or \
+         separated by commas";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let split = |text: &str| match text.split_once('=') {
@@ -41,11 +37,8 @@ impl Value for Routes {
 }
 
 impl Value for OriginRule {
-    const PLACEHOLDER: &'static str = "ORIGIN";
-
-    fn expected() -> String {
-        "`same`, `*`, or an origin such as `https://app.example.com`".into()
-    }
+    const PLACEHOLDER: &str = "ORIGIN";
+    const EXPECTED: &str = "`same`, `*`, or an origin such as `https://app.example.com`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;

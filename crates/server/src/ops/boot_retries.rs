@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::ops::format::counted;
 use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::Status;
@@ -95,8 +96,7 @@ impl Subsystem for BootRetries {
         let Some(seconds) = retries.next_in_seconds else { return };
         let failed = match (retries.failed, &retries.last_failure) {
             (failed, Some(last)) => {
-                let attempts = if failed == 1 { "attempt" } else { "attempts" };
-                format!(" {failed} {attempts} failed; the last: {last}.")
+                format!(" {} failed; the last: {last}.", counted(failed, "attempt"))
             }
             _ => String::new(),
         };

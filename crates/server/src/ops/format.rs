@@ -1,5 +1,6 @@
 //! How numbers and texts are written for people: on the dashboard and in `hearth top`.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 /// Formats a count with a narrow space between groups of three digits.
@@ -13,6 +14,12 @@ pub(crate) fn count(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
+}
+
+/// Formats a number with its noun: "1 day", "2 days".
+pub(crate) fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let plural = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// Formats a duration in the unit that fits it.

@@ -18,6 +18,7 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use crate::config::{Environment, LogFormat, Settings};
 use crate::failure::Failure;
+use crate::ops::format::counted;
 pub(crate) use output::{finish, lost};
 
 /// Set if the lines of the program itself are JSON objects, too.
@@ -85,8 +86,8 @@ pub(crate) fn line(line: &str) {
 
 /// What takes the place of lines that were lost.
 fn lost_lines(lost: u64) -> String {
-    let lines = if lost == 1 { "line" } else { "lines" };
-    let what = format!("{lost} {lines} of the log were lost: what reads stderr was too slow");
+    let lines = counted(lost, "line");
+    let what = format!("{lines} of the log were lost: what reads stderr was too slow");
     of_program("WARN", &what)
 }
 

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct AdminSocket {
     pub listener: TcpListener,
-    /// A service manager has passed it: `admin.listen` is not looked at.
+    /// A service manager has passed it: `admin.listen` is ignored.
     pub passed: bool,
 }
 

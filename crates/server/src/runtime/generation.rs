@@ -18,6 +18,7 @@ use crate::app::boot::OwnFiles;
 use crate::app::plan::Plan;
 use crate::app::preload::{Learned, Listing};
 use crate::failure::Failure;
+use crate::ops::format::counted;
 use crate::ops::workers::Served;
 use crate::subsystems::generation_guard::GenerationGuard;
 
@@ -122,8 +123,7 @@ impl Generation {
             format!("{name} ({model})")
         };
         let all: Vec<String> = self.applications.iter().map(one).collect();
-        let noun = if all.len() == 1 { "application" } else { "applications" };
-        format!("{} {noun}: {}", all.len(), all.join(", "))
+        format!("{}: {}", counted(all.len(), "application"), all.join(", "))
     }
 
     /// A failure of one of its applications, which is named where there are several.

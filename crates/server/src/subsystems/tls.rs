@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::report::problems_of;
 use crate::config::{ClientCertificates, Environment, Settings};
 use crate::failure::{self, Failure};
+use crate::ops::format::counted;
 use crate::ops::log;
 
 /// The interval of checks. Only inodes are read.
@@ -168,6 +169,16 @@ pub(crate) fn days_until(moment: SystemTime) -> i64 {
     match moment.duration_since(SystemTime::now()) {
         Ok(left) => whole(left),
         Err(over) => -1 - whole(over.duration()),
+    }
+}
+
+/// Returns the verb and the time for a sentence about a certificate with that many days left, as [`days_until`] counts them.
+pub(crate) fn expiry(days: i64) -> String {
+    match days {
+        1.. => format!("expires in {}", counted(days, "day")),
+        0 => "expires within a day".to_owned(),
+        -1 => "expired within the last day".to_owned(),
+        _ => format!("expired {} ago", counted(-1 - days, "day")),
     }
 }
 
@@ -380,6 +391,26 @@ mod tests {
         let told = unusable(&TlsError::EncryptedKey { path: "/etc/key.pem".into() }).render();
         assert!(told.starts_with("error: the key in /etc/key.pem is encrypted\nhint: "), "{told}");
         assert!(told.contains("`umask 077; openssl pkey -in /etc/key.pem -out FILE`"), "{told}");
+    }
+
+    #[test]
+    fn the_time_of_a_certificate_is_told_in_whole_days() {
+        for (days, told) in [
+            (2, "expires in 2 days"),
+            (1, "expires in 1 day"),
+            (0, "expires within a day"),
+            (-1, "expired within the last day"),
+            (-2, "expired 1 day ago"),
+            (-3, "expired 2 days ago"),
+        ] {
+            assert_eq!(expiry(days), told);
+        }
+        let moment = |days: u64, ahead: bool| {
+            let (now, time) = (SystemTime::now(), Duration::from_secs(days * 86_400 + 3600));
+            expiry(days_until(if ahead { now + time } else { now - time }))
+        };
+        assert_eq!(moment(1, true), "expires in 1 day");
+        assert_eq!(moment(1, false), "expired 1 day ago");
     }
 
     #[tokio::test]

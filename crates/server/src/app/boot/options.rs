@@ -32,7 +32,7 @@ pub(crate) fn pool_options(
         let missing = sandbox.missing();
         if !missing.is_empty() {
             let missing = missing.join("; ");
-            tracing::warn!(missing, "this kernel cannot do all of PHP's sandbox");
+            tracing::warn!(missing, "this kernel supports only a part of PHP's sandbox");
         }
         with_token(sandbox, &env)
     });

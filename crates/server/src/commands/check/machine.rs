@@ -14,7 +14,7 @@ use crate::commands::remote::Running;
 use crate::config::{Address, Environment, Settings};
 use crate::ops::admin;
 use crate::subsystems::http::descriptors::Budget;
-use crate::subsystems::tls::{acme_cache, days_until, unusable};
+use crate::subsystems::tls::{acme_cache, days_until, expiry, unusable};
 use crate::system::machine::kernel_release;
 
 /// Checks the machine.
@@ -113,10 +113,11 @@ fn certificates(report: &mut Report, settings: &Settings) {
         };
         let (path, days) = (files.certificate.display(), days_until(certificate.not_after()));
         let names = certificate.names().join(", ");
+        let expiry = expiry(days);
         if days < 0 {
             report.problem(
                 Topic::Listeners,
-                format!("the certificate in {path} ({names}) expired {} days ago", -days),
+                format!("the certificate in {path} ({names}) {expiry}"),
                 "renew it: browsers refuse it",
             );
         } else if certificate.not_before() > std::time::SystemTime::now() {
@@ -128,11 +129,11 @@ fn certificates(report: &mut Report, settings: &Settings) {
         } else if days < SOON {
             report.warning(
                 Topic::Listeners,
-                format!("the certificate in {path} ({names}) is valid for {days} more days"),
+                format!("the certificate in {path} ({names}) {expiry}"),
                 "renew it; a running server detects changed files",
             );
         } else {
-            report.fine(Topic::Listeners, format!("certificate for {names}, for {days} days more"));
+            report.fine(Topic::Listeners, format!("the certificate for {names} {expiry}"));
         }
     }
 }

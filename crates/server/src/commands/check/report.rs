@@ -8,6 +8,7 @@ use super::traced::BootRead;
 use crate::app::php::Info;
 use crate::config::hint_of_application;
 use crate::failure::Failure;
+use crate::ops::format::counted;
 
 /// The findings of a check.
 #[derive(Debug, Default, Serialize)]
@@ -276,8 +277,4 @@ impl Finding {
             writeln!(text, "    {hint}").expect("a String takes all");
         }
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

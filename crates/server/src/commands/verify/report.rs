@@ -6,6 +6,7 @@ use pool::Model;
 use serde::Serialize;
 
 use super::compare::Difference;
+use crate::ops::format::counted;
 
 /// What was compared, and what differs.
 #[derive(Debug, Default, Serialize)]
@@ -129,16 +130,13 @@ impl OfModel {
         if let Some(why) = &self.not_run {
             return format!("{}: not compared: {why}", self.model);
         }
-        let count = |number: usize, one: &str| {
-            format!("{number} {one}{}", if number == 1 { "" } else { "s" })
-        };
         let mut line = match self.findings.len() {
             0 => format!("{}: no difference", self.model),
             number => format!(
                 "{}: {} in {}",
                 self.model,
-                count(number, "difference"),
-                count(self.answers, "answer")
+                counted(number, "difference"),
+                counted(self.answers, "answer")
             ),
         };
         if !self.not_seen_again.is_empty() {

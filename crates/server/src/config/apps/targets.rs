@@ -27,11 +27,8 @@ impl fmt::Display for WebhookTarget {
 }
 
 impl Value for WebhookTarget {
-    const PLACEHOLDER: &'static str = "URL";
-
-    fn expected() -> String {
-        "a URL such as `https://example.com/hooks`, or `php:/hooks` for a path of the application served here".into()
-    }
+    const PLACEHOLDER: &str = "URL";
+    const EXPECTED: &str = "a URL such as `https://example.com/hooks`, or `php:/hooks` for a path of the application served here";
 
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -57,11 +54,8 @@ impl fmt::Display for LookupTarget {
 }
 
 impl Value for LookupTarget {
-    const PLACEHOLDER: &'static str = WebhookTarget::PLACEHOLDER;
-
-    fn expected() -> String {
-        "`php:/hearth/apps` for a path of the application served here, or a URL such as `https://example.com/apps`".into()
-    }
+    const PLACEHOLDER: &str = WebhookTarget::PLACEHOLDER;
+    const EXPECTED: &str = "`php:/hearth/apps` for a path of the application served here, or a URL such as `https://example.com/apps`";
 
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
         WebhookTarget::parse(raw, base).map(Self)
@@ -105,13 +99,9 @@ impl fmt::Debug for AdapterUrl {
 }
 
 impl Value for AdapterUrl {
-    const PLACEHOLDER: &'static str = "ADAPTER";
-
-    fn expected() -> String {
-        "`memory`, or a URL such as `redis://127.0.0.1:6379`, `redis://one:6379,two:6379` (a cluster), \
-         `redis+sentinel://user:password@one:26379,two:26379/service` or `nats://127.0.0.1:4222`; `rediss`, `rediss+sentinel` and `tls` are those with TLS"
-            .into()
-    }
+    const PLACEHOLDER: &str = "ADAPTER";
+    const EXPECTED: &str = "`memory`, or a URL such as `redis://127.0.0.1:6379`, `redis://one:6379,two:6379` (a cluster), \
+         `redis+sentinel://user:password@one:26379,two:26379/service` or `nats://127.0.0.1:4222`; `rediss`, `rediss+sentinel` and `tls` are those with TLS";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -204,11 +194,8 @@ fn sentinel(tls: bool, rest: &str) -> Result<AdapterUrl, Wrong> {
 pub(crate) struct SubjectPrefix(pub String);
 
 impl Value for SubjectPrefix {
-    const PLACEHOLDER: &'static str = "PREFIX";
-
-    fn expected() -> String {
-        "letters, digits, `-` and `_`, and single dots between them".into()
-    }
+    const PLACEHOLDER: &str = "PREFIX";
+    const EXPECTED: &str = "letters, digits, `-` and `_`, and single dots between them";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;

@@ -30,11 +30,8 @@ impl fmt::Display for CommandLine {
 }
 
 impl Value for CommandLine {
-    const PLACEHOLDER: &'static str = "COMMAND";
-
-    fn expected() -> String {
-        "a list of the program and its arguments, or one text that is split at spaces outside of quotes, without a shell".into()
-    }
+    const PLACEHOLDER: &str = "COMMAND";
+    const EXPECTED: &str = "a list of the program and its arguments, or one text that is split at spaces outside of quotes, without a shell";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let words = match raw {

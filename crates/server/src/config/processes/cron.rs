@@ -60,11 +60,8 @@ impl fmt::Display for Cron {
 }
 
 impl Value for Cron {
-    const PLACEHOLDER: &'static str = "CRON";
-
-    fn expected() -> String {
-        "five fields (minute, hour, day of the month, month, weekday) such as `*/5 8-18 * * mon-fri`, or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`".into()
-    }
+    const PLACEHOLDER: &str = "CRON";
+    const EXPECTED: &str = "five fields (minute, hour, day of the month, month, weekday) such as `*/5 8-18 * * mon-fri`, or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;

@@ -9,7 +9,7 @@ use http::HeaderValue;
 use http::uri::PathAndQuery;
 use pool::Model;
 
-use super::{Raw, Value, Wrong, parsed};
+use super::{Raw, Value, Wrong, one_of};
 
 const MODEL_NAMES: &[&str] = &{
     let mut names = [""; Model::ALL.len()];
@@ -22,7 +22,7 @@ const MODEL_NAMES: &[&str] = &{
 };
 
 impl Value for Model {
-    const PLACEHOLDER: &'static str = "MODEL";
+    const PLACEHOLDER: &str = "MODEL";
 
     fn expected() -> String {
         let models = Self::ALL.iter().map(|model| format!("`{}`", model.name()));
@@ -67,11 +67,8 @@ impl fmt::Display for PhpVersion {
 }
 
 impl Value for PhpVersion {
-    const PLACEHOLDER: &'static str = "VERSION";
-
-    fn expected() -> String {
-        "a PHP version such as `8.2`".into()
-    }
+    const PLACEHOLDER: &str = "VERSION";
+    const EXPECTED: &str = "a PHP version such as `8.2`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -84,11 +81,8 @@ impl Value for PhpVersion {
 pub(crate) struct UrlPath(pub PathAndQuery);
 
 impl Value for UrlPath {
-    const PLACEHOLDER: &'static str = "URL_PATH";
-
-    fn expected() -> String {
-        "the path of a URL such as `/` or `/news?page=2`".into()
-    }
+    const PLACEHOLDER: &str = "URL_PATH";
+    const EXPECTED: &str = "the path of a URL such as `/` or `/news?page=2`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -130,11 +124,8 @@ impl fmt::Debug for Token {
 }
 
 impl Value for Token {
-    const PLACEHOLDER: &'static str = "TOKEN";
-
-    fn expected() -> String {
-        "at least 16 characters that a header field can hold, without spaces".into()
-    }
+    const PLACEHOLDER: &str = "TOKEN";
+    const EXPECTED: &str = "at least 16 characters that a header field can hold, without spaces";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -155,24 +146,9 @@ pub(crate) enum LogFormat {
     Text,
 }
 
-impl Value for LogFormat {
-    const PLACEHOLDER: &'static str = "FORMAT";
-
-    fn expected() -> String {
-        "`json` or `text`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["json", "text"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "json" => Ok(Self::Json),
-            "text" => Ok(Self::Text),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { LogFormat, "FORMAT",
+    "json" => Self::Json,
+    "text" => Self::Text,
 }
 
 /// The way in which the files that PHP preloads are found.
@@ -182,23 +158,8 @@ pub(crate) enum Preload {
     Learned,
 }
 
-impl Value for Preload {
-    const PLACEHOLDER: &'static str = "HOW";
-
-    fn expected() -> String {
-        "`learned`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["learned"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "learned" => Ok(Self::Learned),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { Preload, "HOW",
+    "learned" => Self::Learned,
 }
 
 /// The files whose changes are a reload in production.
@@ -208,23 +169,8 @@ pub(crate) enum WatchedFiles {
     Boot,
 }
 
-impl Value for WatchedFiles {
-    const PLACEHOLDER: &'static str = "FILES";
-
-    fn expected() -> String {
-        "`boot`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["boot"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "boot" => Ok(Self::Boot),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { WatchedFiles, "FILES",
+    "boot" => Self::Boot,
 }
 
 /// The kind of code that answers the events of AWS Lambda.
@@ -238,25 +184,10 @@ pub(crate) enum Handler {
     Console,
 }
 
-impl Value for Handler {
-    const PLACEHOLDER: &'static str = "KIND";
-
-    fn expected() -> String {
-        "`http`, `function` or `console`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["http", "function", "console"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "http" => Ok(Self::Http),
-            "function" => Ok(Self::Function),
-            "console" => Ok(Self::Console),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { Handler, "KIND",
+    "http" => Self::Http,
+    "function" => Self::Function,
+    "console" => Self::Console,
 }
 
 /// What becomes of an application that does not boot.
@@ -270,32 +201,17 @@ pub(crate) enum BootFailure {
     Exit,
 }
 
-impl Value for BootFailure {
-    const PLACEHOLDER: &'static str = "ACTION";
-
-    fn expected() -> String {
-        "`retry`, `fallback` or `exit`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["retry", "fallback", "exit"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "retry" => Ok(Self::Retry),
-            "fallback" => Ok(Self::Fallback),
-            "exit" => Ok(Self::Exit),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { BootFailure, "ACTION",
+    "retry" => Self::Retry,
+    "fallback" => Self::Fallback,
+    "exit" => Self::Exit,
 }
 
 impl Value for Integration {
-    const PLACEHOLDER: &'static str = "KIND";
+    const PLACEHOLDER: &str = "KIND";
 
     fn expected() -> String {
-        "`function-url`, `apigw-v1`, `apigw-v2`, `alb` or `alb-multi`".into()
+        one_of(Self::choices())
     }
 
     fn choices() -> &'static [&'static str] {
@@ -303,48 +219,19 @@ impl Value for Integration {
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        parsed(raw)
+        let text = raw.text()?;
+        text.parse().map_err(|_unknown| Wrong::quoted(text))
     }
 }
 
-impl Value for AccessLogFormat {
-    const PLACEHOLDER: &'static str = "FORMAT";
-
-    fn expected() -> String {
-        "`json`, `common`, `combined` or `short`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["json", "common", "combined", "short"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "json" => Ok(Self::Json),
-            "common" => Ok(Self::Common),
-            "combined" => Ok(Self::Combined),
-            "short" => Ok(Self::Short { coloured: false }),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { AccessLogFormat, "FORMAT",
+    "json" => Self::Json,
+    "common" => Self::Common,
+    "combined" => Self::Combined,
+    "short" => Self::Short { coloured: false },
 }
 
-impl Value for RequestBuffering {
-    const PLACEHOLDER: &'static str = "BODIES";
-
-    fn expected() -> String {
-        "`all` or `forms`".into()
-    }
-
-    fn choices() -> &'static [&'static str] {
-        &["all", "forms"]
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        match raw.text()? {
-            "all" => Ok(Self::All),
-            "forms" => Ok(Self::Forms),
-            other => Err(Wrong::quoted(other)),
-        }
-    }
+by_name! { RequestBuffering, "BODIES",
+    "all" => Self::All,
+    "forms" => Self::Forms,
 }

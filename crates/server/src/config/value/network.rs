@@ -8,7 +8,7 @@ use egress::{Network, Scheme};
 use front_http::{Cidr, RateLimit, TrustedHeader, TrustedHeaders};
 use http::uri::PathAndQuery;
 
-use super::{Raw, Value, Wrong, parsed};
+use super::{Raw, Value, Wrong};
 
 /// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +29,8 @@ impl fmt::Display for Address {
 }
 
 impl Value for Address {
-    const PLACEHOLDER: &'static str = "ADDR";
-
-    fn expected() -> String {
-        "an address such as `127.0.0.1:8080`, `[::1]:8080`, `:8080` (all interfaces) or `unix:/run/app.sock`".into()
-    }
+    const PLACEHOLDER: &str = "ADDR";
+    const EXPECTED: &str = "an address such as `127.0.0.1:8080`, `[::1]:8080`, `:8080` (all interfaces) or `unix:/run/app.sock`";
 
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -65,7 +62,7 @@ impl Listen {
 }
 
 impl Value for Listen {
-    const PLACEHOLDER: &'static str = Address::PLACEHOLDER;
+    const PLACEHOLDER: &str = Address::PLACEHOLDER;
 
     fn expected() -> String {
         format!(
@@ -96,11 +93,9 @@ impl Value for Listen {
 pub(crate) struct Hsts(pub String);
 
 impl Value for Hsts {
-    const PLACEHOLDER: &'static str = "DIRECTIVES";
-
-    fn expected() -> String {
-        "`max-age=SECONDS`, with `; includeSubDomains` and `; preload` if need be".into()
-    }
+    const PLACEHOLDER: &str = "DIRECTIVES";
+    const EXPECTED: &str =
+        "`max-age=SECONDS`, with `; includeSubDomains` and `; preload` if need be";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -116,18 +111,7 @@ impl Value for Hsts {
     }
 }
 
-impl Value for RateLimit {
-    const PLACEHOLDER: &'static str = "RULE";
-
-    fn expected() -> String {
-        "a path and a rate, such as `/login 5/m` or `/ 50/s 200`".into()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        let text = raw.text()?;
-        text.parse().map_err(|_invalid| Wrong::quoted(text))
-    }
-}
+by_from_str! { RateLimit, "RULE", "a path and a rate, such as `/login 5/m` or `/ 50/s 200`" }
 
 /// `IP:PORT`, `localhost:PORT` or `:PORT`. Names are not resolved: what is bound must not depend on a name server.
 fn socket_address(text: &str) -> Option<SocketAddr> {
@@ -141,11 +125,8 @@ fn socket_address(text: &str) -> Option<SocketAddr> {
 }
 
 impl Value for SocketAddr {
-    const PLACEHOLDER: &'static str = "ADDR";
-
-    fn expected() -> String {
-        "an address such as `127.0.0.1:9180` or `:9180` (all interfaces)".into()
-    }
+    const PLACEHOLDER: &str = "ADDR";
+    const EXPECTED: &str = "an address such as `127.0.0.1:9180` or `:9180` (all interfaces)";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
@@ -153,27 +134,13 @@ impl Value for SocketAddr {
     }
 }
 
-impl Value for Cidr {
-    const PLACEHOLDER: &'static str = "CIDR";
-
-    fn expected() -> String {
-        "an address or a range such as `10.0.0.0/8`, `192.168.1.7` or `fd00::/8`".into()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        parsed(raw)
-    }
-}
+by_from_str! { Cidr, "CIDR", "an address or a range such as `10.0.0.0/8`, `192.168.1.7` or `fd00::/8`" }
 
 impl Value for TrustedHeaders {
-    const PLACEHOLDER: &'static str = "FIELD";
+    const PLACEHOLDER: &str = "FIELD";
     const REPEATS: bool = true;
-
-    fn expected() -> String {
-        "`x-forwarded-for`, `x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port` or `x-request-id`, several as a list, or separated by commas; \
-         or `forwarded` in place of all `x-forwarded` ones"
-            .into()
-    }
+    const EXPECTED: &str = "`x-forwarded-for`, `x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port` or `x-request-id`, several as a list, or separated by commas; \
+         or `forwarded` in place of all `x-forwarded` ones";
 
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
         let headers = Vec::<TrustedHeader>::parse(raw, base)?;
@@ -181,29 +148,9 @@ impl Value for TrustedHeaders {
     }
 }
 
-impl Value for TrustedHeader {
-    const PLACEHOLDER: &'static str = TrustedHeaders::PLACEHOLDER;
+by_from_str! { TrustedHeader, TrustedHeaders::PLACEHOLDER, TrustedHeaders::EXPECTED }
 
-    fn expected() -> String {
-        TrustedHeaders::expected()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        parsed(raw)
-    }
-}
-
-impl Value for Network {
-    const PLACEHOLDER: &'static str = "CIDR";
-
-    fn expected() -> String {
-        "a network such as `10.0.0.0/8`, `fd00::/8`, or one address".into()
-    }
-
-    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        parsed(raw)
-    }
-}
+by_from_str! { Network, "CIDR", "a network such as `10.0.0.0/8`, `fd00::/8`, or one address" }
 
 /// An origin: `https://api.example.com`, with a port if need be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,11 +164,8 @@ pub(crate) struct OriginUrl {
 }
 
 impl Value for OriginUrl {
-    const PLACEHOLDER: &'static str = "ORIGIN";
-
-    fn expected() -> String {
-        "an origin such as `https://api.example.com` or `http://10.0.0.7:8080`".into()
-    }
+    const PLACEHOLDER: &str = "ORIGIN";
+    const EXPECTED: &str = "an origin such as `https://api.example.com` or `http://10.0.0.7:8080`";
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pool::{Ending, PoolStatus, WorkerState};
 
 use crate::ops::fallback::Fallback;
+use crate::ops::format::counted;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::{OfApplication, Status};
 
@@ -105,10 +106,8 @@ fn of_workers(pool: &PoolStatus, problems: &mut Problems) {
         let Some(last) = of_kind.peek() else { continue };
         let last = last.reason.clone();
         let number = of_kind.count();
-        let workers = if number == 1 { "worker" } else { "workers" };
-        problems.add(
-            level,
-            format!("{number} {workers} {what} in the last five minutes; the last: {last}."),
-        );
+        let workers = counted(number, "worker");
+        problems
+            .add(level, format!("{workers} {what} in the last five minutes; the last: {last}."));
     }
 }

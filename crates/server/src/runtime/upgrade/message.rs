@@ -26,7 +26,7 @@ pub(super) const LONGEST: usize = 64 << 10;
 pub(super) struct Offered {
     pub version: u32,
     pub pid: u32,
-    /// A service manager has passed them: `http.listen` is not looked at.
+    /// A service manager has passed them: `http.listen` is ignored.
     pub activated: bool,
     pub sockets: Vec<Described>,
     /// The number of workers that the load needed.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use front_http::{Certificate, Place};
 
-use super::{Watch, days_until};
+use super::{Watch, days_until, expiry};
 use crate::ops::metric::metrics_table;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status;
@@ -127,9 +127,7 @@ fn of_certificate(certificate: &Status, problems: &mut Problems) {
         }
         days @ 0..DAYS_AHEAD => problems.add(
             Level::Warning,
-            format!(
-                "The certificate for {names} is valid for {days} more days, and was not renewed."
-            ),
+            format!("The certificate for {names} {}, and was not renewed.", expiry(days)),
         ),
         _ => {}
     }

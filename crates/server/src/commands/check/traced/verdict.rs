@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::Read;
+use crate::ops::format::counted;
 
 /// The verdict about a read. The worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -86,11 +87,10 @@ impl Kind {
 impl Verdict {
     /// Returns the headline of a group of reads.
     pub(super) fn message(self, kind: Kind, count: u64) -> String {
-        let plural = if count == 1 { "" } else { "s" };
         let what = match kind {
-            Kind::Database => format!("{count} connection{plural} to databases"),
-            Kind::Network => format!("{count} use{plural} of the network"),
-            _ => format!("{count} read{plural} of {}", kind.name()),
+            Kind::Database => format!("{} to databases", counted(count, "connection")),
+            Kind::Network => format!("{} of the network", counted(count, "use")),
+            _ => format!("{} of {}", counted(count, "read"), kind.name()),
         };
         let verdict = match (self, kind) {
             (Self::Mistake, Kind::Database) => "workers cannot use it",
