@@ -208,7 +208,8 @@ def request_of(case: Case, environment: dict[str, str]) -> Request:
     """Takes the variables of CGI out of `environment`."""
     fields = {}
     if case.has("COOKIE"):
-        fields["Cookie"] = case.section("COOKIE").strip().decode("latin-1")
+        # No field of HTTP holds a line end; PHP skips blanks before a cookie's name as it does line ends.
+        fields["Cookie"] = " ".join(case.section("COOKIE").decode("latin-1").split("\n")).strip()
     content = environment.pop("CONTENT_TYPE", "")
     query = environment.pop("QUERY_STRING", "") or case.section("GET").strip().decode("latin-1")
     for name in ("CONTENT_LENGTH", "REDIRECT_STATUS", "PATH_TRANSLATED"):

@@ -18,11 +18,14 @@ import debian
 from . import cases, differences, page, php_cgi
 from .answers import Answer, Judge, loosely, masked
 from .php_cgi import FAILED, NOT_RUN, PASSED, SKIPPED, Php, PhpCgi
+from .fpm import Fpm
 from .place import Place
 from .served import Hearth
 
 ALL = ["Zend/tests", "tests", "ext", "sapi"]
 DIFFERS = "differs"
+# Where requests share state: differences need no reason.
+SHARING = ("worker", "php-fpm")
 PROGRESS_SECONDS = 5.0 if not sys.stdout.isatty() else 0.5
 
 
@@ -126,7 +129,7 @@ class Suite:
             place.offer_cases()
         log = self.work / f"{model}-{seed}.log"
         progress = Progress(f"{model}, seed {seed}", len(order))
-        server = Hearth(self.hearth, model, self.php, place, log)
+        server = Fpm(self.php, place, log) if model == "php-fpm" else Hearth(self.hearth, model, self.php, place, log)
         began = time.monotonic()
         try:
             with file.open("a") as results:
@@ -148,7 +151,7 @@ class Suite:
         shutil.rmtree(place.folder, ignore_errors=True)
         return file
 
-    def one(self, case: cases.Case, server: Hearth, model: str) -> dict:
+    def one(self, case: cases.Case, server: Hearth | Fpm, model: str) -> dict:
         expected = self.php_cgi.find(case)
         if expected.result in (SKIPPED, NOT_RUN):
             return {"test": case.name, "folder": case.folder, "result": expected.result, "why": expected.why}
@@ -159,15 +162,21 @@ class Suite:
         seconds = time.monotonic() - began
         result = self.same(case, answer, server.place.folder)
         second = False
-        if result not in (PASSED, FAILED) and model != "worker" and case.name not in differences.explained(model):
+        if result not in (PASSED, FAILED) and model not in SHARING and case.name not in differences.explained(model):
             # Timing, ports, memory of the machine: once more, behind another test. The page counts these.
             other = self.same(case, server.ask(case), server.place.folder)
             second = other in (PASSED, FAILED)
             result = other if second else result
         why = "" if result in (PASSED, FAILED) else result
+        self.forget_difference(case, model)
         if why:
             self.keep_difference(case, model, masked(answer.body, server.place.folder), expected)
         return {"test": case.name, "folder": case.folder, "result": DIFFERS if why else result, "why": why, "ms": round(seconds * 1000, 1), "second": second}
+
+    def forget_difference(self, case: cases.Case, model: str) -> None:
+        base = self.kept / "differences" / model / case.name.replace(": ", "/")
+        for suffix in (".ours", ".php-cgi"):
+            base.with_suffix(suffix).unlink(missing_ok=True)
 
     def keep_difference(self, case: cases.Case, model: str, ours: bytes, expected: php_cgi.Expected) -> None:
         base = self.kept / "differences" / model / case.name.replace(": ", "/")
@@ -194,15 +203,28 @@ def verdict(file: Path, model: str, whole: bool) -> tuple[int, int]:
     explained = differences.explained(model)
     wrong = 0
     for name, line in sorted(results.items()):
-        if line["result"] == DIFFERS and name not in explained and model != "worker":
+        if line["result"] == DIFFERS and name not in explained and model not in SHARING:
             print(f"FAIL {model} {name}: {line['why']}")
             wrong += 1
-    for name in sorted(explained if whole and model != "worker" else ()):
+    for name in sorted(explained if whole and model not in SHARING else ()):
         if name in results and results[name]["result"] in (PASSED, FAILED) and not explained[name].sometimes:
             print(f"note: {model} {name} is as php-cgi's now: take it out of differences.json")
     counted = collections.Counter(line["result"] for line in results.values())
     print(f"{model}: {', '.join(f'{count} {name}' for name, count in counted.most_common())}, {wrong} not explained", flush=True)
     return len(results) - wrong, wrong
+
+
+def beside_php_fpm(kept: Path, file: Path) -> None:
+    """For each reason: how often php-fpm's answer is Hearth's, how often php-cgi's. Numbers count for nothing."""
+    ran = {json.loads(line).get("test") for line in file.read_text().splitlines()}
+    for group in differences.groups():
+        counted: collections.Counter[str] = collections.Counter()
+        for test in ran.intersection(group["tests"]):
+            ours, theirs = ((kept / "differences" / model / test.replace(": ", "/")).with_suffix(".ours") for model in (group["models"][0], "php-fpm"))
+            if ours.exists():
+                same = theirs.exists() and loosely(ours.read_bytes()) == loosely(theirs.read_bytes())
+                counted["as Hearth" if same else "otherwise" if theirs.exists() else "as php-cgi"] += 1
+        print(f"{group['title']}: php-fpm answers {', '.join(f'{name} {count}' for name, count in sorted(counted.items())) or 'nothing here'}", flush=True)
 
 
 def main(options) -> int:
@@ -222,7 +244,10 @@ def main(options) -> int:
     right = wrong = 0
     try:
         found = [case for case in suite.tests_in(options.folders) if options.only in case.name]
-        part = "-".join(text.replace("/", "_") for text in (*options.folders, options.only, f"{options.sample or ''}") if text)
+        if options.explained:
+            named = {test for group in differences.groups() for test in group["tests"]}
+            found = [case for case in found if case.name in named]
+        part = "-".join(text.replace("/", "_") for text in (*options.folders, options.only, "explained" * options.explained, f"{options.sample or ''}") if text)
         scope = part or "all"
         for seed in options.seed:
             order = shuffled(found, seed, options.sample)
@@ -232,6 +257,8 @@ def main(options) -> int:
                 file = suite.run(model, seed, order, scope, options.fresh)
                 ours, theirs = verdict(file, model, scope == "all")
                 right, wrong = right + ours, wrong + theirs
+                if options.explained and model == "php-fpm":
+                    beside_php_fpm(kept, file)
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on from here", file=sys.stderr)
         return 130

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-MODELS = ("snapshot", "request", "worker")
+MODELS = ("snapshot", "request", "worker", "php-fpm")
 
 TEXT = """\
 Runs php-src's own tests (.phpt) through ONE worker of `hearth serve`, in a shuffled order, and compares each answer with php-cgi's own.
@@ -16,12 +16,14 @@ Runs php-src's own tests (.phpt) through ONE worker of `hearth serve`, in a shuf
     conformance/phpt/run --all Zend/tests ext/spl            these folders only
     conformance/phpt/run --sample 1500                       the first 1,500 of the shuffled order: what `scripts/test --rest` runs
     conformance/phpt/run --all --only bug12345 --fresh       one test again; what differs is in target/phpt/differences
+    conformance/phpt/run --all --explained --fresh           the tests of differences.json only: reread their outputs in target/phpt/differences
+    conformance/phpt/run --all --explained --fresh --model snapshot --model php-fpm   and what php-fpm answers to them
     conformance/phpt/run --page                              writes docs/phpt.md from finished runs
     conformance/phpt/run [FOLDER...]                         without options: tests of what a SAPI does (see the file's first lines)
 
 A test passes if its output is what it expects, as run-tests.php compares it. If php-cgi fails a test on this machine, Hearth has to fail it with
-the same output. Any other result is a difference: it has a reason in conformance/phpt/differences.json, or the run fails. In `worker`, where
-requests share state, differences are counted only.
+the same output. Any other result is a difference: it has a reason in conformance/phpt/differences.json, or the run fails. In `worker` and
+under php-fpm, where requests share state, differences are counted only.
 """
 END = """\
 PHP_SRC names the folder with PHP's sources; without it `apt-get source` fetches them to target/conformance, with a sources list of its own.
@@ -38,6 +40,7 @@ def parsed(root: Path, hearth: Path) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, action="append", help="decides the order; may be given several times (default: 1)")
     parser.add_argument("--model", action="append", choices=MODELS, help="may be given several times (default: snapshot)")
     parser.add_argument("--only", default="", metavar="TEXT", help="tests whose path has TEXT")
+    parser.add_argument("--explained", action="store_true", help="tests that differences.json names")
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run: begin again")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes of php-cgi at a time (default: the processors)")
     parser.add_argument("--page", action="store_true", help="write docs/phpt.md")

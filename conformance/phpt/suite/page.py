@@ -36,6 +36,12 @@ COUNTED = """\
 - The engine's own oracle is on: after each restore, every page of the worker is compared with the snapshot (`HEARTH_SNAPSHOT_ORACLE=1`).
 """
 
+REREAD = """\
+`conformance/phpt/run --all --explained --fresh` runs these tests again, and `--model php-fpm` says what php-fpm answers to them. Each reason was reread against the tests, both outputs
+and php-fpm's on 27 November 2026.
+
+"""
+
 
 class Run:
     def __init__(self, file: Path) -> None:
@@ -121,7 +127,7 @@ def write(root: Path, kept: Path) -> str:
     if worker:
         parts.append(f"`worker` shares the process's state between requests on purpose. There, {len(worker.differing()):,} tests have another result than in a process of "
                      "their own: they meet functions, classes, settings and handlers of tests before them.\n")
-    parts += [COUNTED, "## By folder\n" + by_folder(snapshots, others), "## Differences, with their reasons\n" + reasons(runs),
+    parts += [COUNTED, "## By folder\n" + by_folder(snapshots, others), "## Differences, with their reasons\n" + REREAD + reasons(runs),
               "## Not run\n" + not_run(snapshots[0])]
     (root / "docs/phpt.md").write_text("\n".join(parts))
     return "docs/phpt.md is written"
