@@ -12,7 +12,9 @@
 //! - Fan-out happens in one task, never under a lock of the registry.
 
 mod authorization;
+mod directory;
 mod hub;
+mod positions;
 mod selector;
 mod state;
 mod subscriber;

@@ -10,6 +10,7 @@
 //! - Clients choose names, so shards and tables are indexed by a hash with a random key.
 
 mod channel;
+mod members;
 mod outlets;
 mod remote_counts;
 mod types;

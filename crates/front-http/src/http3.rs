@@ -11,6 +11,7 @@
 //!   lets the client repeat them.
 
 mod body;
+mod budget;
 mod endpoint;
 mod exchange;
 mod filter;

@@ -1,18 +1,18 @@
 //! Subscribers, the updates that are kept, and the answers to requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::{mpsc, oneshot};
 
-use super::authorization::{self, Unauthorized, is_allowed};
+use super::authorization::{self, is_allowed};
+use super::directory::{Listed, Reports};
 use super::selector::{self, Selector};
-use super::state::{Connected, EARLIEST, Interest, State};
+use super::state::{Connected, Interest, State};
 use super::subscriber::Subscriber;
-use super::subscriptions::{self, Subscription};
 use super::token::Claims;
 use super::update::Update;
 use super::{Answer, BODY, Body, Options, PATH, Request};
@@ -20,7 +20,7 @@ use crate::Ticket;
 use crate::app::App;
 use crate::auth;
 use crate::channels::Channels;
-use crate::delivery::{AppNumber, Delivery, Full, Outlet, RESTARTED};
+use crate::delivery::{AppNumber, ChannelId, Delivery, Full, Outlet, RESTARTED};
 use crate::moment::{Moment, UnixTime};
 use crate::name::ChannelName;
 use crate::registry::{Author, Publication, PublishRefused};
@@ -35,10 +35,13 @@ const INBOX: usize = 65_536;
 #[derive(Debug)]
 pub struct Mercure {
     pub(super) options: Options,
-    channels: Channels,
-    app: Arc<App>,
+    pub(super) channels: Channels,
+    pub(super) app: Arc<App>,
     channel: ChannelName,
-    clock: fn() -> Moment,
+    /// The channel whose members are the subscribers of all nodes.
+    pub(super) members: ChannelName,
+    members_id: ChannelId,
+    pub(super) clock: fn() -> Moment,
     state: Mutex<State>,
     arrivals: mpsc::Sender<Arrival>,
     published: AtomicU64,
@@ -51,11 +54,17 @@ struct Inbox {
     arrivals: mpsc::Sender<Arrival>,
     /// The inbox was full, so updates are missing.
     lost: Arc<AtomicBool>,
+    hub: OnceLock<Weak<Mercure>>,
 }
 
 #[derive(Debug)]
 enum Arrival {
     Message(Bytes),
+    /// A member came or left. `ours` if this node reports it.
+    Member {
+        message: Bytes,
+        ours: bool,
+    },
     /// Kept updates are not those of the log any more.
     Restarted,
     /// All earlier arrivals are handled when this is dropped.
@@ -64,8 +73,12 @@ enum Arrival {
 
 impl Outlet for Inbox {
     fn put(&self, _: AppNumber, delivery: Delivery) -> Result<(), Full> {
-        let Delivery::Channel { message, position, .. } = delivery else { return Ok(()) };
-        let arrival = if position == RESTARTED {
+        let Delivery::Channel { channel, message, position, .. } = delivery else { return Ok(()) };
+        let hub = self.hub.get().and_then(Weak::upgrade);
+        let arrival = if let Some(hub) = hub.filter(|hub| hub.members_id == channel) {
+            // It is decided here, under the channel's lock, as for webhooks: later another node may report.
+            Arrival::Member { message: message.text(), ours: hub.reports() }
+        } else if position == RESTARTED {
             Arrival::Restarted
         } else {
             Arrival::Message(message.text())
@@ -87,17 +100,28 @@ impl Mercure {
     ) -> Option<(Arc<Self>, impl Future<Output = ()> + Send + use<>)> {
         let (arrivals, mut inbox) = mpsc::channel(INBOX);
         let lost = Arc::new(AtomicBool::new(false));
-        let outlet = Inbox { arrivals: arrivals.clone(), lost: Arc::clone(&lost) };
-        let event_loop = channels.attach(Arc::new(outlet))?;
-        let channel = ChannelName::new("updates", 20).expect("the name is valid");
-        let subscription =
-            crate::Subscription { channel: &channel, event_loop, member: None, resume: None };
-        channels.registry().subscribe(app, &subscription, clock()).ok()?;
+        let outlet = Arc::new(Inbox {
+            arrivals: arrivals.clone(),
+            lost: Arc::clone(&lost),
+            hub: OnceLock::new(),
+        });
+        let event_loop = channels.attach(Arc::clone(&outlet) as Arc<dyn Outlet>)?;
+        let subscribe = |channel: &ChannelName| {
+            let subscription =
+                crate::Subscription { channel, event_loop, member: None, resume: None };
+            channels.registry().subscribe(app, &subscription, clock()).ok()
+        };
+        let name = |name| ChannelName::new(name, 30).expect("the name is valid");
+        let (channel, members) = (name("updates"), name("presence-subscribers"));
+        subscribe(&channel)?;
+        let members_id = subscribe(&members)?.channel;
         let hub = Arc::new(Self {
             options,
             channels: channels.clone(),
             app: Arc::clone(app),
             channel,
+            members,
+            members_id,
             clock,
             state: Mutex::default(),
             arrivals,
@@ -105,23 +129,47 @@ impl Mercure {
             disconnected: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&hub);
+        let _first = outlet.hub.set(Weak::clone(&weak));
         let run = async move {
-            while let Some(arrival) = inbox.recv().await {
+            let mut reports = Reports::default();
+            loop {
+                let arrival = match inbox.try_recv() {
+                    Ok(arrival) => Some(arrival),
+                    Err(_) if !reports.is_empty() => None,
+                    Err(_) => match inbox.recv().await {
+                        Some(arrival) => Some(arrival),
+                        None => return,
+                    },
+                };
                 let Some(hub) = weak.upgrade() else { return };
                 if lost.swap(false, Ordering::Relaxed) {
                     hub.restart();
+                    hub.correct_directory();
                 }
                 match arrival {
-                    Arrival::Message(message) => hub.fan_out(&message),
-                    Arrival::Restarted => hub.restart(),
-                    Arrival::Barrier(handled) => drop(handled),
+                    Some(Arrival::Message(message)) => hub.fan_out(&message),
+                    Some(Arrival::Member { message, ours }) => {
+                        hub.apply_member(&message, ours, &mut reports);
+                    }
+                    Some(Arrival::Restarted) => hub.restart(),
+                    Some(Arrival::Barrier(handled)) => reports.barrier(handled),
+                    None => {}
                 }
+                hub.report(&mut reports);
+                drop(hub);
+                tokio::task::consume_budget().await;
             }
         };
         Some((hub, run))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Returns whether this node reports the subscriptions of all nodes.
+    fn reports(&self) -> bool {
+        let nodes = self.channels.registry().nodes();
+        nodes.is_none_or(|nodes| nodes.reports(&self.app, self.members.as_str()))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +180,8 @@ impl Mercure {
         (subscribers, self.published.load(relaxed), self.disconnected.load(relaxed))
     }
 
-    /// Waits until the updates that have arrived so far are kept.
+    /// Waits until the updates that have arrived so far are kept, and the subscriptions that began or ended are
+    /// published.
     pub async fn ready(&self) {
         let (handled, wait) = oneshot::channel();
         if self.arrivals.send(Arrival::Barrier(handled)).await.is_ok() {
@@ -156,13 +205,14 @@ impl Mercure {
                 }
                 let all = state.subscribers.is_empty();
                 drop(state);
-                self.report_end(&gone);
+                self.remove_members(&gone);
                 if all {
-                    return;
+                    break;
                 }
             }
             tokio::time::sleep(patience / SLICES).await;
         }
+        self.ready().await;
     }
 
     fn fan_out(&self, message: &[u8]) {
@@ -170,28 +220,30 @@ impl Mercure {
         let event = update.event();
         let now = (self.clock)();
         let mut state = self.lock();
-        let slow: Vec<u64> = state
-            .subscribers
-            .iter()
-            .filter(|(_, one)| {
-                one.interest.takes(&update) && one.queue.try_send(event.clone()).is_err()
-            })
-            .map(|(number, _)| *number)
-            .collect();
+        let mut topics = state.cache.begin(&update.topics);
+        let mut slow = Vec::new();
+        for (number, one) in &state.subscribers {
+            if one.interest.takes(update.private, &mut topics)
+                && one.queue.try_send(event.clone()).is_err()
+            {
+                slow.push(*number);
+            }
+        }
+        state.cache.end(topics);
         // Their streams end, and they come back with the id of their last update.
         let gone: Vec<Connected> =
             slow.iter().filter_map(|number| state.subscribers.remove(number)).collect();
         state.keep(update, event, &self.options, now);
         drop(state);
         self.disconnected.fetch_add(gone.len() as u64, Ordering::Relaxed);
-        self.report_end(&gone);
+        self.remove_members(&gone);
     }
 
     /// Ends all streams, because updates were lost. Subscribers come back with the id of their last update, and the
     /// answer tells them that it is not kept.
     fn restart(&self) {
         let gone = self.lock().restart();
-        self.report_end(&gone);
+        self.remove_members(&gone);
     }
 
     /// Answers a request.
@@ -267,7 +319,7 @@ impl Mercure {
         }
     }
 
-    fn dispatch(&self, update: &Update) -> Result<Option<Ticket>, PublishRefused> {
+    pub(super) fn dispatch(&self, update: &Update) -> Result<Option<Ticket>, PublishRefused> {
         let data = update.json();
         let author = Author::Server { except: None };
         let publication =
@@ -278,25 +330,22 @@ impl Mercure {
     }
 
     fn subscribe(self: &Arc<Self>, request: &Request<'_>) -> Answer {
-        let Ok(claims) = self.reader(request) else { return Answer::text(401, "Unauthorized") };
+        let Ok(mut claims) = self.reader(request) else { return Answer::text(401, "Unauthorized") };
         let parameters = auth::parameters(request.query).filter(|(name, _)| name == "topic");
-        let topics: Vec<Selector> = parameters.map(|(_, topic)| Selector::new(&topic)).collect();
+        let topics = parameters.take(TOPICS + 1).map(|(_, topic)| Selector::new(&topic));
+        let mut topics: Vec<Selector> = topics.collect();
         if topics.is_empty() {
             return Answer::text(400, "Missing \"topic\" parameter.");
         }
         if topics.len() > TOPICS {
             return Answer::text(400, "Too many \"topic\" parameters.");
         }
+        if !selector::are_bounded(&topics) {
+            return Answer::text(400, "Too many expressions in \"topic\" parameters.");
+        }
         let wanted = last_event_id(request);
         let expires = claims.expires;
         let (queue, events) = mpsc::channel(self.options.queue);
-        let connected = Connected {
-            id: uuid(),
-            interest: Arc::new(Interest { topics, private: claims.subscribe }),
-            payload: claims.payload,
-            queue,
-        };
-        let begun: Vec<Update> = self.events(&connected, true);
         let mut state = self.lock();
         if state.ending {
             // After an error status a browser would not come back.
@@ -310,12 +359,18 @@ impl Mercure {
         }
         let now = (self.clock)();
         let (last, missed) = state.since(wanted.as_deref(), now);
-        let interest = Arc::clone(&connected.interest);
+        let member = self.options.subscriptions.then(|| {
+            let listed = Listed::new(&topics, claims.payload.as_deref());
+            self.add_member(&mut state.directory, listed)
+        });
+        state.templates.share(&mut topics);
+        state.templates.share(&mut claims.subscribe);
+        let interest = Arc::new(Interest { topics, private: claims.subscribe });
         let number = state.next;
         state.next += 1;
+        let connected = Connected { member, interest: Arc::clone(&interest), queue };
         state.subscribers.insert(number, connected);
         drop(state);
-        self.dispatch_all(&begun);
         let mut fields = stream_fields();
         if wanted.is_some() {
             fields.push(("last-event-id", last));
@@ -325,95 +380,9 @@ impl Mercure {
         Answer { status: 200, fields, body: Body::Stream(subscriber) }
     }
 
-    /// Returns the claims of a subscriber; empty ones if it needs none.
-    fn reader(&self, request: &Request<'_>) -> Result<Claims, Unauthorized> {
-        let options = &self.options;
-        let claims = authorization::claims(request, options, options.subscriber.as_ref(), unix())?;
-        match claims {
-            Some(claims) => Ok(claims),
-            None if options.anonymous => Ok(Claims::default()),
-            None => Err(Unauthorized),
-        }
-    }
-
-    /// Returns the updates that report a subscriber's subscriptions.
-    fn events(&self, connected: &Connected, active: bool) -> Vec<Update> {
-        if !self.options.subscriptions {
-            return Vec::new();
-        }
-        let update = |subscription: Subscription<'_>| Update {
-            id: uuid(),
-            topics: vec![subscription.id()],
-            private: true,
-            data: subscription.json(true),
-            ..Update::default()
-        };
-        connected.subscriptions(active).map(update).collect()
-    }
-
     pub(super) fn leave(&self, number: u64) {
         let gone = self.lock().subscribers.remove(&number);
-        self.report_end(gone.as_slice());
-    }
-
-    /// Publishes that the subscriptions of these ended.
-    fn report_end(&self, subscribers: &[Connected]) {
-        for subscriber in subscribers {
-            self.dispatch_all(&self.events(subscriber, false));
-        }
-    }
-
-    fn dispatch_all(&self, updates: &[Update]) {
-        for update in updates {
-            // A broker that is away stores no event of a subscription; the subscription itself needs none.
-            let _unstored = self.dispatch(update);
-        }
-    }
-
-    /// Answers `/subscriptions[/TOPIC[/SUBSCRIBER]]`.
-    fn subscriptions(&self, request: &Request<'_>, path: &str) -> Answer {
-        let Some(rest) =
-            path.strip_prefix(PATH).and_then(|rest| rest.strip_prefix("/subscriptions"))
-        else {
-            return Answer::text(404, "Not Found");
-        };
-        let allowed = self.reader(request).map(|claims| claims.subscribe);
-        if !allowed.is_ok_and(|allowed| selector::any(&allowed, &[path.to_owned()])) {
-            return Answer::text(401, "Unauthorized");
-        }
-        let parts: Vec<&str> = rest.split('/').skip(1).collect();
-        let state = self.lock();
-        let mut found = Vec::new();
-        for subscription in state.subscribers.values().flat_map(|one| one.subscriptions(true)) {
-            let same = match parts[..] {
-                [] => true,
-                [topic] => subscriptions::escaped(subscription.topic) == topic,
-                [topic, subscriber] => {
-                    subscriptions::escaped(subscription.topic) == topic
-                        && subscriptions::escaped(subscription.subscriber) == subscriber
-                }
-                _ => false,
-            };
-            if same {
-                found.push(subscription.json(parts.len() == 2));
-            }
-        }
-        let last = if state.newest.is_empty() { EARLIEST } else { &state.newest };
-        let body = match (parts.len(), found.pop()) {
-            (2, Some(one)) => one,
-            (2, None) => return Answer::text(404, "Not Found"),
-            (_, one) => {
-                found.extend(one);
-                subscriptions::list(path, last, &found)
-            }
-        };
-        let fields = vec![
-            ("content-type", String::from("application/ld+json")),
-            ("etag", format!("\"{}\"", subscriptions::escaped(last))),
-            ("last-event-id", last.to_owned()),
-        ];
-        drop(state);
-        Answer { status: 200, fields, body: Body::Whole(body) }
+        self.remove_members(gone.as_slice());
     }
 }
 
@@ -443,7 +412,7 @@ pub(super) fn unix() -> u64 {
 }
 
 /// Draws a random identifier (RFC 9562, version 4).
-fn uuid() -> String {
+pub(super) fn uuid() -> String {
     let mut bytes = [0; 16];
     SystemRandom::new().fill(&mut bytes).expect("the kernel has random bytes");
     bytes[6] = bytes[6] & 0x0f | 0x40;

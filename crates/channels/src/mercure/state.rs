@@ -7,10 +7,11 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::Options;
-use super::selector::{self, Selector};
-use super::subscriptions::Subscription;
+use super::directory::Directory;
+use super::selector::{Cache, Matching, Selector, Templates};
 use super::update::Update;
 use crate::moment::Moment;
+use crate::presence::Member;
 
 /// The id that stands for everything that is kept.
 pub(super) const EARLIEST: &str = "earliest";
@@ -19,6 +20,12 @@ pub(super) const EARLIEST: &str = "earliest";
 pub(super) struct State {
     pub(super) subscribers: BTreeMap<u64, Connected>,
     pub(super) next: u64,
+    /// The subscribers of all nodes, if there is a subscription API.
+    pub(super) directory: Directory,
+    /// The templates of the subscribers.
+    pub(super) templates: Templates,
+    /// Which of them match recent topics.
+    pub(super) cache: Cache,
     pub(super) kept: VecDeque<Kept>,
     /// Memory of the kept updates in bytes.
     pub(super) memory: usize,
@@ -36,9 +43,9 @@ pub(super) struct Kept {
 
 #[derive(Debug)]
 pub(super) struct Connected {
-    pub(super) id: String,
+    /// What other nodes and the subscription API know of it, if there is one.
+    pub(super) member: Option<Arc<Member>>,
     pub(super) interest: Arc<Interest>,
-    pub(super) payload: Option<Box<str>>,
     pub(super) queue: mpsc::Sender<Bytes>,
 }
 
@@ -51,20 +58,9 @@ pub(super) struct Interest {
 }
 
 impl Interest {
-    pub(super) fn takes(&self, update: &Update) -> bool {
-        let any = |selectors: &[Selector]| selector::any(selectors, &update.topics);
-        any(&self.topics) && (!update.private || any(&self.private))
-    }
-}
-
-impl Connected {
-    pub(super) fn subscriptions(&self, active: bool) -> impl Iterator<Item = Subscription<'_>> {
-        self.interest.topics.iter().map(move |topic| Subscription {
-            topic: topic.text(),
-            subscriber: &self.id,
-            active,
-            payload: self.payload.as_deref(),
-        })
+    /// Returns whether the subscriber gets an update with these topics.
+    pub(super) fn takes(&self, private: bool, topics: &mut Matching<'_>) -> bool {
+        topics.any(&self.topics) && (!private || topics.any(&self.private))
     }
 }
 

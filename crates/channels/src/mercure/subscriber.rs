@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::hub::{Mercure, unix};
+use super::selector::Matching;
 use super::state::Interest;
 use super::update::Update;
 
@@ -42,7 +43,7 @@ impl Subscriber {
             if next.is_none()
                 && let Some((update, event)) = missed.next()
             {
-                if self.interest.takes(&update) {
+                if self.interest.takes(update.private, &mut Matching::new(&update.topics)) {
                     next = Some(event);
                 } else {
                     tokio::task::consume_budget().await;

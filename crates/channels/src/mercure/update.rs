@@ -10,6 +10,9 @@ use crate::json::{Kind, Raw, push_string};
 /// Maximum number of topics of an update.
 const TOPICS: usize = 1000;
 
+/// Maximum length of all topics of an update together, in bytes: subscribers' templates are matched with them.
+const TOPICS_LENGTH: usize = 64 * 1024;
+
 /// One update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Update {
@@ -52,6 +55,9 @@ impl Update {
         }
         if update.topics.len() > TOPICS {
             return Err("Too many topics");
+        }
+        if update.topics.iter().map(String::len).sum::<usize>() > TOPICS_LENGTH {
+            return Err("The topics are too long");
         }
         if !update.topics.iter().all(|topic| is_plain(topic)) {
             return Err("Invalid \"topic\" parameter");

@@ -9,7 +9,6 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -17,10 +16,11 @@ use quinn::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig};
 use rustls_pki_types::CertificateDer;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::budget::{Budgets, Unproven};
 use super::ids::{Ids, Process};
 use super::socket::{Relay, Socket};
 use crate::application::Application;
@@ -125,12 +125,12 @@ impl QuicListener {
         drain: CancellationToken,
     ) {
         let address = self.address;
-        let endpoint = match self.endpoint(&front) {
+        let unproven = Arc::new(Budgets::default());
+        let endpoint = match self.endpoint(&front, &unproven) {
             Ok(endpoint) => endpoint,
             Err(error) => return tracing::error!(%error, %address, "no HTTP/3"),
         };
         let most_unproven = (front.connections.limit() / UNPROVEN_PART).max(LEAST_UNPROVEN);
-        let unproven = Arc::new(AtomicUsize::new(0));
         let mut connections = JoinSet::new();
         loop {
             let incoming = tokio::select! {
@@ -141,7 +141,7 @@ impl QuicListener {
             };
             let Some(incoming) = incoming else { break };
             let proven = incoming.remote_address_validated();
-            if !proven && unproven.load(Ordering::Relaxed) >= most_unproven {
+            if !proven && unproven.unproven() >= most_unproven {
                 front.metrics.quic_retries.increment(1);
                 // It fails only for a client that has shown its address.
                 drop(incoming.retry());
@@ -162,6 +162,8 @@ impl QuicListener {
                 incoming.refuse();
                 continue;
             };
+            // Before it is accepted: an answer may be sent at once.
+            let handshake = (!proven).then(|| unproven.begin(peer));
             let connecting = match incoming.accept() {
                 Ok(connecting) => connecting,
                 Err(error) => {
@@ -169,7 +171,6 @@ impl QuicListener {
                     continue;
                 }
             };
-            let handshake = (!proven).then(|| Unproven::new(&unproven));
             let front = Arc::clone(&front);
             let span = tracing::debug_span!("connection", network.peer.address = %peer);
             let serve = connect(front, connecting, handshake, address, open, drain);
@@ -181,7 +182,7 @@ impl QuicListener {
         let _all_said = timeout(GOODBYE, endpoint.wait_idle()).await.is_ok();
     }
 
-    fn endpoint<A>(self, front: &Shared<A>) -> io::Result<Endpoint> {
+    fn endpoint<A>(self, front: &Shared<A>, unproven: &Arc<Budgets>) -> io::Result<Endpoint> {
         let Some(certificates) = &front.tls else {
             return Err(io::Error::other("there is no certificate"));
         };
@@ -203,6 +204,7 @@ impl QuicListener {
             self.predecessor,
             front.succeeded.clone(),
             Arc::clone(&front.metrics),
+            Arc::clone(unproven),
         )?;
         Endpoint::new_with_abstract_socket(
             endpoint,
@@ -210,22 +212,6 @@ impl QuicListener {
             Arc::new(socket),
             Arc::new(TokioRuntime),
         )
-    }
-}
-
-/// Counts a handshake whose client has not shown its address yet.
-struct Unproven(Arc<AtomicUsize>);
-
-impl Unproven {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Unproven {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -250,15 +236,26 @@ async fn connect<A: Application>(
         connected = timeout(front.handshake_timeout, connecting) => connected,
         () = drain.cancelled() => return,
     };
-    drop(unproven);
     let quic = match connected {
         Ok(Ok(quic)) => quic,
-        Ok(Err(error)) => return tracing::debug!(%error, "QUIC handshake failed"),
-        Err(_) => {
-            front.metrics.limited(ClientLimit::SlowHandshake);
-            return tracing::debug!("QUIC handshake took too long");
+        failed => {
+            match failed {
+                Err(_) => {
+                    front.metrics.limited(ClientLimit::SlowHandshake);
+                    tracing::debug!("QUIC handshake took too long");
+                }
+                Ok(failed) => tracing::debug!(error = ?failed.err(), "QUIC handshake failed"),
+            }
+            // The packet that closes it has to keep to the budget, too.
+            drop(open);
+            tokio::select! {
+                () = sleep(GOODBYE) => {}
+                () = drain.cancelled() => {}
+            }
+            return;
         }
     };
+    drop(unproven);
     let peer = quic.remote_address();
     let client = front.tls.as_ref().and_then(|tls| client_of(tls, &quic));
     let local = quic.local_ip().unwrap_or_else(|| bound.ip());

@@ -25,6 +25,7 @@ use quinn::{AsyncUdpSocket, Runtime as _, TokioRuntime, UdpPoller};
 use tokio::io::ReadBuf;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use super::budget::Budgets;
 use super::ids::Process;
 use crate::metrics::FrontMetrics;
 
@@ -51,6 +52,7 @@ pub(super) struct Socket {
     udp: Arc<dyn AsyncUdpSocket>,
     process: Process,
     metrics: Arc<FrontMetrics>,
+    budgets: Arc<Budgets>,
     /// Packets that the successor passes on.
     mailbox: tokio::net::UnixDatagram,
     mail: Mutex<Mail>,
@@ -79,6 +81,7 @@ impl Socket {
         predecessor: Option<Relay>,
         succeeded: CancellationToken,
         metrics: Arc<FrontMetrics>,
+        budgets: Arc<Budgets>,
     ) -> io::Result<Self> {
         mailbox.set_nonblocking(true)?;
         if let Some(relay) = &predecessor {
@@ -89,6 +92,7 @@ impl Socket {
             udp: TokioRuntime.wrap_udp_socket(udp)?,
             process,
             metrics,
+            budgets,
             mailbox: tokio::net::UnixDatagram::from_std(mailbox)?,
             mail: Mutex::new(Mail { buffer, succeeded: Box::pin(succeeded.cancelled_owned()) }),
             handed_over: AtomicBool::new(false),
@@ -128,6 +132,7 @@ impl Socket {
             }
             let Some(into) = into.get_mut(..packet.len()) else { continue };
             into.copy_from_slice(packet);
+            self.budgets.receive(described.peer, packet.len(), false);
             *meta = described.into_meta(packet.len());
             return Poll::Ready(Ok(()));
         }
@@ -147,6 +152,7 @@ impl Socket {
             if predecessor.as_ref().is_some_and(|relay| relay.knows(process)) {
                 send(&mut predecessor, &Envelope::of(meta).seal(packet), &self.metrics);
             } else if process == Some(self.process) || is_long {
+                self.budgets.receive(meta.addr, end - at, is_long);
                 if kept != at {
                     buffer.copy_within(at..end, kept);
                 }
@@ -177,7 +183,21 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.udp.try_send(transmit)
+        let packet = transmit.segment_size.unwrap_or(transmit.contents.len());
+        let length = self.budgets.send(transmit.destination, transmit.contents.len(), packet);
+        if length == transmit.contents.len() {
+            return self.udp.try_send(transmit);
+        }
+        match transmit.contents.get(..length) {
+            Some(contents) if length > 0 => self.udp.try_send(&Transmit {
+                destination: transmit.destination,
+                ecn: transmit.ecn,
+                contents,
+                segment_size: transmit.segment_size,
+                src_ip: transmit.src_ip,
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn poll_recv(

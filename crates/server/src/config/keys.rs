@@ -678,7 +678,7 @@ settings! {
         publish_origins: Vec<String> = "";
         /// Origins of other pages that may use the hub. `*`: all.
         cors_origins: Vec<String> = "";
-        /// Publish an update for each subscription that begins or ends, and serve the subscription API.
+        /// Publish an update for each subscription that begins or ends, on any node, and serve the subscription API.
         subscriptions: bool = "off";
         /// The interval of comments on a silent stream. `0s`: none.
         heartbeat: Duration = "40s";

@@ -27,6 +27,18 @@ impl Channel {
         })
     }
 
+    /// Adds a member of a part of the server that is no socket and hears the channel already.
+    pub(in crate::registry) fn add_member(&mut self, context: &Context<'_>, member: &Arc<Member>) {
+        let joined = self.members.get_or_insert_default().join(member, usize::MAX);
+        let change = joined.expect("there are fewer");
+        self.member_joined(context, member, change);
+    }
+
+    /// Removes a member that [`Channel::add_member`] added.
+    pub(in crate::registry) fn remove_member(&mut self, context: &Context<'_>, member: &Member) {
+        self.member_leaves(context, member);
+    }
+
     /// Publishes a member that has subscribed here.
     pub(super) fn member_joined(
         &mut self,

@@ -13,6 +13,9 @@ use testkit::{Answer, Client, Running, eventually};
 use super::shared::cluster::{Broker, Kind, Start};
 use crate::hearth::{LIMIT, Serve, Site, command};
 
+mod nodes;
+mod tokens;
+
 const HUB: &str = "/.well-known/mercure";
 const KEY: &str = "!ChangeThisMercureHubJWTSecretKey!";
 /// Signed with [`KEY`] by another program (jwt.io): may publish and receive everything.
