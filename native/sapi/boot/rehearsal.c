@@ -20,6 +20,7 @@
 #include <zend_smart_str.h>
 #include <zend_virtual_cwd.h>
 
+#include "sapi/boot/learned_calls.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/output/log.h"
 
@@ -31,7 +32,7 @@ static uint32_t boot_patterns; /* of the cache of regular expressions */
 
 /* What the fork reports: this, then `len` bytes, which may be any. */
 struct learned {
-    enum { CLASS, PATTERN, REAL_PATH } kind;
+    enum { CLASS, PATTERN, REAL_PATH, CALLS } kind;
     uint32_t len;
 };
 
@@ -86,6 +87,14 @@ static void report_real_paths(void) {
     }
 }
 
+static void report_calls(void) {
+    zend_string *calls = learned_calls_report();
+    if (calls != NULL) {
+        report((struct learned){CALLS, (uint32_t)ZSTR_LEN(calls)}, ZSTR_VAL(calls));
+        zend_string_release(calls);
+    }
+}
+
 void rehearsal_end(void) {
     /* in the order of their declaration: parents come before their children */
     for (uint32_t i = boot_classes; i < CG(class_table)->nNumUsed; i++) {
@@ -102,6 +111,7 @@ void rehearsal_end(void) {
     }
     report_patterns();
     report_real_paths();
+    report_calls();
     _exit(0);
 }
 
@@ -138,6 +148,9 @@ static void learn(struct learned item, const char *bytes) {
         break;
     case REAL_PATH:
         tsrm_realpath(ZSTR_VAL(text), path);
+        break;
+    case CALLS:
+        learned_calls_repeat(ZSTR_VAL(text), ZSTR_LEN(text));
         break;
     }
     if (EG(exception) != NULL) {
@@ -178,6 +191,7 @@ bool rehearsal_begin(void) {
         close(ends[0]);
         report_fd = ends[1];
         randomness_renew();
+        learned_calls_watch();
         return true;
     }
     close(ends[1]);

@@ -1,6 +1,6 @@
 /* Warm-up without side effects. A temporary fork of the zygote serves the synthetic requests and reports the classes that they
- * have loaded, the regular expressions that they have compiled and the paths that they have resolved. The zygote then does the same,
- * so that requests find it done. Code compiled by the fork stays in opcache's shared memory.
+ * have loaded, the regular expressions that they have compiled, the paths that they have resolved, and their calls of ext-intl and setlocale()
+ * (learned_calls.h). The zygote then does the same, so that requests find it done. Code compiled by the fork stays in opcache's shared memory.
  *
  * Promises
  * - No application code runs in the zygote but its autoloader; no state of a request stays in it.

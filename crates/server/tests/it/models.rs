@@ -17,6 +17,7 @@ mod recipes;
 mod scaling;
 mod slow;
 mod steady;
+mod tt_rss;
 mod wait_point;
 mod worker_scripts;
 

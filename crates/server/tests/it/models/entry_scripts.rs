@@ -194,6 +194,45 @@ fn idle_scripts_give_their_workers_back() {
     assert_eq!(hearth.get("/api.php").status, 200, "and gets one when a request comes");
 }
 
+/// One worker for all: the group that a request is for gets it from one that is idle. What is reported of the pool's memory is that of all groups.
+#[test]
+fn an_idle_script_gives_its_worker_to_a_busy_one_and_memory_counts_all_scripts() {
+    const SCRIPTS: [&str; 3] = ["/", "/api.php", "/admin/edit.php"];
+    let held = |mebibytes: u32| {
+        let hold = format!("<?php $held = str_repeat('x', {mebibytes} << 20);");
+        ENTRY.replacen("<?php", &hold, 1)
+    };
+    let site = Site::empty()
+        .with_file("public/index.php", &held(8))
+        .with_file("public/api.php", &held(16))
+        .with_file("public/admin/edit.php", &held(32));
+    let hearth = Serve::new(site.path()).args(&["--model", "snapshot"]).workers(1).start();
+    for script in &SCRIPTS[1..] {
+        boot(&hearth, script);
+    }
+    for round in 0..4 {
+        for script in SCRIPTS {
+            let answer = hearth.get(&format!("{script}?q={round}"));
+            assert_eq!(answer.status, 200, "{script}: {}", answer.text());
+            assert!(hearth.worker_pids().len() <= 1, "one worker for all scripts");
+        }
+    }
+    // The zygotes stay, whichever script has the worker.
+    let memory = || hearth.status()["pool"]["memory"].clone();
+    let zygotes = || memory()["zygotes"].as_array().cloned().unwrap_or_default();
+    let bytes = |zygote: &Value| zygote["pss_bytes"].as_u64().unwrap_or_default();
+    let held: u64 = (8 + 16 + 32) << 20;
+    eventually("each script's booted process is counted", LIMIT, || {
+        // The fourth is that of scripts that do not wait.
+        zygotes().len() == 4 && zygotes().iter().all(|zygote| bytes(zygote) > 0)
+    });
+    eventually("all that the boots hold is in the pool's memory", LIMIT, || {
+        memory()["pss_bytes"].as_u64() > Some(held)
+    });
+    let pool = &hearth.status()["pool"];
+    assert_eq!((&pool["most"], &pool["crashes"]), (&json!(1), &json!(0)), "{pool}");
+}
+
 #[test]
 fn a_crash_in_one_script_costs_the_others_nothing() {
     let site = site();

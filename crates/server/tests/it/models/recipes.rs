@@ -11,26 +11,26 @@ use super::fields_of_php;
 use crate::hearth::{Hearth, Serve, Site, command, php_fpm, php_version};
 
 /// Returns whether a package's folder is there. It has to be for the PHP of its own Debian.
-fn is_installed(package: &str) -> bool {
+pub(super) fn is_installed(package: &str) -> bool {
     let is_there = Path::new(package).is_dir();
     assert!(is_there || php_version() != "8.2", "{package} is missing: `scripts/setup test`");
     is_there
 }
 
 /// The same visitor at Hearth and twice at php-fpm. Where the answers of php-fpm differ from each other, a token or a clock is.
-struct Visitors {
-    compared: usize,
+pub(super) struct Visitors {
+    pub(super) compared: usize,
     all: [Browser; 3],
 }
 
 impl Visitors {
-    fn of(hearth: &Hearth, peer: &PhpFpm) -> Self {
+    pub(super) fn of(hearth: &Hearth, peer: &PhpFpm) -> Self {
         let addresses = [hearth.address, peer.address(), peer.address()];
         Self { compared: 0, all: addresses.map(Browser::of) }
     }
 
     /// Each sends what `form` makes of its own last page.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         target: &str,
         form: &dyn Fn(&str) -> Vec<(String, String)>,
@@ -52,7 +52,7 @@ impl Visitors {
         self.compared += 1;
     }
 
-    fn get(&mut self, target: &str) -> [String; 3] {
+    pub(super) fn get(&mut self, target: &str) -> [String; 3] {
         let mut pages = Default::default();
         self.ask(target, &|_| Vec::new(), &mut pages);
         pages
