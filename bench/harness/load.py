@@ -88,8 +88,19 @@ def _wrk(url: str, connections: int, seconds: float, *options: str, body: int = 
     raise RuntimeError(f"wrk failed after {time.monotonic() - began:.1f} s: {done.stdout}{done.stderr}")
 
 
+def http3_load() -> Path:
+    """The program of bench/loadgen; built if it is not there, so that no bench leaves its rows of HTTP/3 out."""
+    if named := os.environ.get("HTTP3_LOAD"):
+        return Path(named)
+    program = target() / "release" / "http3-load"
+    if not program.exists():
+        subprocess.run(["cargo", "build", "--locked", "--release", "--package", "loadgen", "--bin", "http3-load"], check=True,
+                       cwd=Path(__file__).parents[2])
+    return program
+
+
 def _http3_load(url: str, connections: int, streams: int, seconds: float) -> dict:
-    program = os.environ.get("HTTP3_LOAD") or target() / "release" / "http3-load"
+    program = http3_load()
     command = ["taskset", "--cpu-list", ",".join(map(str, LOAD_CORES)), str(program), "--connections", str(connections),
                "--streams", str(streams), "--seconds", str(seconds), url]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)

@@ -51,3 +51,8 @@ pub fn fields(bytes: &[u8]) {
 pub fn http3(bytes: &[u8]) {
     crate::http3::fuzzing::any(bytes);
 }
+
+/// Reads rules for requests, and a request that they may be for.
+pub fn rules(bytes: &[u8]) {
+    crate::rules::fuzz(bytes);
+}

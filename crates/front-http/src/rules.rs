@@ -7,12 +7,16 @@
 //!   spelling bypasses a rule.
 
 mod basic_auth;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod header;
 mod rate_limit;
 mod redirect;
 
 pub use self::basic_auth::PasswordRule;
 pub(crate) use self::basic_auth::{Asking, BasicAuth, Denied};
+#[cfg(fuzzing)]
+pub use self::fuzz::fuzz;
 pub(crate) use self::header::{Chosen, Fields};
 pub use self::header::{FieldRule, NoFieldRule};
 pub use self::rate_limit::{NoRateLimit, RateLimit};

@@ -3,6 +3,7 @@
 mod certificate;
 mod certificates;
 mod clients;
+mod revoked;
 mod stapled;
 
 pub use certificate::{Certificate, TlsError};

@@ -36,6 +36,9 @@ struct Args {
     streams: usize,
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
+    /// Most requests of each, one after the other.
+    #[arg(long, default_value_t = u64::MAX)]
+    requests: u64,
 }
 
 /// What was counted: the times of answers in microseconds, and failures.
@@ -118,7 +121,7 @@ async fn main() -> Result<(), Failure> {
         let (mut driver, requests) = h3::client::new(h3_quinn::Connection::new(quic)).await?;
         drivers.spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
         for _ in 0..args.streams {
-            clients.spawn(ask(requests.clone(), args.url.clone(), until));
+            clients.spawn(ask(requests.clone(), args.url.clone(), until, args.requests));
         }
     }
     let mut all = Tally::new();
@@ -143,9 +146,10 @@ async fn ask(
     mut requests: SendRequest<h3_quinn::OpenStreams, Bytes>,
     url: Uri,
     until: Instant,
+    most: u64,
 ) -> Tally {
     let mut tally = Tally::new();
-    while Instant::now() < until && tally.errors < 10 {
+    while Instant::now() < until && tally.errors < 10 && tally.times.len() + tally.errors < most {
         let began = Instant::now();
         let answered = timeout(PATIENCE, answer(&mut requests, &url)).await;
         if matches!(answered, Ok(Ok(true))) {

@@ -284,6 +284,43 @@ fn cost(hash: &str) -> Option<u32> {
     fits.then_some(cost)
 }
 
+/// Reads any value of `Authorization`.
+#[cfg(any(test, fuzzing))]
+pub(super) fn any_credentials(value: &str) {
+    let Ok(value) = http::HeaderValue::from_str(value) else { return };
+    let mut headers = HeaderMap::new();
+    headers.insert(header::AUTHORIZATION, value.clone());
+    if let Some((user, password)) = credentials(&headers) {
+        assert!(!user.contains(':'), "the first colon parts user and password");
+        let again = STANDARD.encode([user.as_bytes(), b":", &password].concat());
+        let again = http::HeaderValue::try_from(format!("bAsIc {again}")).expect("it is ASCII");
+        headers.insert(header::AUTHORIZATION, again);
+        assert_eq!(credentials(&headers), Some((user, password)));
+    }
+    headers.append(header::AUTHORIZATION, value);
+    assert_eq!(credentials(&headers), None, "two fields are none");
+}
+
+/// Reads any file of users.
+///
+/// # Panics
+/// If a hash passes that costs more than a login may.
+#[cfg(any(test, fuzzing))]
+pub(super) fn any_users(text: &str) {
+    match Users::parse(text) {
+        Ok(users) => {
+            for (user, hash) in &users.hashes {
+                assert!(!user.is_empty() && !user.contains(['\n', ':']));
+                assert!(cost(hash).is_some_and(|cost| cost <= MOST_COST), "{hash}");
+            }
+            assert!(users.hashes.values().any(|hash| *hash == users.any));
+        }
+        Err((line, reason)) => {
+            assert!(line <= text.lines().count().max(1) && !reason.is_empty());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,7 +52,7 @@ pub enum NoFieldRule {
 }
 
 /// Fields of the connection or of the body's form.
-const FRAMING: &[&str] = &[
+pub(super) const FRAMING: &[&str] = &[
     "connection",
     "content-encoding",
     "content-length",

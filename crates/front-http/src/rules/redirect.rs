@@ -179,6 +179,13 @@ impl Redirects {
         (!is_own(&location, address)).then_some((location, rule.status))
     }
 
+    /// Returns whether a rule's target has this host, possibly with a port.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn names_authority(&self, authority: &str) -> bool {
+        let of = |rule: &Redirect| Some(rule.to.parse::<Uri>().ok()?.authority()?.to_string());
+        self.rules.iter().any(|rule| of(rule).is_some_and(|named| named == authority))
+    }
+
     fn rule(&self, host: &str, path: &[u8]) -> Option<&Redirect> {
         // A path below an exact rule may be for a shorter one.
         let mut path = path;

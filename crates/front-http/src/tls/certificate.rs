@@ -67,6 +67,14 @@ pub enum TlsError {
         #[source]
         cause: rustls::Error,
     },
+    /// The revocation lists of these authorities cannot be used.
+    #[error("the revocation lists in {} cannot be used: {reason}", path.display())]
+    RevocationList {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        reason: String,
+    },
     /// Certificate and key cannot be used, or do not match.
     #[error("the certificate in {} cannot be used with the key in {}", certificate.display(), key.display())]
     Unusable {

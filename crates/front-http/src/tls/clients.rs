@@ -2,45 +2,72 @@
 //!
 //! Invariants
 //! - Every connection is verified by the authorities of its time: sessions are not resumed.
+//! - With revocation lists, a certificate whose status they do not tell is refused: one of an authority without a list,
+//!   or with an expired one.
 //! - What the application gets comes from a verified certificate, and never from a field of the request.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use ring::digest;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring as provider;
 use rustls::pki_types::UnixTime;
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::CertificateDer;
 use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
 use super::certificate::{bytes, chain};
+use super::revoked::RevocationLists;
 use crate::tls::TlsError;
 
-/// The authorities that verify clients, and whether a client must have a certificate.
+/// The authorities that verify clients, their lists of revoked certificates, and whether a client must have a
+/// certificate.
 #[derive(Clone, Debug)]
-pub struct ClientAuthorities(Arc<dyn ClientCertVerifier>);
+pub struct ClientAuthorities {
+    verifier: Arc<dyn ClientCertVerifier>,
+    expires: Option<SystemTime>,
+}
 
 impl ClientAuthorities {
-    /// Reads the authorities' certificates, a PEM file. Clients without a certificate are accepted unless `required`.
-    pub fn read(file: &Path, required: bool) -> Result<Self, TlsError> {
+    /// Reads the authorities' certificates, a PEM file, and their revocation lists from another file. Clients without
+    /// a certificate are accepted unless `required`.
+    pub fn read(file: &Path, revoked: Option<&Path>, required: bool) -> Result<Self, TlsError> {
         let unusable = |cause: Error| TlsError::Authorities { path: file.to_owned(), cause };
         let mut roots = RootCertStore::empty();
-        for certificate in chain(&bytes(file)?, file)? {
-            roots.add(certificate).map_err(unusable)?;
+        let authorities = chain(&bytes(file)?, file)?;
+        for certificate in &authorities {
+            roots.add(certificate.clone()).map_err(unusable)?;
         }
         let crypto = Arc::new(provider::default_provider());
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto);
-        let builder = if required { builder } else { builder.allow_unauthenticated() };
-        let verifier =
-            builder.build().map_err(|error| unusable(Error::General(error.to_string())))?;
-        Ok(Self(verifier))
+        let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto);
+        if !required {
+            builder = builder.allow_unauthenticated();
+        }
+        let mut expires = None;
+        if let Some(path) = revoked {
+            let lists = RevocationLists::read(path, &authorities, SystemTime::now())?;
+            expires = Some(lists.expires);
+            builder = builder.with_crls(lists.lists).enforce_revocation_expiration();
+        }
+        let verifier = builder.build().map_err(|error| match (error, revoked) {
+            (VerifierBuilderError::InvalidCrl(error), Some(path)) => {
+                TlsError::RevocationList { path: path.to_owned(), reason: format!("{error:?}") }
+            }
+            (error, _) => unusable(Error::General(error.to_string())),
+        })?;
+        Ok(Self { verifier, expires })
+    }
+
+    /// Returns when the first revocation list expires; from then on its authority's clients are refused.
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.expires
     }
 }
 
@@ -58,7 +85,7 @@ impl Verifier {
     }
 
     fn current(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).0)
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).verifier)
     }
 }
 
@@ -154,7 +181,7 @@ fn text_of(bytes: &[u8]) -> String {
 }
 
 /// Formats a name as RFC 4514 says, the most specific part first, as nginx and Apache do.
-fn name_of(name: &X509Name<'_>) -> String {
+pub(super) fn name_of(name: &X509Name<'_>) -> String {
     let parts: Vec<_> = name.iter_rdn().collect();
     let parts = parts.into_iter().rev().map(|part| {
         let attributes = part.iter().map(|attribute| {

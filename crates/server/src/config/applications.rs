@@ -24,6 +24,7 @@ const OF_SERVER: &[&str] = &[
     "http.tls_cert",
     "http.tls_key",
     "http.client_ca",
+    "http.client_crl",
     "http.client_certificates",
     "http.rate_limits",
     "http.basic_auth",

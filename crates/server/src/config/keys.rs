@@ -174,6 +174,10 @@ settings! {
         ///
         /// PHP gets the client in `SSL_CLIENT_S_DN`, `SSL_CLIENT_FINGERPRINT` and others.
         client_ca: Option<PathBuf> = "off";
+        /// The revocation lists of these authorities (CRL): a PEM file with one of each, or a DER file with one. Read again when the file changes.
+        ///
+        /// A client whose certificate is in a list is refused, and so are all of an authority whose list has expired.
+        client_crl: Option<PathBuf> = "off";
         /// With `client_ca`: `require` refuses connections without a certificate, `optional` accepts them, and PHP sees `SSL_CLIENT_VERIFY` `NONE`.
         ///
         /// A certificate of another authority is refused in either case.

@@ -22,6 +22,7 @@ const HTTP: &[&str] = &[
     "http.tls_cert",
     "http.tls_key",
     "http.client_ca",
+    "http.client_crl",
     "http.client_certificates",
 ];
 
@@ -107,12 +108,13 @@ impl Settings {
         let same_asking = self.http.client_ca.is_some() == old.http.client_ca.is_some();
         if same_asking {
             settings.http.client_ca = self.http.client_ca;
+            settings.http.client_crl = self.http.client_crl;
             settings.http.client_certificates = self.http.client_certificates;
         }
         let mut unapplied = Vec::new();
         for ((key, new), old) in KEYS.iter().zip(&mut written.0).zip(&old.written.0) {
             let tls = ["http.tls_cert", "http.tls_key"].contains(&key.name);
-            let asking = ["http.client_ca", "http.client_certificates"].contains(&key.name);
+            let asking = key.name.starts_with("http.client_c");
             let applies = (same_tls || !tls) && (same_asking || !asking);
             if new != old && !(key.is_reloaded() && applies) {
                 unapplied.push(key.name);

@@ -108,6 +108,12 @@ impl Settings {
         };
         let http = &self.http;
         if http.client_ca.is_none() {
+            if http.client_crl.is_some() {
+                return together(
+                    "`http.client_crl` is set, but clients are asked for no certificates",
+                    "name the authorities of the revocation lists in `http.client_ca`",
+                );
+            }
             return Ok(());
         }
         if !http.listen.iter().any(|one| self.speaks_tls(one)) {

@@ -324,7 +324,7 @@ impl Generations<'_> {
             let certificates = tls::read(&settings).unwrap_or(certificates);
             tls.show(&settings, certificates);
             if let Some(authorities) = authorities {
-                tls.trust(authorities);
+                tls.trust(&settings, authorities);
             }
         }
         self.take_over(settings, generation, guard, release);

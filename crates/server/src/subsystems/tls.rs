@@ -4,6 +4,7 @@
 //! - A certificate is shown until a better one can replace it: files that cannot be read, or do not fit each other, replace nothing.
 //! - Half a change is no change: files that cannot be used are logged only when they stay so, since certificate and key are written one after the other.
 
+mod clients;
 mod report;
 
 use std::os::unix::fs::MetadataExt as _;
@@ -16,9 +17,11 @@ use front_http::{Certificate, Certificates, ClientAuthorities, Place, TlsError, 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::clients::clients;
+use self::clients::{ClientFiles, look_after_clients};
 #[cfg(test)]
 pub(crate) use self::report::problems_of;
-use crate::config::{ClientCertificates, Environment, Settings};
+use crate::config::{Environment, Settings};
 use crate::failure::{self, Failure};
 use crate::ops::format::counted;
 use crate::ops::log;
@@ -31,6 +34,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(crate) struct Tls {
     watch: Watch,
     files: Arc<Mutex<Files>>,
+    clients: Arc<Mutex<ClientFiles>>,
     tasks: JoinSet<()>,
 }
 
@@ -54,19 +58,6 @@ pub(crate) fn read(settings: &Settings) -> Result<Vec<Certificate>, Failure> {
     let files = settings.http.certificate_files();
     let read: Result<_, TlsError> = files.iter().map(Certificate::read).collect();
     read.map_err(|error| unusable(&error))
-}
-
-/// Reads the authorities that verify clients, if there are any.
-pub(crate) fn clients(settings: &Settings) -> Result<Option<ClientAuthorities>, Failure> {
-    let Some(file) = &settings.http.client_ca else { return Ok(None) };
-    let required = settings.http.client_certificates == ClientCertificates::Require;
-    let read = ClientAuthorities::read(file, required);
-    read.map(Some).map_err(|error| {
-        Failure::caused(
-            &error,
-            "name the authorities' certificates in `http.client_ca`, a PEM file",
-        )
-    })
 }
 
 /// Returns the failure of a certificate that cannot be shown.
@@ -101,10 +92,13 @@ impl Tls {
         if !settings.has_tls() {
             return Ok(None);
         }
-        let certificates = match clients(settings)? {
-            Some(authorities) => Certificates::asking(authorities),
+        let client_files = ClientFiles::of(settings);
+        let asked = clients(settings)?;
+        let certificates = match &asked {
+            Some(authorities) => Certificates::asking(authorities.clone()),
             None => Certificates::new(),
         };
+        let clients = Arc::new(Mutex::new(client_files));
         let files = settings.http.certificate_files();
         let before = signature(&files);
         let read = read(settings)?;
@@ -113,13 +107,17 @@ impl Tls {
         let mut tasks = JoinSet::new();
         let files = Arc::new(Mutex::new(Files { named: files, shown: 0 }));
         tasks.spawn(look_after(certificates.clone(), Arc::clone(&files), before, drain.clone()));
+        if let Some(authorities) = asked {
+            let (certificates, files) = (certificates.clone(), Arc::clone(&clients));
+            tasks.spawn(look_after_clients(certificates, files, authorities, drain.clone()));
+        }
         let acme = acme(settings, environment)?;
         if let Some(acme) = &acme {
             // Before this server is reported ready.
             acme.show_kept(&Window(certificates.clone()));
         }
         local(settings, environment, &certificates)?;
-        Ok(Some(Self { watch: Watch { certificates, acme }, files, tasks }))
+        Ok(Some(Self { watch: Watch { certificates, acme }, files, clients, tasks }))
     }
 
     /// Shows the authority's certificate, and orders one if there is none. The listeners accept by now: the authority will connect to them.
@@ -144,8 +142,10 @@ impl Tls {
         self.watch.clone()
     }
 
-    /// Verifies clients by these authorities from now on.
-    pub(crate) fn trust(&self, authorities: ClientAuthorities) {
+    /// Verifies clients by these authorities from now on, and checks their files.
+    pub(crate) fn trust(&self, settings: &Settings, authorities: ClientAuthorities) {
+        let mut files = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        files.replace(settings, authorities.expires());
         self.watch.certificates.trust(authorities);
     }
 
@@ -313,16 +313,19 @@ fn acme(settings: &Settings, environment: &Environment) -> Result<Option<Acme>, 
     })))
 }
 
-/// The identity of the files, by which changes are found: a link with a new target counts.
-type Signature = Vec<Option<(u64, u64, i64, i64, u64)>>;
+/// The identity of a file, by which changes are found: a link with a new target counts.
+type Identity = (u64, u64, i64, i64, u64);
+
+type Signature = Vec<Option<Identity>>;
+
+fn identity(path: &Path) -> Option<Identity> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
+}
 
 fn signature(files: &[TlsFiles]) -> Signature {
-    let of = |path: &Path| {
-        let found = std::fs::metadata(path).ok()?;
-        Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
-    };
-    let each = |files: &TlsFiles| [of(&files.certificate), of(&files.key), of(&files.stapled())];
-    files.iter().flat_map(each).collect()
+    let paths = |files: &TlsFiles| [files.certificate.clone(), files.key.clone(), files.stapled()];
+    files.iter().flat_map(paths).map(|path| identity(&path)).collect()
 }
 
 async fn look_after(
@@ -430,7 +433,7 @@ mod tests {
         let mut tasks = JoinSet::new();
         tasks.spawn(look_after(certificates.clone(), Arc::clone(&files), before, drain.clone()));
         let watch = Watch { certificates: certificates.clone(), acme: None };
-        let tls = Tls { watch, files, tasks };
+        let tls = Tls { watch, files, clients: Arc::default(), tasks };
         tls.show_of(named, old);
         let is_new = || certificates.shown()[0].1.names() == new.names();
         assert!(!is_new());

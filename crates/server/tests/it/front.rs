@@ -12,6 +12,7 @@ mod full_disks;
 mod http2;
 mod http3;
 mod proxies;
+mod revocation;
 mod rules;
 mod slow_readers;
 mod sockets;

@@ -107,7 +107,13 @@ impl Stream {
     /// Reads until the stream contains a text; returns all of it so far.
     fn until(&mut self, text: &str) -> &str {
         let end = Instant::now() + LIMIT;
-        while !self.text.contains(text) {
+        let mut searched = 0_usize;
+        // Only what is new is searched: an update may be large, and come in many pieces.
+        while !self.text.as_bytes()[searched.saturating_sub(text.len())..]
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+        {
+            searched = self.text.len();
             assert!(Instant::now() < end, "never {text:?}: {}", self.text);
             assert!(self.next(), "it ended: {}", self.text);
         }
