@@ -32,6 +32,19 @@ pub(crate) struct Client {
     pub(crate) retiring: &'static [&'static str],
 }
 
+/// The calls that retire a worker whose client speaks the protocol over a stream of PHP.
+const STREAM_RETIRING: &[&str] = &[
+    "close",
+    "reconnect",
+    "half_header",
+    "half_message",
+    "one_and_a_half",
+    "half_read",
+    "unread",
+    "unknown_message",
+    "encrypt",
+];
+
 const CLIENTS: &[Client] = &[
     Client {
         class: "PdoMysql",
@@ -97,36 +110,8 @@ const CLIENTS: &[Client] = &[
         // Its loop closes the connection when no variable refers to it any more.
         retiring: &["killed", "close", "reconnect", "subscribe"],
     },
-    Client {
-        class: "MysqlStream",
-        kind: DatabaseKind::MariaDb,
-        retiring: &[
-            "close",
-            "reconnect",
-            "half_header",
-            "half_message",
-            "one_and_a_half",
-            "half_read",
-            "unread",
-            "unknown_message",
-            "encrypt",
-        ],
-    },
-    Client {
-        class: "PgsqlStream",
-        kind: DatabaseKind::Postgres,
-        retiring: &[
-            "close",
-            "reconnect",
-            "half_header",
-            "half_message",
-            "one_and_a_half",
-            "half_read",
-            "unread",
-            "unknown_message",
-            "encrypt",
-        ],
-    },
+    Client { class: "MysqlStream", kind: DatabaseKind::MariaDb, retiring: STREAM_RETIRING },
+    Client { class: "PgsqlStream", kind: DatabaseKind::Postgres, retiring: STREAM_RETIRING },
 ];
 
 pub(crate) fn client(class: &str) -> &'static Client {
@@ -194,7 +179,7 @@ impl Shop {
 }
 
 fn serve(site: &Site) -> Serve {
-    with_extensions(Serve::new(site.path().join("worker.php"))).args(&["--model", "snapshot"])
+    with_extensions(Serve::new(site.path().join("worker.php"))).model("snapshot")
 }
 
 /// Sets the folder of the database extensions, if there is one, and long time-outs: both processors may be busy.

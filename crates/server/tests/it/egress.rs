@@ -592,7 +592,7 @@ pub(crate) fn in_each_model_with_authority(
         site.write("public/call.php", script);
         let (authority, _) = certificates().authority.write(site.path(), "authority");
         let hearth = Serve::new(path)
-            .args(&["--model", model])
+            .model(model)
             .workers(1)
             .set("HEARTH_EGRESS_CA", authority.to_str().unwrap())
             .ini("hearth.intercept_streams", "1")
@@ -606,7 +606,7 @@ fn a_killed_php_process_ends_its_call_and_its_successor_can_call() {
     let script = format!("{CALLS} echo json_encode($call($_GET['url']));");
     let site =
         Site::empty().with_file("public/index.php", "").with_file("public/call.php", &script);
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let hearth = Hearth::request(&site);
     let origin = Origin::plain(routes);
     let mut client = hearth.connect();
     let never = format!("/call.php?url={}", origin.url("/never"));
@@ -630,7 +630,7 @@ fn a_server_without_a_broker_announces_none() {
     let site = Site::empty()
         .with_file("public/index.php", "<?php echo json_encode(getenv('HEARTH_EGRESS'));");
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_EGRESS_ENABLED", "off")
         .start();

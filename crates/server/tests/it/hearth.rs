@@ -12,7 +12,7 @@ use pool::Model;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually};
+use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually, head};
 
 /// The longest wait for an event whose time is not under test. It is generous, since both processors may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ pub(crate) fn in_each_model() -> impl Iterator<Item = (&'static str, Site, Heart
     models().into_iter().map(|model| {
         println!("model {model}");
         let (site, path) = Site::of_scripts_in(model);
-        let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
+        let hearth = Serve::new(path).model(model).workers(1).start();
         (model, site, hearth)
     })
 }
@@ -290,8 +290,8 @@ impl Serve {
         self
     }
 
-    pub(crate) fn model(self, model: Model) -> Self {
-        self.args(&["--model", model.name()])
+    pub(crate) fn model(self, model: &str) -> Self {
+        self.args(&["--model", model])
     }
 
     pub(crate) fn workers(self, count: usize) -> Self {
@@ -306,6 +306,13 @@ impl Serve {
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
+    }
+
+    /// Lets requests wait for a worker, and a drain for requests, for five minutes.
+    pub(crate) fn patient(self) -> Self {
+        self.set("HEARTH_PHP_BACKLOG_TIMEOUT", "5m")
+            .set("HEARTH_PHP_BACKLOG_TARGET", "off")
+            .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "5m")
     }
 
     /// Starts the server through another program: `launcher`, its `arguments`, then the server's command.
@@ -351,12 +358,12 @@ pub(crate) struct Hearth {
 impl Hearth {
     /// Starts the model `request` with one worker.
     pub(crate) fn request(site: &Site) -> Self {
-        Serve::new(site.path()).args(&["--model", "request"]).workers(1).start()
+        Serve::new(site.path()).model("request").workers(1).start()
     }
 
     /// Starts the model `worker` with one worker, and a script in `public/`.
     pub(crate) fn worker(site: &Site, script: &str) -> Self {
-        Serve::new(site.public().join(script)).args(&["--model", "worker"]).workers(1).start()
+        Serve::new(site.public().join(script)).model("worker").workers(1).start()
     }
 
     pub(crate) fn log(&self) -> &Log {
@@ -408,6 +415,17 @@ impl Hearth {
         children[0]
     }
 
+    /// Returns every process below the server, parents first.
+    pub(crate) fn descendants(&self) -> Vec<u32> {
+        let mut found = ProcessFacts::children(self.process.pid());
+        let mut at = 0;
+        while let Some(pid) = found.get(at) {
+            found.extend(ProcessFacts::children(*pid));
+            at += 1;
+        }
+        found
+    }
+
     /// Waits until this many workers wait for requests and no other worker exists.
     pub(crate) fn wait_idle(&self, count: usize) {
         eventually("every worker is idle", LIMIT, || {
@@ -415,6 +433,23 @@ impl Hearth {
             let workers = status["pool"]["workers"].as_array().unwrap();
             workers.len() == count && workers.iter().all(|worker| worker["state"] == "idle")
         });
+    }
+
+    /// Waits until this many workers run requests.
+    pub(crate) fn wait_busy(&self, count: usize) {
+        eventually("the workers run requests", LIMIT, || {
+            let status = self.status();
+            let workers = status["pool"]["workers"].as_array().unwrap();
+            workers.iter().filter(|worker| worker["state"] == "busy").count() == count
+        });
+    }
+
+    /// Starts a request, and returns once the only running one is in a worker.
+    pub(crate) fn begin(&self, target: &str) -> Client {
+        let mut client = self.connect();
+        client.send(head("GET", target, &[], 0)).unwrap();
+        self.wait_busy(1);
+        client
     }
 
     /// Returns the log line (JSON) that contains `part`.
@@ -441,6 +476,13 @@ pub(crate) fn admin_of(address: SocketAddr, target: &str) -> Answer {
 /// Sends a GET to the admin address of a process that may be ending.
 pub(crate) fn ask_admin(address: SocketAddr, target: &str) -> std::io::Result<Answer> {
     Client::connect(address)?.request("GET", target, &[("Host", &address.to_string())], b"")
+}
+
+/// Waits until none of these processes exists.
+pub(crate) fn assert_gone(pids: &[u32]) {
+    for pid in pids {
+        eventually("no process is left", LIMIT, || ProcessFacts::of(*pid).is_none());
+    }
 }
 
 /// Sends a signal to a process of a test's own server.

@@ -71,10 +71,8 @@ fn a_request_leaves_nothing_behind_in_the_model_request() {
 #[test]
 fn a_worker_script_gets_per_request_engine_state_restored() {
     let site = Site::of_scripts().with_script("state_worker.php", "../state_worker.php");
-    let hearth = Serve::new(site.path().join("state_worker.php"))
-        .args(&["--model", "worker"])
-        .workers(1)
-        .start();
+    let hearth =
+        Serve::new(site.path().join("state_worker.php")).model("worker").workers(1).start();
     let look = || hearth.get("/?look").json();
     let clean = look();
     for round in 1..4 {
@@ -165,7 +163,7 @@ fn fields_and_status_of_one_request_are_not_in_the_next() {
 fn a_session_belongs_to_its_client_alone() {
     for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
-        let hearth = with_sessions(Serve::new(path).args(&["--model", model]), &site);
+        let hearth = with_sessions(Serve::new(path).model(model), &site);
         let (visit, look) = ("/session.php", "/session_look.php");
 
         let first = hearth.get(visit);
@@ -197,7 +195,7 @@ fn many_clients_with_sessions_never_see_each_other() {
         let folder = site.path().join("sessions");
         std::fs::create_dir_all(&folder).unwrap();
         let hearth = Serve::new(path)
-            .args(&["--model", model])
+            .model(model)
             .workers(2)
             .ini("session.save_path", &folder.display().to_string())
             .start();
@@ -225,10 +223,7 @@ fn many_clients_with_sessions_never_see_each_other() {
 #[test]
 fn a_session_handler_does_not_reach_the_next_request() {
     let site = Site::empty().with_script("worker.php", "worker.php");
-    let hearth = with_sessions(
-        Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]),
-        &site,
-    );
+    let hearth = with_sessions(Serve::new(site.public().join("worker.php")).model("worker"), &site);
     assert_eq!(hearth.get("/session-handler").json()["module"], "user");
     assert_eq!(
         hearth.get("/session-module").json(),
@@ -243,7 +238,7 @@ fn random_numbers_of_two_workers_differ() {
         "public/index.php",
         "<?php echo json_encode([getmypid(), mt_rand(), rand(), bin2hex(random_bytes(8)), lcg_value(), uniqid('', true)]);",
     );
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    let hearth = Serve::new(site.path()).model("request").workers(2).start();
     let mut seen = std::collections::BTreeMap::<u64, Vec<Value>>::new();
     let deadline = std::time::Instant::now() + LIMIT;
     // Two concurrent requests need two workers.

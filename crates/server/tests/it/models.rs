@@ -56,7 +56,7 @@ fn fields_of_php(answer: &Answer) -> Vec<(String, &str)> {
 }
 
 fn serve(site: &Site, script: &str, model: &str) -> Serve {
-    Serve::new(site.path().join(script)).args(&["--model", model]).workers(1)
+    Serve::new(site.path().join(script)).model(model).workers(1)
 }
 
 /// Returns the warnings logged until now, without the warning that PHP runs as root.
@@ -110,10 +110,8 @@ fn each_one_shot_request_gets_a_process_that_exits_quietly() {
     let site = Site::empty().with_file("public/index.php", "<?php echo getmypid();");
     let site = site.with_file("worker.php", PID);
     for model in of_tier(["spawn", "prespawn", "fork"]) {
-        let hearth = Serve::new(site.served_in(model, "worker.php"))
-            .args(&["--model", model])
-            .workers(2)
-            .start();
+        let hearth =
+            Serve::new(site.served_in(model, "worker.php")).model(model).workers(2).start();
         let mut client = hearth.connect();
         let mut pids: Vec<String> = (0..20).map(|_| client.get("/").unwrap().text()).collect();
         pids.sort();

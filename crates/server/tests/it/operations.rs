@@ -30,7 +30,7 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier, php_version};
 fn php_output_is_logged_with_the_request_id() {
     for model in of_tier(["request", "worker"]) {
         let (_site, path) = Site::of_scripts_in(model);
-        let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
+        let hearth = Serve::new(path).model(model).workers(1).start();
         hearth.get("/hello.php");
         let answer = hearth.get("/logs.php");
         assert_eq!(answer.text(), "logged", "{model}");
@@ -91,11 +91,7 @@ fn a_log_lines_own_level_is_used() {
          trigger_error('of PHP', E_USER_WARNING);",
     );
     for model in of_tier(["request", "fpm", "cgi"]) {
-        let hearth = Serve::new(site.path())
-            .args(&["--model", model])
-            .ini("log_errors", "1")
-            .workers(1)
-            .start();
+        let hearth = Serve::new(site.path()).model(model).ini("log_errors", "1").workers(1).start();
         assert_eq!(hearth.get("/").status, 200, "{model}");
         for (message, level) in [
             ("of the application", "ERROR"),
@@ -132,7 +128,7 @@ fn the_access_log_and_phps_lines_share_the_request_id() {
 #[test]
 fn the_admin_address_reports_activity() {
     let site = Site::of_scripts();
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    let hearth = Serve::new(site.path()).model("request").workers(2).start();
     hearth.wait_idle(2);
     assert_eq!(hearth.admin("/up").text(), "ok\n");
     for _ in 0..5 {
@@ -171,7 +167,7 @@ fn the_admin_address_reports_activity() {
 #[test]
 fn events_are_logged_with_reasons_and_without_query_strings() {
     let site = Site::of_scripts();
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    let hearth = Serve::new(site.path()).model("request").workers(2).start();
     hearth.wait_idle(2);
     assert_eq!(hearth.status()["problems"], serde_json::json!([]));
     hearth.get("/crash.php");
@@ -207,7 +203,7 @@ fn a_public_admin_address_requires_a_token() {
     assert!(text.contains("HEARTH_ADMIN_TOKEN"), "{text}");
 
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_ADMIN_TOKEN", "0123456789abcdef")
         .start();
@@ -238,7 +234,7 @@ fn the_first_lines_explain_what_runs() {
 #[test]
 fn one_worker_per_processor_by_default() {
     let site = Site::of_scripts();
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).start();
+    let hearth = Serve::new(site.path()).model("request").start();
     let processors = std::thread::available_parallelism().unwrap().get();
     hearth.wait_idle(processors);
 }
@@ -255,7 +251,7 @@ fn systemd_is_notified_of_readiness_and_stopping() {
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("NOTIFY_SOCKET", path.to_str().unwrap())
         .start();
@@ -290,7 +286,7 @@ fn ended(mut process: Running) -> (Option<i32>, String) {
 #[test]
 fn a_worker_scripts_boot_error_is_quoted() {
     let site = Site::empty().with_script("worker.php", "worker.php");
-    let serve = Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]);
+    let serve = Serve::new(site.public().join("worker.php")).model("worker");
     let (code, text) = ended(serve.set("HEARTH_PHP_ENV", "BOOT_FAILS=1").launch());
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("error: the application did not boot"), "{text}");
@@ -302,8 +298,7 @@ fn a_worker_scripts_boot_error_is_quoted() {
         "public/worker.php",
         "<?php if (false) { hearth_handle_request(fn () => null); }",
     );
-    let (code, text) =
-        ended(Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]).launch());
+    let (code, text) = ended(Serve::new(site.public().join("worker.php")).model("worker").launch());
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("ended before it called hearth_handle_request()"), "{text}");
 }
@@ -343,7 +338,7 @@ fn opcache_is_on_and_its_memory_shared_by_the_workers() {
     let site = Site::of_scripts();
     // The scripts are newer than two seconds; opcache does not cache such files by default.
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(2)
         .ini("opcache.file_update_protection", "0")
         .start();

@@ -1,7 +1,7 @@
 //! Channels in `hearth serve`: on the application's own port, and PHP publishes to them.
 
 mod lookup;
-mod losses;
+pub(crate) mod losses;
 mod mercure;
 mod shared;
 
@@ -97,7 +97,7 @@ fn events_published_by_php_are_received_in_every_model() {
     for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         site.write("public/publish.php", PUBLISH);
-        let hearth = Serve::new(path).args(&["--model", model]).args(APP).workers(1).start();
+        let hearth = Serve::new(path).model(model).args(APP).workers(1).start();
         let (mut one, socket) = Client::hearing(&hearth, "news");
         let (mut two, _) = Client::hearing(&hearth, "talk");
         for n in 1..4 {
@@ -184,7 +184,7 @@ fn a_warm_up_publishes_nothing() {
     );
     for model in of_tier(["fork", "snapshot"]) {
         let script = site.public().join("index.php");
-        let hearth = Serve::new(script).args(&["--model", model]).args(APP).workers(1).start();
+        let hearth = Serve::new(script).model(model).args(APP).workers(1).start();
         let (mut client, _) = Client::hearing(&hearth, "news");
         assert_eq!(hearth.get("/").text(), "not sent", "{model}");
         assert_eq!(client.next(), said(0), "{model}");
@@ -240,7 +240,7 @@ fn a_stopping_server_asks_sockets_to_reconnect_and_finishes_requests() {
     let slow = std::thread::spawn(move || {
         testkit::Client::connect(address).unwrap().get("/slow").unwrap()
     });
-    eventually("PHP is at it", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
+    hearth.wait_busy(1);
     hearth.process.signal(rustix::process::Signal::TERM);
     assert_eq!(client.closed(), 4200);
     site.write("gate", "");

@@ -233,7 +233,7 @@ fn a_redis_client_without_a_password_uses_the_connectors() {
              echo json_encode([$GLOBALS['kept'], ...array_slice($client, 1)]); }})) {{ }}"
         ),
     );
-    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let serve = Serve::new(setup.site.path().join("php.php")).model("snapshot");
     let hearth = with_extensions(serve).workers(1).start();
     let first = hearth.get("/").json();
     assert_eq!(first, json!([true, first[1], "", "3", "default"]), "{}", hearth.log().text());
@@ -360,7 +360,7 @@ fn a_session_with_unsolicited_server_messages_is_not_shared() {
          if (isset($_GET['say'])) { $client->query($_GET['say'] . (isset($_GET['own']) ? $id : '')); }\n\
          })) { }";
     setup.site.write("worker.php", script);
-    let serve = Serve::new(setup.site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    let serve = Serve::new(setup.site.path().join("worker.php")).model("snapshot");
     let hearth = with_extensions(serve).workers(1).start();
     let id = || hearth.get("/").text();
     let first = id();
@@ -540,7 +540,7 @@ fn doctrine_uses_the_connectors_for_its_servers() {
         let serve = Serve::new(site.path())
             .set("CONNECTION", &connection.to_string())
             .set("ID", id)
-            .args(&["--model", "snapshot"]);
+            .model("snapshot");
         let hearth = with_extensions(serve).workers(1).start();
         let ids = || crate::databases::frameworks::ids_of(&hearth);
         let first = ids();

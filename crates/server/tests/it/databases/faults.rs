@@ -120,7 +120,7 @@ fn with_redis(database: &Database, settings: &[(&str, &str)]) -> (Site, Hearth) 
         database.address().display()
     );
     let site = Site::empty().with_file("worker.php", &script);
-    let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    let serve = Serve::new(site.path().join("worker.php")).model("snapshot");
     let serve = settings.iter().fold(serve, |serve, (name, value)| serve.set(name, value));
     let hearth = with_extensions(serve)
         .set("HEARTH_DATABASES_RESET_TIMEOUT", "300ms")
@@ -150,7 +150,7 @@ fn a_connection_reopened_by_a_later_callback_replaces_the_first() {
          echo json_encode([getmypid(), $GLOBALS['kept'], $GLOBALS['redis']->client('id')]); }})) {{ }}"
     );
     let site = Site::empty().with_file("worker.php", &script);
-    let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    let serve = Serve::new(site.path().join("worker.php")).model("snapshot");
     let hearth = with_extensions(serve).workers(1).start();
     let first = hearth.get("/").json();
     assert_eq!(first[1], json!([true, true]), "{first}");
@@ -213,7 +213,7 @@ fn connections_of_requests_killed_in_a_transaction_are_closed_politely() {
             database.address().display()
         );
         let site = Site::empty().with_file("worker.php", &script);
-        let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
+        let serve = Serve::new(site.path().join("worker.php")).model("snapshot");
         let hearth = with_extensions(serve).workers(1).start();
         for end in ["exit", "fatal", "thrown", "return"] {
             let answer = hearth.get(&format!("/?end={end}")).text();
@@ -232,7 +232,7 @@ fn a_connection_persists_in_worker_and_is_separate_in_each_fork() {
         let site = Site::empty().with_folder("databases");
         let place = database.address().display().to_string();
         let serve = Serve::new(site.path().join("worker.php"))
-            .args(&["--model", model])
+            .model(model)
             .set("HEARTH_PHP_ENV", &format!("KIND=PdoMysql;SERVER={place}"));
         let hearth = with_extensions(serve).workers(1).start();
         let look = || hearth.get("/?look").json();

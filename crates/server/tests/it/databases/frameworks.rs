@@ -161,7 +161,7 @@ fn symfony_keeps_doctrines_connections_without_configuration() {
         let serve = Serve::new(site.path())
             .set("CONNECTION", &connection.to_string())
             .set("ID", id)
-            .args(&["--model", "snapshot"]);
+            .model("snapshot");
         let hearth = with_extensions(serve).workers(1).start();
         let ids = || ids_of(&hearth);
         let first = ids();
@@ -185,7 +185,7 @@ fn a_symfony_boot_that_does_not_reach_its_database_names_host_and_port() {
     let serve = Serve::new(site.path())
         .set("CONNECTION", &connection.to_string())
         .set("ASKS_AT_BOOT", "1")
-        .args(&["--model", "snapshot"]);
+        .model("snapshot");
     let process = with_extensions(serve).workers(1).launch();
     let found = process.log().find(LIMIT, |line| {
         let is_failure = line.contains("the application did not boot: ");
@@ -217,7 +217,7 @@ fn symfony_keeps_the_replica_that_doctrine_reads_from() {
     let serve = Serve::new(site.path())
         .set("CONNECTION", &connection.to_string())
         .set("ID", "select connection_id()")
-        .args(&["--model", "snapshot"]);
+        .model("snapshot");
     let hearth = with_extensions(serve).workers(1).start();
     let ids = || ids_of(&hearth);
     let first = ids();

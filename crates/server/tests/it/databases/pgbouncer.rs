@@ -32,7 +32,7 @@ fn hearth(host: &Path, options: &str, workers: usize) -> (Site, Hearth) {
         host.display()
     );
     let site = Site::empty().with_file("worker.php", &script);
-    let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    let serve = Serve::new(site.path().join("worker.php")).model("snapshot");
     let hearth = with_extensions(serve).workers(workers).start();
     (site, hearth)
 }

@@ -30,7 +30,7 @@ fn hearth_waiting(
          echo $client === null ? 'without' : {look}; }})) {{ }}"
     );
     let site = Site::empty().with_file("worker.php", &script);
-    let serve = Serve::new(site.path().join("worker.php")).args(&["--model", model]);
+    let serve = Serve::new(site.path().join("worker.php")).model(model);
     let hearth = with_extensions(serve)
         .set("HEARTH_DATABASES_CONNECT_TIMEOUT", limit)
         .workers(workers)
@@ -135,7 +135,7 @@ fn a_silent_database_in_a_warm_up_does_not_delay_the_boot() {
     );
     let site = Site::empty().with_file("worker.php", &script);
     for model in of_tier(["snapshot", "fork"]) {
-        let serve = Serve::new(site.path().join("worker.php")).args(&["--model", model]);
+        let serve = Serve::new(site.path().join("worker.php")).model(model);
         let hearth = with_extensions(serve)
             .set("HEARTH_DATABASES_CONNECT_TIMEOUT", "300ms")
             .set("HEARTH_PHP_WARM_UP", "/")

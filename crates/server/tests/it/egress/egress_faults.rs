@@ -105,7 +105,7 @@ fn a_server_serves_without_a_broker_that_has_no_disk_space() {
     let site = Site::empty()
         .with_file("public/index.php", "<?php echo json_encode(getenv('HEARTH_EGRESS'));");
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_SERVER_RUN_DIR", run.to_str().unwrap())
         .start();

@@ -300,8 +300,7 @@ fn shutdown_functions_run_after_the_memory_limit_in_each_model() {
 #[test]
 fn display_errors_shows_errors() {
     let site = Site::of_scripts();
-    let hearth =
-        Serve::new(site.path()).args(&["--model", "request"]).ini("display_errors", "1").start();
+    let hearth = Serve::new(site.path()).model("request").ini("display_errors", "1").start();
     let answer = hearth.get("/exception.php");
     assert_eq!(answer.status, 200, "as under php-fpm: what is shown is an answer");
     assert!(answer.text().contains("Uncaught RuntimeException: not caught"), "{}", answer.text());

@@ -30,7 +30,7 @@ fn serve(site: &Site, model: &str) -> Hearth {
         "hearth.toml",
         "[http]\ncache = true\n[admin]\ntoken = \"secret-of-admin-0123456789\"\n",
     );
-    Serve::new(site.path()).args(&["--model", model]).workers(2).start()
+    Serve::new(site.path()).model(model).workers(2).start()
 }
 
 /// Runs `hearth purge`; returns its exit status and output.
@@ -109,7 +109,7 @@ fn php_purges_answers_of_its_own_application_only() {
         shop.path()
     );
     site.write("hearth.toml", &settings);
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    let hearth = Serve::new(site.path()).model("request").workers(2).start();
     let ask = |host: &str, target: &str| {
         let fields = [("Host", host)];
         Client::connect(hearth.address).unwrap().request("GET", target, &fields, b"").unwrap()

@@ -123,7 +123,7 @@ fn disconnect_somewhere(address: SocketAddr, dice: &mut Dice) {
 fn a_hundred_disconnecting_clients_cost_no_worker() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
-        let hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
+        let hearth = Serve::new(path).model(model).workers(2).start();
         hearth.wait_idle(2);
         let pids = hearth.worker_pids();
         let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();

@@ -29,7 +29,7 @@ fn with_few_descriptors_idle_clients_block_no_worker_and_no_client() {
     let site = Site::empty().with_file("public/index.php", "<?php echo getmypid();");
     site.write("public/large.bin", &"x".repeat(16 << 20));
     let limited = ["sh", "-c", "ulimit -n 256; exec \"$0\" \"$@\""];
-    let serve = Serve::new(site.path()).args(&["--model", "request"]).workers(2);
+    let serve = Serve::new(site.path()).model("request").workers(2);
     let hearth = serve.through(&limited, &[]).start();
     let said = hearth.log_line("fewer connections than `http.connection_limit`");
     assert_eq!(said["open_files"], 256, "{said}");
@@ -97,7 +97,7 @@ fn memory_of_large_heads_is_freed_after_disconnection() {
         .with_file("public/index.php", "<?php echo 'there';")
         .with_file("public/app.css", "body{}");
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_HTTP_HEADER_TIMEOUT", "10m")
         .start();

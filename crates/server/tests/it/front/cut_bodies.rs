@@ -36,7 +36,7 @@ fn serve(model: &str) -> (Site, Serve) {
         .with_file("worker.php", WORKER)
         .with_file("public/index.php", INDEX);
     let serve = Serve::new(site.served_in(model, "worker.php"))
-        .args(&["--model", model])
+        .model(model)
         .workers(1)
         .set("HEARTH_HTTP_BODY_LIMIT", "10KiB");
     (site, serve)

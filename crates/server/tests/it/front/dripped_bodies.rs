@@ -73,9 +73,8 @@ fn slowly_sent_forms_hold_no_worker_in_any_model() {
     for model in of_tier(["request", "snapshot", "fpm", "cgi"]) {
         let (_site, path) = Site::of_scripts_in(model);
         for buffering in ["all", "forms"] {
-            let serve = Serve::new(&path)
-                .args(&["--model", model])
-                .set("HEARTH_HTTP_REQUEST_BUFFERING", buffering);
+            let serve =
+                Serve::new(&path).model(model).set("HEARTH_HTTP_REQUEST_BUFFERING", buffering);
             others_are_answered_while(serve, |hearth| {
                 (0..20).map(|n| begin(hearth, FORM, n % 2 == 0)).collect()
             });
@@ -86,7 +85,7 @@ fn slowly_sent_forms_hold_no_worker_in_any_model() {
 #[test]
 fn other_slowly_sent_bodies_hold_no_worker() {
     let site = Site::of_scripts();
-    let serve = Serve::new(site.path()).args(&["--model", "request"]);
+    let serve = Serve::new(site.path()).model("request");
     others_are_answered_while(serve, |hearth| {
         (0..20).map(|n| begin(hearth, JSON, n % 2 == 0)).collect()
     });
@@ -96,7 +95,7 @@ fn other_slowly_sent_bodies_hold_no_worker() {
 fn a_form_that_arrives_during_a_reload_gets_the_new_release() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "500ms")
         .start();

@@ -119,7 +119,7 @@ fn source_and_secrets_are_never_sent() {
     no_attack_succeeds(&Serve::new(site.path()).args(&args).workers(1).start());
     // a folder that is its own document root
     let root = site.public();
-    no_attack_succeeds(&Serve::new(&root).args(&["--model", "request"]).workers(1).start());
+    no_attack_succeeds(&Serve::new(&root).model("request").workers(1).start());
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_file_named_by_php_replaces_the_response_body() {
     site.write("protected/report.txt", "for members");
     site.write("public/send.php", "<?php header('X-Accel-Redirect: /members/' . $_GET['file']); header('X-Own: 1'); echo 'not this';");
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set(
             "HEARTH_HTTP_SENDFILE",
@@ -212,7 +212,7 @@ fn a_file_that_an_upload_has_written_is_sent_at_once_and_another_one_soon() {
     let upload = "<?php echo 'nothing here'; \
         if ($_SERVER['REQUEST_METHOD'] === 'POST') { file_put_contents(__DIR__ . $_SERVER['PATH_INFO'], 'new'); }";
     let site = Site::empty().with_file("public/index.php", upload);
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let hearth = Hearth::request(&site);
     for n in 0..20 {
         let path = format!("/{n}.txt");
         assert_eq!(hearth.get(&path).text(), "nothing here");

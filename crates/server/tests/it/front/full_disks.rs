@@ -55,7 +55,7 @@ fn a_full_server_disk_answers_a_body_with_507() {
     let site = Site::of_scripts();
     let Some(disk) = small_disk(&site) else { return };
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_HTTP_BUFFER_DIR", &disk)
         .through(MOUNTS, &[&disk])
@@ -86,7 +86,7 @@ fn a_full_php_temporary_folder_becomes_507_in_each_model() {
             ),
         );
         let hearth = Serve::new(path)
-            .args(&["--model", model])
+            .model(model)
             .workers(1)
             .ini("upload_tmp_dir", &disk)
             .ini("sys_temp_dir", &disk)

@@ -28,7 +28,7 @@ fn certificate(extension: &str) -> PathBuf {
 
 fn over_tls(site: &Site) -> Hearth {
     Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .args(&["--tls-cert", certificate("pem").to_str().unwrap()])
         .args(&["--tls-key", certificate("key").to_str().unwrap()])
         .workers(2)
@@ -158,7 +158,7 @@ async fn http_2_in_the_clear_reaches_php() {
 #[tokio::test]
 async fn streams_of_one_connection_run_in_parallel() {
     let site = Site::of_scripts();
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    let hearth = Serve::new(site.path()).model("request").workers(2).start();
     let client = Arc::new(Http2::in_the_clear(&hearth).await);
     let gate = site.path().join("gate");
     let slow = Request::get(format!("http://a/gate.php?gate={}", gate.display()));

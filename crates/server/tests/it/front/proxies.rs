@@ -51,7 +51,7 @@ fn site(http: &str) -> Site {
 }
 
 fn serve(site: &Site) -> Hearth {
-    Serve::new(site.path().join("main")).args(&["--model", "request"]).workers(1).start()
+    Serve::new(site.path().join("main")).model("request").workers(1).start()
 }
 
 /// A proxy in front of a server; stopped when dropped.

@@ -24,7 +24,7 @@ const BACKLOG_TIMEOUT: &str = "20s";
 fn serve(model: &str, workers: usize) -> (Site, Serve) {
     let (site, path) = Site::of_scripts_in(model);
     let serve = Serve::new(path)
-        .args(&["--model", model])
+        .model(model)
         .workers(workers)
         .set("HEARTH_PHP_BACKLOG_TIMEOUT", BACKLOG_TIMEOUT)
         .set("HEARTH_PHP_BACKLOG_TARGET", "off");

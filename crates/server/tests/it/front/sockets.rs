@@ -65,7 +65,7 @@ fn sockets_passed_by_a_service_manager_are_served_and_not_inherited() {
         .with_file("public/environment.php", "<?php echo implode(' ', array_keys(getenv()));");
     let path = site.path().join("passed.sock");
     let unix = format!("web={}", path.display());
-    let serve = Serve::new(site.path()).args(&["--model", "request"]).workers(1);
+    let serve = Serve::new(site.path()).model("request").workers(1);
     let mut process = passing(serve, &["web=tcp", &unix, "admin=tcp"]);
     let web = said(&process, "passed web ");
     let admin = said(&process, "passed admin ");
@@ -112,10 +112,7 @@ fn passed_descriptors_that_are_no_listeners_are_rejected_at_start() {
     }
     // Sockets that were passed to another process are ignored.
     let serve = Serve::new(site.path()).set("LISTEN_PID", "1").set("LISTEN_FDS", "1");
-    assert_eq!(
-        serve.args(&["--model", "request"]).workers(1).start().get("/hello.php").status,
-        200
-    );
+    assert_eq!(serve.model("request").workers(1).start().get("/hello.php").status, 200);
 }
 
 #[test]

@@ -332,7 +332,7 @@ fn a_script_sees_what_it_sees_under_php_fpm() {
         front_controller_requests().into_iter().chain(script_requests()).collect();
     for model in models().iter().filter(|model| !runs_worker_script(model)) {
         println!("model {model}");
-        let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
+        let hearth = Serve::new(site.path()).model(model).workers(1).start();
         compare(&hearth, &peer, &requests, &[DIFFERENT, &different_from_this_nginx()]);
     }
 }
@@ -346,7 +346,7 @@ fn a_script_sees_what_it_sees_under_php_fpm_in_phps_own_programs() {
         ("builtin", &[][..], DIFFERENT_IN_BUILTIN),
         ("cgi", &[][..], DIFFERENT_IN_CGI),
     ] {
-        let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
+        let hearth = Serve::new(site.path()).model(model).workers(1).start();
         let requests: Vec<Request> =
             front_controller_requests().into_iter().chain(script_requests()).collect();
         let known: Vec<_> =
@@ -397,7 +397,7 @@ fn a_script_sees_the_client_behind_a_trusted_proxy_only() {
     let port = stranger.address.port().to_string();
     assert_eq!(ask(&stranger), ["127.0.0.1", "", "http", &port]);
     let proxy = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_HTTP_TRUSTED_PROXIES", "127.0.0.0/8")
         .start();

@@ -47,7 +47,7 @@ fn uploaded_files_exist_during_the_request_only() {
     for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let folder = temporary_folder(&site);
-        let serve = Serve::new(path).args(&["--model", model]).workers(1);
+        let serve = Serve::new(path).model(model).workers(1);
         let hearth = serve.ini("upload_tmp_dir", &folder).start();
         for _ in 0..3 {
             let body = form(&[file("a", b"first"), file("b", &vec![7; 300_000])]);
@@ -69,11 +69,8 @@ fn uploaded_files_of_a_failed_script_are_removed() {
             "public/fails.php",
             "<?php register_shutdown_function(fn () => null); nothing();",
         );
-        let hearth = Serve::new(path)
-            .args(&["--model", model])
-            .workers(1)
-            .ini("upload_tmp_dir", &folder)
-            .start();
+        let hearth =
+            Serve::new(path).model(model).workers(1).ini("upload_tmp_dir", &folder).start();
         assert_eq!(hearth.post("/fails.php", &[MULTI], &form(&[file("a", b"first")])).status, 500);
         eventually("the file is gone", LIMIT, || count(&folder) == 0);
 
@@ -96,14 +93,14 @@ fn large() -> usize {
 #[test]
 fn a_large_upload_is_not_held_in_memory() {
     let site = Site::of_scripts();
-    a_large_upload(Serve::new(site.path()).args(&["--model", "request"]), large());
+    a_large_upload(Serve::new(site.path()).model("request"), large());
     // The other model reads it with the same loop of the engine, so a smaller upload shows that nothing is kept.
     let site = Site::of_scripts().with_file(
         "worker.php",
         "<?php while (hearth_handle_request(function () { require __DIR__ . '/public/upload.php'; })) { }",
     );
     let script = site.path().join("worker.php");
-    a_large_upload(Serve::new(script).args(&["--model", "worker"]), large() / 4);
+    a_large_upload(Serve::new(script).model("worker"), large() / 4);
 }
 
 fn a_large_upload(serve: Serve, size: usize) {
@@ -157,11 +154,8 @@ fn a_large_upload(serve: Serve, size: usize) {
 fn a_large_raw_body_is_read_piece_by_piece() {
     let (_site, hearth) = {
         let site = Site::of_scripts();
-        let hearth = Serve::new(site.path())
-            .args(&["--model", "request"])
-            .workers(1)
-            .ini("post_max_size", "64M")
-            .start();
+        let hearth =
+            Serve::new(site.path()).model("request").workers(1).ini("post_max_size", "64M").start();
         (site, hearth)
     };
     let body = vec![b'r'; 40 << 20];
@@ -211,7 +205,7 @@ fn phps_body_limits_apply_as_under_php_fpm() {
         .with_script("everything/dump.php", "dump.php")
         .with_file("public/index.php", "<?php (require __DIR__ . '/dump.php')();");
     let peer = php_fpm(&site.public(), &ini);
-    let mut serve = Serve::new(site.path()).args(&["--model", "request"]).workers(1);
+    let mut serve = Serve::new(site.path()).model("request").workers(1);
     for (name, value) in ini {
         serve = serve.ini(name, value);
     }
@@ -253,7 +247,7 @@ fn phps_body_limits_apply_as_under_php_fpm() {
 fn a_body_above_hearths_own_limit_is_answered_with_413() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_HTTP_BODY_LIMIT", "10KiB")
         .start();

@@ -39,7 +39,7 @@ impl Adversary {
         let site = Site::empty().with_folder("adversary");
         super::build_library(&site, "adversary", &["-Wall", "-Wextra", "-Werror"]);
         let hearth = Serve::new(site.path().join("worker.php"))
-            .model(Model::Snapshot)
+            .model("snapshot")
             .workers(1)
             .ini("ffi.enable", "1")
             .ini("session.save_path", &site.path().display().to_string())

@@ -27,7 +27,7 @@ impl Application {
         let script = site.path().join("worker.php");
         let path = if model.runs_worker_script() { script.as_path() } else { site.path() };
         let hearth = Serve::new(path)
-            .model(model)
+            .model(model.name())
             .workers(workers)
             .ini("session.save_path", &site.path().display().to_string())
             .ini("upload_tmp_dir", &site.path().display().to_string())

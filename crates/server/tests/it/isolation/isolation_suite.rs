@@ -44,7 +44,7 @@ impl Suite {
         let script = site.path().join("worker.php");
         let path = if model.runs_worker_script() { script.as_path() } else { site.path() };
         let hearth = Serve::new(path)
-            .model(model)
+            .model(model.name())
             .workers(1)
             .ini("ffi.enable", "1")
             .ini("session.save_path", &site.path().display().to_string())

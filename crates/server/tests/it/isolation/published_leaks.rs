@@ -55,7 +55,7 @@ fn symfony() -> Site {
 }
 
 fn serve(site: &Site, model: Model) -> Hearth {
-    Serve::new(site.public().join("worker.php")).model(model).workers(1).start()
+    Serve::new(site.public().join("worker.php")).model(model.name()).workers(1).start()
 }
 
 /// Returns what another visitor sees, without the process id.

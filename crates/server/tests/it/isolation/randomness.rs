@@ -21,7 +21,7 @@ fn never_repeats(model: Model, requests: usize) {
     let path = if model.runs_worker_script() { script.as_path() } else { site.path() };
     let seed = if model.boots_in_zygote() { "SEED=1" } else { "SEED=" };
     let hearth = Serve::new(path)
-        .model(model)
+        .model(model.name())
         .workers(3)
         .ini("ffi.enable", "1")
         .set("HEARTH_PHP_ENV", seed)

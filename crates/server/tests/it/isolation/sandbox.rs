@@ -122,7 +122,7 @@ fn php_reads_and_writes_only_its_allowed_paths() {
         }
         let storage = site.path().join("storage");
         let hearth = Serve::new(&served)
-            .args(&["--model", model])
+            .model(model)
             .set("HEARTH_SANDBOX_WRITABLE", storage.to_str().unwrap())
             .set("HEARTH_SANDBOX_READABLE", storage.to_str().unwrap())
             .workers(1)
@@ -198,7 +198,7 @@ fn sandboxed_php_calls_through_the_broker() {
         site.write("public/call.php", "<?php echo file_get_contents($_GET['url']);");
         let storage = site.path().join("storage");
         let hearth = Serve::new(&served)
-            .args(&["--model", model])
+            .model(model)
             .set("HEARTH_SANDBOX_WRITABLE", storage.to_str().unwrap())
             .set("HEARTH_SANDBOX_READABLE", storage.to_str().unwrap())
             .ini("hearth.intercept_streams", "1")

@@ -154,7 +154,7 @@ fn no_request_leaves_another_root_directory() {
             "public/root.php",
             "<?php echo json_encode([function_exists('chroot'), file_exists('/proc/self/status'), function_exists('chroot') && @chroot(__DIR__)]);",
         );
-        let hearth = Serve::new(&served).args(&["--model", model]).workers(1).start();
+        let hearth = Serve::new(&served).model(model).workers(1).start();
         let answers: Vec<_> = (0..4).map(|_| hearth.get("/root.php").json()).collect();
         for told in &answers {
             assert_eq!(told[1], true, "{model}: {answers:?}");
@@ -177,7 +177,7 @@ fn php_gets_no_descriptor_that_the_server_was_started_with() {
         site.write("inherited", "secret");
         site.write("public/open.php", OPEN);
         let open = format!("exec 7< {}/inherited; exec \"$0\" \"$@\"", site.path().display());
-        let serve = Serve::new(served).args(&["--model", model]).workers(1);
+        let serve = Serve::new(served).model(model).workers(1);
         let hearth = serve.through(&["/bin/sh", "-c", &open], &[]).start();
         let found = hearth.get("/open.php").text();
         assert!(found.contains("/dev/null") && !found.contains("inherited"), "{model}: {found}");

@@ -15,7 +15,7 @@ fn start(share: &str) -> Option<(Site, Hearth)> {
     let native = root().join("native").display().to_string();
     super::build_library(&site, "saboteur", &["-D_GNU_SOURCE", "-I", &native]);
     let hearth = Serve::new(site.path().join("worker.php"))
-        .model(Model::Snapshot)
+        .model("snapshot")
         .workers(1)
         .ini("ffi.enable", "1")
         .set("HEARTH_PHP_VERIFY_RESTORES", share)

@@ -17,7 +17,7 @@ fn many_crashes_by_memory_errors_end_an_address_space_layout() {
     let (site, path) = Site::of_scripts_in("snapshot");
     site.write("public/crash.php", CRASH);
     site.write("public/layout.php", LAYOUT);
-    let hearth = Serve::new(path).args(&["--model", "snapshot"]).workers(WORKERS).start();
+    let hearth = Serve::new(path).model("snapshot").workers(WORKERS).start();
     let first = hearth.get("/layout.php").text();
     assert!(u64::from_str_radix(&first, 16).is_ok(), "{first}");
     for _ in 0..19 {

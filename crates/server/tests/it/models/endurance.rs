@@ -76,7 +76,7 @@ fn ten_thousand_mixed_requests_leave_a_restored_worker_as_it_was() {
     }
     let site = Site::empty().with_folder("endurance");
     let hearth = Serve::new(site.path().join("worker.php"))
-        .model(Model::Snapshot)
+        .model("snapshot")
         .workers(1)
         .ini("session.save_path", &site.path().display().to_string())
         .args(&["--log-level", "error"])
@@ -111,7 +111,7 @@ fn ten_thousand_mixed_requests_leave_a_restored_worker_as_it_was() {
 fn a_thousand_mixed_requests_to_one_shot_models_are_correct() {
     let site = Site::empty().with_folder("endurance");
     let hearth = Serve::new(site.path().join("worker.php"))
-        .model(Model::Fork)
+        .model("fork")
         .workers(2)
         .ini("session.save_path", &site.path().display().to_string())
         .args(&["--log-level", "error"])
@@ -228,7 +228,7 @@ fn under_load(
 fn loaded(model: Model, site: &Site) -> Serve {
     let script = site.path().join("worker.php");
     let path = if model.runs_worker_script() { script.as_path() } else { site.path() };
-    Serve::new(path).model(model).workers(2)
+    Serve::new(path).model(model.name()).workers(2)
 }
 
 /// The models with resident workers, and `fork`.

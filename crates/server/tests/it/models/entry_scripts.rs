@@ -53,7 +53,7 @@ fn each_script_waits_at_its_own_point_and_answers_as_under_php_fpm() {
     let peer = php_fpm(&site.public(), &[]);
     for model in of_tier(["snapshot", "fork", "prespawn"]) {
         println!("model {model}");
-        let hearth = Serve::new(site.path()).args(&["--model", model]).workers(3).start();
+        let hearth = Serve::new(site.path()).model(model).workers(3).start();
         boot(&hearth, "/api.php");
         boot(&hearth, "/admin/edit.php");
         assert_eq!(group(&hearth, "/plain.php"), Value::Null);
@@ -99,8 +99,7 @@ fn each_script_waits_at_its_own_point_and_answers_as_under_php_fpm() {
 fn the_groups_never_have_more_processes_than_there_may_be_workers() {
     let site = site();
     for workers in [1, 2, 4] {
-        let hearth =
-            Serve::new(site.path()).args(&["--model", "snapshot"]).workers(workers).start();
+        let hearth = Serve::new(site.path()).model("snapshot").workers(workers).start();
         boot(&hearth, "/api.php");
         boot(&hearth, "/admin/edit.php");
         let over = AtomicBool::new(false);
@@ -143,7 +142,7 @@ fn the_groups_never_have_more_processes_than_there_may_be_workers() {
 #[test]
 fn a_busy_script_leaves_the_others_their_part() {
     let site = site();
-    let hearth = Serve::new(site.path()).args(&["--model", "snapshot"]).workers(2).start();
+    let hearth = Serve::new(site.path()).model("snapshot").workers(2).start();
     boot(&hearth, "/api.php");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -176,7 +175,7 @@ fn a_busy_script_leaves_the_others_their_part() {
 fn idle_scripts_give_their_workers_back() {
     let site = site();
     let hearth = Serve::new(site.path())
-        .args(&["--model", "snapshot"])
+        .model("snapshot")
         .workers(2)
         .set("HEARTH_PHP_WORKERS_IDLE_TIMEOUT", "200ms")
         .start();
@@ -236,7 +235,7 @@ fn an_idle_script_gives_its_worker_to_a_busy_one_and_memory_counts_all_scripts()
 #[test]
 fn a_crash_in_one_script_costs_the_others_nothing() {
     let site = site();
-    let hearth = Serve::new(site.path()).args(&["--model", "snapshot"]).workers(3).start();
+    let hearth = Serve::new(site.path()).model("snapshot").workers(3).start();
     boot(&hearth, "/api.php");
     hearth.get("/");
     for _ in 0..3 {
@@ -253,7 +252,7 @@ fn a_script_that_does_not_wait_runs_as_in_request_and_says_so_once() {
     let site = site()
         .with_file("public/never.php", "<?php echo 'never'; exit; hearth_await_request();")
         .with_file("public/broken.php", "<?php if (isset($_SERVER['REQUEST_TIME']) && !isset($_GET['q'])) { throw new Exception('no q'); } hearth_await_request(); echo 'broken';");
-    let hearth = Serve::new(site.path()).args(&["--model", "snapshot"]).workers(2).start();
+    let hearth = Serve::new(site.path()).model("snapshot").workers(2).start();
     for script in ["/never.php", "/broken.php"] {
         hearth.get(&format!("{script}?q=1"));
         eventually("it has failed", LIMIT, || group(&hearth, script)["state"] == "failed");
@@ -286,7 +285,7 @@ fn a_script_that_does_not_wait_runs_as_in_request_and_says_so_once() {
 #[test]
 fn a_reload_boots_the_scripts_again_and_loses_no_request() {
     let site = site();
-    let hearth = Serve::new(site.path()).args(&["--model", "snapshot"]).workers(2).start();
+    let hearth = Serve::new(site.path()).model("snapshot").workers(2).start();
     boot(&hearth, "/api.php");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -342,7 +341,7 @@ fn a_setting_names_the_scripts() {
         .with_file("public/wp/two.php", included)
         .with_file("public/wp/deep/one.php", included);
     let hearth = Serve::new(site.path())
-        .args(&["--model", "snapshot"])
+        .model("snapshot")
         .workers(2)
         .set("HEARTH_PHP_ENTRIES", "wp/o*.php")
         .start();

@@ -92,7 +92,7 @@ fn the_cheaper_of_fork_and_request_replaces_snapshot() {
 fn a_named_model_that_can_run_is_not_measured() {
     let site = site("", "");
     // A named `snapshot` that cannot run gets the cheaper one as well, with both figures.
-    let hearth = serve(&site).args(&["--model", "snapshot"]).start();
+    let hearth = serve(&site).model("snapshot").start();
     let [warning] = &warnings(&hearth)[..] else { panic!("{:?}", warnings(&hearth)) };
     assert_eq!(hearth.status()["model"], cheaper(warning), "{warning}");
     assert_eq!(hearth.stop().code(), Some(0));
@@ -100,7 +100,7 @@ fn a_named_model_that_can_run_is_not_measured() {
         std::fs::remove_file(site.path().join(format!("asked-{model}"))).unwrap();
     }
     for model in ["fork", "request"] {
-        let hearth = serve(&site).args(&["--model", model]).start();
+        let hearth = serve(&site).model(model).start();
         assert_eq!(hearth.status()["model"], model);
         assert!(warnings(&hearth).is_empty(), "{:?}", warnings(&hearth));
     }

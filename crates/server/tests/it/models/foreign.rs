@@ -6,34 +6,17 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, of_tier, signal};
+use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, assert_gone, of_tier, signal};
 
 const MODELS: [&str; 3] = ["fpm", "builtin", "cgi"];
 
 fn serve(site: &Site, model: &str) -> Serve {
-    Serve::new(site.path()).args(&["--model", model])
+    Serve::new(site.path()).model(model)
 }
 
 /// Starts a server with one worker.
 fn one(site: &Site, model: &str) -> Hearth {
     serve(site, model).workers(1).start()
-}
-
-/// Returns every process below the server.
-fn family(hearth: &Hearth) -> Vec<u32> {
-    let mut family = ProcessFacts::children(hearth.process.pid());
-    let mut at = 0;
-    while let Some(pid) = family.get(at) {
-        family.extend(ProcessFacts::children(*pid));
-        at += 1;
-    }
-    family
-}
-
-fn assert_gone(family: &[u32]) {
-    for pid in family {
-        eventually("no process is left", LIMIT, || ProcessFacts::of(*pid).is_none());
-    }
 }
 
 /// Writes a script that answers when a file exists, and returns the file and the script's target.
@@ -46,14 +29,6 @@ fn gate(site: &Site) -> (std::path::PathBuf, String) {
     let gate = site.path().join("gate");
     let target = format!("/gate.php?gate={}", gate.display());
     (gate, target)
-}
-
-fn wait_busy(hearth: &Hearth, count: usize) {
-    eventually("workers are busy", LIMIT, || {
-        let status = hearth.status();
-        let workers = status["pool"]["workers"].as_array().unwrap();
-        workers.iter().filter(|worker| worker["state"] == "busy").count() == count
-    });
 }
 
 #[test]
@@ -420,7 +395,7 @@ fn requests_that_run_and_wait_are_answered_before_the_end() {
         eventually("one runs, two wait", LIMIT, || hearth.status()["pool"]["backlog"] == 2);
         let mut all = Vec::new();
         eventually("PHP runs", LIMIT, || {
-            all = family(&hearth);
+            all = hearth.descendants();
             !all.is_empty()
         });
         hearth.process.signal(Signal::TERM);
@@ -446,12 +421,10 @@ fn no_process_survives_any_server_exit() {
                     if end == "patience" { "300ms" } else { "60s" },
                 )
                 .start();
-            let mut client = hearth.connect();
-            client.send(head("GET", "/timeout.php?forever", &[], 0)).unwrap();
-            wait_busy(&hearth, 1);
+            let _client = hearth.begin("/timeout.php?forever");
             let mut all = Vec::new();
             eventually("all processes run", LIMIT, || {
-                all = family(&hearth);
+                all = hearth.descendants();
                 all.len()
                     == match model {
                         "fpm" => 3,
@@ -501,12 +474,10 @@ fn usr1_terminates_neither_builtin_nor_cgi() {
     let (gate, target) = gate(&site);
     for model in of_tier(["builtin", "cgi"]) {
         let hearth = one(&site, model);
-        let mut client = hearth.connect();
-        client.send(head("GET", &target, &[], 0)).unwrap();
-        wait_busy(&hearth, 1);
+        let mut client = hearth.begin(&target);
         let mut php = Vec::new();
         eventually("it runs", LIMIT, || {
-            php = family(&hearth);
+            php = hearth.descendants();
             !php.is_empty()
         });
         for pid in php {
@@ -526,12 +497,10 @@ fn a_killed_php_fpm_is_restarted_with_all_its_children() {
     let hearth = serve(&site, "fpm").workers(2).start();
     hearth.wait_idle(2);
     for _ in 0..2 {
-        let mut client = hearth.connect();
-        client.send(head("GET", "/sleep.php?ms=60000", &[], 0)).unwrap();
-        wait_busy(&hearth, 1);
+        let mut client = hearth.begin("/sleep.php?ms=60000");
         let mut old = Vec::new();
         eventually("php-fpm has its two children", LIMIT, || {
-            old = family(&hearth);
+            old = hearth.descendants();
             old.len() == 3
         });
         signal(old[0], Signal::KILL);
@@ -609,21 +578,7 @@ fn processes_are_replaced_after_max_requests_and_no_request_notices() {
     let site = Site::of_scripts();
     for model in of_tier(["fpm", "builtin"]) {
         let hearth = serve(&site, model).args(&["--max-requests", "20"]).workers(2).start();
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    let mut client = hearth.connect();
-                    for n in 0..100 {
-                        let answer = client.get(&format!("/hello.php?name={n}")).unwrap();
-                        assert_eq!(answer.text(), format!("hello {n}\n"), "{model}");
-                    }
-                });
-            }
-        });
-        hearth.wait_idle(2);
-        let pool = &hearth.status()["pool"];
-        assert!(pool["recycled"].as_u64().unwrap() >= 8, "{model}: {pool}");
-        assert_eq!(pool["crashes"], 0, "{model}");
+        crate::realtime::losses::assert_recycled_unnoticed(&hearth, model, 8);
     }
 }
 

@@ -31,7 +31,7 @@ fn process_memory_counts_shared_pages_once() {
         }
         let site = Site::empty().with_file("worker.php", BOOTED);
         let served = site.path().join("worker.php");
-        let hearth = Serve::new(served).args(&["--model", model]).workers(4).start();
+        let hearth = Serve::new(served).model(model).workers(4).start();
         hearth.wait_idle(4);
         assert_eq!(hearth.get("/").text(), "hello");
         let status = is_read(&hearth);

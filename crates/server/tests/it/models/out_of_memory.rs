@@ -76,7 +76,7 @@ fn a_worker_ended_by_the_oom_killer_is_replaced_and_the_log_says_why() {
         let (site, served) = Site::of_scripts_in(model);
         site.write("public/eat.php", EAT);
         site.write("public/left.php", LEFT);
-        let serve = Serve::new(served).args(&["--model", model]).workers(1);
+        let serve = Serve::new(served).model(model).workers(1);
         let hearth = serve.through(&launcher, &[]).start();
         let server = hearth.process.pid();
         let mut open = 0;

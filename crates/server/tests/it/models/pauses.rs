@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_mins(4);
 /// Starts a server whose limits are shorter than [`PAUSE`], if `short`.
 fn serve(model: &str, short: bool) -> (Site, Hearth) {
     let (site, path) = Site::of_scripts_in(model);
-    let mut serve = Serve::new(path).args(&["--model", model]).workers(WORKERS);
+    let mut serve = Serve::new(path).model(model).workers(WORKERS);
     if short {
         serve = serve
             .set("HEARTH_PHP_BOOT_TIMEOUT", "3s")
@@ -52,12 +52,8 @@ fn ask(address: SocketAddr, target: &str) -> String {
 
 /// Returns the server and every process below it, parents first.
 fn tree(hearth: &Hearth) -> Vec<u32> {
-    let mut tree = vec![hearth.process.pid()];
-    let mut at = 0;
-    while let Some(pid) = tree.get(at) {
-        tree.extend(ProcessFacts::children(*pid));
-        at += 1;
-    }
+    let mut tree = hearth.descendants();
+    tree.insert(0, hearth.process.pid());
     tree
 }
 
@@ -224,7 +220,7 @@ fn a_running_request_survives_its_zygotes_replacement() {
     in_each_of(&["request", "worker", "snapshot"], |model| {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path)
-            .args(&["--model", model])
+            .model(model)
             .workers(WORKERS)
             .set("HEARTH_PHP_BOOT_TIMEOUT", "3s")
             .start();

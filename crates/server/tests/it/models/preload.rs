@@ -24,10 +24,7 @@ fn site() -> Site {
 }
 
 fn serve(site: &Site) -> Serve {
-    Serve::new(site.path())
-        .args(&["--model", "request"])
-        .workers(1)
-        .set("HEARTH_PHP_PRELOAD", "learned")
+    Serve::new(site.path()).model("request").workers(1).set("HEARTH_PHP_PRELOAD", "learned")
 }
 
 /// What the status says of preloading.
@@ -57,7 +54,7 @@ fn files_that_requests_include_are_preloaded_and_answers_stay_the_same() {
     let metrics = hearth.admin("/metrics").text();
     assert!(metrics.contains("hearth_preloaded_files{application=\"main\"} 3\n"), "{metrics}");
     assert!(metrics.contains("hearth_preload_off{application=\"main\"} 0\n"), "{metrics}");
-    let without = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let without = Hearth::request(&site);
     assert_eq!(early(&without, "Base,Child,greeting"), "000");
     assert_eq!(without.status()["applications"][0]["preload"], Value::Null);
 }

@@ -83,7 +83,7 @@ fn overload_is_rejected_with_503_in_every_kind_of_model() {
         let (site, path) = Site::of_scripts_in(model);
         let _site = site.with_file("public/work.php", "<?php usleep(5000); echo 'done';");
         let hearth = Serve::new(path)
-            .args(&["--model", model])
+            .model(model)
             .workers(1)
             .set("HEARTH_PHP_BACKLOG_TARGET", "20ms")
             .start();

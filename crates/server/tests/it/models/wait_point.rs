@@ -97,7 +97,7 @@ fn compare(one: &mut Client, other: &mut Client, requests: &[Request]) {
 }
 
 fn serve(site: &Site, model: &str) -> Hearth {
-    let serve = Serve::new(site.path()).args(&["--model", model]).workers(1);
+    let serve = Serve::new(site.path()).model(model).workers(1);
     INI.iter().fold(serve, |serve, (name, value)| serve.ini(name, value)).start()
 }
 
@@ -183,7 +183,7 @@ fn a_place_where_no_process_can_wait_is_named() {
     for (why, code) in places {
         let site = Site::empty().with_file("public/index.php", &format!("<?php {code}"));
         // A named model is not replaced silently.
-        let mut failed = Serve::new(site.path()).args(&["--model", "snapshot"]).launch();
+        let mut failed = Serve::new(site.path()).model("snapshot").launch();
         assert_eq!(failed.wait(LIMIT).code(), Some(1), "{why}");
         let log = failed.log().text();
         assert!(log.contains(why), "{why}: {log}");
@@ -201,7 +201,7 @@ fn an_application_waits_after_a_file_and_none_of_its_files_changes() {
     let file = site.path().join("src/boot.php");
     for model in waiting() {
         println!("model {model}");
-        let serve = Serve::new(site.path()).args(&["--model", model]).workers(1);
+        let serve = Serve::new(site.path()).model(model).workers(1);
         let hearth = serve.set("HEARTH_PHP_AWAIT_AFTER", file.to_str().unwrap()).start();
         for _ in 0..3 {
             assert_eq!(hearth.get("/?q=1").json(), expected("/"));
@@ -243,7 +243,7 @@ fn what_a_warm_up_learns_is_in_every_request() {
     for model in waiting().filter(|model| *model != "prespawn") {
         println!("model {model}");
         site.write("log", "");
-        let serve = Serve::new(site.path()).args(&["--model", model]).workers(1);
+        let serve = Serve::new(site.path()).model(model).workers(1);
         let hearth = serve.set("HEARTH_PHP_WARM_UP", "/first, /second").start();
         assert_eq!(
             log(),

@@ -69,7 +69,7 @@ fn a_worker_script_boots_as_a_get_request_without_a_visitor() {
     for model in of_tier(["snapshot", "fork", "worker"]) {
         let site = Site::empty().with_file("public/worker.php", FOR_THE_WEB);
         let script = site.public().join("worker.php");
-        let hearth = Serve::new(script).args(&["--model", model]).workers(1).start();
+        let hearth = Serve::new(script).model(model).workers(1).start();
         let answer = hearth.post("/posted?a=1", &[], b"body").json();
         assert_eq!(answer["shell"], false, "{model}");
         let boot = json!({
@@ -88,7 +88,7 @@ fn a_worker_script_boots_as_a_get_request_without_a_visitor() {
 fn a_script_that_ends_after_some_requests_boots_again() {
     let site = Site::empty().with_file("public/worker.php", BY_HAND);
     let hearth = Serve::new(site.public().join("worker.php"))
-        .args(&["--model", "worker"])
+        .model("worker")
         .workers(1)
         .set("HEARTH_PHP_ENV", "MAX_REQUESTS=3")
         .start();
@@ -195,7 +195,7 @@ fn functions_exist_under_both_names_in_both_models() {
         );
     assert_eq!(Hearth::request(&site).get("/").json(), json!([]));
     let script = site.path().join("worker.php");
-    let hearth = Serve::new(script).args(&["--model", "worker"]).workers(1).start();
+    let hearth = Serve::new(script).model("worker").workers(1).start();
     assert_eq!(hearth.get("/").json(), json!([]));
 }
 
@@ -222,7 +222,7 @@ fn a_callback_that_throws_is_logged_and_the_worker_goes_on() {
              while (hearth_handle_request(function () use (&$order) { echo implode(' ', $order); })) { }",
         );
         let script = site.path().join("worker.php");
-        let hearth = Serve::new(script).args(&["--model", model]).workers(1).start();
+        let hearth = Serve::new(script).model(model).workers(1).start();
         assert_eq!(hearth.get("/").text(), "boot second", "{model}");
         hearth.log_line("a callback of hearth_on_worker_start() failed: DomainException: no cache");
         assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
@@ -258,7 +258,7 @@ const COUNTS: &str = "<?php $seen = $warm = 0; while (hearth_handle_request(func
 fn a_warm_up_leaves_nothing_in_the_booted_application() {
     for model in of_tier(["fork", "snapshot"]) {
         let site = Site::empty().with_file("public/worker.php", COUNTS);
-        let serve = || Serve::new(site.public().join("worker.php")).args(&["--model", model]);
+        let serve = || Serve::new(site.public().join("worker.php")).model(model);
         let hearth = serve().workers(1).start();
         assert_eq!(hearth.get("/").text(), "1 seen, 0 warm", "{model}");
         let asked = serve().workers(1).set("HEARTH_PHP_WARM_UP", "/").start();
@@ -302,7 +302,7 @@ fn start_up_warnings_bypass_a_worker_scripts_error_handler() {
     for model in of_tier(["worker", "fork", "snapshot"]) {
         let site = Site::empty().with_file("public/worker.php", STRICT);
         let hearth = Serve::new(site.public().join("worker.php"))
-            .args(&["--model", model])
+            .model(model)
             .workers(1)
             .ini("post_max_size", "1000")
             .ini("max_input_vars", "5")

@@ -23,7 +23,7 @@ fn site() -> Site {
 fn serve(site: &Site, model: &str) -> Serve {
     // As in production: code is read once.
     Serve::new(site.path().join("worker.php"))
-        .args(&["--model", model])
+        .model(model)
         .set("HEARTH_PHP_WATCH", "boot")
         .ini("opcache.enable", "1")
         .ini("opcache.validate_timestamps", "0")
@@ -100,10 +100,7 @@ fn a_boot_that_failed_is_tried_again() {
 #[test]
 fn a_model_without_a_boot_says_that_nothing_is_watched() {
     let site = Site::empty().with_file("public/index.php", "<?php echo 1;");
-    let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
-        .set("HEARTH_PHP_WATCH", "boot")
-        .start();
+    let hearth = Serve::new(site.path()).model("request").set("HEARTH_PHP_WATCH", "boot").start();
     let line = hearth.log_line("this model keeps no boot");
     assert_eq!(line["model"], "request", "{line}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 use serde_json::Value;
-use testkit::{Client, Running, eventually, head};
+use testkit::{Running, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
@@ -24,17 +24,6 @@ fn ran(mut command: Command) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))
-}
-
-/// Starts a slow request.
-fn begin(hearth: &Hearth, target: &str) -> Client {
-    let mut client = hearth.connect();
-    client.send(head("GET", target, &[], 0)).unwrap();
-    eventually("PHP has the request", LIMIT, || {
-        let status = hearth.status();
-        status["pool"]["workers"].as_array().unwrap().iter().any(|worker| worker["state"] == "busy")
-    });
-    client
 }
 
 #[test]
@@ -69,7 +58,7 @@ fn stop_waits_for_the_process_and_reports_why() {
     let site = Site::of_scripts();
     let mut hearth = Hearth::request(&site);
     let gate = site.path().join("gate");
-    let mut client = begin(&hearth, &format!("/gate.php?gate={}", gate.display()));
+    let mut client = hearth.begin(&format!("/gate.php?gate={}", gate.display()));
     let stop = Running::start(&mut about("stop", site.path(), &[]));
     let waits = stop.log().find(LIMIT, |line| {
         line.starts_with("hearth: waiting for 1 request that runs, at most ")
@@ -94,11 +83,11 @@ fn stop_waits_for_the_process_and_reports_why() {
 fn stop_now_aborts_running_requests() {
     let site = Site::of_scripts();
     let mut hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "10m")
         .start();
-    let mut client = begin(&hearth, "/sleep.php?ms=50000");
+    let mut client = hearth.begin("/sleep.php?ms=50000");
     // Also after a graceful stop was requested.
     let mut patient = Running::start(&mut about("stop", site.path(), &[]));
     eventually("it drains", LIMIT, || hearth.status()["state"] == "draining");

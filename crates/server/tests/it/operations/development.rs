@@ -146,7 +146,7 @@ fn at_a_terminal_serve_says_what_check_finds_wrong() {
     let site = Site::empty()
         .with_file("public/index.php", "<?php echo 'here';")
         .with_file("composer.json", r#"{"require": {"php": "^8.2", "ext-of-another-world": "*"}}"#);
-    let serve = || Serve::new(site.path()).args(&["--model", "request"]);
+    let serve = || Serve::new(site.path()).model("request");
     let missing = "composer.json requires extensions that this PHP does not have: of-another-world";
     // script(1) makes the terminal.
     let in_terminal = "exec script --quiet --flush --return --command \"$*\" /dev/null";

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, models, runs_worker_script};
+use crate::hearth::{
+    Hearth, LIMIT, Serve, Site, assert_gone, in_each_model, models, runs_worker_script,
+};
 
 /// Returns every process of a server except itself.
 fn family(hearth: &Hearth) -> Vec<u32> {
@@ -18,17 +20,11 @@ fn family(hearth: &Hearth) -> Vec<u32> {
     family
 }
 
-fn assert_gone(family: &[u32]) {
-    for pid in family {
-        eventually("no process is left", LIMIT, || ProcessFacts::of(*pid).is_none());
-    }
-}
-
 #[test]
 fn a_drain_under_load_answers_every_accepted_request() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
-        let mut hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
+        let mut hearth = Serve::new(path).model(model).workers(2).start();
         hearth.wait_idle(2);
         let family = family(&hearth);
         let address = hearth.address;
@@ -127,59 +123,46 @@ fn work_after_the_answer_is_finished_before_the_end() {
     }
 }
 
+/// Sends TERM to a server whose request takes a minute, and checks that all its processes end before.
+fn assert_ends_soon(hearth: &mut Hearth, family: &[u32]) {
+    let began = Instant::now();
+    hearth.process.signal(Signal::TERM);
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_gone(family);
+}
+
 #[test]
 fn a_second_term_ends_at_once() {
     let site = Site::of_scripts();
     let mut hearth = Hearth::request(&site);
     let family = family(&hearth);
-    let mut client = hearth.connect();
-    client.send(head("GET", "/sleep.php?ms=60000", &[], 0)).unwrap();
-    eventually("the request runs", LIMIT, || {
-        hearth.status()["pool"]["workers"][0]["state"] == "busy"
-    });
+    let _client = hearth.begin("/sleep.php?ms=60000");
     hearth.process.signal(Signal::TERM);
     hearth.log_line("draining");
-    let began = Instant::now();
-    hearth.process.signal(Signal::TERM);
-    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    assert_gone(&family);
+    assert_ends_soon(&mut hearth, &family);
 }
 
 #[test]
 fn a_drain_ends_at_its_time_limit() {
     let site = Site::of_scripts();
     let mut hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "500ms")
         .start();
     let family = family(&hearth);
-    let mut client = hearth.connect();
-    client.send(head("GET", "/sleep.php?ms=60000", &[], 0)).unwrap();
-    eventually("the request runs", LIMIT, || {
-        hearth.status()["pool"]["workers"][0]["state"] == "busy"
-    });
-    let began = Instant::now();
-    hearth.process.signal(Signal::TERM);
-    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    assert_gone(&family);
+    let _client = hearth.begin("/sleep.php?ms=60000");
+    assert_ends_soon(&mut hearth, &family);
 }
 
 #[test]
 fn no_process_outlives_a_server_that_is_killed() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
-        let mut hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
+        let mut hearth = Serve::new(path).model(model).workers(2).start();
         hearth.wait_idle(2);
-        let mut client = hearth.connect();
-        client.send(head("GET", "/timeout.php?forever", &[], 0)).unwrap();
-        eventually("one is busy", LIMIT, || {
-            let status = hearth.status();
-            let workers = status["pool"]["workers"].as_array().unwrap();
-            workers.iter().any(|worker| worker["state"] == "busy")
-        });
+        let _client = hearth.begin("/timeout.php?forever");
         let family = family(&hearth);
         hearth.process.signal(Signal::KILL);
         hearth.process.wait(LIMIT);

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{ProcessFacts, eventually};
+use testkit::eventually;
 
 use super::reload::Deploys;
 use super::upgrade::{upgrade, upgraded};
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, signal};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, assert_gone, command, php_version, signal};
 use crate::isolation::php_user::{PHP, is_root, programs};
 use crate::isolation::user::open;
 
@@ -23,10 +23,6 @@ fn site(processes: &str) -> Site {
     Site::empty()
         .with_file("public/index.php", "<?php echo 'hello';")
         .with_file("hearth.toml", processes)
-}
-
-fn serve(site: &Site) -> Hearth {
-    Serve::new(site.path()).args(&["--model", "request"]).workers(1).start()
 }
 
 /// Returns the state of a process.
@@ -53,12 +49,6 @@ fn running(hearth: &Hearth, name: &str, count: usize) -> Vec<u32> {
     found
 }
 
-fn assert_gone(pids: &[u32]) {
-    for pid in pids {
-        eventually("the process has ended", LIMIT, || ProcessFacts::of(*pid).is_none());
-    }
-}
-
 fn lines_with<'l>(lines: &'l [String], part: &str) -> Vec<&'l String> {
     lines.iter().filter(|line| line.contains(part)).collect()
 }
@@ -73,7 +63,7 @@ fn a_process_has_the_applications_folder_environment_and_php() {
     site.write("bin/own", "#!/bin/sh\necho \"PHP Warning:  $1\"\nhead -c 10000 /dev/zero | tr '\\0' x >&2\nexec sleep 60\n");
     let own = site.path().join("bin/own");
     std::process::Command::new("chmod").arg("+x").arg(own).status().unwrap();
-    let hearth = serve(&site);
+    let hearth = Hearth::request(&site);
     let folder = site.path().canonicalize().unwrap();
     let facts = format!("{} blue red {} facts.1", folder.display(), php_version());
     let line = hearth.log_line(&facts);
@@ -95,7 +85,7 @@ fn a_process_that_ends_is_started_again_less_and_less_often() {
         "[processes.failing]\ncommand = [\"sh\", \"-c\", \"echo run >> runs; exit 3\"]\n\
          [processes.stable]\ncommand = \"sleep 600\"\ncount = 2\n",
     );
-    let hearth = serve(&site);
+    let hearth = Hearth::request(&site);
     let ended = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
         let is_it = line["message"] == "process ended" && line["process.name"] == "failing";
@@ -209,7 +199,7 @@ fn the_end_of_the_server_waits_for_the_work_of_processes() {
     let gate = site.path().join("gate");
     site.write("worker", &format!("RELEASE=1\nGATE={}\n{WORKER}", gate.display()));
     let mut hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "1s")
         .start();
     hearth.log_line("works on 1");
@@ -224,15 +214,21 @@ fn the_end_of_the_server_waits_for_the_work_of_processes() {
     assert_gone(&pids);
 }
 
+/// Starts a server whose process `deaf` prints its child, and returns the ids of both.
+fn serve_deaf(site: &Site) -> (Hearth, Vec<u32>) {
+    let hearth = Hearth::request(site);
+    let mut pids = running(&hearth, "deaf", 1);
+    let line = hearth.log_line("child ")["message"].as_str().unwrap().to_owned();
+    pids.push(line.strip_prefix("child ").unwrap().parse().unwrap());
+    (hearth, pids)
+}
+
 #[test]
 fn a_process_that_ignores_the_signal_is_killed_with_what_it_started() {
     let site = site(
         "[processes.deaf]\ncommand = [\"sh\", \"-c\", \"trap '' TERM; sleep 600 & echo child $!; wait; sleep 600\"]\nstop_timeout = \"1s\"\n",
     );
-    let mut hearth = serve(&site);
-    let mut pids = running(&hearth, "deaf", 1);
-    let line = hearth.log_line("child ")["message"].as_str().unwrap().to_owned();
-    pids.push(line.strip_prefix("child ").unwrap().parse().unwrap());
+    let (mut hearth, pids) = serve_deaf(&site);
     hearth.process.signal(Signal::TERM);
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
     assert_gone(&pids);
@@ -252,7 +248,7 @@ fn an_unknown_command_is_one_line_and_stops_nothing() {
     site.write("late", "#!/no/such/interpreter\n");
     let late = site.path().join("late");
     std::process::Command::new("chmod").arg("+x").arg(late).status().unwrap();
-    let hearth = serve(&site);
+    let hearth = Hearth::request(&site);
     assert_eq!(hearth.get("/").text(), "hello");
     let line = hearth.log_line("no program `no-such-program` in PATH");
     assert_eq!((&line["level"], &line["process.name"]), (&"ERROR".into(), &"typo".into()));
@@ -285,10 +281,7 @@ fn no_process_outlives_a_killed_server() {
     let site = site(
         "[processes.deaf]\ncommand = [\"sh\", \"-c\", \"trap '' TERM HUP INT; sleep 600 & echo child $!; while :; do wait; done\"]\n",
     );
-    let mut hearth = serve(&site);
-    let mut pids = running(&hearth, "deaf", 1);
-    let line = hearth.log_line("child ")["message"].as_str().unwrap().to_owned();
-    pids.push(line.strip_prefix("child ").unwrap().parse().unwrap());
+    let (mut hearth, pids) = serve_deaf(&site);
     hearth.process.signal(Signal::KILL);
     hearth.process.wait(LIMIT);
     assert_gone(&pids);
@@ -299,10 +292,7 @@ fn a_second_term_leaves_no_process() {
     let site = site(
         "[processes.deaf]\ncommand = [\"sh\", \"-c\", \"trap '' TERM; sleep 600 & echo child $!; while :; do wait; done\"]\n",
     );
-    let mut hearth = serve(&site);
-    let mut pids = running(&hearth, "deaf", 1);
-    let line = hearth.log_line("child ")["message"].as_str().unwrap().to_owned();
-    pids.push(line.strip_prefix("child ").unwrap().parse().unwrap());
+    let (mut hearth, pids) = serve_deaf(&site);
     hearth.process.signal(Signal::TERM);
     hearth.log_line("draining");
     hearth.process.signal(Signal::TERM);
@@ -315,7 +305,7 @@ fn an_upgrade_hands_over_the_places_of_processes() {
     let site = site("[processes.queue]\ncommand = \"sh worker\"\n");
     let gate = site.path().join("gate");
     site.write("worker", &format!("RELEASE=$PPID\nGATE={}\n{WORKER}", gate.display()));
-    let mut hearth = serve(&site);
+    let mut hearth = Hearth::request(&site);
     let old = hearth.process.pid();
     hearth.log_line(&format!("works on {old}"));
     let successor = upgraded(upgrade(site.path(), &[]));
@@ -365,7 +355,7 @@ fn a_process_runs_as_phps_user_in_its_sandbox() {
     }
     open(site.path());
     let mut hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .set("HEARTH_LIB_DIR", programs.path().to_str().unwrap())
         .set("HEARTH_ADMIN_TOKEN", "a-token-that-cannot-be-guessed")
         .workers(1)
@@ -391,7 +381,7 @@ fn a_process_belongs_to_one_of_several_applications() {
          [processes.queue]\napplication = \"shop\"\ncommand = [\"sh\", \"-c\", \"echo $WHOSE works in $PWD; exec sleep 600\"]\n",
     );
     site.write("shop/public/index.php", "<?php echo 'shop';");
-    let hearth = serve(&site);
+    let hearth = Hearth::request(&site);
     let folder = site.path().canonicalize().unwrap().join("shop");
     hearth.log_line(&format!("shop works in {}", folder.display()));
     assert_eq!(process(&hearth, "queue")["application"], "shop");
@@ -407,7 +397,7 @@ fn cron_starts_a_run_each_minute_and_none_while_one_goes_on() {
          [processes.slow]\ncommand = [\"sh\", \"-c\", \"echo began; while [ ! -e gate ]; do sleep 0.1; done; echo done\"]\ncron = \"* * * * *\"\n\
          [processes.never]\ncommand = \"echo never\"\ncron = \"0 0 1 1 *\"\n",
     );
-    let hearth = serve(&site);
+    let hearth = Hearth::request(&site);
     assert!(process(&hearth, "quick")["next_run"].as_str().unwrap().ends_with(":00Z"));
     let log = hearth.log();
     log.find(MINUTES, |line| line.contains("run left out").then_some(())).expect("a second minute");

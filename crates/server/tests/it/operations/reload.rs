@@ -60,7 +60,7 @@ impl Deploys {
     }
 
     pub(super) fn serve(&self, model: &str) -> Serve {
-        let serve = Serve::new(self.path()).args(&["--model", model]);
+        let serve = Serve::new(self.path()).model(model);
         // As in production, code is read only once.
         let serve = serve.ini("opcache.enable", "1").ini("opcache.validate_timestamps", "0");
         if runs_worker_script(model) {
@@ -135,14 +135,8 @@ fn a_reload_drops_no_request() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     for (model, clients) in [("worker", 2_000), ("snapshot", 400)] {
         let deploys = Deploys::new();
-        let hearth = deploys
-            .serve(model)
-            .workers(2)
-            .set("HEARTH_PHP_BACKLOG", "5000")
-            .set("HEARTH_PHP_BACKLOG_TIMEOUT", "5m")
-            .set("HEARTH_PHP_BACKLOG_TARGET", "off")
-            .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "5m")
-            .start();
+        let hearth =
+            deploys.serve(model).workers(2).set("HEARTH_PHP_BACKLOG", "5000").patient().start();
         let (taken_over, begun) = (AtomicU32::new(1), AtomicU32::new(1));
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -435,9 +429,7 @@ fn an_old_release_finishes_within_the_drain_limit() {
     gate(&deploys, 1);
     let hearth =
         deploys.serve("request").workers(1).set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "500ms").start();
-    let mut client = hearth.connect();
-    client.send(head("GET", "/gate", &[], 0)).unwrap();
-    eventually("it runs", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
+    let mut client = hearth.begin("/gate");
     deploys.release(2);
     deploys.point_to(2);
     assert_reloaded(deploys.reload(), 2);
@@ -661,9 +653,7 @@ fn a_stuck_old_release_delays_only_the_second_next_reload() {
     let hearth = deploys.serve("request").workers(1).start();
     let mut clients = Vec::new();
     for generation in 2..=3 {
-        let mut client = hearth.connect();
-        client.send(head("GET", "/gate", &[], 0)).unwrap();
-        eventually("it runs", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
+        let client = hearth.begin("/gate");
         clients.push(client);
         assert_reloaded(deploys.reload(), generation);
     }

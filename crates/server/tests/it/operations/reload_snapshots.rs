@@ -40,13 +40,7 @@ fn reloads_while_snapshots_are_taken_and_restored_lose_no_request_and_leave_noth
     let release =
         |number: u32| deploys.answering(number, &format!("const RELEASE = {number};{LEAVING}"));
     release(1);
-    let hearth = deploys
-        .serve("snapshot")
-        .workers(3)
-        .set("HEARTH_PHP_BACKLOG_TIMEOUT", "5m")
-        .set("HEARTH_PHP_BACKLOG_TARGET", "off")
-        .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "5m")
-        .start();
+    let hearth = deploys.serve("snapshot").workers(3).patient().start();
     let (taken_over, begun) = (AtomicU32::new(1), AtomicU32::new(1));
     let (over, answered) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {

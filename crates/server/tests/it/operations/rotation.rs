@@ -189,7 +189,7 @@ fn usr1_terminates_no_starting_server() {
         ),
     );
     let process = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_LIB_DIR", programs.path().to_str().unwrap())
         .launch();

@@ -93,7 +93,7 @@ impl Drop for InTerminal {
 }
 
 fn serve(site: &Site) -> Hearth {
-    Serve::new(site.path()).args(&["--model", "request"]).workers(2).start()
+    Serve::new(site.path()).model("request").workers(2).start()
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn top_without_a_server_or_token_gives_a_hint() {
 
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .set("HEARTH_ADMIN_TOKEN", TOKEN)
         .workers(1)
         .start();

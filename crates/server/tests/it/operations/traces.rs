@@ -266,7 +266,7 @@ fn an_unsampled_trace_stays_unsampled_and_is_passed_on() {
 #[test]
 fn without_a_collector_no_trace_is_mentioned() {
     let site = site();
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let hearth = Hearth::request(&site);
     let origin = Origin::plain(routes);
     let url = format!("/?curl={}", origin.url("/echo"));
     assert_eq!(get(&hearth, &url, &[])["parent"], serde_json::Value::Null);

@@ -66,12 +66,10 @@ fn an_upgrade_drops_and_refuses_no_request() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let site = site();
     let mut hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(2)
         .set("HEARTH_PHP_BACKLOG", "5000")
-        .set("HEARTH_PHP_BACKLOG_TIMEOUT", "5m")
-        .set("HEARTH_PHP_BACKLOG_TARGET", "off")
-        .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "5m")
+        .patient()
         .start();
     hearth.wait_idle(2);
     let (address, over) = (hearth.address, AtomicBool::new(false));
@@ -132,8 +130,7 @@ fn a_failed_upgrade_leaves_the_server_running() {
     let script = site.path().join("worker.php");
     let run_dir = site.path().join("run");
     let named = ["--run-dir", run_dir.to_str().unwrap()];
-    let mut hearth =
-        Serve::new(&script).args(&["--model", "worker"]).args(&named).workers(1).start();
+    let mut hearth = Serve::new(&script).model("worker").args(&named).workers(1).start();
     let serves = |hearth: &Hearth| {
         assert_eq!(hearth.get("/").text(), "hello");
         assert_eq!(hearth.status()["pid"], hearth.process.pid());
@@ -228,7 +225,7 @@ fn check_accepts_the_socket_of_an_upgraded_server() {
     let broker = site.path().join("broker.sock");
     let named = ["--run-dir", run_dir.to_str().unwrap()];
     let mut hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .args(&named)
         .set("HEARTH_EGRESS_SOCKET", broker.to_str().unwrap())
         .workers(1)
@@ -252,8 +249,7 @@ fn an_unrelated_process_gets_no_sockets() {
     let site = site();
     let run_dir = site.path().join("run");
     let named = ["--run-dir", run_dir.to_str().unwrap()];
-    let mut hearth =
-        Serve::new(site.path()).args(&["--model", "request"]).args(&named).workers(1).start();
+    let mut hearth = Serve::new(site.path()).model("request").args(&named).workers(1).start();
     // An unrelated process connects before the real successor does.
     let mut stranger = UnixStream::connect(run_dir.join("successor.sock")).unwrap();
     stranger.set_read_timeout(Some(LIMIT)).unwrap();
@@ -313,7 +309,7 @@ fn the_watchdog_is_notified_before_and_after_an_upgrade() {
     let manager = Manager::start(&site);
     let heard = || manager.heard();
     let mut hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("NOTIFY_SOCKET", manager.path())
         .set("WATCHDOG_USEC", "400000")
@@ -337,7 +333,7 @@ fn systemd_is_notified_of_the_new_main_process() {
     let manager = Manager::start(&site);
     let heard = || manager.heard();
     let mut hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("NOTIFY_SOCKET", manager.path())
         .start();

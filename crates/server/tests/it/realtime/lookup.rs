@@ -65,7 +65,7 @@ fn site() -> Site {
 }
 
 fn serve(site: &Site) -> Hearth {
-    Serve::new(site.path()).args(&["--model", "request"]).workers(2).start()
+    Serve::new(site.path()).model("request").workers(2).start()
 }
 
 /// Returns the look-ups that PHP has received.

@@ -117,8 +117,7 @@ fn a_worker_that_calls_exec_is_replaced_at_once() {
     for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         site.write("public/exec.php", SCRIPT);
-        let hearth =
-            Serve::new(path).args(&["--model", model]).ini("ffi.enable", "1").workers(1).start();
+        let hearth = Serve::new(path).model(model).ini("ffi.enable", "1").workers(1).start();
         let file = site.path().join("pid");
         let answer = hearth.get(&format!("/exec.php?pid={}", file.display()));
         assert_eq!(answer.status, 502, "{model}: {}", answer.text());
@@ -198,7 +197,7 @@ impl Drop for OpenOnDrop {
 fn killed_workers_under_load_lose_no_response() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
-        let hearth = Serve::new(path).args(&["--model", model]).workers(3).start();
+        let hearth = Serve::new(path).model(model).workers(3).start();
         hearth.wait_idle(3);
         let over = AtomicBool::new(false);
         let (whole, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -255,7 +254,7 @@ fn killed_workers_under_load_lose_no_response() {
 fn a_killed_zygote_restarts_and_every_request_is_answered() {
     for model in &models() {
         let (_site, path) = Site::of_scripts_in(model);
-        let hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
+        let hearth = Serve::new(path).model(model).workers(2).start();
         hearth.wait_idle(2);
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -297,7 +296,7 @@ fn a_killed_zygote_restarts_and_every_request_is_answered() {
 fn a_protocol_error_of_a_worker_fails_only_its_request() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_PHP_WORKER_PROGRAM", fake_worker().to_str().unwrap())
         .start();
@@ -312,11 +311,8 @@ fn a_protocol_error_of_a_worker_fails_only_its_request() {
 #[test]
 fn a_full_backlog_is_answered_with_503_and_retry_after() {
     let site = Site::of_scripts();
-    let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
-        .workers(1)
-        .set("HEARTH_PHP_BACKLOG", "2")
-        .start();
+    let hearth =
+        Serve::new(site.path()).model("request").workers(1).set("HEARTH_PHP_BACKLOG", "2").start();
     let gate = site.path().join("gate");
     let target = format!("/gate.php?gate={}", gate.display());
     let mut held: Vec<Client> = Vec::new();
@@ -345,7 +341,7 @@ fn a_full_backlog_is_answered_with_503_and_retry_after() {
 fn a_request_that_waits_too_long_becomes_503() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+        .model("request")
         .workers(1)
         .set("HEARTH_PHP_BACKLOG_TIMEOUT", "300ms")
         .start();
@@ -353,9 +349,7 @@ fn a_request_that_waits_too_long_becomes_503() {
     let gate = site.path().join("gate");
     let target = format!("/gate.php?gate={}", gate.display());
     busy.send(head("GET", &target, &[], 0)).unwrap();
-    eventually("the worker is busy", LIMIT, || {
-        hearth.status()["pool"]["workers"][0]["state"] == "busy"
-    });
+    hearth.wait_busy(1);
     let began = Instant::now();
     let answer = hearth.get("/hello.php");
     assert_eq!(answer.status, 503);
@@ -365,27 +359,32 @@ fn a_request_that_waits_too_long_becomes_503() {
     assert_eq!(busy.answer_to("GET").unwrap().status, 200);
 }
 
+/// Sends 300 requests over three connections, and checks that at least that many of two workers were replaced meanwhile.
+pub(crate) fn assert_recycled_unnoticed(hearth: &Hearth, model: &str, least: u64) {
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = hearth.connect();
+                for n in 0..100 {
+                    let answer = client.get(&format!("/hello.php?name={n}")).unwrap();
+                    assert_eq!(answer.text(), format!("hello {n}\n"), "{model}");
+                }
+            });
+        }
+    });
+    hearth.wait_idle(2);
+    let pool = &hearth.status()["pool"];
+    assert!(pool["recycled"].as_u64().unwrap() >= least, "{model}: {pool}");
+    assert_eq!(pool["crashes"], 0, "{model}");
+}
+
 #[test]
 fn workers_are_replaced_after_max_requests_and_no_request_notices() {
     for model in models().iter().filter(|model| is_resident(model)) {
         let (_site, path) = Site::of_scripts_in(model);
         let hearth =
             Serve::new(path).args(&["--model", model, "--max-requests", "20"]).workers(2).start();
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    let mut client = hearth.connect();
-                    for n in 0..100 {
-                        let answer = client.get(&format!("/hello.php?name={n}")).unwrap();
-                        assert_eq!(answer.text(), format!("hello {n}\n"), "{model}");
-                    }
-                });
-            }
-        });
-        hearth.wait_idle(2);
-        let pool = &hearth.status()["pool"];
-        assert!(pool["recycled"].as_u64().unwrap() >= 4, "{model}: {pool}");
-        assert_eq!(pool["crashes"], 0, "{model}");
+        assert_recycled_unnoticed(&hearth, model, 4);
     }
 }
 
@@ -397,7 +396,7 @@ fn a_worker_above_its_memory_cap_is_replaced_and_its_request_answered() {
     })) { }";
     let site = Site::empty().with_file("public/worker.php", KEEPS);
     let hearth = Serve::new(site.public().join("worker.php"))
-        .args(&["--model", "worker"])
+        .model("worker")
         .workers(1)
         .ini("memory_limit", "-1")
         .set("HEARTH_PHP_MEMORY_LIMIT", "64MiB")
@@ -414,7 +413,7 @@ fn a_worker_script_that_stops_booting_is_retried() {
     const GOOD: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
     let site = Site::empty().with_file("public/worker.php", GOOD);
     let hearth = Serve::new(site.public().join("worker.php"))
-        .args(&["--model", "worker"])
+        .model("worker")
         .workers(1)
         .ini("opcache.enable", "0")
         .set("HEARTH_PHP_BACKLOG_TIMEOUT", "300ms")
@@ -447,7 +446,7 @@ fn a_worker_that_has_grown_too_large_is_replaced_after_its_request() {
          if (isset($_GET['grow'])) { $kept[] = str_repeat('x', 90 << 20); } echo getmypid(); })) { }",
     );
     let hearth = Serve::new(site.path().join("worker.php"))
-        .args(&["--model", "worker"])
+        .model("worker")
         .workers(1)
         .ini("memory_limit", "-1")
         .set("HEARTH_PHP_MEMORY_LIMIT", "80MiB")

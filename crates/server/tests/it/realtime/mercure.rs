@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use testkit::{Answer, Client, Running, eventually};
 
 use super::shared::cluster::{Broker, Kind, Start};
-use crate::hearth::{LIMIT, Serve, Site, command};
+use crate::hearth::{Hearth, LIMIT, Site, command};
 
 mod nodes;
 mod tokens;
@@ -306,7 +306,7 @@ fn an_application_publishes_to_the_mercure_hub_on_its_own_port_through_a_reload(
     let site = Site::empty()
         .with_file("public/index.php", &script)
         .with_file("hearth.toml", &settings("anonymous = true\nheartbeat = \"50ms\""));
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let hearth = Hearth::request(&site);
     let mut stream = Stream::open(hearth.address, "topic=page");
     let publish = |data| hearth.get(&format!("/?hub={}&data={data}", hearth.address));
     let answer = publish("one");
@@ -369,7 +369,7 @@ fn symfonys_mercure_component_works_unchanged() {
     let site = Site::empty()
         .with_file("public/index.php", &SYMFONY.replace("KEY", KEY))
         .with_file("hearth.toml", &settings("anonymous = true"));
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let hearth = Hearth::request(&site);
     let host = hearth.address.to_string();
     // The component makes cookies for the host of the request only.
     let publish = || {

@@ -7,7 +7,7 @@ use testkit::eventually;
 use tungstenite::Message;
 
 use super::{Client, serve, site};
-use crate::hearth::{LIMIT, Serve, Site, each_isolating, of_tier};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, each_isolating, of_tier};
 use crate::operations::upgrade::{upgrade, upgraded};
 
 /// Waits for an event that starts so, and returns all events so far.
@@ -182,7 +182,7 @@ fn another_application_cannot_send_even_with_the_id() {
             other.path().display()
         ),
     );
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let hearth = Hearth::request(&site);
     let mut ours = Client::open(&hearth, "/chat");
     let host = [("host", "other.test")];
     let mut theirs = Client::open_with(&hearth, "/chat", &host).unwrap().0;
@@ -223,7 +223,7 @@ fn a_process_beside_the_workers_sends_and_closes() {
             super::extension()
         ),
     );
-    let hearth = Serve::new(site.path()).args(&["--model", "snapshot"]).workers(1).start();
+    let hearth = Serve::new(site.path()).model("snapshot").workers(1).start();
     let mut client = Client::open(&hearth, "/chat");
     let id = client.ask("id");
     site.write("job", &id);

@@ -116,7 +116,7 @@ fn a_session_with_a_prepared_transaction_is_not_shared() {
              echo json_encode($rows); }})) {{ }}"
         ),
     );
-    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let serve = Serve::new(setup.site.path().join("php.php")).model("snapshot");
     let hearth = with_extensions(serve).workers(1).start();
     let say = |sql: &str| hearth.get(&format!("/?sql={}", sql.replace(' ', "+"))).json();
     say("xa start 'a';insert into things values (7, 1);xa end 'a';xa /* soon */ prepare 'a'");

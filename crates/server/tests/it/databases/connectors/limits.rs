@@ -139,7 +139,7 @@ fn a_connectors_password_never_reaches_php() {
              while (hearth_handle_request(function () {{ echo $GLOBALS['client']->query('select 42')->fetchColumn(); }})) {{ }}"
         ),
     );
-    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let serve = Serve::new(setup.site.path().join("php.php")).model("snapshot");
     let hearth = with_extensions(serve).workers(1).start();
     assert_eq!(hearth.get("/").text(), "42", "{}", hearth.log().text());
     let encoded = DATABASE_PASSWORD.replace(' ', "%20");
@@ -251,7 +251,7 @@ fn a_worker_gets_a_session_for_each_connection_it_may_not_keep() {
         );
         setup.site.write("php.php", &script);
         let script = setup.site.path().join("php.php");
-        let serve = Serve::new(&script).args(&["--model", "snapshot"]);
+        let serve = Serve::new(&script).model("snapshot");
         let hearth = with_extensions(serve).workers(2).start();
         // The first two workers may have kept too many; they are replaced.
         hearth.wait_idle(2);
@@ -294,7 +294,7 @@ fn workers_stay_unchanged_when_too_few_session_slots_exist() {
              while (hearth_handle_request(function () {{ echo getmypid(); }})) {{ }}"
         ),
     );
-    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let serve = Serve::new(setup.site.path().join("php.php")).model("snapshot");
     let hearth = with_extensions(serve).workers(2).start();
     hearth.wait_idle(2);
     let pids = hearth.worker_pids();
