@@ -216,7 +216,7 @@ impl Supervisor {
                 }
                 _ = memory.tick() => {
                     self.look_at_memory();
-                    if self.was_ready && self.memory.is_due().await {
+                    if (self.was_ready || self.rests()) && self.memory.is_due().await {
                         let shared = Arc::clone(&self.shared);
                         self.memory.start(move || shared.read_memory());
                     }
@@ -238,6 +238,11 @@ impl Supervisor {
             Command::Retired { info } => self.retired(&info),
             Command::Close { .. } => {}
         }
+    }
+
+    /// Returns whether there is nothing to wait for: a booted zygote, and no request that needs a worker.
+    fn rests(&self) -> bool {
+        self.zygote.is_some() && self.workers.is_empty() && self.missing() == 0
     }
 
     /// Forks the missing workers and the due successors, unless forking is paused.

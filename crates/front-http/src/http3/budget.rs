@@ -93,7 +93,7 @@ impl Budgets {
             return bytes;
         }
         let left = usize::try_from(most - before).unwrap_or(usize::MAX);
-        if packet == 0 { 0 } else { left / packet * packet }
+        left.checked_div(packet).map_or(0, |packets| packets * packet)
     }
 }
 

@@ -26,7 +26,7 @@ pub fn fuzz(input: &[u8]) {
     let host = words.next().unwrap_or_default();
     let sent = words.next().unwrap_or_default().parse::<uri::PathAndQuery>();
     let clean = sent.as_ref().ok().and_then(|sent| route::clean(sent.path()).ok());
-    let path = clean.as_ref().map(|clean| clean.as_bytes());
+    let path = clean.as_ref().map(route::CleanPath::as_bytes);
     any_credentials(words.next().unwrap_or_default());
     any_users(rules);
 

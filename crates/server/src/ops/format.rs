@@ -17,7 +17,7 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// Formats a number with its noun: "1 day", "2 days".
-pub(crate) fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+pub(crate) fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     let plural = if number == N::from(1) { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }

@@ -65,7 +65,7 @@ fn matches_slowly(parts: &[Part], topic: &str) -> bool {
             let longest = values.find(|one| !class.has(one)).unwrap_or(values.len());
             let ends = values.char_indices().map(|(at, _)| at).chain([values.len()]);
             let mut ends = ends.take_while(|end| *end <= longest);
-            ends.any(|end| matches_slowly(rest, &values[end..]))
+            ends.any(|end| values.get(end..).is_some_and(|left| matches_slowly(rest, left)))
         }
     }
 }

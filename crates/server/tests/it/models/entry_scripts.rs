@@ -184,6 +184,9 @@ fn idle_scripts_give_their_workers_back() {
         2,
         "no zygote before a request"
     );
+    eventually("memory is reported, although other scripts have had no request", LIMIT, || {
+        hearth.status()["pool"]["memory"]["pss_bytes"].is_u64()
+    });
     boot(&hearth, "/api.php");
     eventually("the front controller has all of them", LIMIT, || {
         group(&hearth, "/index.php")["ready"] == 2

@@ -1,4 +1,4 @@
-//! Tokens of each algorithm. `openssl` makes the keys and PyJWT signs, so that no code of ours is on both sides.
+//! Tokens of each algorithm. `openssl` makes the keys and `PyJWT` signs, so that no code of ours is on both sides.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn pair(folder: &Path, name: &str, kind: &[&str]) -> (PathBuf, PathBuf) {
     (private, public)
 }
 
-/// The system's Python has PyJWT: `scripts/setup test` installs it.
+/// The system's Python has `PyJWT`: `scripts/setup test` installs it.
 fn signed(algorithm: &str, other: &str, private: &Path, foreign: &Path) -> HashMap<String, String> {
     let mut python = Command::new("/usr/bin/python3");
     python.args(["-c", SIGN, algorithm, other, ALL]).arg(private).arg(foreign);
