@@ -70,8 +70,8 @@ impl Client {
     pub fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(30)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(90)))?;
+        stream.set_write_timeout(Some(Duration::from_secs(90)))?;
         Ok(Self { stream, received: BytesMut::new(), chunks: Decoder::over() })
     }
 

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually, head};
 
 /// The longest wait for an event whose time is not under test. It is generous, since both processors may be busy.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// The default models of applications, and `fpm` for the models that run PHP's own programs.
 const QUICK_MODELS: &[&str] = &["request", "snapshot", "fpm"];

@@ -170,7 +170,7 @@ fn a_reload_drops_no_request() {
             let _over = OverOnDrop(&over);
             for number in 2..=3 {
                 eventually("the load runs", LIMIT, || {
-                    hearth.status()["pool"]["backlog"].as_u64().unwrap() > clients / 2
+                    hearth.status()["pool"]["backlog"].as_u64().unwrap() > clients / 8
                 });
                 deploys.release(number);
                 deploys.point_to(number);
