@@ -28,23 +28,23 @@ test-arm64: ## cross-compile the worker and its tests for ARM64, run them under 
 test-kernels: ## the model `snapshot` under container profiles and on Debian's kernels in QEMU (root; PLACES="docker x86-6.1": only these)
 	@scripts/test-kernels $(PLACES)
 
-build: ## hearth and a worker for each installed PHP, optimised, into target/release (BUILD=--pgo: by a profile, too, as published programs are)
+build: ## hearth and a worker for each installed PHP, optimised, into target/release (BUILD=--pgo, also of deb, tarball, layer: by a profile of the server under load, half an hour)
 	@scripts/build $(or $(BUILD),--release)
 
 client: ## libhearth.so, libhearth.a and hearth.h, optimised, into target/release
 	@scripts/build-client --release
 
 deb: ## Debian packages of all of it, into target/deb
-	@scripts/build-deb --release
+	@scripts/build-deb $(or $(BUILD),--release)
 
 apt-repo: ## a signed apt repository of target/deb, in target/apt (APT_KEY=NAME: the key of gpg; else one for tests)
 	@scripts/build-apt-repo
 
 tarball: ## server and PHP for any Linux on x86-64: target/hearth-VERSION-linux-x86_64.tar.gz, and its .sha256
-	@scripts/build-tarball --release
+	@scripts/build-tarball $(or $(BUILD),--release)
 
 layer: ## the AWS Lambda layer, target/hearth-layer-8.x.zip
-	@scripts/build-layer --release
+	@scripts/build-layer $(or $(BUILD),--release)
 
 install: ## PREFIX=DIR: libhearth for C and C++ programs: headers, libraries, CMake package, hearth.pc
 	@scripts/install "$(PREFIX)"
