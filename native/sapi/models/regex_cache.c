@@ -1,5 +1,5 @@
 /* See regex_cache.h. The cache owns each entry by a pointer, and frees it once nothing uses it: pcre_get_compiled_regex_cache_ex() and
- * php_free_pcre_cache(), ext/pcre/php_pcre.c. Whoever keeps an entry raises its counter, because the cache may be emptied at any time. */
+ * php_free_pcre_cache(), ext/pcre/php_pcre.c. Code that keeps an entry raises its counter, because the cache may be emptied at any time. */
 #include "sapi/models/regex_cache.h"
 
 #include <malloc.h>
@@ -85,8 +85,8 @@ void regex_cache_gather(void) {
     size_t size = 0;
     size_t offset = 0;
     size_t count = 0;
-    if (PCRE_G(per_request_cache)) {
-        return; /* its entries are the engine's own memory */
+    if ((GC_FLAGS(cache) & GC_PERSISTENT) == 0) {
+        return; /* it is a request's, and its entries are the engine's own memory */
     }
     zval *value;
     ZEND_HASH_FOREACH_VAL(cache, value) {
