@@ -1,17 +1,16 @@
 """php-fpm with one worker, asked for one test after another: whether a difference from php-cgi is one of every server that keeps its processes."""
 
 import collections
-import signal
 import socket
 import struct
 import subprocess
 import time
-from pathlib import Path
 
 from . import cases
 from .answers import Answer
-from .php_cgi import SECONDS, Php, clean, write_case
-from .place import Place, program
+from .php_cgi import SECONDS
+from .place import program
+from .server import PhpServer
 
 READY_SECONDS = 30
 BEGIN, END, PARAMS, STDIN, STDOUT = 1, 3, 4, 5, 6
@@ -43,12 +42,7 @@ def length(text: bytes) -> bytes:
     return bytes([len(text)]) if len(text) < 128 else struct.pack(">I", len(text) | 1 << 31)
 
 
-class Fpm:
-    def __init__(self, php: Php, place: Place, log: Path) -> None:
-        self.php, self.place, self.log = php, place, log
-        self.starts = 0
-        self.start()
-
+class Fpm(PhpServer):
     def start(self) -> None:
         self.starts += 1
         (self.place.folder / "fpm.conf").write_text(CONFIGURATION.format(folder=self.place.folder, seconds=SECONDS))
@@ -70,18 +64,6 @@ class Fpm:
         connection.settimeout(SECONDS + 10)
         connection.connect(str(self.place.folder / "fpm.sock"))
         return connection
-
-    def ask(self, case: cases.Case) -> Answer:
-        if self.process.poll() is not None:
-            self.start()
-        test, request = write_case(case, self.place)
-        try:
-            answer = self.exchange(request)
-            clean(case, self.php, self.place)
-            return answer
-        finally:
-            test.unlink(missing_ok=True)
-            self.place.tidy(test)
 
     def exchange(self, request: cases.Request) -> Answer:
         script = str(self.place.folder / "once.php")
@@ -111,12 +93,3 @@ class Fpm:
 
     def lives(self) -> collections.Counter[str]:
         return collections.Counter()
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()

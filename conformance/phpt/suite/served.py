@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import re
-import signal
 import subprocess
 import time
 import urllib.parse
@@ -13,19 +12,18 @@ from pathlib import Path
 
 from . import cases
 from .answers import Answer
-from .php_cgi import SECONDS, Php, clean, write_case
+from .php_cgi import SECONDS, Php
 from .place import Place
+from .server import PhpServer
 
 READY_SECONDS = 60
 SAID_AS_IT_IS = "!#$%&'()*+,-./:;=?@[\\]^_`{|}~"
 
 
-class Hearth:
+class Hearth(PhpServer):
     def __init__(self, program: Path, model: str, php: Php, place: Place, log: Path) -> None:
-        self.program, self.model, self.php, self.place, self.log = program, model, php, place, log
-        self.connection: http.client.HTTPConnection | None = None
-        self.starts = 0
-        self.start()
+        self.program, self.model = program, model
+        super().__init__(php, place, log)
 
     def start(self) -> None:
         self.starts += 1
@@ -51,18 +49,6 @@ class Hearth:
             time.sleep(0.02)
         self.stop()
         raise SystemExit(f"error: hearth was never ready: {self.log.read_text(errors='replace')[-1500:]}")
-
-    def ask(self, case: cases.Case) -> Answer:
-        if self.process.poll() is not None:
-            self.start()
-        test, request = write_case(case, self.place)
-        try:
-            answer = self.exchange(request)
-            clean(case, self.php, self.place)
-            return answer
-        finally:
-            test.unlink(missing_ok=True)
-            self.place.tidy(test)
 
     def exchange(self, request: cases.Request) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS + 10)
@@ -97,12 +83,3 @@ class Hearth:
             if isinstance(said, dict) and ("worker" in str(said.get("message", "")) or said.get("level") == "ERROR"):
                 counted[str(said.get("message", ""))[:90] + " " + str(said.get("how", ""))] += 1
         return counted
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
