@@ -142,6 +142,8 @@ class Talk:
         if then == "silent":
             self.stay()
         if then == "babble":
+            # After the client's first bytes: together with the reply before it this would be an injected line.
+            self.fill()
             self.say("250 this is no TLS")
             self.stay()
         self.client = tls(self.folder).wrap_socket(self.client, server_side=True)

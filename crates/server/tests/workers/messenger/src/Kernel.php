@@ -29,7 +29,7 @@ final class NoteHandler
     {
         $say = fn (string $what) => file_put_contents("{$this->folder}/ran", "{$what} {$note->number}\n", FILE_APPEND | LOCK_EX);
         $say('began');
-        for ($until = hrtime(true) + 20_000_000; hrtime(true) < $until;) {
+        for ($until = hrtime(true) + 20_000_000; hrtime(true) < $until || file_exists("{$this->folder}/hold");) {
             usleep(1000);
         }
         $say('done');
