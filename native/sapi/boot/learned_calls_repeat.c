@@ -158,10 +158,18 @@ void learned_calls_repeat(const char *report, size_t len) {
     ZVAL_UNDEF(&EG(user_error_handler));
     int reporting = EG(error_reporting);
     EG(error_reporting) = 0;
-    if (whole) {
-        repeat_all(Z_ARRVAL(list));
+    volatile bool ended = false;
+    zend_try {
+        if (whole) {
+            repeat_all(Z_ARRVAL(list));
+        }
+        ended = true;
     }
+    zend_end_try();
     EG(error_reporting) = reporting;
     ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
+    if (!ended) {
+        zend_bailout();
+    }
     zval_ptr_dtor(&list);
 }

@@ -9,8 +9,12 @@
 
 #include "sapi/request/shared_counters.h"
 
-/* Past the interposed call, which watches what requests do. */
+/* Past the interposed calls, which watch what requests do. */
 static void take(int policy) {
+    long own = syscall(SYS_sched_getscheduler, 0);
+    if (own != SCHED_OTHER && own != SCHED_BATCH) {
+        return; /* an operator's choice: SCHED_FIFO, SCHED_IDLE, ... */
+    }
     struct sched_param none = {0};
     syscall(SYS_sched_setscheduler, 0, policy, &none);
 }

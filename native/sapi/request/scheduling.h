@@ -2,6 +2,7 @@
  *
  * Promises
  * - While requests are short, a worker that wakes up does not displace the server: the server finishes its turn first.
+ * - A policy that an operator has chosen (SCHED_FIFO, SCHED_IDLE, ...) stays.
  * - When the server says that they take long, the worker runs as any process: it would else lose its turn to other programs each time that it has
  *   waited for a database.
  */

@@ -106,6 +106,17 @@ fn a_worker_that_wakes_up_does_not_displace_the_server() {
 }
 
 #[test]
+fn a_scheduling_policy_that_an_operator_chose_stays() {
+    for model in of_tier(["snapshot", "worker"]) {
+        let (_site, path) = Site::of_scripts_in(model);
+        let serve = Serve::new(path).model(model).workers(1);
+        let hearth = serve.through(&["chrt", "--idle", "0"], &[]).start();
+        hearth.wait_idle(1);
+        assert_eq!(policy(hearth.worker_pid()), libc::SCHED_IDLE, "{model}");
+    }
+}
+
+#[test]
 fn each_one_shot_request_gets_a_process_that_exits_quietly() {
     let site = Site::empty().with_file("public/index.php", "<?php echo getmypid();");
     let site = site.with_file("worker.php", PID);

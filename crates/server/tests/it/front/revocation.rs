@@ -17,6 +17,9 @@ dir = .
 database = index.txt
 crlnumber = crlnumber
 default_md = sha256
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
 [client]
 basicConstraints = critical, CA:FALSE
 extendedKeyUsage = clientAuth
@@ -41,6 +44,30 @@ impl Authority {
         authority
     }
 
+    /// An authority below this one; its clients send its certificate after theirs.
+    fn below(&self, name: &str, serial: u32) -> Self {
+        let below = Self::new(&self.folder.with_file_name(name));
+        std::fs::remove_file(below.path("ca.pem")).unwrap();
+        below.openssl(&format!("req -new -key ca.key -out ca.csr -subj /CN={name}"));
+        std::fs::copy(below.path("ca.csr"), self.path("below.csr")).unwrap();
+        self.openssl(&format!(
+            "x509 -req -in below.csr -CA ca.pem -CAkey ca.key -set_serial {serial} -days 2 -out {name}.pem \
+             -extfile openssl.cnf -extensions authority"
+        ));
+        std::fs::copy(self.path(&format!("{name}.pem")), below.path("ca.pem")).unwrap();
+        below
+    }
+
+    /// Issues a certificate, and adds this authority's to it.
+    fn issue_chain(&self, name: &str, serial: u32) {
+        let chain = self.issue(name, serial).chain + &self.text("ca.pem");
+        std::fs::write(self.path(&format!("{name}.pem")), chain).unwrap();
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
     fn openssl(&self, arguments: &str) {
         let mut openssl = Command::new("openssl");
         openssl.current_dir(&self.folder).args(arguments.split_whitespace());
@@ -62,8 +89,7 @@ impl Authority {
             "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -set_serial {serial} -days 2 -out {name}.pem \
              -extfile openssl.cnf -extensions client"
         ));
-        let read =
-            |ending: &str| std::fs::read_to_string(self.path(&format!("{name}.{ending}"))).unwrap();
+        let read = |ending: &str| self.text(&format!("{name}.{ending}"));
         Certificate { chain: read("pem"), key: read("key"), public_key: Vec::new() }
     }
 
@@ -208,6 +234,42 @@ fn a_revocation_list_in_der_counts_with_optional_certificates() {
     assert_eq!(told("ann").as_deref(), Ok("CN=ann"));
     let refused = told("bob").unwrap_err();
     assert!(refused.contains("revoked"), "{refused}");
+}
+
+#[test]
+fn an_authority_between_needs_a_list_and_is_refused_when_it_is_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Authority::new(&folder.path().join("ca"));
+    let [kept, revoked, silent] = [("kept", 11), ("revoked", 12), ("silent", 13)]
+        .map(|(name, serial)| root.below(name, serial));
+    for (authority, client) in
+        [(&kept, "ann"), (&kept, "bob"), (&revoked, "dave"), (&silent, "eve")]
+    {
+        authority.issue_chain(client, if client == "bob" { 2 } else { 1 });
+    }
+    root.revoke("revoked");
+    kept.revoke("bob");
+    for authority in [&root, &kept, &revoked] {
+        authority.list("-crldays 2");
+    }
+    // The lists of the root and of the authorities below it, in one file; one has written none.
+    let lists = [&root, &kept, &revoked].map(|authority| authority.text("crl.pem")).concat();
+    std::fs::write(root.path("all.pem"), lists).unwrap();
+    let site = site(&root, "all.pem", "");
+    let hearth = serve(&site);
+    for version in ["--tls-max", "--tlsv1.3"] {
+        let version: &[_] = if version == "--tls-max" { &[version, "1.2"] } else { &[version] };
+        let told = |authority, client| ask(&site, &hearth, (authority, client), version);
+        assert_eq!(told(&kept, "ann").as_deref(), Ok("CN=ann"), "{version:?}");
+        for (authority, client) in [(&kept, "bob"), (&revoked, "dave"), (&silent, "eve")] {
+            assert!(told(authority, client).is_err(), "{client} {version:?}");
+        }
+    }
+    let reason = |authority, client| {
+        ask(&site, &hearth, (authority, client), &["--tls-max", "1.2"]).unwrap_err()
+    };
+    assert!(reason(&kept, "bob").contains("revoked"), "{}", reason(&kept, "bob"));
+    assert!(reason(&revoked, "dave").contains("revoked"), "{}", reason(&revoked, "dave"));
 }
 
 #[test]
