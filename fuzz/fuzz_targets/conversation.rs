@@ -71,7 +71,8 @@ libfuzzer_sys::fuzz_target!(|input: &str| {
     for (turn, line) in input.lines().enumerate() {
         let Some(session) = sessions.get_mut(turn % 2) else { continue };
         out.clear();
-        session.text(&signed(&app, session.socket(), line), &channels, now, &mut out);
+        let socket = SocketId::from_random(turn as u64 % 2);
+        session.text(&signed(&app, socket, line), &channels, now, &mut out);
         for frame in &out.frames {
             check(&frame.text());
         }

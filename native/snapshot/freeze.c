@@ -424,12 +424,13 @@ static bool share(const struct snapshot_range *dead, size_t dead_count, struct t
 /* share(), which fails where a worker would have to retire. */
 static bool try_to_share(const struct snapshot_range *dead, size_t dead_count, struct text *why) {
     jmp_buf failed;
-    bool done = false;
+    bool done;
     engine->sharing = &failed;
     if (setjmp(failed) == 0) {
         done = share(dead, dead_count, why);
         engine->sharing = NULL;
     } else {
+        done = false;
         *why = share_failure;
         clean_up_after_failure();
     }

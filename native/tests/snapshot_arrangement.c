@@ -133,7 +133,7 @@ static struct output *execute(char *const argv[], char *const envp[]) {
         dup2(ends[1], STDOUT_FILENO);
         dup2(STDERR_FILENO, 9);
         signal(SIGALRM, SIG_DFL);
-        alarm(limit_of(10));
+        alarm(limit_of(60));
         if (user != 0 && (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0)) {
             _exit(126);
         }

@@ -35,6 +35,9 @@ function seen(CurlHandle $curl, mixed $result): array
         $info['primary_ip'] = $info['primary_ip'] !== '';
         unset($info['primary_port']);
     }
+    if (curl_errno($curl) === CURLE_ABORTED_BY_CALLBACK) {
+        unset($info['primary_ip']); // libcurl 8.23 is connected when it asks the callback first, 8.14 is not
+    }
     if (curl_errno($curl) !== 0) {
         unset(
             $info['upload_content_length'],

@@ -424,12 +424,15 @@ final class Egress
     {
         $seen = fn (?string $socket) => json_decode($out = $this->php([__DIR__ . '/limits.php'], $socket), true) ?? ['nothing' => $out];
         $stock = $seen(null);
+        // What libcurl does there depends on its version: 8.14 opens two connections, 8.23 more.
+        $own = fn (string $what): bool => str_ends_with($what, 'own connections');
         foreach (['with' => $this->socket, 'without' => "{$this->folder}/missing.sock"] as $name => $socket) {
             foreach ($seen($socket) as $what => $value) {
-                $this->check("limits, $name a broker: $what", $stock[$what] ?? 'not seen', $value);
+                $wanted = $name === 'with' && $own($what) ? true : $stock[$what] ?? 'not seen';
+                $this->check("limits, $name a broker: $what", $wanted, $value);
             }
         }
-        $this->check('limits: stock', [], array_keys(array_filter($stock, fn ($value) => $value === false)));
+        $this->check('limits: stock', [], array_keys(array_filter($stock, fn ($value, $what) => $value === false && !$own($what), ARRAY_FILTER_USE_BOTH)));
     }
 
     /** SIGPIPE's disposition is left alone while calls to the broker are under way, and looked at after they have ended. Only where strace is installed, and not within a sanitizer. */
