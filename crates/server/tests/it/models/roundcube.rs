@@ -1,6 +1,7 @@
 //! Roundcube of Debian's package, unchanged, with Dovecot's mailboxes: it runs as `request` and answers as under php-fpm.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -67,9 +68,13 @@ impl Dovecot {
         let mut command = Command::new("/usr/sbin/dovecot");
         command.args(["-F", "-c"]).arg(site.path().join("dovecot.conf"));
         let server = Running::start(&mut command);
-        eventually("Dovecot listens", LIMIT, || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
+        eventually("Dovecot listens", LIMIT, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        // The first session that opens a mailbox is told that its letters are new.
+        let mut first = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        first.write_all(b"a LOGIN anna password\r\nb SELECT INBOX\r\nc LOGOUT\r\n").unwrap();
+        let mut told = String::new();
+        first.read_to_string(&mut told).unwrap();
+        assert!(told.contains("* 3 EXISTS") && told.contains("c OK"), "{told}");
         Self { port, _server: server }
     }
 }
@@ -152,7 +157,7 @@ fn visit_mail(hearth: &Hearth, peer: &PhpFpm) {
             ("/?_task=mail&_mbox=INBOX", "Inbox"),
             ("/?_task=mail&_action=list&_mbox=INBOX&_remote=1", "Letter 2"),
             ("/?_task=mail&_action=show&_mbox=INBOX&_uid=1", "Hello 1"),
-            ("/?_task=mail&_action=compose&_reply_uid=2&_mbox=INBOX", "&gt; Hello 2"),
+            ("/?_task=mail&_action=viewsource&_mbox=INBOX&_uid=2", "Hello 2"),
             ("/?_task=settings&_action=folders", "Folders"),
             ("/?_task=addressbook", "Contacts"),
         ] {
