@@ -173,10 +173,10 @@ fn members_move_to_other_nodes(kind: Kind) {
         eventually("the node knows all members", LIMIT, known);
     };
     knows(&cluster, 2, 3);
-    // One client comes back through another node at once, the other one does not.
-    cluster.kill(0);
+    // One member is there through another node, too, before its node is killed. After that it would depend on how fast that is noticed.
     let (moved, members) = member(&cluster, 2, "moves");
     assert_eq!(members.len(), 3, "{kind:?}: {members:?}");
+    cluster.kill(0);
     // A member that is there through another node has not left.
     assert_eq!(next(), removed("leaves"), "{kind:?}");
     // The node comes back without members, and learns who is there.
