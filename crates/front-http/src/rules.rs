@@ -16,7 +16,7 @@ mod redirect;
 pub use self::basic_auth::PasswordRule;
 pub(crate) use self::basic_auth::{Asking, BasicAuth, Denied};
 #[cfg(fuzzing)]
-pub use self::fuzz::fuzz;
+pub(crate) use self::fuzz::fuzz;
 pub(crate) use self::header::{Chosen, Fields};
 pub use self::header::{FieldRule, NoFieldRule};
 pub use self::rate_limit::{NoRateLimit, RateLimit};

@@ -18,7 +18,7 @@ use crate::{
 
 /// Replies do not depend on how their bytes arrive, contain nothing that could end a line of ours, and are never larger
 /// than their bytes.
-pub fn replies(input: &[u8]) {
+pub(crate) fn replies(input: &[u8]) {
     let all = read(input, usize::MAX);
     for piece in [1, 7] {
         assert_eq!(read(input, piece), all, "in pieces of {piece}");
@@ -123,7 +123,7 @@ fn message() -> Message {
 
 /// Any output of a server, from the greeting to the reply to the final dot. The session ends, each of our lines is one
 /// line, and no password is sent without TLS. A message counts as accepted only if its end was announced, once.
-pub fn conversation(input: &[u8]) {
+pub(crate) fn conversation(input: &[u8]) {
     let (flags, says) = input.split_first().unwrap_or((&0, &[]));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let server = Server { says, heard: Vec::new() };

@@ -18,8 +18,7 @@ use crate::site::Site;
 ///
 /// # Panics
 /// If a rule lets a client choose the host of a redirect, changes a field of the connection, or makes a field invalid.
-#[cfg_attr(test, expect(unreachable_pub, reason = "a fuzz target calls it"))]
-pub fn fuzz(input: &[u8]) {
+pub(crate) fn fuzz(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (request, rules) = text.split_once('\n').unwrap_or((&text, ""));
     let mut words = request.splitn(3, '\t');
