@@ -158,17 +158,19 @@ void learned_calls_repeat(const char *report, size_t len) {
     ZVAL_UNDEF(&EG(user_error_handler));
     int reporting = EG(error_reporting);
     EG(error_reporting) = 0;
-    volatile bool ended = false;
+    bool bailed_out = false;
     zend_try {
         if (whole) {
             repeat_all(Z_ARRVAL(list));
         }
-        ended = true;
+    }
+    zend_catch {
+        bailed_out = true;
     }
     zend_end_try();
     EG(error_reporting) = reporting;
     ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
-    if (!ended) {
+    if (bailed_out) {
         zend_bailout();
     }
     zval_ptr_dtor(&list);
