@@ -36,14 +36,15 @@ stage() {
 # shellcheck disable=SC2154  # the caller's
 log_of() { echo "$logs/${1// /-}.log"; }
 
-# The failed tests of a log, one a line: `TEST<tab>COMMAND`. scripts/test-rust describes how to repeat a Rust test, and a script may say it by
-# lines `again: TEST<tab>COMMAND`; others are repeated by the stage's script.
+# The failed tests of a log, one a line: `TEST<tab>COMMAND`. scripts/test-rust describes how to repeat a Rust test, and a script may say all of
+# them by lines `again: TEST<tab>COMMAND`; others are repeated by the stage's script.
 failures_of() {
     sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v repeat="$2" '
-        /^again: / { print substr($0, 8); next }
+        /^again: / { said = said substr($0, 8) "\n"; next }
         /^== .*cargo test / { cargo = substr($0, 4) }
-        /^test .* \.\.\. FAILED$/ && cargo { print $2 "\t" cargo " -- --exact " $2; next }
-        /^ *(FAILED|FAIL|not ok)[: ]/ { sub(/^ *(FAILED|FAIL|not ok)[: ]+/, ""); print substr($0, 1, 160) "\t" repeat }' | awk '!seen[$0]++'
+        /^test .* \.\.\. FAILED$/ && cargo { others = others $2 "\t" cargo " -- --exact " $2 "\n"; next }
+        /^ *(FAILED|FAIL|not ok)[: ]/ { sub(/^ *(FAILED|FAIL|not ok)[: ]+/, ""); others = others substr($0, 1, 160) "\t" repeat "\n" }
+        END { printf "%s", said != "" ? said : others }' | awk '!seen[$0]++'
 }
 
 # ended INDEX STATUS
