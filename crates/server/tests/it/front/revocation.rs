@@ -31,12 +31,9 @@ struct Authority {
 }
 
 impl Authority {
+    /// One that signs itself.
     fn new(folder: &Path) -> Self {
-        std::fs::create_dir(folder).unwrap();
-        let authority = Self { folder: folder.to_owned() };
-        std::fs::write(folder.join("openssl.cnf"), SETTINGS).unwrap();
-        std::fs::write(folder.join("index.txt"), "").unwrap();
-        std::fs::write(folder.join("crlnumber"), "01\n").unwrap();
+        let authority = Self::without_certificate(folder);
         authority.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=clients \
              -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign",
@@ -44,17 +41,26 @@ impl Authority {
         authority
     }
 
+    fn without_certificate(folder: &Path) -> Self {
+        std::fs::create_dir(folder).unwrap();
+        let authority = Self { folder: folder.to_owned() };
+        std::fs::write(folder.join("openssl.cnf"), SETTINGS).unwrap();
+        std::fs::write(folder.join("index.txt"), "").unwrap();
+        std::fs::write(folder.join("crlnumber"), "01\n").unwrap();
+        authority
+    }
+
     /// An authority below this one; its clients send its certificate after theirs.
     fn below(&self, name: &str, serial: u32) -> Self {
-        let below = Self::new(&self.folder.with_file_name(name));
-        std::fs::remove_file(below.path("ca.pem")).unwrap();
-        below.openssl(&format!("req -new -key ca.key -out ca.csr -subj /CN={name}"));
-        std::fs::copy(below.path("ca.csr"), self.path("below.csr")).unwrap();
-        self.openssl(&format!(
-            "x509 -req -in below.csr -CA ca.pem -CAkey ca.key -set_serial {serial} -days 2 -out {name}.pem \
-             -extfile openssl.cnf -extensions authority"
-        ));
-        std::fs::copy(self.path(&format!("{name}.pem")), below.path("ca.pem")).unwrap();
+        self.sign(name, serial, "authority");
+        let below = Self::without_certificate(&self.folder.with_file_name(name));
+        for ending in ["key", "pem"] {
+            std::fs::copy(
+                self.path(&format!("{name}.{ending}")),
+                below.path(&format!("ca.{ending}")),
+            )
+            .unwrap();
+        }
         below
     }
 
@@ -80,15 +86,20 @@ impl Authority {
         self.folder.join(name)
     }
 
-    /// Issues a certificate for a client.
-    fn issue(&self, name: &str, serial: u32) -> Certificate {
+    /// Makes a key and a certificate with the extensions of that section.
+    fn sign(&self, name: &str, serial: u32, extensions: &str) {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}"
         ));
         self.openssl(&format!(
             "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -set_serial {serial} -days 2 -out {name}.pem \
-             -extfile openssl.cnf -extensions client"
+             -extfile openssl.cnf -extensions {extensions}"
         ));
+    }
+
+    /// Issues a certificate for a client.
+    fn issue(&self, name: &str, serial: u32) -> Certificate {
+        self.sign(name, serial, "client");
         let read = |ending: &str| self.text(&format!("{name}.{ending}"));
         Certificate { chain: read("pem"), key: read("key"), public_key: Vec::new() }
     }
@@ -242,10 +253,10 @@ fn an_authority_between_needs_a_list_and_is_refused_when_it_is_revoked() {
     let root = Authority::new(&folder.path().join("ca"));
     let [kept, revoked, silent] = [("kept", 11), ("revoked", 12), ("silent", 13)]
         .map(|(name, serial)| root.below(name, serial));
-    for (authority, client) in
-        [(&kept, "ann"), (&kept, "bob"), (&revoked, "dave"), (&silent, "eve")]
+    for (authority, client, serial) in
+        [(&kept, "ann", 1), (&kept, "bob", 2), (&revoked, "dave", 1), (&silent, "eve", 1)]
     {
-        authority.issue_chain(client, if client == "bob" { 2 } else { 1 });
+        authority.issue_chain(client, serial);
     }
     root.revoke("revoked");
     kept.revoke("bob");
@@ -257,8 +268,7 @@ fn an_authority_between_needs_a_list_and_is_refused_when_it_is_revoked() {
     std::fs::write(root.path("all.pem"), lists).unwrap();
     let site = site(&root, "all.pem", "");
     let hearth = serve(&site);
-    for version in ["--tls-max", "--tlsv1.3"] {
-        let version: &[_] = if version == "--tls-max" { &[version, "1.2"] } else { &[version] };
+    for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
         let told = |authority, client| ask(&site, &hearth, (authority, client), version);
         assert_eq!(told(&kept, "ann").as_deref(), Ok("CN=ann"), "{version:?}");
         for (authority, client) in [(&kept, "bob"), (&revoked, "dave"), (&silent, "eve")] {

@@ -59,6 +59,11 @@ impl Visitors {
     }
 }
 
+/// The fields of a form, for `Visitors::ask`.
+pub(super) fn form<const N: usize>(fields: [(&str, &str); N]) -> Vec<(String, String)> {
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
 /// What of an answer comes from PHP.
 fn of_php(answer: &Answer) -> String {
     let fields = fields_of_php(answer);
@@ -143,10 +148,7 @@ fn phpmyadmin_is_booted_ahead_unchanged() {
             let hidden = ["token", "set_session", "route", "server", "lang"];
             let hidden = hidden.map(|name| (name.to_owned(), Browser::field(page, name)));
             let typed = [("pma_username", "visitor"), ("pma_password", password)];
-            hidden
-                .into_iter()
-                .chain(typed.map(|(name, value)| (name.to_owned(), value.to_owned())))
-                .collect()
+            hidden.into_iter().chain(form(typed)).collect()
         }
     };
     let mut pages = visitor.get("/index.php");
@@ -262,10 +264,8 @@ fn visit_blog(hearth: &Hearth, peer: &PhpFpm) {
     ] {
         stranger.get(target);
     }
-    let log_in = |_: &str| {
-        let form = [("log", "anna"), ("pwd", "password of anna"), ("testcookie", "1")];
-        form.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
-    };
+    let log_in =
+        |_: &str| form([("log", "anna"), ("pwd", "password of anna"), ("testcookie", "1")]);
     let mut pages = visitor.get("/wp-login.php");
     visitor.ask("/wp-login.php", &log_in, &mut pages);
     for target in
@@ -337,14 +337,13 @@ fn dokuwiki_runs_as_request_and_answers_as_under_php_fpm() {
     }
     let log_in = |page: &str| {
         let token = Browser::field(page, "sectok");
-        let form = [
+        form([
             ("u", "anna"),
             ("p", "password"),
             ("do", "login"),
             ("id", "start"),
             ("sectok", &token),
-        ];
-        form.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+        ])
     };
     let mut pages = visitor.get("/doku.php?id=start&do=login");
     visitor.ask("/doku.php?id=start", &log_in, &mut pages);

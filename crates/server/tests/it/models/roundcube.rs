@@ -8,7 +8,8 @@ use std::process::Command;
 use rustix::process::getuid;
 use testkit::{PhpFpm, Running, eventually};
 
-use super::recipes::{Visitors, is_installed};
+use super::browser::Browser;
+use super::recipes::{Visitors, form, is_installed};
 use crate::hearth::{Hearth, LIMIT, Serve, Site, php_fpm, php_version};
 
 const ROUNDCUBE: &str = "/var/lib/roundcube";
@@ -135,18 +136,16 @@ fn visit_mail(hearth: &Hearth, peer: &PhpFpm) {
     }
     let log_in = |password: &'static str| {
         move |page: &str| {
-            let token = page.split("name=\"_token\" value=\"").nth(1);
-            let token = token.and_then(|rest| rest.split('"').next()).unwrap_or_default();
-            let form = [
-                ("_token", token),
+            let token = Browser::field(page, "_token");
+            form([
+                ("_token", &token),
                 ("_task", "login"),
                 ("_action", "login"),
                 ("_timezone", "UTC"),
                 ("_url", ""),
                 ("_user", "anna"),
                 ("_pass", password),
-            ];
-            form.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+            ])
         }
     };
     let mut pages = visitor.get("/");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, PhpFpm};
 
-use super::recipes::{Visitors, is_installed};
+use super::recipes::{Visitors, form, is_installed};
 use crate::hearth::{Hearth, Serve, Site, php_fpm, php_version};
 
 const TT_RSS: &str = "/usr/share/tt-rss/www";
@@ -100,10 +100,7 @@ fn visit_reader(hearth: &Hearth, peer: &PhpFpm) {
         stranger.get(target);
     }
     let log_in = |password: &'static str| {
-        move |_: &str| {
-            let form = [("op", "login"), ("login", "admin"), ("password", password)];
-            form.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
-        }
+        move |_: &str| form([("op", "login"), ("login", "admin"), ("password", password)])
     };
     let mut pages = visitor.get("/");
     let back = "/public.php?return=http%3A%2F%2Fexample.org%2F";
@@ -116,8 +113,7 @@ fn visit_reader(hearth: &Hearth, peer: &PhpFpm) {
             move |page: &str| {
                 let token = page.split("__csrf_token = \"").nth(1);
                 let token = token.and_then(|rest| rest.split('"').next()).unwrap_or_default();
-                let form = [("op", op), ("method", method), ("feed", "-4"), ("csrf_token", token)];
-                form.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+                form([("op", op), ("method", method), ("feed", "-4"), ("csrf_token", token)])
             }
         };
         for (op, method) in
