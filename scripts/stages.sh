@@ -9,9 +9,9 @@
 #         `*` is the end of all other stages, whatever has become of them.
 #
 # Promises: the output of a stage is kept in $logs/NAME.log and shown in one piece when the stage ends. A stage that fails without counting
-# a failed test counts as one. The last lines before the count name each failed test with the command that repeats it alone ($logs/failures);
+# a failed test counts as one, and so does one that has not ended after $stage_limit seconds. The last lines before the count name each failed test with the command that repeats it alone ($logs/failures);
 # the count is the last line ($logs/summary). A signal ends every stage with its children.
-# `logs`, `passed` and `failed` are the caller's.
+# `logs`, `passed`, `failed` and `stage_limit` are the caller's.
 
 declare -a stage_names=() stage_costs=() stage_needs=() stage_commands=() table=() failures=()
 declare -A state=() began=() index_of_pid=()
@@ -55,6 +55,8 @@ ended() {
     cat "$log"
     read -r ok bad < <(counts_of "$log")
     ((status == 0 || bad > 0)) || bad=1
+    # shellcheck disable=SC2154  # the caller's. The numbers are those of `timeout`: by its first signal, and by its second.
+    [[ $status != 124 && $status != 137 ]] || note "$name was ended: it may take $stage_limit s"
     finish "$1" "$ok" "$bad" "$(printf '%5d s' $((SECONDS - began[$name])))"
     [[ ${state[$name]} == failed ]] || return 0
     found=$(failures_of "$log" "${stage_commands[$1]% }")
@@ -114,7 +116,7 @@ start_stages() {
             began[$name]=$SECONDS
             note "begins: $name"
             # A session of its own: a signal to it reaches all of its processes, and no terminal interrupts half of them.
-            setsid bash -c "exec ${stage_commands[at]}" > "$(log_of "$name")" 2>&1 < /dev/null &
+            setsid timeout --kill-after=10 "$stage_limit" bash -c "exec ${stage_commands[at]}" > "$(log_of "$name")" 2>&1 < /dev/null &
             index_of_pid[$!]=$at
         fi
     done

@@ -11,7 +11,10 @@ use Illuminate\Http\Response;
 use PHPUnit\Framework\TestCase;
 use Symfony\Component\HttpFoundation\Response as AnyResponse;
 
+use function Hearth\Conformance\{carried, exchange, port_of};
+
 require_once __DIR__ . '/bootstrap.php';
+require_once __DIR__ . '/../over_http.php';
 $stock = file_get_contents(getenv('SUITE_TESTBENCH') . '/src/Http/Kernel.php');
 eval('?>' . str_replace('class Kernel', 'class InProcessKernel', $stock));
 
@@ -20,7 +23,6 @@ class Kernel extends InProcessKernel
     /** Answers in the tests' process; on the server it is set. @var null|\Closure(self, Request): AnyResponse */
     public static ?\Closure $answer = null;
 
-    private const CARRIED = ['REMOTE_ADDR' => 1, 'HTTPS' => 1, 'PHP_AUTH_USER' => 1, 'PHP_AUTH_PW' => 1];
     private static string $test = '';
     private static int $asked = 0;
 
@@ -48,10 +50,11 @@ class Kernel extends InProcessKernel
         self::$asked = $name === self::$test ? self::$asked + 1 : 1;
         self::$test = $name;
         $about = [(new \ReflectionObject($case))->getFileName(), $case::class, $case->getName(false), $case->dataName(), self::$asked];
-        $address = self::address($about);
-        $first = self::send($address, $request, $about);
+        $address = 'http://127.0.0.1:' . port_of($about);
+        $suite = json_encode([carried($request), $about]);
+        $first = exchange($address, $request, $suite);
         // The model's promise: the second request finds what the first one found.
-        $second = self::send($address, $request, $about);
+        $second = exchange($address, $request, $suite);
         file_put_contents(getenv('SUITE_LOG'), json_encode([$name, $request->getMethod(), $request->getRequestUri(), $first, $second], JSON_INVALID_UTF8_SUBSTITUTE | JSON_THROW_ON_ERROR) . "\n", FILE_APPEND);
         [$status, $headers, $content] = $second;
         if (isset($headers['x-suite-thrown'])) {
@@ -74,58 +77,6 @@ class Kernel extends InProcessKernel
             }
         }
         throw new \LogicException('no test is running');
-    }
-
-    private static function address(array $about): string
-    {
-        $context = stream_context_create(['http' => ['method' => 'POST', 'header' => 'Content-Type: application/json', 'content' => json_encode($about), 'timeout' => 120, 'ignore_errors' => true]]);
-        $answer = file_get_contents(getenv('SUITE_CONTROL'), false, $context);
-        if (!ctype_digit($answer)) {
-            throw new \RuntimeException("no server: $answer");
-        }
-
-        return "http://127.0.0.1:$answer";
-    }
-
-    /** @return array{int, array<string, list<string>>, string} */
-    private static function send(string $address, Request $request, array $about): array
-    {
-        $headers = array_diff_key($request->headers->all(), ['content-length' => 1, 'cookie' => 1]);
-        $body = $request->getContent();
-        if ($body === '' && $request->request->count()) {
-            $body = http_build_query($request->request->all());
-        }
-        $lines = isset($headers['accept']) ? [] : ['Accept:'];
-        foreach ($headers as $name => $values) {
-            foreach ($values as $value) {
-                $lines[] = (string) $value === '' ? "$name;" : "$name: $value";
-            }
-        }
-        $server = array_filter(array_intersect_key($request->server->all(), self::CARRIED), is_scalar(...));
-        $lines[] = 'X-Suite: ' . base64_encode(json_encode([$server, $about]));
-        $cookies = [];
-        foreach ($request->cookies->all() as $name => $value) {
-            $cookies[] = rawurlencode($name) . '=' . rawurlencode($value);
-        }
-        $answered = [];
-        $handle = curl_init($address . $request->getRequestUri());
-        curl_setopt_array($handle, [
-            CURLOPT_CUSTOMREQUEST => $request->getMethod(), CURLOPT_NOBODY => $request->getMethod() === 'HEAD', CURLOPT_RETURNTRANSFER => true,
-            CURLOPT_HTTPHEADER => $lines, CURLOPT_PATH_AS_IS => true, CURLOPT_TIMEOUT => 60,
-            CURLOPT_HEADERFUNCTION => static function ($_, string $line) use (&$answered): int {
-                if (str_contains($line, ':')) {
-                    [$name, $value] = explode(':', $line, 2);
-                    $answered[strtolower($name)][] = trim($value);
-                }
-                return strlen($line);
-            },
-        ] + ($body === '' ? [] : [CURLOPT_POSTFIELDS => $body]) + ($cookies ? [CURLOPT_COOKIE => implode('; ', $cookies)] : []));
-        $content = curl_exec($handle);
-        if ($content === false) {
-            throw new \RuntimeException('no answer: ' . curl_error($handle));
-        }
-
-        return [curl_getinfo($handle, CURLINFO_RESPONSE_CODE), $answered, $content];
     }
 
     /** An exception that left the kernel: its class, and what of it is text, numbers and lists of them. */

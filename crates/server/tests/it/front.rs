@@ -15,7 +15,7 @@ mod proxies;
 mod revocation;
 mod rules;
 mod slow_readers;
-mod sockets;
+pub(crate) mod sockets;
 mod superglobals;
 mod tls;
 mod uploads;

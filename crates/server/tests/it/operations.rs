@@ -24,6 +24,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Running, eventually, head};
 
+use crate::front::sockets::get_through;
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier, php_version};
 
 #[test]
@@ -268,10 +269,7 @@ fn several_listeners_of_both_kinds_answer() {
         .args(&["--model", "request", "--listen", &format!("unix:{}", socket.display())])
         .workers(1)
         .start();
-    let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
-    std::io::Write::write_all(&mut stream, b"GET /hello.php HTTP/1.0\r\n\r\n").unwrap();
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut stream, &mut text).unwrap();
+    let text = get_through(&socket, "/hello.php");
     assert!(text.ends_with("hello world\n"), "{text}");
     assert_eq!(hearth.get("/hello.php").status, 200);
     assert_eq!(hearth.stop().code(), Some(0));

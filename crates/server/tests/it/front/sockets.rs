@@ -51,9 +51,11 @@ fn sockets_of(pid: u32) -> BTreeSet<PathBuf> {
     names.filter(|name| name.to_string_lossy().starts_with("socket:")).collect()
 }
 
-fn get_through(path: &Path) -> String {
+/// The whole answer to a request through a Unix socket.
+pub(crate) fn get_through(path: &Path, target: &str) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
-    stream.write_all(b"GET /hello.php HTTP/1.0\r\nHost: a\r\n\r\n").unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET {target} HTTP/1.0\r\nHost: a\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -74,7 +76,7 @@ fn sockets_passed_by_a_service_manager_are_served_and_not_inherited() {
     said(&process, &format!("hearth: ready on http+unix:{}", path.display()));
     let get = |target: &str| Client::connect(web.parse().unwrap()).unwrap().get(target).unwrap();
     assert_eq!(get("/hello.php").status, 200);
-    assert!(get_through(&path).starts_with("HTTP/1.0 200"), "over the unix socket, too");
+    assert!(get_through(&path, "/hello.php").starts_with("HTTP/1.0 200"), "over the unix socket, too");
     let status = admin_of(admin.parse().unwrap(), "/status").json();
     // Only the passed sockets are used; `http.listen` is ignored.
     let listeners = [format!("http://{web}"), format!("http+unix:{}", path.display())];
@@ -137,7 +139,7 @@ fn systemds_socket_launcher_starts_it_with_the_first_client() {
     let mut process = Running::start(&mut launcher);
     let listens = process.log().find(LIMIT, |line| line.contains("Listening on").then_some(()));
     assert!(listens.is_some(), "{}", process.log().text());
-    let answer = get_through(&path);
+    let answer = get_through(&path, "/hello.php");
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}: {}", process.log().text());
     assert_eq!(said(&process, "hearth: ready on http+unix:"), path.display().to_string());
     process.signal(Signal::TERM);

@@ -12,6 +12,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use testkit::{AcmeAuthority, AcmeFault, AcmeSetup, Certificate, Client, certificates, eventually};
 
+use super::sockets::get_through;
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
 /// Sends a GET over TLS to the server with this name, and trusts only the tests' authority.
@@ -130,11 +131,8 @@ fn a_plain_listener_redirects_to_https_except_for_local_proxies() {
     let hsts = "strict-transport-security: max-age=300; includeSubDomains\r\n";
     assert!(answer.to_ascii_lowercase().contains(&hsts.to_ascii_lowercase()), "{answer}");
 
-    let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
-    write!(stream, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = get_through(&socket, "/");
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
 }
 
 #[test]

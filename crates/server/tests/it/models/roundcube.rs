@@ -72,6 +72,7 @@ impl Dovecot {
         eventually("Dovecot listens", LIMIT, || TcpStream::connect(("127.0.0.1", port)).is_ok());
         // The first session that opens a mailbox is told that its letters are new.
         let mut first = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        first.set_read_timeout(Some(LIMIT)).unwrap();
         first.write_all(b"a LOGIN anna password\r\nb SELECT INBOX\r\nc LOGOUT\r\n").unwrap();
         let mut told = String::new();
         first.read_to_string(&mut told).unwrap();
