@@ -1,7 +1,8 @@
 //! An answer on its way to a client, and into the store beside it.
 //!
 //! Invariants
-//! - The client gets each byte as soon as without the cache; the store takes a reference.
+//! - The client gets each byte as soon as without the cache: pieces are collected by reference.
+//! - A stored answer owns copies of its fields and its body. It refers to no buffer that the store does not weigh.
 //! - Only a complete body is stored; with a `Content-Length`, only one of that length.
 //! - A body that grows above the bound goes on to the client and is no longer collected.
 
@@ -13,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use answer_cache::{Answer, Forwarded, Key, NotStored, Stored, status_of_miss, store, tags};
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
-use http::{HeaderMap, HeaderName, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
@@ -206,13 +207,17 @@ fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The fields that are stored: `Age` is counted on, and `Cache-Status` belongs to one answer.
+/// Returns the fields that are stored: `Age` is counted on, and `Cache-Status` belongs to one answer.
 fn stored_fields(headers: &HeaderMap, without: &[HeaderName]) -> HeaderMap {
     let mut headers = headers.clone();
     for name in without.iter().chain(&[header::AGE, header::SET_COOKIE, CACHE_STATUS]) {
         headers.remove(name);
     }
     headers.entry(header::DATE).or_insert_with(date::now);
+    // Copied: values are parts of the worker's read buffer, which is up to 256 KiB, and would keep it alive.
+    for value in headers.values_mut() {
+        *value = HeaderValue::from_bytes(value.as_bytes()).expect("these bytes were a value");
+    }
     headers
 }
 
@@ -349,5 +354,27 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Filling<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_fields_keep_no_buffer_of_the_worker_alive() {
+        let frame = Bytes::from(b"\"a\", <b>".to_vec());
+        let mut headers = HeaderMap::new();
+        for (name, part) in [(header::ETAG, 0..3), (header::LINK, 5..8)] {
+            let value = HeaderValue::from_maybe_shared(frame.slice(part)).unwrap();
+            headers.append(name, value);
+        }
+        let stored = stored_fields(&headers, &[]);
+        assert_eq!(
+            (&stored[header::ETAG], &stored[header::LINK]),
+            (&headers["etag"], &headers["link"])
+        );
+        drop(headers);
+        assert!(frame.is_unique(), "a stored field refers to the frame");
     }
 }

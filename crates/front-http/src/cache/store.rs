@@ -19,8 +19,8 @@ use super::purges::Purges;
 
 /// What a slot takes beside its bytes, roughly: the map's entry, allocations, the reference count.
 const OVERHEAD: u64 = 256;
-/// What a header field takes beside its bytes.
-const FIELD_OVERHEAD: usize = 64;
+/// What a header field takes beside its bytes, roughly: the map's entry, and an allocation each for name and value.
+const FIELD_OVERHEAD: usize = 128;
 /// The expected size of an answer, by which the map is laid out.
 const TYPICAL: u64 = 16 << 10;
 /// Independently locked parts of a large map. Each has its share of the memory, and room for the largest answer: a quarter of all.
