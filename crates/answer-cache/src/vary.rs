@@ -60,6 +60,11 @@ impl Rule {
         other.0.iter().all(|name| self.0.contains(name))
     }
 
+    /// Returns whether this rule names a field.
+    pub fn names(&self, name: &HeaderName) -> bool {
+        self.0.contains(name)
+    }
+
     /// Returns a rule with the fields of both.
     pub fn join(&self, other: &Self) -> Result<Self, VaryError> {
         let names = self.0.iter().chain(&other.0).cloned().collect();
@@ -153,6 +158,8 @@ mod tests {
     fn rules_of_one_address_are_joined() {
         assert!(rule("a, b").covers(&rule("b")));
         assert!(!rule("b").covers(&rule("a, b")));
+        assert!(rule("a, Authorization").names(&header::AUTHORIZATION));
+        assert!(!rule("a").names(&header::AUTHORIZATION));
         assert_eq!(rule("b").join(&rule("a")).unwrap(), rule("a, b"));
         assert!(rule("a,b,c,d,e,f,g,h").join(&rule("i,j,k,l,m,n,o,p,q")).is_err());
         assert_eq!(Rule::read(&headers(&[("vary", " , ")])), Ok(None));

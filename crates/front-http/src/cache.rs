@@ -16,11 +16,11 @@ mod store;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use answer_cache::{CookieFilter, Key};
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -90,6 +90,9 @@ pub struct CacheReport {
     /// Requests that wait for the answer to another one now.
     #[serde(skip)]
     pub waiting: u64,
+    /// Revalidations that run without a client now.
+    #[serde(skip)]
+    pub revalidating: u64,
     /// Answers that were stored.
     pub stored: u64,
     /// Answers that went because memory was needed.
@@ -295,6 +298,7 @@ impl AnswerCache {
             revalidated: counts.revalidated.get(),
             collapsed: counts.collapsed.get(),
             waiting: self.flights.waiting(),
+            revalidating: self.background().len() as u64,
             stored: counts.stored.get(),
             evicted: self.store.evicted(),
             purges: counts.purges.get(),
@@ -339,7 +343,12 @@ impl AnswerCache {
         self.rule(key, self.store.get(key).as_ref())
     }
 
-    /// The same, if memory has `found` at the key.
+    /// Returns whether the answers of a target differ by this field of the request.
+    pub(crate) fn selects_by(&self, key: &Key, name: &HeaderName) -> bool {
+        self.variants(key.as_bytes()).is_some_and(|variants| variants.rule.names(name))
+    }
+
+    /// Returns the fields by which the answers of a target differ, if memory has `found` at its key.
     fn rule(&self, key: &[u8], found: Option<&Slot>) -> Option<Arc<Variants>> {
         match found {
             Some(Slot::Rule(variants)) => Some(Arc::clone(variants)),
@@ -394,8 +403,7 @@ impl AnswerCache {
 
     /// Runs a revalidation without a client, unless there are too many.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut background = self.background.lock().expect("no holder panics");
-        while background.try_join_next().is_some() {}
+        let mut background = self.background();
         if background.len() < BACKGROUND {
             background.spawn(task);
         }
@@ -403,6 +411,13 @@ impl AnswerCache {
 
     /// Ends what runs without a client.
     pub(crate) fn close(&self) {
-        self.background.lock().expect("no holder panics").abort_all();
+        self.background().abort_all();
+    }
+
+    /// Returns what runs without a client.
+    fn background(&self) -> MutexGuard<'_, JoinSet<()>> {
+        let mut background = self.background.lock().expect("no holder panics");
+        while background.try_join_next().is_some() {}
+        background
     }
 }

@@ -158,7 +158,7 @@ impl<A: Application> Exchange<'_, A> {
                             return Ok(Hit { collapsed, ..Hit::new(entry, now) });
                         }
                         Standing::WhileRevalidating => {
-                            self.revalidate(cache, parts, &key, &entry, number, script);
+                            self.revalidate(cache, parts, (&key, asked), &entry, number, script);
                             return Ok(Hit::new(entry, now));
                         }
                         Standing::Stale(if_error) => {
@@ -273,12 +273,13 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    /// Revalidates a stale answer that is sent meanwhile, unless a request for it is under way.
+    /// Revalidates a stale answer that is sent meanwhile, unless a request for it is under way. The application gets the
+    /// fields of the client's request, `Authorization` too: the answer may be selected by them.
     fn revalidate(
         &self,
         cache: &Arc<AnswerCache>,
         parts: &Parts,
-        key: &Key,
+        (key, asked): (&Key, Asked),
         entry: &Arc<Entry>,
         number: usize,
         script: &Script,
@@ -295,14 +296,14 @@ impl<A: Application> Exchange<'_, A> {
             cache: Arc::clone(cache),
             key: key.clone(),
             request: asks.headers.clone(),
-            authorized: false,
+            authorized: asked.authorized,
             forwarded: Forwarded::Stale,
             started: Instant::now(),
             ticket: cache.ticket(self.current.number),
             flight: Some(flight),
         };
-        // The answer is for others than this client.
-        asks.headers.remove(header::AUTHORIZATION);
+        // A rejection of one client's credentials says nothing about an answer for everyone.
+        let decides = !asked.authorized || cache.selects_by(key, &header::AUTHORIZATION);
         make_conditional(&mut asks.headers, &entry.headers);
         let context = self.context(script.clone(), &asks.headers, None, None);
         let mut request = with_context(asks, RequestBody::empty(), context);
@@ -330,7 +331,7 @@ impl<A: Application> Exchange<'_, A> {
                     let sendfile = &current.release.part(number).sendfile;
                     let file = !sendfile.is_empty() && sendfile.take(&mut head.headers).is_some();
                     let fill = storing.begin(&mut head, size, file);
-                    if fill.is_none() {
+                    if fill.is_none() && decides {
                         owner.remove(&entry);
                     }
                     drain(Filling::new(body, fill)).await;

@@ -227,6 +227,55 @@ async fn a_stale_answer_is_sent_while_the_next_is_made() {
     assert_eq!(calls(&server), 2);
 }
 
+/// RFC 9111, section 4.3.1: the application gets the fields by which the answer is selected.
+#[tokio::test]
+async fn an_authorized_answer_is_revalidated_with_the_clients_credentials() {
+    let server = start().await;
+    let cache = server.cache.as_ref().unwrap();
+    let credentials = "Authorization: Bearer a";
+    let stale =
+        "order: cache-control: public, max-age=0, stale-while-revalidate=60 | vary: authorization";
+    let fresh =
+        "order: echo=authorization | cache-control: public, max-age=60 | vary: authorization";
+    get(&server, PATH, &[stale, credentials]).await;
+    assert_eq!(text(&get(&server, PATH, &[fresh, credentials]).await), "call 1");
+    eventually("the next answer is stored", || cache.report().stored == 2).await;
+    assert_eq!(text(&get(&server, PATH, &[credentials]).await), "Bearer a");
+    assert_eq!(calls(&server), 2);
+}
+
+#[tokio::test]
+async fn an_answer_to_credentials_removes_no_stale_answer_of_others() {
+    let server = start().await;
+    let refused = "order: status=401";
+    let stale = "order: cache-control: public, max-age=0, stale-while-revalidate=60";
+    get(&server, PATH, &[stale]).await;
+    for call in 2..4 {
+        let reply = get(&server, PATH, &[refused, "Authorization: Bearer bad"]).await;
+        assert_eq!((reply.status, text(&reply).as_str()), (200, "call 1"));
+        revalidated(&server, call).await;
+    }
+    assert_eq!(text(&get(&server, PATH, &[refused]).await), "call 1");
+    // Without credentials it is about everyone's answer.
+    revalidated(&server, 4).await;
+    assert_eq!(get(&server, PATH, &[refused]).await.status, 401);
+    // An answer that is selected by credentials is about no others.
+    let own = format!("{PATH}?own");
+    let varies = format!("{stale} | vary: authorization");
+    let credentials = "Authorization: Bearer a";
+    get(&server, &own, &[&varies, credentials]).await;
+    assert_eq!(get(&server, &own, &[refused, credentials]).await.status, 200);
+    revalidated(&server, 7).await;
+    assert_eq!(get(&server, &own, &[refused, credentials]).await.status, 401);
+}
+
+/// Waits until the application was called this often, and no request without a client is under way.
+async fn revalidated(server: &Server, calls: usize) {
+    called(server, calls).await;
+    let cache = server.cache.as_ref().unwrap();
+    eventually("the revalidation has ended", || cache.report().revalidating == 0).await;
+}
+
 /// Answers of one target are revalidated one after the other. One whose turn has not come is revalidated by a later request.
 #[tokio::test]
 async fn a_stale_answer_is_revalidated_after_another_one_of_its_target() {

@@ -362,6 +362,10 @@ async fn made_to_order(
             Some(("status", status)) => {
                 *response.status_mut() = StatusCode::from_bytes(status.as_bytes()).unwrap();
             }
+            Some(("echo", name)) => {
+                let value = headers.get(name).map(|value| value.as_bytes().to_vec());
+                *response.body_mut() = TestBody::Whole(value.map(Into::into));
+            }
             Some(("size", size)) => {
                 *response.body_mut() =
                     TestBody::Whole(Some(vec![b'x'; size.parse().unwrap()].into()));
