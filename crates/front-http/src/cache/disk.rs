@@ -3,7 +3,9 @@
 //! Invariants
 //! - The answers on disk stay below the bound, in blocks of the file system. Those that are used often stay longest.
 //! - The file has no name and ends with the process, however that ends. The space of an answer that goes is given back.
-//! - A request waits for the disk only to read an answer that is there. A thread writes; what it has no time for is dropped.
+//! - Their index in memory has a bound for each of them: [`INDEXED`] for its key and tags, and about 300 bytes.
+//! - A request waits for the disk only to read an answer that is there. A thread writes. What waits for it has a bound in
+//!   memory, and what comes above it is dropped.
 //! - Only bytes that are as they were written are sent.
 
 mod head;
@@ -29,8 +31,13 @@ use super::Count;
 use super::purges::{Purges, Ticket};
 use super::store::{Entry, Slot, Variants};
 
-/// The most bytes that wait to be written; further answers are dropped.
+/// The most memory of what waits for the thread; further answers and rules are dropped.
 const WAITING: u64 = 16 << 20;
+/// What a job takes in memory beside what it holds, roughly.
+const JOB: u64 = 128;
+/// The most bytes of a key and its tags, or of a key and its rule. What has more is not kept on disk: an answer takes 4 KiB
+/// there, so clients with invented addresses could fill more memory than disk.
+const INDEXED: usize = 1 << 10;
 /// Answers begin at multiples of this, so that the space of each can be given back.
 const BLOCK: u64 = 4 << 10;
 /// The place in a file after which the next file is begun. File systems have bounds of 16 TiB and more.
@@ -50,7 +57,6 @@ pub(super) struct OnDisk {
     since: Instant,
     tags: Box<[u64]>,
     id: u64,
-    key: Box<[u8]>,
     release: u64,
 }
 
@@ -72,8 +78,8 @@ impl Drop for Extent {
 }
 
 impl OnDisk {
-    /// Reads the answer. It blocks.
-    fn read(&self) -> io::Result<Entry> {
+    /// Reads the answer, which is at this key of the index. It blocks.
+    fn read(&self, key: Box<[u8]>) -> io::Result<Entry> {
         let mut bytes = vec![0; self.extent.size];
         self.extent.file.read_exact_at(&mut bytes, self.extent.at)?;
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the bytes have changed");
@@ -90,7 +96,7 @@ impl OnDisk {
             since: self.since,
             tags: self.tags.clone(),
             id: self.id,
-            key: self.key.clone(),
+            key,
             release: self.release,
         })
     }
@@ -151,6 +157,18 @@ enum Job {
     Wait(Receiver<()>),
 }
 
+impl Job {
+    /// Returns the memory that it takes while it waits. The holes of a file take little, and are no more than there were
+    /// answers.
+    fn weight(&self) -> u64 {
+        match self {
+            Self::Write { entry, .. } => entry.weight() + JOB,
+            Self::Keep { key, variants, .. } => (key.len() + variants.rule.size()) as u64 + JOB,
+            _ => 0,
+        }
+    }
+}
+
 /// What the thread and requests share.
 #[derive(Debug)]
 struct Shared {
@@ -205,31 +223,34 @@ impl Disk {
     pub(super) fn offer(&self, key: &[u8], slot: &Slot, settled: u64) {
         match slot {
             Slot::Entry(entry) => self.offer_answer(entry, settled),
-            Slot::Rule(variants) => {
+            Slot::Rule(variants) if key.len() + variants.rule.size() <= INDEXED => {
                 let ticket = Ticket { release: variants.release, number: settled };
-                let (key, variants) = (key.into(), Arc::clone(variants));
-                drop(self.jobs.send(Job::Keep { key, variants, ticket }));
+                self.queue(Job::Keep { key: key.into(), variants: Arc::clone(variants), ticket });
             }
-            Slot::Coded { .. } | Slot::Passed { .. } => {}
+            Slot::Rule(_) | Slot::Coded { .. } | Slot::Passed { .. } => {}
         }
     }
 
     fn offer_answer(&self, entry: &Arc<Entry>, settled: u64) {
         let standing = entry.freshness.standing(entry.since.elapsed());
-        if standing == Standing::Stale(false) && !entry.has_validator() {
+        let useless = standing == Standing::Stale(false) && !entry.has_validator();
+        let indexed = entry.key.len() + size_of_val(&*entry.tags);
+        if useless || indexed > INDEXED || self.has(entry) {
             return;
         }
-        if self.has(entry) {
-            return;
-        }
-        let size = entry.body.len() as u64;
-        if self.shared.waiting.load(Ordering::Relaxed) + size > WAITING {
-            self.shared.dropped.add();
-            return;
-        }
-        self.shared.waiting.fetch_add(size, Ordering::Relaxed);
         let ticket = Ticket { release: entry.release, number: settled };
-        drop(self.jobs.send(Job::Write { entry: Arc::clone(entry), ticket }));
+        self.queue(Job::Write { entry: Arc::clone(entry), ticket });
+    }
+
+    /// Gives a job to the thread, unless too much waits for it.
+    fn queue(&self, job: Job) {
+        let (shared, weight) = (&self.shared, job.weight());
+        if shared.waiting.fetch_add(weight, Ordering::Relaxed) + weight > WAITING {
+            shared.waiting.fetch_sub(weight, Ordering::Relaxed);
+            shared.dropped.add();
+            return;
+        }
+        drop(self.jobs.send(job));
     }
 
     /// Returns whether this very answer is on disk.
@@ -249,7 +270,8 @@ impl Disk {
     /// Reads the answer at a key.
     pub(super) async fn read(&self, key: &[u8]) -> Option<Entry> {
         let Kept::Answer(kept) = self.shared.index.get(key)? else { return None };
-        let read = tokio::task::spawn_blocking(move || kept.read()).await.ok()?;
+        let at = key.into();
+        let read = tokio::task::spawn_blocking(move || kept.read(at)).await.ok()?;
         match read {
             Ok(entry) => {
                 self.hits.add();
@@ -328,6 +350,7 @@ impl Writer {
     /// Works until the cache is dropped.
     fn run(mut self, jobs: &Receiver<Job>, sender: &Sender<Job>) {
         while let Ok(job) = jobs.recv() {
+            let weight = job.weight();
             match job {
                 // The files end with the cache.
                 _ if self.shared.strong_count() == 0 => return,
@@ -343,13 +366,14 @@ impl Writer {
                 }
                 Job::Keep { key, variants, ticket } => {
                     let Some(shared) = self.shared.upgrade() else { return };
+                    shared.waiting.fetch_sub(weight, Ordering::Relaxed);
                     shared.purges.insert(ticket, (&key, &[]), || {
                         shared.index.insert(key.clone(), Kept::Rule(variants));
                     });
                 }
                 Job::Write { entry, ticket } => {
                     let Some(shared) = self.shared.upgrade() else { return };
-                    shared.waiting.fetch_sub(entry.body.len() as u64, Ordering::Relaxed);
+                    shared.waiting.fetch_sub(weight, Ordering::Relaxed);
                     match self.write(&entry, sender) {
                         Ok(kept) => {
                             let kept = Kept::Answer(Arc::new(kept));
@@ -394,7 +418,6 @@ impl Writer {
             since: entry.since,
             tags: entry.tags.clone(),
             id: entry.id,
-            key: entry.key.clone(),
             release: entry.release,
         })
     }

@@ -50,7 +50,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    fn weight(&self) -> u64 {
+    /// Returns the bytes that it takes in memory.
+    pub(super) fn weight(&self) -> u64 {
         let fields = self.headers.iter();
         let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD);
         let fields: usize = fields.sum();

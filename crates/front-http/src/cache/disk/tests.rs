@@ -43,6 +43,14 @@ fn offer(disk: &Disk, entry: &Arc<Entry>) {
     disk.offer(&entry.key, &Slot::Entry(Arc::clone(entry)), disk.shared.purges.settled());
 }
 
+fn offer_rule(disk: &Disk, key: &[u8]) {
+    let mut headers = HeaderMap::new();
+    headers.insert("vary", HeaderValue::from_static("accept-language"));
+    let rule = answer_cache::Rule::read(&headers).unwrap().unwrap();
+    let variants = Arc::new(Variants { rule, id: 9, release: 0 });
+    disk.offer(key, &Slot::Rule(variants), disk.shared.purges.settled());
+}
+
 /// Waits until the thread has done what was asked of it so far.
 fn settle(disk: &Disk) {
     let (done, wait) = channel();
@@ -108,6 +116,47 @@ async fn what_is_purged_on_its_way_to_disk_is_not_kept() {
     offer(&disk, &entry(KEY, 2, b"new"));
     settle(&disk);
     assert_eq!(disk.read(KEY).await.unwrap().id, 2);
+}
+
+/// Invented addresses: each needs 4 KiB on disk, and its key in memory.
+#[tokio::test]
+async fn what_needs_much_memory_in_the_index_is_not_kept() {
+    let (_folder, disk) = open(1 << 20);
+    let long = [KEY, &[b'x'; 1 << 10]].concat();
+    offer(&disk, &entry(&long, 1, b"body"));
+    offer_rule(&disk, &long);
+    let mut tagged = Arc::into_inner(entry(KEY, 2, b"body")).unwrap();
+    tagged.tags = (0..200).collect();
+    offer(&disk, &Arc::new(tagged));
+    settle(&disk);
+    assert_eq!((disk.report().entries, disk.report().written), (0, 0));
+    offer_rule(&disk, KEY);
+    settle(&disk);
+    assert_eq!(disk.report().entries, 1);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_slow_disk_has_a_bound() {
+    let (_folder, disk) = open(1 << 20);
+    let (blocker, free) = channel();
+    disk.jobs.send(Job::Wait(free)).unwrap();
+    let mut redirect = Arc::into_inner(entry(KEY, 1, b"")).unwrap();
+    let long = HeaderValue::try_from("x".repeat(16 << 10)).unwrap();
+    redirect.headers.insert(http::header::LOCATION, long);
+    let redirect = Arc::new(redirect);
+    for _ in 0..WAITING >> 14 {
+        offer(&disk, &redirect);
+    }
+    let dropped = disk.report().dropped;
+    assert!(dropped > 0, "an answer without a body counts");
+    for _ in 0..WAITING >> 14 {
+        offer_rule(&disk, &[KEY, &[b'x'; 900]].concat());
+    }
+    assert!(disk.report().dropped > dropped, "a rule counts");
+    assert!(disk.shared.waiting.load(Ordering::Relaxed) <= WAITING);
+    drop(blocker);
+    settle(&disk);
+    assert_eq!(disk.shared.waiting.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
