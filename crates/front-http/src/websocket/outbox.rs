@@ -1,4 +1,8 @@
 //! What waits to be written to one client, bounded in bytes. Any thread fills it, the session empties it.
+//!
+//! Invariants
+//! - Frames that a client causes by itself are bounded in number: at most [`CONTROLS`] pings and pongs wait.
+//! - Nothing is written after a close frame.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,6 +13,9 @@ use tokio::sync::Notify;
 
 /// Small frames are written together up to this size.
 const TOGETHER: usize = 16 << 10;
+/// Maximum number of pings and pongs that wait. A further one replaces the oldest: a server may answer only the most
+/// recent ping (RFC 6455, section 5.5.3).
+const CONTROLS: usize = 16;
 
 /// The queue of one connection.
 #[derive(Debug)]
@@ -20,7 +27,10 @@ pub(super) struct Outbox {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Pings and pongs, which are written before the messages.
+    controls: VecDeque<Bytes>,
     frames: VecDeque<Bytes>,
+    /// Bytes in `frames`.
     bytes: usize,
     /// No further message is accepted.
     ended: bool,
@@ -69,12 +79,24 @@ impl Outbox {
         Ok(())
     }
 
-    /// Queues the session's own frame: a pong, or the answer to a message that was let in only while there was room.
-    pub(super) fn push_own(&self, frame: Bytes) {
+    /// Queues the answer to a message that was handled only while there was room.
+    pub(super) fn push_answer(&self, frame: Bytes) {
         let mut state = self.state.lock().expect("no holder panics");
         if !state.ended {
             state.add(frame);
         }
+    }
+
+    /// Queues a ping or a pong. If too many wait, the oldest is dropped.
+    pub(super) fn push_control(&self, frame: Bytes) {
+        let mut state = self.state.lock().expect("no holder panics");
+        if state.ended {
+            return;
+        }
+        if state.controls.len() == CONTROLS {
+            state.controls.pop_front();
+        }
+        state.controls.push_back(frame);
     }
 
     /// Queues a close frame, the last one. Returns false if the connection is closing already.
@@ -96,6 +118,7 @@ impl Outbox {
         let mut state = self.state.lock().expect("no holder panics");
         state.ended = true;
         if clear {
+            state.controls.clear();
             state.frames.clear();
             state.bytes = 0;
         }
@@ -120,18 +143,12 @@ impl Outbox {
     /// Returns the next bytes to write; empty if none wait.
     pub(super) fn take(&self) -> Bytes {
         let mut state = self.state.lock().expect("no holder panics");
-        let Some(first) = state.frames.pop_front() else { return Bytes::new() };
-        state.bytes -= first.len();
-        let follows = |state: &State, so_far: usize| {
-            state.frames.front().is_some_and(|next| so_far + next.len() <= TOGETHER)
-        };
-        if !follows(&state, first.len()) {
-            return first;
-        }
+        let Some(first) = state.next(usize::MAX) else { return Bytes::new() };
+        let left = |so_far: usize| TOGETHER.saturating_sub(so_far);
+        let Some(second) = state.next(left(first.len())) else { return first };
         let mut all = BytesMut::from(&first[..]);
-        while follows(&state, all.len()) {
-            let next = state.frames.pop_front().expect("it has just been looked at");
-            state.bytes -= next.len();
+        all.extend_from_slice(&second);
+        while let Some(next) = state.next(left(all.len())) {
             all.extend_from_slice(&next);
         }
         all.freeze()
@@ -147,6 +164,16 @@ impl State {
     fn add(&mut self, frame: Bytes) {
         self.bytes += frame.len();
         self.frames.push_back(frame);
+    }
+
+    /// Removes the next frame to write, if it has at most `limit` bytes.
+    fn next(&mut self, limit: usize) -> Option<Bytes> {
+        if let Some(control) = self.controls.front() {
+            return if control.len() <= limit { self.controls.pop_front() } else { None };
+        }
+        let frame = self.frames.pop_front_if(|frame| frame.len() <= limit)?;
+        self.bytes -= frame.len();
+        Some(frame)
     }
 }
 
@@ -182,5 +209,22 @@ mod tests {
         assert_eq!(outbox.push(frame(1)), Err(Refused::Ended));
         let lengths = std::iter::from_fn(|| Some(outbox.take()).filter(|bytes| !bytes.is_empty()));
         assert_eq!(lengths.map(|bytes| bytes.len()).collect::<Vec<_>>(), [30, 20_000, 12]);
+    }
+    #[test]
+    fn at_most_sixteen_pings_and_pongs_wait_and_the_most_recent_are_kept() {
+        let outbox = Outbox::new(100);
+        outbox.push(frame(99)).unwrap();
+        for number in 0..1000_u16 {
+            outbox.push_control(Bytes::copy_from_slice(&number.to_be_bytes()));
+        }
+        // They take no room from messages, and do not count as messages that the client does not read.
+        assert!(outbox.has_room());
+        outbox.push(frame(1)).unwrap();
+        let recent: Vec<u8> = (984..1000_u16).flat_map(u16::to_be_bytes).collect();
+        assert_eq!(outbox.take(), [recent, vec![0; 100]].concat());
+        outbox.finish(None, "", false);
+        outbox.push_control(frame(2));
+        assert_eq!(outbox.take(), &[0x88, 0][..]);
+        assert!(outbox.take().is_empty());
     }
 }

@@ -266,7 +266,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
             match message {
                 None | Some(Incoming::Pong) => {}
                 Some(Incoming::Ping(payload)) => {
-                    self.seat.socket.outbox.push_own(pong_frame(&payload).into());
+                    self.seat.socket.outbox.push_control(pong_frame(&payload).into());
                 }
                 Some(Incoming::Close(code, reason)) => self.ending.client_closes(code, reason),
                 // Our close frame is on its way.
@@ -354,7 +354,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
         self.active = Instant::now();
         self.seat.socket.figures().sent.fetch_add(1, Relaxed);
         let socket = &self.seat.socket;
-        socket.outbox.push_own(socket.frame(binary, &body));
+        socket.outbox.push_answer(socket.frame(binary, &body));
     }
 
     /// Closes the connection: messages that wait for the application are dropped; with `clear` those for the client, too.
@@ -428,7 +428,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
                 return false;
             }
             None if self.heard + limits.ping_interval <= now => {
-                self.seat.socket.outbox.push_own(ping_frame());
+                self.seat.socket.outbox.push_control(ping_frame());
                 self.pinged = Some(now);
             }
             _ => {}
