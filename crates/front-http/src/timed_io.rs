@@ -333,14 +333,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
         if let Poll::Ready(gone) = this.poll_gone(cx) {
             return Poll::Ready(Err(gone));
         }
-        if this.peeked.has_remaining() && this.phase.get() == Phase::Idle {
-            // The next request arrived while the last one was answered.
-            cx.waker().wake_by_ref();
-        }
         let outcome = match this.poll_hints(cx) {
             Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_flush(cx),
             other => other,
         };
+        // The next request arrived while the last one was answered. hyper reads it only after the flush, for which the
+        // socket wakes the task.
+        if outcome.is_ready() && this.peeked.has_remaining() && this.phase.get() == Phase::Idle {
+            cx.waker().wake_by_ref();
+        }
         // hyper reads again when the socket wakes it; the wait begins here. At the deadline hyper is woken once, to
         // read the end of the stream.
         if this.poll_deadline(cx).is_ready()
@@ -375,3 +376,6 @@ impl<S> TimedIo<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
