@@ -367,6 +367,11 @@ impl<A: Application> Front<A> {
         Arc::clone(&self.shared.connections)
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> Arc<Shared<A>> {
+        Arc::clone(&self.shared)
+    }
+
     /// Returns the open WebSockets of applications.
     pub fn websockets(&self) -> Arc<WebSockets> {
         Arc::clone(&self.shared.websockets)

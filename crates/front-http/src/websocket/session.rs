@@ -195,7 +195,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
             let written = self.output.is_empty() && !self.unflushed;
             if alive && written && self.ending.closes_writing() {
                 // The client sees the end of the stream, and closes.
-                alive = self.writer.shutdown().await.is_ok();
+                // With TLS this writes, and a client that does not read would never let it end.
+                let until = self.ending.until().unwrap_or_else(|| Instant::now() + CLOSE_PATIENCE);
+                let closed = tokio::time::timeout_at(until, self.writer.shutdown()).await;
+                alive = matches!(closed, Ok(Ok(())));
                 self.ending.has_closed_writing();
             }
             if !alive || self.ending.is_over(written) {
@@ -458,3 +461,6 @@ impl Incoming {
         Self::Message(Event::Message { binary, payload }, size)
     }
 }
+
+#[cfg(test)]
+mod tests;
