@@ -3,6 +3,7 @@
 //!
 //! Invariants
 //! - The weight of all slots together stays below the bound; a slot weighs its bytes and what holds them.
+//! - Only what goes because memory is needed counts as evicted and is offered to the disk, not what a newer one replaces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,6 +109,17 @@ pub(super) enum Slot {
     },
 }
 
+impl Slot {
+    /// Returns whether both are the very same answer or rule.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Entry(one), Self::Entry(other)) => Arc::ptr_eq(one, other),
+            (Self::Rule(one), Self::Rule(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Weigh;
 
@@ -123,32 +135,23 @@ impl Weighter<Box<[u8]>, Slot> for Weigh {
     }
 }
 
-/// Counts answers that go because memory is needed, and offers them to the disk.
+/// Collects what an insertion pushes out, so that it is dropped or offered to the disk outside of the lock.
 #[derive(Clone, Debug)]
-struct Evictions {
-    count: Arc<AtomicU64>,
-    disk: Option<(Arc<Disk>, Arc<Purges>)>,
-}
+struct Collect;
 
-impl Lifecycle<Box<[u8]>, Slot> for Evictions {
-    /// What goes is dropped outside of the lock.
-    type RequestState = Vec<Slot>;
+impl Lifecycle<Box<[u8]>, Slot> for Collect {
+    type RequestState = Vec<(Box<[u8]>, Slot)>;
 
-    fn on_evict(&self, state: &mut Vec<Slot>, key: Box<[u8]>, slot: Slot) {
-        if matches!(slot, Slot::Entry(_)) {
-            self.count.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Some((disk, purges)) = &self.disk {
-            disk.offer(&key, &slot, purges.settled());
-        }
-        state.push(slot);
+    fn on_evict(&self, out: &mut Self::RequestState, key: Box<[u8]>, slot: Slot) {
+        out.push((key, slot));
     }
 }
 
 /// The map.
 pub(super) struct Store {
-    map: Cache<Box<[u8]>, Slot, Weigh, DefaultHashBuilder, Evictions>,
-    evictions: Evictions,
+    map: Cache<Box<[u8]>, Slot, Weigh, DefaultHashBuilder, Collect>,
+    disk: Option<(Arc<Disk>, Arc<Purges>)>,
+    evicted: AtomicU64,
     numbers: AtomicU64,
 }
 
@@ -161,10 +164,8 @@ impl Store {
             .weight_capacity(memory)
             .build()
             .expect("capacity and number of items are set");
-        let evictions = Evictions { count: Arc::default(), disk };
-        let map =
-            Cache::with_options(options, Weigh, DefaultHashBuilder::default(), evictions.clone());
-        Self { map, evictions, numbers: AtomicU64::new(1) }
+        let map = Cache::with_options(options, Weigh, DefaultHashBuilder::default(), Collect);
+        Self { map, disk, evicted: AtomicU64::new(0), numbers: AtomicU64::new(1) }
     }
 
     /// Returns a number that was not returned before.
@@ -176,8 +177,23 @@ impl Store {
         self.map.get(key)
     }
 
+    /// Inserts a slot. What memory has no room for then is counted, and offered to the disk; what the slot replaces is not.
     pub(super) fn insert(&self, key: Box<[u8]>, slot: Slot) {
-        self.map.insert(key, slot);
+        // Read before something leaves: a purge that comes meanwhile does not find it, and is checked again.
+        let settled = self.disk.as_ref().map(|(_disk, purges)| purges.settled());
+        let mut out = Vec::new();
+        self.map.insert_with_lifecycle(key.clone(), slot.clone(), &mut out);
+        for (old_key, old) in out {
+            if old_key == key && !old.is(&slot) {
+                continue;
+            }
+            if matches!(old, Slot::Entry(_)) {
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+            if let (Some((disk, _purges)), Some(settled)) = (&self.disk, settled) {
+                disk.offer(&old_key, &old, settled);
+            }
+        }
     }
 
     pub(super) fn remove(&self, key: &[u8]) {
@@ -201,6 +217,6 @@ impl Store {
     }
 
     pub(super) fn evicted(&self) -> u64 {
-        self.evictions.count.load(Ordering::Relaxed)
+        self.evicted.load(Ordering::Relaxed)
     }
 }

@@ -189,3 +189,22 @@ async fn memory_offers_what_it_evicts() {
     assert_eq!(disk.report().entries, store.evicted());
     assert!(disk.report().entries >= 40);
 }
+
+#[tokio::test]
+async fn a_replaced_answer_is_neither_an_eviction_nor_written() {
+    let (_folder, disk) = open(1 << 20);
+    let (disk, purges) = (Arc::new(disk), Arc::<Purges>::default());
+    let store = Store::new(64 << 10, Some((Arc::clone(&disk), purges)));
+    for id in 1..9 {
+        store.insert(KEY.into(), Slot::Entry(entry(KEY, id, b"body")));
+    }
+    settle(&disk);
+    assert_eq!((store.evicted(), disk.report().written), (0, 0));
+    assert!(matches!(store.get(KEY), Some(Slot::Entry(kept)) if kept.id == 8));
+    // Memory has no room for this one: it replaces the other, and goes to disk itself.
+    let large: &'static [u8] = &[b'x'; 128 << 10];
+    store.insert(KEY.into(), Slot::Entry(entry(KEY, 9, large)));
+    settle(&disk);
+    assert_eq!((store.evicted(), disk.report().written), (1, 1));
+    assert!(disk.has(&entry(KEY, 9, b"")) && store.get(KEY).is_none());
+}
