@@ -106,7 +106,8 @@ fn add_rewriting(headers: &HeaderMap, key: &mut Vec<u8>) {
     for name in names {
         key.extend_from_slice(name.as_str().as_bytes());
         for value in headers.get_all(name) {
-            key.push(b':');
+            // No value has this byte (RFC 9110, section 5.5).
+            key.push(1);
             if *name == header::FORWARDED {
                 add_forwarded(value.as_bytes(), key);
             } else {
@@ -186,8 +187,20 @@ mod tests {
         let forwarded = |value: &str| key("a.test", "/", &[("forwarded", value)]);
         assert_eq!(forwarded("for=192.0.2.1;host=a"), forwarded("For=\"[::1]\"; host=a;by=x"));
         assert_ne!(forwarded("for=192.0.2.1;host=a"), forwarded("for=192.0.2.1;host=b"));
-        let (one, two) = ([("x-host", "a"), ("x-host", "b")], [("x-host", "a:b")]);
-        assert_eq!(key("a.test", "/", &one), key("a.test", "/", &two), "both mean the same list");
+    }
+
+    /// PHP gets several lines of one field as one value with commas.
+    #[test]
+    fn two_lines_of_a_field_are_not_one_line_with_another_value() {
+        let key = |values: &[&str]| {
+            let pairs: Vec<_> = values.iter().map(|value| ("x-forwarded-host", *value)).collect();
+            key("a.test", "/", &pairs)
+        };
+        for one in ["a:b", "a,b", "a:", "a"] {
+            assert_ne!(key(&[one]), key(&["a", "b"]), "{one}");
+            assert_ne!(key(&[one]), key(&["a", ""]), "{one}");
+        }
+        assert_ne!(key(&["a:b", "c"]), key(&["a", "b:c"]));
     }
 
     #[test]
