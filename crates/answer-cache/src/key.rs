@@ -77,6 +77,16 @@ impl Key {
         Some(Self(key))
     }
 
+    /// Returns the bytes of the key that the same target has without fields that rewrite it.
+    pub fn target(&self) -> &[u8] {
+        target_of(&self.0)
+    }
+
+    /// Returns whether the request has fields that rewrite its target.
+    pub fn is_rewritten(&self) -> bool {
+        self.target().len() < self.0.len()
+    }
+
     /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -87,6 +97,12 @@ impl Key {
 pub fn url_of(key: &[u8]) -> &[u8] {
     let rest = key.get(4..).unwrap_or_default();
     rest.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Returns the target within the bytes of a key, or of one that begins with them: the key without what follows the URL.
+pub fn target_of(key: &[u8]) -> &[u8] {
+    let url = key.get(4..).unwrap_or_default().iter().position(|byte| *byte == 0);
+    url.map_or(key, |end| &key[..4 + end + 1])
 }
 
 /// Returns the number of the application within the bytes of a key.
@@ -201,6 +217,15 @@ mod tests {
             assert_ne!(key(&[one]), key(&["a", ""]), "{one}");
         }
         assert_ne!(key(&["a:b", "c"]), key(&["a", "b:c"]));
+    }
+
+    #[test]
+    fn a_target_is_the_key_without_fields() {
+        let plain = key("a.test", "/x?q", &[]);
+        let rewritten = key("a.test", "/x?q", &[("x-forwarded-user", "a"), ("x-host", "b")]);
+        assert_eq!((plain.target(), plain.is_rewritten()), (plain.as_bytes(), false));
+        assert_eq!((rewritten.target(), rewritten.is_rewritten()), (plain.as_bytes(), true));
+        assert_ne!(key("a.test", "/x?q1", &[]).target(), plain.target());
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod vary;
 pub use directives::{Delta, Directives, Scope};
 pub use freshness::{Freshness, Standing};
 pub use invalidation::{invalidates, other_targets};
-pub use key::{Key, Target, application_of, url_of};
+pub use key::{Key, Target, application_of, target_of, url_of};
 pub use request::{Bypass, CookieFilter, Request};
 pub use status::{Forwarded, status_of_hit, status_of_miss};
 pub use storing::{Answer, NotStored, Stored, store};

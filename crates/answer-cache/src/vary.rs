@@ -22,8 +22,8 @@ pub enum VaryError {
     TooMuch,
 }
 
-/// The fields that `Vary` names, sorted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The fields that `Vary` names, sorted. The default names none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule(Box<[HeaderName]>);
 
 impl Rule {

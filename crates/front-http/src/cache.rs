@@ -5,6 +5,7 @@
 //! - Memory has a bound: [`CacheOptions::memory`], and [`CacheOptions::answer`] for one answer. So has the disk.
 //! - Only a complete answer is stored: one that was cut, or whose client left, is dropped.
 //! - An answer whose request began before a purge, an unsafe request or a new release is not stored if that concerns it.
+//! - An unsafe request makes every answer of its target invalid, whatever fields those were selected by.
 //! - Requests that wait for the same answer wait only until it is known that it will not be stored.
 
 mod disk;
@@ -13,12 +14,13 @@ mod flights;
 mod purges;
 mod store;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use answer_cache::{CookieFilter, Key};
+use answer_cache::{CookieFilter, Key, Rule};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use serde::Serialize;
@@ -28,7 +30,7 @@ use tokio::time::Instant;
 use self::disk::Disk;
 use self::flights::Flights;
 use self::purges::{Purge, Purges, Ticket};
-use self::store::{Slot, Store, Variants};
+use self::store::{COPIES, Slot, Store, Variants};
 
 pub use self::disk::DiskReport;
 pub(crate) use self::fill::{CACHE_STATUS, Filling, Storing};
@@ -242,11 +244,14 @@ impl AnswerCache {
         self.purge(&Purge::All)
     }
 
-    /// Removes the answers at this key: an unsafe request has changed its target.
+    /// Removes the answers of this key's target: an unsafe request has changed it. Variants and copies are no longer found
+    /// without the slots that have their numbers.
     pub(crate) fn invalidate(&self, key: &Key) {
-        let key = key.as_bytes();
         self.counts.purges.add();
-        self.purges.purge(Purge::Key(key.into()), || self.remove_at(key));
+        self.purges.purge(Purge::Target(key.target().into()), || {
+            self.remove_at(key.target());
+            self.remove_at(&copies_of(key));
+        });
     }
 
     fn purge(&self, purge: &Purge) -> u64 {
@@ -321,34 +326,63 @@ impl AnswerCache {
 
     /// Returns what is stored for a request, from disk if it is not in memory.
     pub(crate) async fn look(&self, key: &Key, headers: &HeaderMap, now: Instant) -> Found {
-        let key = key.as_bytes();
-        let found = self.store.get(key);
-        let selected = self.rule(key, found.as_ref()).map(|rule| rule.select(key, headers));
-        let (key, found) = match &selected {
-            Some(selected) => (&**selected, self.store.get(selected)),
-            None => (key, found),
-        };
-        match found {
-            Some(Slot::Entry(entry)) => Found::Entry(entry),
-            Some(Slot::Passed { until }) if now < until => Found::Passed,
-            _ => match &self.disk {
-                Some(disk) => self.read(disk, key).await.map_or(Found::Nothing, Found::Entry),
-                None => Found::Nothing,
-            },
+        let passed =
+            |found: Option<&Slot>| matches!(found, Some(Slot::Passed { until }) if now < *until);
+        if let Some(base) = self.base(key) {
+            let found = self.store.get(&base);
+            let selected = self.rule(&base, found.as_ref()).map(|rule| rule.select(&base, headers));
+            let (at, found) = match &selected {
+                Some(selected) => (&**selected, self.store.get(selected)),
+                None => (&*base, found),
+            };
+            match found {
+                Some(Slot::Entry(entry)) => return Found::Entry(entry),
+                found if passed(found.as_ref()) => return Found::Passed,
+                _ => {}
+            }
+            if let Some(disk) = &self.disk
+                && let Some(entry) = self.read(disk, at).await
+            {
+                return Found::Entry(entry);
+            }
         }
+        // Copies are not at the key at which requests wait for each other.
+        let waits_not = key.is_rewritten() && passed(self.store.get(key.as_bytes()).as_ref());
+        if waits_not { Found::Passed } else { Found::Nothing }
     }
 
-    /// Returns the fields by which the answers of a target differ.
+    /// Returns the key at which the answers for a request are. It is that of the request, or for copies of a target one with
+    /// a number that the next unsafe request changes. `None` if the target has no copies.
+    fn base<'k>(&self, key: &'k Key) -> Option<Cow<'k, [u8]>> {
+        if !key.is_rewritten() {
+            return Some(Cow::Borrowed(key.as_bytes()));
+        }
+        Some(Cow::Owned(self.variants(&copies_of(key))?.below(key.as_bytes())))
+    }
+
+    /// Returns the same key for an answer that will be stored.
+    fn base_or_new<'k>(&self, key: &'k Key, release: u64) -> Cow<'k, [u8]> {
+        self.base(key).unwrap_or_else(|| {
+            let (rule, id) = (Rule::default(), self.store.number());
+            let copies = Arc::new(Variants { rule, id, release });
+            let base = copies.below(key.as_bytes());
+            self.store.insert(copies_of(key), Slot::Rule(copies));
+            Cow::Owned(base)
+        })
+    }
+
+    /// Returns the fields by which the answers at a key differ.
     fn variants(&self, key: &[u8]) -> Option<Arc<Variants>> {
         self.rule(key, self.store.get(key).as_ref())
     }
 
-    /// Returns whether the answers of a target differ by this field of the request.
+    /// Returns whether the answers for a request differ by this field of it.
     pub(crate) fn selects_by(&self, key: &Key, name: &HeaderName) -> bool {
-        self.variants(key.as_bytes()).is_some_and(|variants| variants.rule.names(name))
+        let variants = self.base(key).and_then(|base| self.variants(&base));
+        variants.is_some_and(|variants| variants.rule.names(name))
     }
 
-    /// Returns the fields by which the answers of a target differ, if memory has `found` at its key.
+    /// Returns the fields by which the answers at a key differ, if memory has `found` there.
     fn rule(&self, key: &[u8], found: Option<&Slot>) -> Option<Arc<Variants>> {
         match found {
             Some(Slot::Rule(variants)) => Some(Arc::clone(variants)),
@@ -420,4 +454,9 @@ impl AnswerCache {
         while background.try_join_next().is_some() {}
         background
     }
+}
+
+/// Returns the key of the number of a target's copies.
+fn copies_of(key: &Key) -> Box<[u8]> {
+    [key.target(), &[COPIES]].concat().into()
 }

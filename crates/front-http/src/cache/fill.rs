@@ -170,7 +170,9 @@ impl Storing {
 
     /// Returns the key at which an answer is stored; makes the rule by which it is found.
     fn place(&self, stored: &Stored) -> Box<[u8]> {
-        let (key, map) = (self.key.as_bytes(), &self.cache.store);
+        let map = &self.cache.store;
+        let base = self.cache.base_or_new(&self.key, self.ticket.release);
+        let key = &*base;
         let known = self.cache.variants(key);
         let variants = match (known, &stored.vary) {
             (None, None) => return key.into(),

@@ -9,9 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use answer_cache::{application_of, url_of};
-
-use super::store::VARIANT;
+use answer_cache::{application_of, target_of, url_of};
 
 /// The most purges that are remembered.
 const REMEMBERED: usize = 256;
@@ -30,8 +28,8 @@ pub(super) enum Purge {
         scheme: String,
         target: String,
     },
-    /// Answers at a key.
-    Key(Box<[u8]>),
+    /// Answers of a target.
+    Target(Box<[u8]>),
 }
 
 impl Purge {
@@ -48,9 +46,7 @@ impl Purge {
                     scheme.is_empty() && is_scheme(rest) || rest == scheme.as_bytes()
                 })
             }
-            Self::Key(purged) => key
-                .strip_prefix(&**purged)
-                .is_some_and(|rest| rest.is_empty() || rest[0] == VARIANT),
+            Self::Target(purged) => target_of(key) == &**purged,
         }
     }
 }
@@ -167,6 +163,7 @@ impl Purges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::VARIANT;
 
     /// Application 1, port 443.
     const KEY: &[u8] = b"\0\x01\x01\xbbhttps://a.test/x\0";
@@ -194,7 +191,7 @@ mod tests {
         assert!(stores(&purges, before, &[2]));
         assert!(!stores(&purges, before, &[2, 1]));
         assert!(stores(&purges, purges.ticket(0), &[1]));
-        record(&purges, Purge::Key(KEY.into()));
+        record(&purges, Purge::Target(KEY.into()));
         assert!(!stores(&purges, before, &[]));
         let before = purges.ticket(0);
         record(&purges, Purge::Url { scheme: String::new(), target: "//a.test/x".to_owned() });
@@ -244,11 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_purged_with_its_variants() {
-        let purge = Purge::Key(KEY.into());
+    fn a_target_is_purged_with_its_variants_and_copies() {
+        let purge = Purge::Target(KEY.into());
         assert!(purge.concerns(KEY, &[]));
         assert!(purge.concerns(&[KEY, &[VARIANT, 9]].concat(), &[]));
-        assert!(!purge.concerns(&[KEY, b"y"].concat(), &[]));
+        assert!(purge.concerns(&[KEY, b"x-host\x01b\0"].concat(), &[]));
+        assert!(!purge.concerns(b"\0\x01\x01\xbbhttps://a.test/xy\0", &[]));
     }
 
     #[test]

@@ -29,6 +29,9 @@ const SHARDS: usize = 4;
 
 /// The byte between the key of a target and the values that select one of its answers.
 pub(super) const VARIANT: u8 = 0xfe;
+/// The byte after a target at whose key the number of its copies is: answers to requests with fields that rewrite the
+/// target.
+pub(super) const COPIES: u8 = 0xfd;
 
 /// A stored answer.
 #[derive(Debug)]
@@ -70,7 +73,7 @@ impl Entry {
     }
 }
 
-/// The fields by which answers of one target differ.
+/// The fields by which answers of one target differ, or the number of its copies.
 #[derive(Debug)]
 pub(super) struct Variants {
     pub(super) rule: Rule,
@@ -83,12 +86,18 @@ pub(super) struct Variants {
 impl Variants {
     /// Returns the key of the answer that a request selects.
     pub(super) fn select(&self, key: &[u8], headers: &HeaderMap) -> Box<[u8]> {
-        let mut selected = Vec::with_capacity(key.len() + 64);
-        selected.extend_from_slice(key);
-        selected.push(VARIANT);
-        selected.extend_from_slice(&self.id.to_be_bytes());
+        let mut selected = self.below(key);
         self.rule.select(headers, &mut selected);
         selected.into()
+    }
+
+    /// Returns what the keys of all these answers begin with.
+    pub(super) fn below(&self, key: &[u8]) -> Vec<u8> {
+        let mut below = Vec::with_capacity(key.len() + 64);
+        below.extend_from_slice(key);
+        below.push(VARIANT);
+        below.extend_from_slice(&self.id.to_be_bytes());
+        below
     }
 }
 

@@ -440,6 +440,56 @@ async fn an_unsafe_request_makes_stored_answers_invalid() {
     assert_eq!(text(&get(&server, other, &[]).await), "call 6");
 }
 
+/// RFC 9111, section 4.4: the target URI becomes invalid, whatever further fields the requests for it have.
+#[tokio::test]
+async fn an_unsafe_request_makes_every_copy_of_its_target_invalid() {
+    let server = start().await;
+    let vary = "order: cache-control: max-age=60 | vary: accept-language";
+    let copies: [&[&str]; 5] = [
+        &[],
+        &["X-Forwarded-User: a"],
+        &["X-Forwarded-User: b"],
+        &["X-Forwarded-User: b", "Accept-Language: de", vary],
+        &["X-Forwarded-Host: shop.test", vary],
+    ];
+    let unsafe_fields: [&[&str]; 4] = [
+        &["X-HTTP-Method-Override: PUT"],
+        &["X-Forwarded-User: a"],
+        &[],
+        &["X-Forwarded-User: c", "order: status=303 | location: /made-to-order/page"],
+    ];
+    for (number, fields) in unsafe_fields.into_iter().enumerate() {
+        for copy in copies {
+            get(&server, PATH, &[copy, &[FRESH]].concat()).await;
+        }
+        let before = calls(&server);
+        for copy in copies {
+            let answer = get(&server, PATH, copy).await;
+            assert!(status(&answer).starts_with("Hearth; hit"), "{number}: {copy:?}");
+        }
+        let other = if number == 3 { "/made-to-order/other" } else { PATH };
+        send(&server, "POST", other, &[fields, &["Content-Length: 0"]].concat()).await;
+        assert_eq!(calls(&server), before + 1);
+        for copy in copies {
+            get(&server, PATH, &[copy, &["Cache-Control: no-cache", "order: "]].concat()).await;
+        }
+        assert_eq!(calls(&server), before + 1 + copies.len(), "{number}");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_began_before_an_unsafe_request_is_not_stored() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    let fields = "X-Forwarded-User: b\r\norder: hold | cache-control: max-age=60";
+    client.send(&format!("GET {PATH} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n\r\n")).await;
+    called(&server, 1).await;
+    send(&server, "POST", PATH, &["X-Forwarded-User: a", "Content-Length: 0"]).await;
+    server.app.release.notify_one();
+    client.head().await;
+    assert_eq!(text(&get(&server, PATH, &["X-Forwarded-User: b"]).await), "call 3");
+}
+
 #[tokio::test]
 async fn answers_are_purged_by_tag_by_url_and_all() {
     let server = start().await;

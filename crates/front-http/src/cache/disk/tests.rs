@@ -1,9 +1,11 @@
 use std::time::Duration;
 
+use answer_cache::Key;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::*;
 use crate::cache::store::Store;
+use crate::cache::{AnswerCache, CacheOptions, DiskOptions, Found, copies_of};
 
 const KEY: &[u8] = b"\0\0\0\x50http://a.test/x\0";
 
@@ -207,4 +209,57 @@ async fn a_replaced_answer_is_neither_an_eviction_nor_written() {
     settle(&disk);
     assert_eq!((store.evicted(), disk.report().written), (1, 1));
     assert!(disk.has(&entry(KEY, 9, b"")) && store.get(KEY).is_none());
+}
+
+/// The number by which the copies of a target are found goes to disk, too.
+#[tokio::test]
+async fn copies_come_back_from_disk_and_are_invalidated_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = CacheOptions {
+        memory: 1 << 20,
+        answer: 1 << 10,
+        disk: Some(DiskOptions { folder: folder.path().into(), limit: 1 << 20 }),
+        ignored_cookies: Vec::new(),
+        status_header: false,
+    };
+    let cache = AnswerCache::new(&options).unwrap();
+    let disk = cache.disk.as_ref().unwrap();
+    let mut headers = HeaderMap::new();
+    let key = |headers: &HeaderMap| {
+        let (host, uri) = (&b"a.test"[..], "/x".parse().unwrap());
+        let target = answer_cache::Target {
+            application: 0,
+            secure: false,
+            port: 80,
+            host,
+            uri: &uri,
+            headers,
+        };
+        Key::of(&target).unwrap()
+    };
+    let plain = key(&headers);
+    headers.insert("x-forwarded-user", HeaderValue::from_static("a"));
+    let copy = key(&headers);
+    let found = async || {
+        let found = cache.look(&copy, &HeaderMap::new(), Instant::now()).await;
+        if let Found::Entry(entry) = found { Some(entry.id) } else { None }
+    };
+    let base = cache.base_or_new(&copy, 0);
+    cache.store.insert(base.to_vec().into(), Slot::Entry(entry(&base, 5, b"body")));
+    let evict = || {
+        for at in [&*base, &*copies_of(&copy)] {
+            if let Some(slot) = cache.store.get(at) {
+                disk.offer(at, &slot, cache.purges.settled());
+                cache.store.remove(at);
+            }
+        }
+        settle(disk);
+    };
+    assert_eq!(found().await, Some(5));
+    evict();
+    assert_eq!((cache.report().entries, found().await), (0, Some(5)));
+    evict();
+    cache.invalidate(&plain);
+    assert_eq!(found().await, None);
+    assert_ne!(cache.base_or_new(&copy, 0), base, "the next copies have another number");
 }
