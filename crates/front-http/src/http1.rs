@@ -1,8 +1,13 @@
 //! HTTP/1.1 connections, using hyper: keep-alive, pipelining, 100-continue. All requests of a connection run on its
 //! task.
+//!
+//! Invariants
+//! - A response that was sent before the whole request was read reaches the client: the connection is closed only after
+//!   the client, within limits.
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 
@@ -26,7 +31,7 @@ use crate::pieces::Pieces;
 use crate::realtime::{Grant, IntoStream};
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
-use crate::timed_io::TimedIo;
+use crate::timed_io::{TimedIo, discard_input};
 use crate::websocket::session::{self, Running};
 
 /// The minimum buffer size of hyper.
@@ -74,11 +79,14 @@ pub(crate) async fn serve<
     let grants = Arc::clone(&connection);
     let busy = Arc::clone(&phase);
     let sent = Sent::default();
+    // The last request had a body, which may not have been read to its end.
+    let body_came = AtomicBool::new(false);
     let service = {
-        let sent = &sent;
+        let (sent, body_came) = (&sent, &body_came);
         let phase = Arc::clone(&phase);
         service_fn(move |request: http::Request<hyper::body::Incoming>| {
             phase.busy();
+            body_came.store(!request.body().is_end_stream(), Ordering::Relaxed);
             hints.begin();
             let hints = Arc::clone(&hints);
             let front = Arc::clone(front);
@@ -110,17 +118,28 @@ pub(crate) async fn serve<
         }
     };
     let granted = grants.grant.lock().expect("no holder panics").take();
+    let broken = outcome.is_err();
     if let Err(error) = outcome {
         tracing::debug!(error = %error, "connection broke off");
-        if let Some(Grant::Application(accepted)) = granted {
-            Box::pin(session::lost(front, *accepted)).await;
-        }
-        return None;
     }
-    let granted = granted?;
     let parts = served.into_parts();
-    let (stream, peeked) = parts.io.into_inner().into_parts();
+    let timed_io = parts.io.into_inner();
+    let closed_first = timed_io.closed_first();
+    let (mut stream, peeked) = timed_io.into_parts();
     let read = [parts.read_buf, peeked].concat();
+    let granted = match granted {
+        Some(granted) if !broken => granted,
+        granted => {
+            if let Some(Grant::Application(accepted)) = granted {
+                Box::pin(session::lost(front, *accepted)).await;
+            }
+            // hyper also fails after it has answered a malformed head, and reads nothing behind it.
+            if closed_first && (broken || body_came.into_inner() || !read.is_empty()) {
+                Box::pin(discard_input(&mut stream, &drain)).await;
+            }
+            return None;
+        }
+    };
     match granted {
         Grant::Channels(granted) => {
             granted.give(stream, read);

@@ -9,6 +9,8 @@
 //! - A client that closes its sending side with its request gets its response; one that closes it later counts as
 //!   gone (docs/decisions/0011-half-close.md).
 
+mod linger;
+
 use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,6 +23,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+pub(crate) use self::linger::discard_input;
 use crate::early_hints::HintQueue;
 use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::phase::{Phase, PhaseCell};
@@ -59,6 +62,10 @@ pub(crate) struct TimedIo<S> {
     last_bytes: Option<Instant>,
     /// The client has closed its sending side.
     ended: bool,
+    /// HTTP was given the end of the client's input.
+    end_read: bool,
+    /// The server has closed its sending side.
+    shut: bool,
 }
 
 /// A wait with its deadline.
@@ -95,6 +102,8 @@ impl<S> TimedIo<S> {
             timed: true,
             last_bytes,
             ended: false,
+            end_read: false,
+            shut: false,
         }
     }
 
@@ -108,6 +117,11 @@ impl<S> TimedIo<S> {
     pub(crate) fn untimed(mut self) -> Self {
         self.timed = false;
         self
+    }
+
+    /// Returns whether the server has closed its sending side before the client's input ended.
+    pub(crate) fn closed_first(&self) -> bool {
+        self.shut && !self.ended && !self.end_read
     }
 
     /// Returns the stream and the peeked bytes not read yet.
@@ -226,6 +240,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TimedIo<S> {
                     this.metrics.bytes_in.increment(read as u64);
                     this.bytes_came();
                     this.last_bytes = Some(Instant::now());
+                } else {
+                    this.end_read = true;
                 }
                 Poll::Ready(Ok(()))
             }
@@ -233,6 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TimedIo<S> {
             Poll::Pending => {
                 if this.timed && this.phase.is_draining() {
                     // An idle connection is just closed; one with an incomplete head was too late.
+                    this.end_read = true;
                     return Poll::Ready(Ok(()));
                 }
                 match ready!(this.poll_deadline(cx)) {
@@ -242,6 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TimedIo<S> {
                     }
                     Phase::First | Phase::Idle | Phase::Busy => {}
                 }
+                this.end_read = true;
                 Poll::Ready(Ok(()))
             }
         }
@@ -356,6 +374,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let outcome = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.shut |= matches!(outcome, Poll::Ready(Ok(())));
         this.progress(cx, outcome)
     }
 }

@@ -21,7 +21,7 @@ use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
 use crate::realtime::IntoStream;
 use crate::respond::Connection;
-use crate::timed_io::TimedIo;
+use crate::timed_io::{TimedIo, discard_input};
 use crate::tls::{self, VerifiedClient};
 use crate::websocket::session::Running;
 use crate::{http1, http2, proxy_protocol};
@@ -119,8 +119,10 @@ pub(super) async fn connect<
             stream.write_all(ANSWER).await?;
             stream.shutdown().await
         };
-        if !matches!(tokio::time::timeout(front.handshake_timeout, refusal).await, Ok(Ok(()))) {
-            tracing::debug!("client of a TLS port did not take the refusal");
+        match tokio::time::timeout(front.handshake_timeout, refusal).await {
+            // Most of the request is unread.
+            Ok(Ok(())) => Box::pin(discard_input(&mut stream, &drain)).await,
+            _ => tracing::debug!("client of a TLS port did not take the refusal"),
         }
         return None;
     }

@@ -325,3 +325,25 @@ async fn a_response_has_one_current_date() {
         assert!(httpdate::parse_http_date(&date).is_ok(), "{date}");
     }
 }
+
+#[tokio::test]
+async fn an_answer_to_an_unread_upload_reaches_a_client_that_still_sends() {
+    let server = Server::start().await;
+    server.write("a.txt", "text");
+    let piece = vec![b'x'; 64 << 10];
+    for (request, status) in [
+        ("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 500000000\r\n\r\n", 413),
+        ("POST /a.txt HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n", 405),
+        ("POST /a b HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n", 400),
+    ] {
+        let mut client = server.connect().await;
+        client.send(request).await;
+        // The client looks for the answer after 8 MiB, which are more than the buffers of both sockets.
+        for _ in 0..128 {
+            assert!(client.send_if_taken(&piece).await, "{status}: reset");
+        }
+        let reply = client.reply().await;
+        assert_eq!(reply.status, status);
+        assert!(client.rest().await.is_empty());
+    }
+}
