@@ -4,16 +4,17 @@
 //! Invariants
 //! - A response that was sent before the whole request was read reaches the client: the connection is closed only after
 //!   the client, within limits.
+//! - A request for a WebSocket is answered to its end once the application has been asked, even if the client leaves.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::CONNECTION;
-use http::{HeaderValue, StatusCode, Version};
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
@@ -81,8 +82,9 @@ pub(crate) async fn serve<
     let sent = Sent::default();
     // The last request had a body, which may not have been read to its end.
     let body_came = AtomicBool::new(false);
+    let handshake = Handshake::default();
     let service = {
-        let (sent, body_came) = (&sent, &body_came);
+        let (sent, body_came, handshake) = (&sent, &body_came, &handshake);
         let phase = Arc::clone(&phase);
         service_fn(move |request: http::Request<hyper::body::Incoming>| {
             phase.busy();
@@ -95,7 +97,13 @@ pub(crate) async fn serve<
             let sender = (request.version() == Version::HTTP_11).then(|| sender.clone());
             async move {
                 let request = request.map(RequestBody::http1);
-                let mut response = respond(&front, &connection, request, sender).await;
+                let mut response = if request.headers().contains_key(UPGRADE) {
+                    let front = Arc::clone(&front);
+                    let answer = async move { respond(&front, &connection, request, sender).await };
+                    handshake.answer(Box::pin(answer)).await
+                } else {
+                    respond(&front, &connection, request, sender).await
+                };
                 hints.finish();
                 if front.succeeded.is_cancelled()
                     && response.status() != StatusCode::SWITCHING_PROTOCOLS
@@ -129,7 +137,13 @@ pub(crate) async fn serve<
     let read = [parts.read_buf, peeked].concat();
     let granted = match granted {
         Some(granted) if !broken => granted,
-        granted => {
+        mut granted => {
+            if let Some(Grant::Asked) = granted
+                && let Some(answering) = handshake.take()
+            {
+                drop(answering.await);
+                granted = grants.grant.lock().expect("no holder panics").take();
+            }
             if let Some(Grant::Application(accepted)) = granted {
                 Box::pin(session::lost(front, *accepted)).await;
             }
@@ -150,6 +164,37 @@ pub(crate) async fn serve<
             busy.busy();
             Some(session::begin(Arc::clone(front), accepted, stream, &read, drain))
         }
+        Grant::Asked => None,
+    }
+}
+
+type Answering<B> = Pin<Box<dyn Future<Output = Response<AnswerBody<B>>> + Send>>;
+
+/// The request with `Upgrade` that is being answered, if there is one. It is kept here because hyper drops its own
+/// futures when the client leaves.
+struct Handshake<B>(Mutex<Option<Answering<B>>>);
+
+impl<B> Default for Handshake<B> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<B> Handshake<B> {
+    async fn answer(&self, answering: Answering<B>) -> Response<AnswerBody<B>> {
+        *self.0.lock().expect("no holder panics") = Some(answering);
+        std::future::poll_fn(|cx| {
+            let mut current = self.0.lock().expect("no holder panics");
+            let answering = current.as_mut().expect("hyper answers one request at a time");
+            let response = ready!(answering.as_mut().poll(cx));
+            *current = None;
+            Poll::Ready(response)
+        })
+        .await
+    }
+
+    fn take(&self) -> Option<Answering<B>> {
+        self.0.lock().expect("no holder panics").take()
     }
 }
 

@@ -89,6 +89,8 @@ pub(crate) struct Granted {
 pub(crate) enum Grant {
     /// A client of channels.
     Channels(Granted),
+    /// The application is being asked whether it accepts a WebSocket.
+    Asked,
     /// A WebSocket that the application handles.
     Application(Box<Accepted>),
 }

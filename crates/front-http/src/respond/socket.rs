@@ -107,7 +107,11 @@ impl<A: Application> Exchange<'_, A> {
             protocol: None,
             limits,
         };
-        let response = match events::call(self.front, &seat, &visitor, Event::Connect).await {
+        // The application may accept even if the client leaves meanwhile.
+        self.grant(Some(Grant::Asked));
+        let outcome = events::call(self.front, &seat, &visitor, Event::Connect).await;
+        self.grant(None);
+        let response = match outcome {
             Ok(response) => response,
             Err(Failed::Dispatch(error)) => {
                 return self.page(Page::dispatch_failed(&error), &parts.headers);
@@ -129,8 +133,7 @@ impl<A: Application> Exchange<'_, A> {
             seat.deflate_from(size);
         }
         let deflate = upgrade.deflate();
-        let grant = Grant::Application(Box::new(Accepted { visitor, seat, deflate }));
-        *self.connection.grant.lock().expect("no holder panics") = Some(grant);
+        self.grant(Some(Grant::Application(Box::new(Accepted { visitor, seat, deflate }))));
         let mut switching = realtime::switching(&upgrade);
         let own = |name: &HeaderName| {
             *name == header::CONTENT_LENGTH
@@ -144,6 +147,10 @@ impl<A: Application> Exchange<'_, A> {
             }
         }
         Answer::whole(switching.map(|()| Bytes::new()))
+    }
+
+    fn grant(&self, grant: Option<Grant>) {
+        *self.connection.grant.lock().expect("no holder panics") = grant;
     }
 }
 

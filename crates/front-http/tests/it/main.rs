@@ -25,3 +25,4 @@ mod request_buffering;
 mod shutdown;
 mod slow_readers;
 mod tls;
+mod websockets;
