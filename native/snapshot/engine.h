@@ -474,6 +474,9 @@ void restore(bool complete);
 /* interpose.c: finds libc's own functions now. Any stack. */
 void interpose_resolve(void);
 
+/* Closes the connection that syslog(3) keeps; the next message opens one again, under the same name. */
+void leave_system_log(void);
+
 /* take.c: gives malloc a large free end. Returns the start of the bytes that malloc does not read, up to brk. 0: unknown. Any stack. */
 uint64_t take_prepare_malloc_top(void);
 

@@ -47,6 +47,9 @@
     X(fclose)                                                                                      \
     X(freopen)                                                                                     \
     X(closedir)                                                                                    \
+    X(pclose)                                                                                      \
+    X(openlog)                                                                                     \
+    X(closelog)                                                                                    \
     X(fcloseall)                                                                                   \
     X(fcntl)                                                                                       \
     X(fcntl64)                                                                                     \

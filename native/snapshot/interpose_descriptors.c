@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <linux/sockios.h>
 #include <sys/stat.h>
+#include <syslog.h>
 #include <unistd.h>
 
 static bool matters(unsigned int first, unsigned int last) {
@@ -82,6 +83,40 @@ FILE *freopen64(const char *path, const char *mode, FILE *stream) {
 int closedir(DIR *directory) {
     touch_number(dirfd(directory));
     return NEXT(closedir)(directory);
+}
+
+int pclose(FILE *stream) {
+    touch_number(fileno(stream));
+    return NEXT(pclose)(stream);
+}
+
+/* What syslog(3) was opened with. `known`: it was. */
+static struct {
+    bool known;
+    const char *name;
+    int options;
+    int facility;
+} system_log;
+
+void openlog(const char *name, int options, int facility) {
+    system_log.known = true;
+    system_log.name = name;
+    system_log.options = options;
+    system_log.facility = facility;
+    NEXT(openlog)(name, options, facility);
+}
+
+void closelog(void) {
+    system_log.known = false;
+    NEXT(closelog)();
+}
+
+void leave_system_log(void) {
+    bool known = system_log.known;
+    closelog();
+    if (known) {
+        openlog(system_log.name, system_log.options & ~LOG_NDELAY, system_log.facility);
+    }
 }
 
 /* `argument` as an integer: of F_SETFL it is. */

@@ -172,6 +172,8 @@ bool snapshot_take(const struct snapshot_options *options) {
         retire("getrandom() fails");
     }
     leave_rseq();
+    /* closelog() in a request would close a descriptor of the boot, while the restored memory says that it is open */
+    leave_system_log();
     e->malloc_top = take_prepare_malloc_top();
     e->strict = options->strict;
     e->exact = options->exact;

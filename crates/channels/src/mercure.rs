@@ -15,6 +15,7 @@ mod authorization;
 mod directory;
 mod hub;
 mod positions;
+mod reports;
 mod selector;
 mod state;
 mod subscriber;

@@ -100,6 +100,9 @@ pub trait Nodes: fmt::Debug + Send + Sync {
     /// nodes by a hash of node and channel satisfies this. Called under the same lock as [`Nodes::publish`].
     fn reports(&self, app: &App, channel: &str) -> bool;
 
+    /// Returns whether this node is one of those of which one reports. One that has just started is not.
+    fn may_report(&self) -> bool;
+
     /// Returns the log of the events of channels with history; `None` if each node has its own history.
     fn log(&self) -> Option<&dyn LogWriter> {
         None
@@ -114,6 +117,9 @@ pub trait Nodes: fmt::Debug + Send + Sync {
 pub trait LogWriter: fmt::Debug + Send + Sync {
     /// Returns whether an event may be added now. Otherwise the broker is away, and events are rejected.
     fn is_open(&self, now: Moment) -> bool;
+
+    /// Returns whether the broker takes an event of this size.
+    fn fits(&self, app: &App, publication: &Publication<'_>) -> bool;
 
     /// Adds an event. Called in the order in which a channel's events are published here, while its shard is locked.
     /// The implementation copies what it needs, never waits, and never calls the registry.

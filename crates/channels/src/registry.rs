@@ -174,10 +174,15 @@ impl Registry {
     ) -> Result<Option<Ticket>, (&'a ChannelName, PublishRefused)> {
         let counters = self.statistics.of(&app.id);
         let context = self.context(app, &counters, now);
-        if context.nodes.and_then(Nodes::log).is_some_and(|log| !log.is_open(now))
-            && let Some(logged) = publications.iter().find(|one| channel::is_logged(app, one))
-        {
-            return Err((logged.channel, PublishRefused::NotStored));
+        if let Some(log) = context.nodes.and_then(Nodes::log) {
+            for logged in publications.iter().filter(|one| channel::is_logged(app, one)) {
+                if !log.fits(app, logged) {
+                    return Err((logged.channel, PublishRefused::TooLarge));
+                }
+                if !log.is_open(now) {
+                    return Err((logged.channel, PublishRefused::NotStored));
+                }
+            }
         }
         if let Some(limit) = app.limits.channel_events {
             for (index, Publication { channel, .. }) in publications.iter().enumerate() {

@@ -42,9 +42,10 @@ impl Network {
     }
 }
 
-/// Returns whether one of the networks contains the address.
+/// Returns whether one of the networks contains the address, or that which a connection to it reaches.
 pub(crate) fn denied(networks: &[Network], address: IpAddr) -> bool {
-    networks.iter().any(|network| network.contains(address))
+    let reached = connected(address);
+    networks.iter().any(|network| network.contains(address) || network.contains(reached))
 }
 
 /// Returns whether a connection to this address and port reaches one of the sockets.
@@ -177,6 +178,21 @@ mod tests {
         ] {
             let address: IpAddr = address.parse().expect("an address");
             assert_eq!(network(net).contains(address), inside, "{address} in {net}");
+        }
+    }
+
+    #[test]
+    fn an_unspecified_address_is_denied_with_loopback() {
+        for (net, address, is_denied) in [
+            ("127.0.0.0/8", "0.0.0.0", true),
+            ("127.0.0.0/8", "::ffff:0.0.0.0", true),
+            ("::1", "::", true),
+            ("0.0.0.0", "0.0.0.0", true),
+            ("10.0.0.0/8", "0.0.0.0", false),
+            ("::1", "0.0.0.0", false),
+        ] {
+            let address: IpAddr = address.parse().expect("an address");
+            assert_eq!(denied(&[network(net)], address), is_denied, "{address} by {net}");
         }
     }
 

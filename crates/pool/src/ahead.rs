@@ -167,15 +167,18 @@ pub(crate) struct Lines {
     pub(crate) service: ServiceTime,
     /// There are unsent bytes, and the task that writes them was woken.
     woken: bool,
-    /// Wakes the task that writes at the end of the turn. `None`: each request is written at once.
-    turn: Option<Arc<Notify>>,
+    /// Wakes the task that writes at the end of the turn, and again while a socket is full.
+    turn: Arc<Notify>,
+    /// Each request is written at once, if its socket has room.
+    at_once: bool,
 }
 
 impl Lines {
     /// Creates an empty set. `turn` wakes the task that calls [`Lines::flush`] when the runtime has polled what is
-    /// ready.
-    pub(crate) fn new(turn: Option<Arc<Notify>>) -> Self {
-        Self { of: BTreeMap::new(), ahead: 0, service: ServiceTime::default(), woken: false, turn }
+    /// ready; with `at_once` that task only writes what a full socket did not take.
+    pub(crate) fn new(turn: Arc<Notify>, at_once: bool) -> Self {
+        let service = ServiceTime::default();
+        Self { of: BTreeMap::new(), ahead: 0, service, woken: false, turn, at_once }
     }
 
     /// Records that a worker begins a request that is not written yet.
@@ -226,27 +229,17 @@ impl Lines {
         }
     }
 
-    /// Orders the write of a worker's bytes at the end of the turn; without such a task, writes them now.
+    /// Orders the write of a worker's bytes at the end of the turn, or writes them now.
     fn wake(&mut self, slot: u32) {
-        match &self.turn {
-            Some(turn) => {
-                if !std::mem::replace(&mut self.woken, true) {
-                    turn.notify_one();
-                }
-            }
-            None => {
-                if let Some(line) = self.of.get_mut(&slot) {
-                    line.flush();
-                }
-            }
+        let written = self.at_once && self.of.get_mut(&slot).is_none_or(Line::flush);
+        if !written && !std::mem::replace(&mut self.woken, true) {
+            self.turn.notify_one();
         }
     }
 
-    /// Ends the task that writes at the end of each turn, because the pool is closed.
-    pub(crate) fn close(&mut self) {
-        if let Some(turn) = self.turn.take() {
-            turn.notify_one();
-        }
+    /// Wakes the task that writes, which ends when the pool is closed and nothing is left to write.
+    pub(crate) fn close(&self) {
+        self.turn.notify_one();
     }
 
     /// Writes what is to be written. Returns `false` if a socket is full.

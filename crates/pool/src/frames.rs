@@ -119,11 +119,11 @@ pub(crate) async fn start(
         sharing.seats.join(one_shot, Arc::clone(&wanted), clock.instant())
     });
     // On several threads the end of a turn may be another thread's.
-    let flavor = tokio::runtime::Handle::current().runtime_flavor();
-    let turn = (flavor == RuntimeFlavor::CurrentThread).then(|| Arc::new(Notify::new()));
+    let at_once = tokio::runtime::Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread;
+    let turn = Arc::new(Notify::new());
     let php_version = zygote.php_version.clone();
     let shared = Arc::new(Shared {
-        queue: Mutex::new(Queue::new(options.backlog_target, turn.clone())),
+        queue: Mutex::new(Queue::new(options.backlog_target, (Arc::clone(&turn), at_once))),
         core: Core::new(options, clock, php_version),
         commands,
         quiet: Notify::new(),
@@ -140,9 +140,7 @@ pub(crate) async fn start(
         processor_time: AtomicU64::new(0),
         zygote_pid: AtomicU32::new(zygote.pid()),
     });
-    if let Some(turn) = turn {
-        shared.tasks.spawn(Arc::clone(&shared).write_at_end_of_turn(turn));
-    }
+    shared.tasks.spawn(Arc::clone(&shared).write_at_end_of_turn(turn));
     let (tell_first, first) = oneshot::channel();
     let begins = from_none.is_none_or(|scaling| scaling.start > 0);
     let tell_first = begins.then_some(tell_first);

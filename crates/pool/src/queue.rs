@@ -61,12 +61,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Creates an empty queue; `target` is [`Options::backlog_target`], `turn` as in [`Lines::new`].
-    pub(crate) fn new(target: Option<Duration>, turn: Option<Arc<Notify>>) -> Self {
+    /// Creates an empty queue; `target` is [`Options::backlog_target`], `turn` and `at_once` as in [`Lines::new`].
+    pub(crate) fn new(target: Option<Duration>, (turn, at_once): (Arc<Notify>, bool)) -> Self {
         Self {
             idle: VecDeque::new(),
             waiting: Backlog::default(),
-            lines: Lines::new(turn),
+            lines: Lines::new(turn, at_once),
             overload: Overload::new(target),
             waits: Waits::default(),
             leased: 0,
@@ -216,20 +216,21 @@ impl Shared {
         queue.lines.take_over(lease, alone)
     }
 
-    /// Writes to workers at the end of each turn, until the pool is closed.
+    /// Writes to workers at the end of each turn, and what their sockets did not take, until the pool is closed and quiet.
     pub(crate) async fn write_at_end_of_turn(self: Arc<Self>, turn: Arc<Notify>) {
         const FULL: Duration = Duration::from_millis(1);
         loop {
             turn.notified().await;
-            let (done, closed) = {
+            let (done, ends) = {
                 let mut queue = self.queue.lock().expect("no holder panics");
-                (queue.lines.flush(), queue.closed)
+                (queue.lines.flush(), queue.closed && queue.leased == 0)
             };
+            if ends {
+                return;
+            }
             if !done {
                 tokio::time::sleep(FULL).await;
                 turn.notify_one();
-            } else if closed {
-                return;
             }
         }
     }
@@ -430,6 +431,9 @@ impl Shared {
     }
 
     fn look_for_quiet(&self, queue: &mut Queue) {
+        if queue.closed && queue.leased == 0 {
+            queue.lines.close();
+        }
         if queue.waiting.is_empty() {
             queue.overload.emptied();
             if queue.watched > 0 && queue.leased == 0 {

@@ -481,6 +481,9 @@ void exchange_connect(const char *socket, const char *(*token)(void)) {
     struct opening opening;
     struct iovec parts[2];
     idle = take_idle();
+    if (idle != NULL) {
+        set_patience(idle, 0); /* a later restore puts back only what is remembered of it */
+    }
     struct exchange *connection = idle == NULL ? connect_to(socket) : NULL;
     if (connection == NULL) {
         return;

@@ -14,6 +14,8 @@ static const char *obstacle;
 
 static zend_module_entry *php_random; /* NULL in a PHP without it, which there is none */
 static void (*gnutls_refresh)(void);
+static zend_module_entry *php_gmp;
+static void (*sqlite_randomness)(int, void *);
 
 static bool fill(unsigned char *buffer, size_t len) {
     size_t done = 0;
@@ -135,6 +137,7 @@ void randomness_prepare(void) {
     fill(&unused, sizeof unused);
 
     php_random = zend_hash_str_find_ptr(&module_registry, "random", sizeof "random" - 1);
+    php_gmp = zend_hash_str_find_ptr(&module_registry, "gmp", sizeof "gmp" - 1);
 
     struct link_map *library = NULL;
     void *program = dlopen(NULL, RTLD_LAZY);
@@ -156,6 +159,10 @@ void randomness_prepare(void) {
         if (refresh != NULL) {
             gnutls_refresh = refresh;
         }
+        void (*randomness)(int, void *) = symbol_of(library, handle, "sqlite3_randomness");
+        if (randomness != NULL) {
+            sqlite_randomness = randomness;
+        }
         dlclose(handle);
     }
     dlclose(program);
@@ -169,6 +176,17 @@ void randomness_renew(void) {
     /* wrap_nettle_rnd_refresh(), lib/nettle/rnd.c: new keys from the system; nothing if no number has been drawn in this process */
     if (gnutls_refresh != NULL) {
         gnutls_refresh();
+    }
+}
+
+void randomness_forget(void) {
+    /* ZEND_MODULE_DEACTIVATE_D(gmp), ext/gmp/gmp.c: the next number begins with a new seed */
+    if (php_gmp != NULL && php_gmp->request_shutdown_func != NULL) {
+        php_gmp->request_shutdown_func(php_gmp->type, php_gmp->module_number);
+    }
+    /* https://sqlite.org/c3ref/randomness.html: without a buffer it forgets its seed */
+    if (sqlite_randomness != NULL) {
+        sqlite_randomness(0, NULL);
     }
 }
 

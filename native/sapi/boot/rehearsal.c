@@ -190,6 +190,7 @@ bool rehearsal_begin(void) {
         }
         close(ends[0]);
         report_fd = ends[1];
+        randomness_forget();
         randomness_renew();
         learned_calls_watch();
         return true;

@@ -4,6 +4,7 @@
 #include <SAPI.h>
 #include <ext/session/php_session.h>
 #include <ext/standard/head.h>
+#include <ext/standard/url.h>
 #include <php.h>
 #include <php_output.h>
 #include <string.h>
@@ -29,6 +30,38 @@ static bool session_is_automatic(void) {
     return &ps_globals != NULL && PS(auto_start);
 }
 
+/* Returns whether the header is the cookie of a session: php_session_remove_cookie(), ext/session/session.c. */
+static int is_session_cookie(void *header, void *name) {
+    static const char field[] = "Set-Cookie: ";
+    const char *line = ((sapi_header_struct *)header)->header;
+    const zend_string *wanted = name;
+    size_t len = ZSTR_LEN(wanted);
+    return strncasecmp(line, field, sizeof field - 1) == 0 &&
+           strncmp(line + sizeof field - 1, ZSTR_VAL(wanted), len) == 0 &&
+           line[sizeof field - 1 + len] == '=';
+}
+
+static bool has_session_cookie(void) {
+    zend_string *name = php_url_encode(PS(session_name), strlen(PS(session_name)));
+    bool found = false;
+    for (zend_llist_element *element = SG(sapi_headers).headers.head; element != NULL;
+         element = element->next) {
+        found = found || is_session_cookie(element->data, name);
+    }
+    zend_string_release(name);
+    return found;
+}
+
+/* Removes the cookies of the boot's session from what each request sends. */
+static void remove_session_cookies(void) {
+    zend_string *name = php_url_encode(PS(session_name), strlen(PS(session_name)));
+    while (has_session_cookie()) {
+        /* one of them */
+        zend_llist_del_element(&SG(sapi_headers).headers, name, is_session_cookie);
+    }
+    zend_string_release(name);
+}
+
 void await_begin_boot(const struct worker_run *run) {
     variables_set_entry(run->options->script, run->options->document_root);
     boot_output_begin();
@@ -50,8 +83,17 @@ static const char *obstacle(void) {
     if (CG(in_compilation)) {
         return "while a file is compiled";
     }
-    if (&ps_globals != NULL && PS(session_status) == php_session_active && !PS(auto_start)) {
-        return "while a session is open: all visitors would get it";
+    if (session_is_automatic() && SG(headers_sent)) {
+        return "after output, with session.auto_start: no visitor would get a session's cookie";
+    }
+    if (&ps_globals != NULL && !PS(auto_start)) {
+        if (PS(session_status) == php_session_active) {
+            return "while a session is open: all visitors would get it";
+        }
+        /* a closed session keeps its id, and so does its cookie */
+        if (PS(id) != NULL || has_session_cookie()) {
+            return "after a session was opened: all visitors would get it";
+        }
     }
     return NULL;
 }
@@ -75,6 +117,7 @@ void await_settle_boot(void) {
     zend_llist_clean(&CG(open_files));
     if (session_is_automatic()) {
         boot_state_end_session();
+        remove_session_cookies(); /* each visitor gets one of his own, or has it */
     }
     boot_state_forget_input();
     headers_sent = SG(headers_sent);

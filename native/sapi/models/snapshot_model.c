@@ -135,6 +135,7 @@ static bool take(void) {
         .say = say,
     };
     egress_connect();
+    randomness_forget();
     options.dead = dead_ranges(&options.dead_count);
     bool first = snapshot_take(&options);
     if (first) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <zend_exceptions.h>
 #include <zend_modules.h>
 
 enum { MODULES = 256 };
@@ -121,6 +122,7 @@ static void destroy_objects(void) {
         return;
     }
     EG(flags) |= EG_FLAGS_OBJECT_STORE_NO_REUSE;
+    first_held = 1; /* if an error of a destructor ends this */
     uint32_t held = 0;
     /* the boot's objects are not even looked at: they are many, and mostly cold */
     for (uint32_t i = of_request(1); i < store->top; i = of_request(i + 1)) {
@@ -173,10 +175,15 @@ static void free_objects(void) {
 }
 
 void request_cleanup_clear(void) {
+    /* Without a caller, an exception of a destructor is reported: zend_call_destructors(), Zend/zend_execute_API.c */
+    zend_execute_data *caller = EG(current_execute_data);
+    EG(current_execute_data) = NULL;
     zend_try {
         destroy_objects();
     }
     zend_end_try();
+    /* one that is left would keep stream wrappers from being called */
+    zend_clear_exception();
     zend_try {
         close_resources();
     }
@@ -192,4 +199,5 @@ void request_cleanup_clear(void) {
         }
     }
     zend_end_try();
+    EG(current_execute_data) = caller;
 }

@@ -20,6 +20,7 @@ return (static function (): Closure {
         ? $library('const char *gcry_check_version(const char *); void gcry_randomize(void *data, size_t len, int level);', 'libgcrypt.so.20')
         : null;
     $gcrypt?->gcry_check_version(null);
+    $database = extension_loaded('pdo_sqlite') ? new PDO('sqlite::memory:') : null;
     $key = openssl_pkey_new(['private_key_type' => OPENSSL_KEYTYPE_EC, 'curve_name' => 'prime256v1']);
     $bytes = static function (Closure $fill): string {
         $data = FFI::new('char[16]');
@@ -57,6 +58,8 @@ return (static function (): Closure {
         'random_int' => random_int(PHP_INT_MIN, PHP_INT_MAX),
         'Random\Randomizer' => bin2hex((new Random\Randomizer())->getBytes(16)),
         'Random\Engine\Xoshiro256StarStar' => bin2hex((new Random\Engine\Xoshiro256StarStar())->generate()),
+        'gmp_random_bits' => function_exists('gmp_random_bits') ? gmp_strval(gmp_random_bits(128)) : null,
+        'randomblob of SQLite' => $database?->query('SELECT hex(randomblob(16))')->fetchColumn(),
         'openssl_random_pseudo_bytes' => bin2hex(openssl_random_pseudo_bytes(16)),
         'openssl_pkey_new' => openssl_pkey_get_details(
             openssl_pkey_new(['private_key_type' => OPENSSL_KEYTYPE_EC, 'curve_name' => 'prime256v1'])

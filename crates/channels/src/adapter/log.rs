@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -91,7 +91,12 @@ pub struct LogLink {
     pub(super) packets: mpsc::Sender<(u64, Bytes)>,
     pub(super) events: mpsc::Receiver<LogEvent>,
     pub(super) tasks: JoinSet<()>,
+    /// Maximum size of a packet in bytes, which the link learns from the broker.
+    pub(super) largest: Arc<AtomicUsize>,
 }
+
+/// Maximum size of what an event has in a packet beside its texts: lengths, a socket, a user.
+const AROUND: usize = 512;
 
 /// Capacity of the queue of events. A link waits while it is full.
 const QUEUED: usize = 256;
@@ -101,7 +106,8 @@ impl LogLink {
     pub(super) fn new() -> (Self, mpsc::Receiver<(u64, Bytes)>, mpsc::Sender<LogEvent>) {
         let (packets, to_append) = mpsc::channel(1);
         let (send, events) = mpsc::channel(QUEUED);
-        (Self { packets, events, tasks: JoinSet::new() }, to_append, send)
+        let largest = Arc::new(AtomicUsize::new(usize::MAX));
+        (Self { packets, events, tasks: JoinSet::new(), largest }, to_append, send)
     }
 }
 
@@ -116,6 +122,8 @@ pub(super) struct LogOutbox {
     there: AtomicU64,
     stored: watch::Sender<u64>,
     wake: Arc<Notify>,
+    /// Maximum size of a packet.
+    largest: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -139,7 +147,7 @@ impl LogOutbox {
         me: NodeId,
         options: &Options,
         wait: Duration,
-        wake: Arc<Notify>,
+        (wake, largest): (Arc<Notify>, Arc<AtomicUsize>),
         now: Moment,
     ) -> Self {
         let waiting =
@@ -153,6 +161,7 @@ impl LogOutbox {
             there: AtomicU64::new(now.millis()),
             stored: watch::Sender::new(0),
             wake,
+            largest,
         }
     }
 
@@ -214,6 +223,13 @@ impl LogWriter for LogOutbox {
         lately && self.lock().bytes < self.bound
     }
 
+    fn fits(&self, app: &App, publication: &Publication<'_>) -> bool {
+        let Publication { channel, event, data, .. } = publication;
+        let texts = [app.id.len(), channel.as_str().len(), event.len(), data.len()];
+        let size = HEADER + AROUND + texts.iter().sum::<usize>();
+        size <= self.largest.load(Ordering::Relaxed)
+    }
+
     fn append(&self, app: &Arc<App>, publication: &Publication<'_>) -> Ticket {
         let mut waiting = self.lock();
         let was_empty = waiting.open.is_empty();
@@ -226,6 +242,14 @@ impl LogWriter for LogOutbox {
         Writer(&mut waiting.open).update(&app.id, &update);
         let added = waiting.open.len() - before;
         waiting.bytes += added;
+        if before > HEADER && waiting.open.len() > self.largest.load(Ordering::Relaxed) {
+            // It begins a packet of its own.
+            let event = waiting.open.split_off(before);
+            waiting.close(self.me);
+            waiting.open.resize(HEADER, 0);
+            waiting.open.extend_from_slice(&event);
+            waiting.bytes += HEADER;
+        }
         waiting.events += 1;
         let number = waiting.number;
         if waiting.open.len() >= self.packet || waiting.events == EVENTS {

@@ -219,6 +219,10 @@ impl Nodes for Outbox {
         first == Some(&self.me)
     }
 
+    fn may_report(&self) -> bool {
+        self.ranking.read().unwrap_or_else(PoisonError::into_inner).contains(&self.me)
+    }
+
     fn log(&self) -> Option<&dyn LogWriter> {
         let log = self.log.get().filter(|_| self.uses_log.load(Ordering::Acquire))?;
         Some(&**log)

@@ -49,7 +49,8 @@ impl Shared {
         now: Moment,
     ) -> Self {
         channels.registry().shared().set_active(true);
-        let outbox = LogOutbox::new(me, options, log.wait, Arc::clone(wake), now);
+        let shared = (Arc::clone(wake), Arc::clone(&link.largest));
+        let outbox = LogOutbox::new(me, options, log.wait, shared, now);
         Self {
             link: Some(link),
             outbox: Arc::new(outbox),

@@ -698,5 +698,6 @@ proptest! {
 }
 
 mod brokers;
+mod logs;
 mod processes;
 mod slow;

@@ -76,7 +76,11 @@ fn publish_all<'a>(
     let publications: Vec<_> = publications.collect();
     let published = asked.channels.registry().publish_all(asked.app, &publications, asked.now);
     let ticket = published.map_err(|(channel, why)| {
-        let status = if why == PublishRefused::NotStored { 503 } else { 429 };
+        let status = match why {
+            PublishRefused::NotStored => 503,
+            PublishRefused::TooLarge => 413,
+            PublishRefused::TooOften { .. } => 429,
+        };
         Refused::new(status, format!("{}: {why}", channel.as_str()))
     })?;
     asked.ticket.set(ticket);

@@ -1,22 +1,15 @@
-//! The subscribers of all nodes, and the updates that report when a subscription begins or ends.
+//! The subscribers of all nodes.
 //!
 //! Each subscriber is a member of one internal presence channel, so nodes know each other's as they know the members of
-//! any channel, and learn when a node is gone. The node that reports the channel's events publishes the updates: one
-//! node, for the subscribers of all.
-//!
-//! Invariants
-//! - Reports are published one at a time between other work, so that they never fill the hub's own inbox.
+//! any channel, and learn when a node is gone.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-
-use tokio::sync::oneshot;
 
 use super::hub::{Mercure, uuid};
 use super::selector::Selector;
 use super::state::Connected;
 use super::subscriptions::Subscription;
-use super::update::Update;
 use crate::json::{Raw, push_string};
 use crate::presence::Member;
 
@@ -24,7 +17,7 @@ use crate::presence::Member;
 #[derive(Debug)]
 pub(super) struct Listed {
     id: String,
-    topics: Vec<String>,
+    pub(super) topics: Vec<String>,
     /// JSON.
     payload: Option<String>,
 }
@@ -55,7 +48,7 @@ impl Listed {
     }
 
     /// Reads the data of `member_added`.
-    fn of_member(data: Raw<'_>) -> Option<Self> {
+    pub(super) fn of_member(data: Raw<'_>) -> Option<Self> {
         let info = data.get("user_info")?;
         let text = |value: Raw<'_>| value.string().map(std::borrow::Cow::into_owned);
         let topics = info.get("topics")?.elements().map(text).collect::<Option<_>>()?;
@@ -99,36 +92,13 @@ impl Directory {
         listed
     }
 
-    fn remove(&mut self, id: &str) -> Option<Arc<Listed>> {
+    pub(super) fn remove(&mut self, id: &str) -> Option<Arc<Listed>> {
         self.subscribers.remove(&self.numbers.remove(id)?)
     }
 
     fn retain(&mut self, ids: &HashSet<Arc<str>>) {
         self.subscribers.retain(|_, listed| ids.contains(&*listed.id));
         self.numbers.retain(|id, _| ids.contains(&**id));
-    }
-}
-
-/// What the hub's task has to do between arrivals, in order.
-#[derive(Debug, Default)]
-pub(super) struct Reports(VecDeque<Due>);
-
-#[derive(Debug)]
-enum Due {
-    /// Publishes that the subscriptions from this one on began or ended.
-    Report { listed: Arc<Listed>, active: bool, next: usize },
-    /// All earlier work is done when this is dropped.
-    Barrier(oneshot::Sender<()>),
-}
-
-impl Reports {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Drops the sender once the earlier reports are published.
-    pub(super) fn barrier(&mut self, handled: oneshot::Sender<()>) {
-        self.0.push_back(Due::Barrier(handled));
     }
 }
 
@@ -151,56 +121,10 @@ impl Mercure {
         }
     }
 
-    /// Applies a message of the channel of members. `ours` if this node reports it.
-    pub(super) fn apply_member(&self, message: &[u8], ours: bool, reports: &mut Reports) {
-        let Ok(message) = Raw::from_bytes(message) else { return };
-        let (Some(event), Some(data)) =
-            (message.get("event").and_then(Raw::string), message.get("data").and_then(Raw::string))
-        else {
-            return;
-        };
-        let Ok(data) = Raw::new(&data) else { return };
-        let active = event == "pusher_internal:member_added";
-        let listed = if active {
-            Listed::of_member(data).map(|listed| self.lock().directory.insert(listed))
-        } else if event == "pusher_internal:member_removed" {
-            let id = data.get("user_id").and_then(Raw::string);
-            id.and_then(|id| self.lock().directory.remove(&id))
-        } else {
-            None
-        };
-        if let Some(listed) = listed.filter(|_| ours) {
-            reports.0.push_back(Due::Report { listed, active, next: 0 });
-        }
-    }
-
     /// Removes subscribers that are no members, after messages were lost.
     pub(super) fn correct_directory(&self) {
         let registry = self.channels.registry();
         let ids = registry.members(&self.app, self.members.as_str(), (self.clock)());
         self.lock().directory.retain(&ids.into_iter().collect());
-    }
-
-    /// Publishes the next report.
-    pub(super) fn report(&self, reports: &mut Reports) {
-        match reports.0.pop_front() {
-            Some(Due::Report { listed, active, next }) => {
-                let Some(subscription) = listed.subscriptions(active).nth(next) else { return };
-                let update = Update {
-                    id: uuid(),
-                    topics: vec![subscription.id()],
-                    private: true,
-                    data: subscription.json(true),
-                    ..Update::default()
-                };
-                // A broker that is away stores no event of a subscription; the subscription itself needs none.
-                let _unstored = self.dispatch(&update);
-                if next + 1 < listed.topics.len() {
-                    reports.0.push_front(Due::Report { listed, active, next: next + 1 });
-                }
-            }
-            Some(Due::Barrier(handled)) => drop(handled),
-            None => {}
-        }
     }
 }

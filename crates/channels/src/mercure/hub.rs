@@ -9,7 +9,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::{mpsc, oneshot};
 
 use super::authorization::{self, is_allowed};
-use super::directory::{Listed, Reports};
+use super::directory::Listed;
+use super::reports::{LOOK, Reports};
 use super::selector::{self, Selector};
 use super::state::{Connected, Interest, State};
 use super::subscriber::Subscriber;
@@ -23,6 +24,7 @@ use crate::channels::Channels;
 use crate::delivery::{AppNumber, ChannelId, Delivery, Full, Outlet, RESTARTED};
 use crate::moment::{Moment, UnixTime};
 use crate::name::ChannelName;
+use crate::nodes::Nodes;
 use crate::registry::{Author, Publication, PublishRefused};
 
 /// Maximum number of topics of a subscriber.
@@ -136,6 +138,13 @@ impl Mercure {
                 let arrival = match inbox.try_recv() {
                     Ok(arrival) => Some(arrival),
                     Err(_) if !reports.is_empty() => None,
+                    Err(_) if reports.expects() => {
+                        match tokio::time::timeout(LOOK, inbox.recv()).await {
+                            Ok(Some(arrival)) => Some(arrival),
+                            Ok(None) => return,
+                            Err(_elapsed) => None,
+                        }
+                    }
                     Err(_) => match inbox.recv().await {
                         Some(arrival) => Some(arrival),
                         None => return,
@@ -145,13 +154,17 @@ impl Mercure {
                 if lost.swap(false, Ordering::Relaxed) {
                     hub.restart();
                     hub.correct_directory();
+                    reports.forget_expected();
                 }
                 match arrival {
-                    Some(Arrival::Message(message)) => hub.fan_out(&message),
+                    Some(Arrival::Message(message)) => hub.fan_out(&message, &mut reports),
                     Some(Arrival::Member { message, ours }) => {
                         hub.apply_member(&message, ours, &mut reports);
                     }
-                    Some(Arrival::Restarted) => hub.restart(),
+                    Some(Arrival::Restarted) => {
+                        hub.restart();
+                        reports.forget_expected();
+                    }
                     Some(Arrival::Barrier(handled)) => reports.barrier(handled),
                     None => {}
                 }
@@ -164,9 +177,14 @@ impl Mercure {
     }
 
     /// Returns whether this node reports the subscriptions of all nodes.
-    fn reports(&self) -> bool {
+    pub(super) fn reports(&self) -> bool {
         let nodes = self.channels.registry().nodes();
         nodes.is_none_or(|nodes| nodes.reports(&self.app, self.members.as_str()))
+    }
+
+    /// Returns whether this node is one of those that may have to report. One that joins learns what others have reported.
+    pub(super) fn takes_part(&self) -> bool {
+        self.channels.registry().nodes().is_some_and(Nodes::may_report)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -215,8 +233,9 @@ impl Mercure {
         self.ready().await;
     }
 
-    fn fan_out(&self, message: &[u8]) {
+    fn fan_out(&self, message: &[u8], reports: &mut Reports) {
         let Some(update) = Update::of_message(message) else { return };
+        reports.note(&update);
         let event = update.event();
         let now = (self.clock)();
         let mut state = self.lock();
@@ -241,7 +260,7 @@ impl Mercure {
 
     /// Ends all streams, because updates were lost. Subscribers come back with the id of their last update, and the
     /// answer tells them that it is not kept.
-    fn restart(&self) {
+    pub(super) fn restart(&self) {
         let gone = self.lock().restart();
         self.remove_members(&gone);
     }
@@ -263,9 +282,12 @@ impl Mercure {
         if let Some(origin) = (request.field)("origin")
             .filter(|origin| is_allowed(origin, &self.options.cors_origins))
         {
+            // With `*` a page of any origin may read, but not with its visitor's cookie.
+            if self.options.cors_origins.iter().any(|allowed| allowed == origin) {
+                answer.fields.push(("access-control-allow-credentials", String::from("true")));
+            }
             answer.fields.extend([
                 ("access-control-allow-origin", origin.to_owned()),
-                ("access-control-allow-credentials", String::from("true")),
                 ("access-control-expose-headers", String::from("Last-Event-ID, Link")),
                 ("vary", String::from("Origin")),
             ]);
@@ -302,7 +324,12 @@ impl Mercure {
             Err(why) => return Answer::text(400, why),
         };
         let may = |topic: &String| selector::any(&allowed, std::slice::from_ref(topic));
-        if update.private && !update.topics.iter().all(may) {
+        // A token without topics allows all public updates, as of the hubs before version 0.14.
+        let limited = update.private || !allowed.is_empty();
+        // The hub's own events come from nobody else.
+        if (limited && !update.topics.iter().all(may))
+            || update.topics.iter().any(|topic| topic.contains(PATH))
+        {
             return Answer::text(401, "Unauthorized");
         }
         if update.id.is_empty() {
@@ -315,6 +342,7 @@ impl Mercure {
                 let fields = vec![("content-type", String::from("text/plain; charset=utf-8"))];
                 Answer { status: 200, fields, body }
             }
+            Err(PublishRefused::TooLarge) => Answer::text(413, "Payload Too Large"),
             Err(why) => Answer::text(503, &why.to_string()),
         }
     }

@@ -107,6 +107,8 @@ impl State {
     pub(super) fn restart(&mut self) -> Vec<Connected> {
         self.kept.clear();
         self.memory = 0;
+        // An update that was lost may have come after it.
+        self.newest.clear();
         std::mem::take(&mut self.subscribers).into_values().collect()
     }
 

@@ -16,6 +16,10 @@ use super::update::Update;
 /// A subscriber that does not take a write for this long is disconnected.
 const STALL: Duration = Duration::from_secs(30);
 
+/// A subscriber that has not taken all kept updates after this time is disconnected, because it holds them in memory. It
+/// comes back with the id of the last one.
+const REPLAY: Duration = Duration::from_mins(5);
+
 /// A subscriber whose head has been answered. It leaves when this is dropped.
 #[derive(Debug)]
 pub struct Subscriber {
@@ -34,21 +38,29 @@ impl Subscriber {
         let (mut from, mut to) = tokio::io::split(socket);
         let mut ignored = [0; 64];
         let heartbeat = self.hub.options.heartbeat;
-        let end =
-            self.expires.map(|at| Instant::now() + Duration::from_secs(at.saturating_sub(unix())));
+        let left = |at: u64| Duration::from_secs(at.saturating_sub(unix()));
+        // One that is too far away for a clock is none.
+        let end = self.expires.and_then(|at| Instant::now().checked_add(left(at)));
+        let replayed = Instant::now() + REPLAY;
         // The first comment flushes the head through proxies.
         let mut next = Some(Bytes::from_static(b":\n"));
-        let mut missed = std::mem::take(&mut self.missed).into_iter();
+        let mut wanted = Vec::new();
+        for (update, event) in std::mem::take(&mut self.missed) {
+            if self.interest.takes(update.private, &mut Matching::new(&update.topics)) {
+                wanted.push(event);
+            }
+            tokio::task::consume_budget().await;
+        }
+        let mut missed = wanted.into_iter();
         loop {
-            if next.is_none()
-                && let Some((update, event)) = missed.next()
+            if next.is_none() {
+                next = missed.next();
+            }
+            let replays = missed.len() > 0;
+            if replays && (self.events.is_closed() || replayed <= Instant::now())
+                || end.is_some_and(|end| end <= Instant::now())
             {
-                if self.interest.takes(update.private, &mut Matching::new(&update.topics)) {
-                    next = Some(event);
-                } else {
-                    tokio::task::consume_budget().await;
-                    continue;
-                }
+                return;
             }
             if let Some(event) = next.take() {
                 let written = tokio::time::timeout(STALL, to.write_all(&event)).await;

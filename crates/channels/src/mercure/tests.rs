@@ -140,6 +140,13 @@ async fn publishing_needs_a_token_with_the_claim() {
     assert_eq!(publish_with(&fine, "topic=a&private=on"), 401, "no topic is allowed");
     assert_eq!(publish_with(&publisher(r#"["a"]"#), "topic=a&private=on"), 200);
     assert_eq!(publish_with(&publisher(r#"["a"]"#), "topic=a&topic=b&private=on"), 401);
+    // A token with topics allows public updates of these only; the hub's own events come from the hub only.
+    assert_eq!(publish_with(&publisher(r#"["a"]"#), "topic=a"), 200);
+    assert_eq!(publish_with(&publisher(r#"["a"]"#), "topic=a&topic=b"), 401);
+    let subscription = format!("topic={PATH}/subscriptions/a/b");
+    for form in [subscription.clone(), format!("topic=a&{subscription}")] {
+        assert_eq!(publish_with(&publisher(r#"["*"]"#), &form), 401, "{form}");
+    }
     assert_eq!(told(publish(&hub, &fine, "data=x")), "Missing \"topic\" parameter");
     assert_eq!(told(publish(&hub, &fine, "topic=a&retry=x")), "Invalid \"retry\" parameter");
     assert_eq!(publish_with(&fine, "topic=a&id=%23x"), 400);
@@ -386,5 +393,44 @@ proptest::proptest! {
         token in "[a-zA-Z0-9_.=; -]*", query in "([a-z]=[{}a-z+#?/*,.:%0-9]*&?)*", form in "(topic=.{0,9}&|data=.{0,9}&|id=.{0,9}&)*",
     ) {
         fuzz::fuzz(format!("{token}\n{query}\n{form}").as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn after_lost_updates_no_id_counts_as_the_newest() {
+    let hub = hub(options());
+    publish(&hub, &publisher("[]"), "topic=a&id=n1");
+    hub.ready().await;
+    let header = |id: &str| {
+        let (fields, _stream) = open(&hub, "topic=a", &[("last-event-id", id)]);
+        fields.into_iter().find(|(name, _)| *name == "last-event-id").unwrap().1
+    };
+    assert_eq!(header("n1"), "n1");
+    hub.restart();
+    assert_eq!(header("n1"), "earliest", "n2 may have come and be lost");
+}
+
+#[tokio::test]
+async fn a_token_that_expires_after_the_end_of_time_is_valid() {
+    let hub = hub(options());
+    let claims = format!(r#"{{"exp":{},"mercure":{{"subscribe":["*"]}}}}"#, u64::MAX);
+    let bearer = format!("Bearer {}", token(&claims));
+    let (_, mut stream) = open(&hub, "topic=a", &[("authorization", &bearer)]);
+    publish(&hub, &publisher("[]"), "topic=a&id=n1");
+    read(&mut stream, "id: n1").await;
+}
+
+#[tokio::test]
+async fn a_page_of_any_origin_reads_without_its_visitors_cookie() {
+    for (allowed, origin, credentials) in
+        [("https://a.test", "https://a.test", Some("true")), ("*", "https://a.test", None)]
+    {
+        let hub = hub(Options { cors_origins: vec![allowed.into()], ..options() });
+        let (fields, _stream) = open(&hub, "topic=a", &[("origin", origin)]);
+        let field = |wanted: &str| {
+            fields.iter().find(|(name, _)| *name == wanted).map(|(_, value)| &**value)
+        };
+        assert_eq!(field("access-control-allow-origin"), Some(origin));
+        assert_eq!(field("access-control-allow-credentials"), credentials, "{allowed}");
     }
 }

@@ -132,6 +132,10 @@ impl Nodes for Wire {
         let living = self.living.lock().unwrap();
         living[channel.len() % living.len()] == self.number
     }
+
+    fn may_report(&self) -> bool {
+        self.living.lock().unwrap().contains(&self.number)
+    }
 }
 
 struct Node {

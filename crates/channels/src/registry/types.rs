@@ -110,6 +110,9 @@ pub enum PublishRefused {
     /// The broker that stores the channel's history cannot be reached.
     #[error("the events of this channel cannot be stored at the moment")]
     NotStored,
+    /// The broker that stores the channel's history takes no event of this size.
+    #[error("the event is larger than the broker takes")]
+    TooLarge,
 }
 
 /// State of a channel.

@@ -8,15 +8,19 @@
 //! - Entries have consecutive numbers. A reader that sees another number, or hears nothing, opens the log again.
 //! - A stream that lost entries which a node has applied is deleted and created again, so it has a new epoch.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::client::{Request, RequestErrorKind};
 use async_nats::{Client, HeaderMap, Message, StatusCode};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use super::Nats;
 use crate::adapter::log::{LogEvent, LogLink, LogOptions, wait_for_broker};
@@ -30,6 +34,9 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Interval at which the server sends something to a reader, and the time after which silence is a failure.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(4);
+
+/// Maximum size of the header of a message, which counts as its payload.
+const HEADERS: usize = 256;
 
 /// Shortest and longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -49,12 +56,14 @@ pub fn log(nats: &Nats, me: NodeId, options: &LogOptions) -> LogLink {
     let client = nats.client.clone();
     link.tasks.spawn(append_all(client, subject.clone(), of_sender, to_append, events.clone()));
     let reader = Reader {
+        largest: Arc::clone(&link.largest),
         client: nats.client.clone(),
         stream,
         subject,
         options: options.clone(),
         epoch: 0,
         next: 1,
+        newest: None,
     };
     link.tasks.spawn(reader.run(events));
     link
@@ -82,6 +91,13 @@ async fn append_all(
             if stored {
                 break;
             }
+            if let Err(error) = &answer
+                && error.kind() == RequestErrorKind::MaxPayloadExceeded
+            {
+                // `fits` keeps them out; the server's limit has been lowered.
+                error!(bytes = packet.len(), "events are lost: NATS takes no packet of this size");
+                break;
+            }
             debug!(?answer, "an entry of the log was not stored; trying again");
             if !wait_for_broker(&events, &mut pause, PAUSES.1).await {
                 return;
@@ -95,6 +111,8 @@ async fn append_all(
 
 /// Reads the log.
 struct Reader {
+    /// Maximum size of a packet.
+    largest: Arc<AtomicUsize>,
     client: Client,
     stream: String,
     subject: String,
@@ -102,6 +120,8 @@ struct Reader {
     epoch: u64,
     /// Sequence of the next entry.
     next: u64,
+    /// Hash of the last entry's packet.
+    newest: Option<u64>,
 }
 
 /// Why the log cannot be read now.
@@ -173,7 +193,9 @@ impl Reader {
 
     async fn try_read(&mut self, events: &mpsc::Sender<LogEvent>) -> Result<(), Failure> {
         let mut state = self.state().await?;
-        if state.epoch == self.epoch && state.last < self.next - 1 {
+        if state.epoch == self.epoch
+            && (state.last < self.next - 1 || self.is_other(&state).await?)
+        {
             // The server came back with an older state. Other nodes may not have noticed it.
             self.call("STREAM.DELETE", &self.stream, String::new()).await?;
             state = self.state().await?;
@@ -181,6 +203,7 @@ impl Reader {
         if state.epoch != self.epoch || state.first > self.next {
             self.epoch = state.epoch;
             self.next = state.first;
+            self.newest = None;
         }
         let inbox = self.client.new_inbox();
         let subscribed = self.client.subscribe(inbox.clone()).await;
@@ -197,6 +220,8 @@ impl Reader {
         if let Some(error) = error_of(&answer) {
             return Err(Failure::Other(error));
         }
+        let most = self.client.server_info().max_payload.saturating_sub(HEADERS);
+        self.largest.store(if most == 0 { usize::MAX } else { most }, Ordering::Relaxed);
         let State { epoch, first, last } = state;
         let opened = LogEvent::Opened { epoch, first: first.min(self.next), last };
         if events.send(opened).await.is_err() {
@@ -216,6 +241,25 @@ impl Reader {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns whether the entry that this node read last is another one now: the server came back with an older state, and
+    /// others have added to it since.
+    async fn is_other(&self, state: &State) -> Result<bool, Failure> {
+        let (Some(newest), Some(last)) = (self.newest, self.next.checked_sub(1)) else {
+            return Ok(false);
+        };
+        if !(state.first..=state.last).contains(&last) {
+            return Ok(false);
+        }
+        let answer =
+            self.call("STREAM.MSG.GET", &self.stream, format!("{{\"seq\":{last}}}")).await?;
+        let data = Raw::from_bytes(&answer.payload).ok().and_then(|it| {
+            let text = it.get("message")?.get("data")?.string()?;
+            STANDARD.decode(&*text).ok()
+        });
+        // One that has been removed meanwhile tells nothing.
+        Ok(data.is_some_and(|packet| hash(&packet, SEED) != newest))
     }
 
     /// Returns the state of the stream, which is created if it does not exist.
@@ -267,6 +311,7 @@ impl Reader {
             return None;
         }
         self.next += 1;
+        self.newest = Some(hash(&message.payload, SEED));
         let added = std::time::UNIX_EPOCH + Duration::from_nanos(nanos);
         let age = added.elapsed().unwrap_or_default();
         Some(LogEvent::Entry { sequence, age, packet: message.payload })

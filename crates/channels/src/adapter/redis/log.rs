@@ -255,8 +255,9 @@ impl Reader {
         connection: &mut MultiplexedConnection,
         events: &mpsc::Sender<LogEvent>,
     ) -> Option<RedisError> {
+        let mut consistent = true;
         loop {
-            if let Err(failure) = self.open(connection, events).await {
+            if let Err(failure) = self.open(connection, events, consistent).await {
                 return Some(failure);
             }
             loop {
@@ -270,7 +271,7 @@ impl Reader {
                         Err(_) => return None,
                     };
                 let Some(entries) = entries else { break };
-                let mut consistent = true;
+                consistent = true;
                 for (id, fields) in entries.into_iter().flat_map(|(_, entries)| entries) {
                     consistent = match self.entry(&id, fields) {
                         Some(event) => {
@@ -292,14 +293,19 @@ impl Reader {
         }
     }
 
-    /// Checks the state of the log, and reports it if the reader cannot go on where it was.
+    /// Checks the state of the log, and reports it if the reader cannot go on where it was. `consistent`: the last entry was
+    /// the next one.
     async fn open(
         &mut self,
         connection: &mut MultiplexedConnection,
         events: &mpsc::Sender<LogEvent>,
+        consistent: bool,
     ) -> Result<(), RedisError> {
         let (mut epoch, mut first, mut last, time) = self.state(connection, "").await?;
-        if self.epoch == parsed(&epoch) && last < self.next - 1 {
+        let is_shorter = last < self.next - 1;
+        // Others have added to an older state what has the numbers of entries that this node has applied.
+        let is_other = !consistent && first <= self.next;
+        if self.epoch == parsed(&epoch) && (is_shorter || is_other) {
             // The server came back with an older state. Other nodes may not have noticed it.
             (epoch, first, last, _) = self.state(connection, &epoch).await?;
         }

@@ -63,12 +63,12 @@ impl Server {
         kill_process(pid, signal).unwrap();
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.child = spawn(&self.arguments);
         self.wait();
     }

@@ -72,8 +72,9 @@ impl Slot {
 
     /// Runs what is wanted until the server drains.
     pub(super) async fn run(mut self) {
-        // Held until the end.
-        let _place = self.drain.run_until_cancelled(self.place.take()).await;
+        // Held until the end. A drain does not shorten the wait: while an earlier server has its instance, this place is not
+        // free for a later one. The earlier one's time limit ends it.
+        let _place = self.place.take().await;
         while !self.drain.is_cancelled() {
             let wanted = self.wanted.borrow_and_update().clone();
             match wanted {

@@ -142,7 +142,10 @@ impl Hub {
         body: &[u8],
         wait: Duration,
     ) -> Response<CallBody> {
-        let field = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+        // Cookies of other applications, and ids, may have any characters.
+        let field = |name: &str| {
+            head.headers.get(name).and_then(|value| str::from_utf8(value.as_bytes()).ok())
+        };
         let request = Request {
             method: head.method.as_str(),
             path: head.uri.path(),

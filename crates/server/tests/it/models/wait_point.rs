@@ -176,6 +176,18 @@ fn a_place_where_no_process_can_wait_is_named() {
             "ob_start(fn ($text) => hearth_await_request()); echo 1; ob_end_flush();",
         ),
         ("while a session is open", "session_start(); hearth_await_request();"),
+        (
+            "after a session was opened",
+            "session_start(); session_write_close(); hearth_await_request();",
+        ),
+        (
+            "after a session was opened",
+            "session_start(['read_and_close' => true]); hearth_await_request();",
+        ),
+        (
+            "after a session was opened",
+            "session_start(); session_destroy(); hearth_await_request();",
+        ),
         ("at the end of the script", "register_shutdown_function('hearth_await_request');"),
         ("ended before it called hearth_await_request()", "echo 'never waits'; exit;"),
         ("is for worker scripts", "hearth_handle_request(fn () => hearth_await_request());"),
@@ -187,6 +199,42 @@ fn a_place_where_no_process_can_wait_is_named() {
         assert_eq!(failed.wait(LIMIT).code(), Some(1), "{why}");
         let log = failed.log().text();
         assert!(log.contains(why), "{why}: {log}");
+    }
+}
+
+#[test]
+fn each_visitor_has_a_session_of_its_own_behind_a_wait_point() {
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php $_SESSION['boot'] = 1; hearth_await_request(); $_SESSION['who'] ??= $_GET['who']; echo session_id(), ' ', $_SESSION['who'], ' ', count($_SESSION);",
+    );
+    let cookies = |answer: &Answer| {
+        let values =
+            answer.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+        let ids = values.filter_map(|(_, line)| line.strip_prefix("PHPSESSID=")?.split(';').next());
+        ids.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for model in waiting() {
+        println!("model {model}");
+        let folder = site.path().display().to_string();
+        let serve = Serve::new(site.path()).model(model).workers(1);
+        let serve = serve.ini("session.auto_start", "1").ini("session.save_path", &folder);
+        let hearth = serve.start();
+        let mut known = Vec::new();
+        for who in ["ann", "bob"] {
+            let answer = hearth.get(&format!("/?who={who}"));
+            let [id] = &cookies(&answer)[..] else { panic!("{:?}", cookies(&answer)) };
+            assert_eq!(answer.text(), format!("{id} {who} 1"));
+            known.push((who, id.clone()));
+        }
+        assert_ne!(known[0].1, known[1].1);
+        for (who, id) in &known {
+            let cookie = format!("PHPSESSID={id}");
+            let mut client = hearth.connect();
+            let answer = client.request("GET", "/?who=other", &[("Cookie", &cookie)], b"").unwrap();
+            assert_eq!(answer.text(), format!("{id} {who} 1"));
+            assert_eq!(cookies(&answer), Vec::<String>::new(), "the visitor has one");
+        }
     }
 }
 

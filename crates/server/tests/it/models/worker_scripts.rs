@@ -230,6 +230,30 @@ fn a_callback_that_throws_is_logged_and_the_worker_goes_on() {
 }
 
 #[test]
+fn an_exception_of_a_destructor_is_logged_and_streams_are_closed_behind_it() {
+    for model in of_tier(["fork", "snapshot"]) {
+        let site = Site::empty().with_file(
+            "worker.php",
+            "<?php class Wrapper { public $context; private $data = ''; function stream_open() { return true; }\n\
+             function stream_write($data) { $this->data .= $data; return strlen($data); } function stream_flush() { return true; }\n\
+             function stream_close() { file_put_contents(__DIR__ . '/closed', $this->data . \"\\n\", FILE_APPEND); } }\n\
+             stream_wrapper_register('wrapper', 'Wrapper');\n\
+             class Kept { static $object; static $file; function __destruct() { throw new LogicException('of a destructor'); } }\n\
+             while (hearth_handle_request(function () { Kept::$object = new Kept(); Kept::$file = fopen('wrapper://file', 'w');\n\
+             fwrite(Kept::$file, $_GET['q']); echo 'ok'; })) { }",
+        );
+        let script = site.path().join("worker.php");
+        let hearth = Serve::new(script).model(model).workers(1).start();
+        assert_eq!(hearth.get("/?q=one").text(), "ok", "{model}");
+        assert_eq!(hearth.get("/?q=two").text(), "ok", "{model}");
+        let closed = || std::fs::read_to_string(site.path().join("closed")).unwrap_or_default();
+        eventually("both are closed", LIMIT, || closed() == "one\ntwo\n");
+        hearth.log_line("Uncaught LogicException: of a destructor");
+        assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
+    }
+}
+
+#[test]
 fn a_nested_wait_for_a_request_is_rejected() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let hearth = Hearth::worker(&site, "worker.php");

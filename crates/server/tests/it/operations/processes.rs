@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::eventually;
+use testkit::{ProcessFacts, eventually};
 
 use super::reload::Deploys;
 use super::upgrade::{upgrade, upgraded};
@@ -314,10 +314,20 @@ fn an_upgrade_hands_over_the_places_of_processes() {
     let new = successor.pid();
     eventually("the successor is there", LIMIT, || hearth.status()["pid"] == new);
     assert_eq!(pids(&hearth, "queue"), Vec::<u32>::new());
+    // So does a third one that replaces the second meanwhile.
+    let second = successor;
+    let successor = upgraded(upgrade(site.path(), &[]));
+    let new = successor.pid();
+    eventually("the third server is there", LIMIT, || hearth.status()["pid"] == new);
+    for _ in 0..10 {
+        assert_eq!(pids(&hearth, "queue"), Vec::<u32>::new());
+        std::thread::sleep(Duration::from_millis(50));
+    }
     std::fs::write(&gate, "").unwrap();
     hearth.log_line(&format!("finished {old}"));
     hearth.log_line(&format!("works on {new}"));
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    eventually("the second has ended", LIMIT, || ProcessFacts::of(second.pid()).is_none());
     let pids = running(&hearth, "queue", 1);
     successor.stop();
     assert_gone(&pids);

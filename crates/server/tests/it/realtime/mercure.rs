@@ -104,6 +104,15 @@ impl Stream {
         chunk.is_some()
     }
 
+    /// Reads until what came so far is enough.
+    fn read_until(&mut self, is_enough: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !is_enough(self) {
+            assert!(Instant::now() < end, "more is missing: {}", self.text);
+            assert!(self.next(), "it ended: {}", self.text);
+        }
+    }
+
     /// Reads until the stream contains a text; returns all of it so far.
     fn until(&mut self, text: &str) -> &str {
         let end = Instant::now() + LIMIT;

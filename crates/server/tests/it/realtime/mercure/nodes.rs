@@ -50,11 +50,10 @@ fn ends_are_reported(kind: Kind) {
     let left = Stream::open(nodes[0].address, "topic=left");
     for watcher in &mut watchers {
         let of = |watcher: &Stream, topic| reports(watcher, topic, true);
-        while of(watcher, "killed-a") < 2
-            || of(watcher, "killed-b") + of(watcher, "stopped") + of(watcher, "left") < 3
-        {
-            assert!(watcher.next(), "{kind:?}: it ended: {}", watcher.text);
-        }
+        watcher.read_until(|watcher| {
+            of(watcher, "killed-a") == 2
+                && of(watcher, "killed-b") + of(watcher, "stopped") + of(watcher, "left") == 3
+        });
         assert!(watcher.text.contains(r#""payload":{"name":"ann"}"#), "{}", watcher.text);
     }
     // Each node lists the subscribers of all.
@@ -89,13 +88,11 @@ fn ends_are_reported(kind: Kind) {
     // A list is shorter before that is published: the ends arrive, and no second one of them until something later does.
     let times = [("killed-a", 2), ("killed-b", 1), ("stopped", 1), ("left", 1)];
     for (node, watcher) in nodes[..2].iter().zip(&mut watchers) {
-        while times.iter().any(|(topic, times)| reports(watcher, topic, false) < *times) {
-            assert!(watcher.next(), "{kind:?}: it ended: {}", watcher.text);
-        }
+        watcher.read_until(|watcher| {
+            times.iter().all(|(topic, times)| reports(watcher, topic, false) >= *times)
+        });
         let late = Stream::open(node.address, "topic=late");
-        while reports(watcher, "late", true) == 0 {
-            assert!(watcher.next(), "{kind:?}: it ended: {}", watcher.text);
-        }
+        watcher.read_until(|watcher| reports(watcher, "late", true) > 0);
         drop(late);
     }
     for watcher in &mut watchers {

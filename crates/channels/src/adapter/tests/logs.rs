@@ -1,0 +1,171 @@
+//! Tests the log of events alone: packets within the broker's limit, and brokers that come back with an older state.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::brokers::{LIMIT, nats_server, redis_options, redis_server};
+use crate::adapter::log::LogOutbox;
+use crate::adapter::nats::{self, Nats};
+use crate::adapter::{LogEvent, LogLink, LogOptions, Options, redis};
+use crate::moment::Moment;
+use crate::nodes::{LogWriter as _, NodeId};
+use crate::testing::app;
+use crate::{Author, ChannelName, Publication};
+
+use std::sync::Arc;
+
+fn log_options() -> LogOptions {
+    LogOptions { age: Duration::from_mins(5), bytes: 1 << 20, wait: Duration::from_secs(3) }
+}
+
+#[test]
+fn no_packet_is_larger_than_the_broker_takes() {
+    const MOST: usize = 2000;
+    let largest = Arc::new(MOST.into());
+    let shared = (Arc::new(Notify::new()), Arc::clone(&largest));
+    let outbox = LogOutbox::new(
+        NodeId(1),
+        &Options::default(),
+        Duration::ZERO,
+        shared,
+        Moment::from_millis(0),
+    );
+    let (app, channel) = (Arc::new(app()), ChannelName::new("news", 30).unwrap());
+    let publication = |data| Publication {
+        channel: &channel,
+        event: "event",
+        data,
+        author: Author::Server { except: None },
+    };
+    let (small, large) = ("x".repeat(600), "x".repeat(MOST));
+    assert!(outbox.fits(&app, &publication(&small)));
+    assert!(!outbox.fits(&app, &publication(&large)));
+    for _ in 0..10 {
+        outbox.append(&app, &publication(&small));
+    }
+    let packets: Vec<(u64, Bytes)> = std::iter::from_fn(|| outbox.take()).collect();
+    let numbers: Vec<u64> = packets.iter().map(|(number, _)| *number).collect();
+    assert!(numbers.len() > 1 && numbers.is_sorted_by(|a, b| a + 1 == *b), "{numbers:?}");
+    assert!(packets.iter().all(|(_, packet)| packet.len() <= MOST));
+    let found: usize = packets
+        .iter()
+        .map(|(_, packet)| {
+            packet.windows(small.len()).filter(|part| *part == small.as_bytes()).count()
+        })
+        .sum();
+    assert_eq!(found, 10);
+    assert!(outbox.is_empty());
+    // A broker without a limit.
+    largest.store(usize::MAX, Ordering::Relaxed);
+    assert!(outbox.fits(&app, &publication(&large)));
+}
+
+/// Returns the next event of a kind.
+async fn next<T>(link: &mut LogLink, mut wanted: impl FnMut(&LogEvent) -> Option<T>) -> T {
+    let found = async {
+        loop {
+            let event = link.events.recv().await.expect("the link reads");
+            if let Some(found) = wanted(&event) {
+                return found;
+            }
+        }
+    };
+    timeout(LIMIT, found).await.expect("in time")
+}
+
+fn epoch(event: &LogEvent) -> Option<u64> {
+    if let LogEvent::Opened { epoch, .. } = event { Some(*epoch) } else { None }
+}
+
+/// Appends a packet and waits until it is stored.
+async fn append(link: &mut LogLink, number: u64, packet: &'static [u8]) {
+    link.packets.send((number, Bytes::from_static(packet))).await.unwrap();
+    next(link, |event| {
+        matches!(event, LogEvent::Stored(stored) if *stored == number).then_some(())
+    })
+    .await;
+}
+
+/// Waits until the reader has this entry.
+async fn entry(link: &mut LogLink, wanted: u64) -> Bytes {
+    next(link, |event| match event {
+        LogEvent::Entry { sequence, packet, .. } if *sequence == wanted => Some(packet.clone()),
+        _ => None,
+    })
+    .await
+}
+
+/// Waits until the log is opened in another epoch.
+async fn another_epoch(link: &mut LogLink, before: u64) {
+    next(link, |event| epoch(event).filter(|epoch| *epoch != before)).await;
+}
+
+#[tokio::test]
+async fn an_older_redis_to_which_others_have_added_has_another_epoch() {
+    let server = redis_server("");
+    let options = redis_options(&format!("127.0.0.1:{}", server.port));
+    let mut reader = redis::log(&options, NodeId(1), &log_options()).unwrap();
+    let before = next(&mut reader, epoch).await;
+    let mut other = redis::log(&options, NodeId(2), &log_options()).unwrap();
+    append(&mut other, 1, b"one").await;
+    append(&mut other, 2, b"two").await;
+    assert_eq!(entry(&mut reader, 2).await, "two");
+    // A replica that did not have the last entry has become the server.
+    let client = ::redis::Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let _: () = ::redis::cmd("XTRIM")
+        .arg("{hearth-test}:log")
+        .arg(&["MAXLEN", "0"])
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    let _: () = ::redis::cmd("HSET")
+        .arg("{hearth-test}:state")
+        .arg(&["n", "1"])
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    append(&mut other, 3, b"another two").await;
+    another_epoch(&mut reader, before).await;
+    append(&mut other, 4, b"one again").await;
+    assert_eq!(entry(&mut reader, 1).await, "one again");
+}
+
+#[tokio::test]
+async fn an_older_jetstream_to_which_others_have_added_has_another_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store").display().to_string();
+    let mut server = nats_server(&format!("-js -sd {store}"));
+    let options = nats::Options {
+        servers: vec![format!("nats://127.0.0.1:{}", server.port)],
+        subject: "hearth.test".into(),
+        authorities: None,
+    };
+    let nats = Nats::new(&options).await.unwrap();
+    let mut reader = nats::log(&nats, NodeId(1), &log_options());
+    let before = next(&mut reader, epoch).await;
+    append(&mut reader, 1, b"one").await;
+    let copy = |from: &str, to: &str| {
+        let status = std::process::Command::new("cp").args(["-a", from, to]).status().unwrap();
+        assert!(status.success());
+    };
+    // What a machine that crashes may have of it.
+    server.kill();
+    let older = folder.path().join("older").display().to_string();
+    copy(&store, &older);
+    server.restart();
+    append(&mut reader, 2, b"two").await;
+    assert_eq!(entry(&mut reader, 2).await, "two");
+    server.kill();
+    std::fs::remove_dir_all(&store).unwrap();
+    copy(&older, &store);
+    server.restart();
+    let other = Nats::new(&options).await.unwrap();
+    let mut other = nats::log(&other, NodeId(2), &log_options());
+    append(&mut other, 1, b"another two").await;
+    another_epoch(&mut reader, before).await;
+}

@@ -1,0 +1,244 @@
+//! The updates that report when a subscription begins or ends.
+//!
+//! The node that reports the events of the members' channel publishes them: one node, for the subscribers of all.
+//!
+//! Invariants
+//! - Reports are published one at a time between other work, so that they never fill the hub's own inbox.
+//! - What another node has to report is remembered until its report arrives. If that node is killed before, the node that
+//!   reports from then on does it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::directory::Listed;
+use super::hub::{Mercure, uuid};
+use super::update::Update;
+use crate::json::Raw;
+use crate::moment::Moment;
+
+/// How often is looked for reports that do not come.
+pub(super) const LOOK: Duration = Duration::from_millis(500);
+
+/// How long a node that lives may take to report.
+const LATE: Duration = Duration::from_secs(3);
+
+/// When an expected report is given up: the loss of a node is noticed earlier.
+const GIVEN_UP: Duration = Duration::from_secs(20);
+
+/// Maximum number of expected reports.
+const MOST: usize = 100_000;
+
+/// What the hub's task has to do between arrivals, in order, and what it expects of other nodes.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    due: VecDeque<Due>,
+    expected: VecDeque<Expected>,
+}
+
+#[derive(Debug)]
+enum Due {
+    /// Publishes that a subscription began or ended.
+    Report { listed: Arc<Listed>, active: bool, topic: usize },
+    /// All earlier work is done when this is dropped.
+    Barrier(oneshot::Sender<()>),
+}
+
+/// A report of another node that has not arrived.
+#[derive(Debug)]
+struct Expected {
+    listed: Arc<Listed>,
+    active: bool,
+    topic: usize,
+    /// The topic of the report.
+    path: String,
+    since: Moment,
+}
+
+impl Reports {
+    /// Returns whether nothing is to be published.
+    pub(super) fn is_empty(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    /// Returns whether other nodes have to report something.
+    pub(super) fn expects(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
+    /// Drops the sender once the earlier reports are published.
+    pub(super) fn barrier(&mut self, handled: oneshot::Sender<()>) {
+        self.due.push_back(Due::Barrier(handled));
+    }
+
+    /// Publishes that the subscriptions of a subscriber began or ended.
+    fn add(&mut self, listed: &Arc<Listed>, active: bool) {
+        let report = |topic| Due::Report { listed: Arc::clone(listed), active, topic };
+        self.due.extend((0..listed.topics.len()).map(report));
+    }
+
+    /// Expects that another node publishes it.
+    fn expect(&mut self, listed: &Arc<Listed>, active: bool, now: Moment) {
+        for (topic, subscription) in listed.subscriptions(active).enumerate() {
+            if self.expected.len() < MOST {
+                let (listed, path) = (Arc::clone(listed), subscription.id());
+                self.expected.push_back(Expected { listed, active, topic, path, since: now });
+            }
+        }
+    }
+
+    /// Expects nothing any more: reports may have been missed.
+    pub(super) fn forget_expected(&mut self) {
+        self.expected.clear();
+    }
+
+    /// Notes an update, which may be an expected report.
+    pub(super) fn note(&mut self, update: &Update) {
+        if self.expected.is_empty() {
+            return;
+        }
+        let Some(active) =
+            Raw::new(&update.data).ok().and_then(|data| data.get("active")?.boolean())
+        else {
+            return;
+        };
+        let is_it = |one: &Expected| one.active == active && update.topics[..] == [&*one.path];
+        // They arrive about in the order in which they are expected.
+        if let Some(at) = self.expected.iter().position(is_it) {
+            self.expected.remove(at);
+        }
+    }
+
+    /// Takes over what has not been reported for too long, if `ours` says that this node reports now.
+    pub(super) fn take_over(&mut self, now: Moment, ours: impl FnOnce() -> bool) {
+        while self.expected.front().is_some_and(|one| now.since(one.since) >= GIVEN_UP) {
+            self.expected.pop_front();
+        }
+        let is_late = |one: &Expected| now.since(one.since) >= LATE;
+        if !self.expected.front().is_some_and(is_late) || !ours() {
+            return;
+        }
+        while let Some(Expected { listed, active, topic, .. }) =
+            self.expected.pop_front_if(|one| is_late(one))
+        {
+            self.due.push_back(Due::Report { listed, active, topic });
+        }
+    }
+}
+
+impl Mercure {
+    /// Applies a message of the channel of members. `ours` if this node reports it.
+    pub(super) fn apply_member(&self, message: &[u8], ours: bool, reports: &mut Reports) {
+        let Ok(message) = Raw::from_bytes(message) else { return };
+        let (Some(event), Some(data)) =
+            (message.get("event").and_then(Raw::string), message.get("data").and_then(Raw::string))
+        else {
+            return;
+        };
+        let Ok(data) = Raw::new(&data) else { return };
+        let active = event == "pusher_internal:member_added";
+        let listed = if active {
+            Listed::of_member(data).map(|listed| self.lock().directory.insert(listed))
+        } else if event == "pusher_internal:member_removed" {
+            let id = data.get("user_id").and_then(Raw::string);
+            id.and_then(|id| self.lock().directory.remove(&id))
+        } else {
+            None
+        };
+        match listed {
+            Some(listed) if ours => reports.add(&listed, active),
+            Some(listed) if self.takes_part() => reports.expect(&listed, active, (self.clock)()),
+            _ => {}
+        }
+    }
+
+    /// Publishes the next report.
+    pub(super) fn report(&self, reports: &mut Reports) {
+        reports.take_over((self.clock)(), || self.reports());
+        match reports.due.pop_front() {
+            Some(Due::Report { listed, active, topic }) => {
+                let Some(subscription) = listed.subscriptions(active).nth(topic) else { return };
+                let update = Update {
+                    id: uuid(),
+                    topics: vec![subscription.id()],
+                    private: true,
+                    data: subscription.json(true),
+                    ..Update::default()
+                };
+                // A broker that is away stores no event of a subscription; the subscription itself needs none.
+                let _unstored = self.dispatch(&update);
+            }
+            Some(Due::Barrier(handled)) => drop(handled),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mercure::selector::Selector;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_millis(seconds * 1000)
+    }
+
+    fn subscriber(topics: &[&str]) -> Arc<Listed> {
+        let topics: Vec<Selector> = topics.iter().map(|topic| Selector::new(topic)).collect();
+        Arc::new(Listed::new(&topics, None))
+    }
+
+    /// The report of another node.
+    fn report(listed: &Listed, active: bool, topic: usize) -> Update {
+        let subscription = listed.subscriptions(active).nth(topic).unwrap();
+        Update {
+            topics: vec![subscription.id()],
+            data: subscription.json(true),
+            ..Update::default()
+        }
+    }
+
+    /// What is due, as pairs of the number of the topic and whether it begins.
+    fn due(reports: &Reports) -> Vec<(usize, bool)> {
+        let each = reports.due.iter().filter_map(|due| match due {
+            Due::Report { topic, active, .. } => Some((*topic, *active)),
+            Due::Barrier(_) => None,
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn what_a_killed_node_has_not_reported_is_taken_over_in_order_and_once() {
+        let mut reports = Reports::default();
+        let one = subscriber(&["a", "b", "c"]);
+        reports.expect(&one, true, at(10));
+        reports.expect(&one, false, at(11));
+        for (active, topic) in [(true, 0), (true, 1), (true, 2), (false, 1)] {
+            reports.note(&report(&one, active, topic));
+        }
+        // Another's updates are none.
+        reports.note(&Update { topics: vec!["a".into()], data: "{}".into(), ..Update::default() });
+        reports.take_over(at(13), || true);
+        assert_eq!(due(&reports), [], "it may come");
+        reports.take_over(at(16), || false);
+        assert_eq!(due(&reports), [], "it is another's");
+        reports.take_over(at(16), || true);
+        assert_eq!(due(&reports), [(0, false), (2, false)]);
+        reports.take_over(at(20), || true);
+        assert_eq!(due(&reports).len(), 2);
+        assert!(!reports.expects());
+    }
+
+    #[test]
+    fn what_nobody_reports_is_given_up() {
+        let mut reports = Reports::default();
+        reports.expect(&subscriber(&["a"]), true, at(10));
+        reports.take_over(at(10) + GIVEN_UP, || true);
+        assert!(!reports.expects() && reports.is_empty());
+        reports.expect(&subscriber(&["a"]), true, at(40));
+        reports.forget_expected();
+        assert!(!reports.expects());
+    }
+}
