@@ -101,8 +101,8 @@ pub fn url_of(key: &[u8]) -> &[u8] {
 
 /// Returns the target within the bytes of a key, or of one that begins with them: the key without what follows the URL.
 pub fn target_of(key: &[u8]) -> &[u8] {
-    let url = key.get(4..).unwrap_or_default().iter().position(|byte| *byte == 0);
-    url.map_or(key, |end| &key[..4 + end + 1])
+    let end = key.get(4..).unwrap_or_default().iter().position(|byte| *byte == 0);
+    end.map_or(key, |end| &key[..=4 + end])
 }
 
 /// Returns the number of the application within the bytes of a key.

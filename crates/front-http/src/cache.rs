@@ -366,7 +366,7 @@ impl AnswerCache {
             let (rule, id) = (Rule::default(), self.store.number());
             let copies = Arc::new(Variants { rule, id, release });
             let base = copies.below(key.as_bytes());
-            self.store.insert(copies_of(key), Slot::Rule(copies));
+            self.store.insert(&copies_of(key), &Slot::Rule(copies));
             Cow::Owned(base)
         })
     }
@@ -401,7 +401,7 @@ impl AnswerCache {
             // A newer answer that was stored meanwhile has removed this one.
             newest = disk.has(&entry);
             if newest {
-                self.store.insert(entry.key.clone(), Slot::Entry(Arc::clone(&entry)));
+                self.store.insert(&entry.key, &Slot::Entry(Arc::clone(&entry)));
             }
         });
         newest.then_some(entry)
@@ -427,7 +427,7 @@ impl AnswerCache {
 
     /// Stores the coded form of an answer.
     pub(crate) fn keep_coded(&self, entry: &Entry, coding: &'static str, bytes: Bytes) {
-        self.store.insert(entry.coded_key(coding), Slot::Coded { of: entry.id, bytes });
+        self.store.insert(&entry.coded_key(coding), &Slot::Coded { of: entry.id, bytes });
     }
 
     /// Removes an answer that turned out to be wrong.

@@ -183,7 +183,7 @@ impl Storing {
                 let rule = joined.unwrap_or_else(|| rule.clone());
                 let variants =
                     Arc::new(Variants { rule, id: map.number(), release: self.ticket.release });
-                map.insert(key.into(), Slot::Rule(Arc::clone(&variants)));
+                map.insert(key, &Slot::Rule(Arc::clone(&variants)));
                 variants
             }
         };
@@ -196,7 +196,7 @@ impl Storing {
         let kept = cache.purges.insert(*ticket, about, || {
             // An older one must not be found later.
             cache.disk().inspect(|disk| disk.remove(&entry.key));
-            cache.store.insert(entry.key.clone(), Slot::Entry(Arc::clone(entry)));
+            cache.store.insert(&entry.key, &Slot::Entry(Arc::clone(entry)));
         });
         if kept {
             Count::add(&cache.counts.stored);

@@ -121,7 +121,7 @@ impl FlightGuard {
                 .get(&self.key)
                 .is_none_or(|slot| matches!(slot, Slot::Passed { .. }))
             {
-                self.cache.store.insert(self.key.clone(), Slot::Passed { until });
+                self.cache.store.insert(&self.key, &Slot::Passed { until });
             }
         }
     }

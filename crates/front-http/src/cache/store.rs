@@ -187,13 +187,13 @@ impl Store {
     }
 
     /// Inserts a slot. What memory has no room for then is counted, and offered to the disk; what the slot replaces is not.
-    pub(super) fn insert(&self, key: Box<[u8]>, slot: Slot) {
+    pub(super) fn insert(&self, key: &[u8], slot: &Slot) {
         // Read before something leaves: a purge that comes meanwhile does not find it, and is checked again.
         let settled = self.disk.as_ref().map(|(_disk, purges)| purges.settled());
         let mut out = Vec::new();
-        self.map.insert_with_lifecycle(key.clone(), slot.clone(), &mut out);
+        self.map.insert_with_lifecycle(key.into(), slot.clone(), &mut out);
         for (old_key, old) in out {
-            if old_key == key && !old.is(&slot) {
+            if *old_key == *key && !old.is(slot) {
                 continue;
             }
             if matches!(old, Slot::Entry(_)) {

@@ -185,7 +185,7 @@ async fn memory_offers_what_it_evicts() {
     let body: &'static [u8] = &[b'x'; 8000];
     for number in 0..50_u8 {
         let entry = entry(&[KEY, &[number]].concat(), number.into(), body);
-        store.insert(entry.key.clone(), Slot::Entry(entry));
+        store.insert(&entry.key, &Slot::Entry(Arc::clone(&entry)));
     }
     settle(&disk);
     assert_eq!(disk.report().entries, store.evicted());
@@ -198,14 +198,15 @@ async fn a_replaced_answer_is_neither_an_eviction_nor_written() {
     let (disk, purges) = (Arc::new(disk), Arc::<Purges>::default());
     let store = Store::new(64 << 10, Some((Arc::clone(&disk), purges)));
     for id in 1..9 {
-        store.insert(KEY.into(), Slot::Entry(entry(KEY, id, b"body")));
+        store.insert(KEY, &Slot::Entry(entry(KEY, id, b"body")));
     }
     settle(&disk);
     assert_eq!((store.evicted(), disk.report().written), (0, 0));
     assert!(matches!(store.get(KEY), Some(Slot::Entry(kept)) if kept.id == 8));
     // Memory has no room for this one: it replaces the other, and goes to disk itself.
-    let large: &'static [u8] = &[b'x'; 128 << 10];
-    store.insert(KEY.into(), Slot::Entry(entry(KEY, 9, large)));
+    let mut large = Arc::into_inner(entry(KEY, 9, b"")).unwrap();
+    large.body = vec![b'x'; 128 << 10].into();
+    store.insert(KEY, &Slot::Entry(Arc::new(large)));
     settle(&disk);
     assert_eq!((store.evicted(), disk.report().written), (1, 1));
     assert!(disk.has(&entry(KEY, 9, b"")) && store.get(KEY).is_none());
@@ -245,7 +246,7 @@ async fn copies_come_back_from_disk_and_are_invalidated_there() {
         if let Found::Entry(entry) = found { Some(entry.id) } else { None }
     };
     let base = cache.base_or_new(&copy, 0);
-    cache.store.insert(base.to_vec().into(), Slot::Entry(entry(&base, 5, b"body")));
+    cache.store.insert(&base, &Slot::Entry(entry(&base, 5, b"body")));
     let evict = || {
         for at in [&*base, &*copies_of(&copy)] {
             if let Some(slot) = cache.store.get(at) {
