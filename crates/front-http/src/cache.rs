@@ -248,7 +248,7 @@ impl AnswerCache {
     /// without the slots that have their numbers.
     pub(crate) fn invalidate(&self, key: &Key) {
         self.counts.purges.add();
-        self.purges.purge(Purge::Target(key.target().into()), || {
+        self.purges.invalidate(key.target(), || {
             self.remove_at(key.target());
             self.remove_at(&copies_of(key));
         });

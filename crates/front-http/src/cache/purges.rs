@@ -1,7 +1,9 @@
 //! What was purged lately, so that an answer that began before is not stored after.
 //!
 //! Invariants
-//! - The list has a bound: an answer that began before its oldest entry is not stored at all.
+//! - The list has a bound: an answer that began before a purge that is no longer in it is not stored at all.
+//! - Unsafe requests are not in the list, so that any number of them keeps no answer of another target out. The table that
+//!   they are in has a fixed size. Targets that share a place in it are taken for one.
 //! - What moves between memory and disk is checked against each purge that had not removed everything when it left.
 
 use std::collections::VecDeque;
@@ -13,6 +15,8 @@ use answer_cache::{application_of, target_of, url_of};
 
 /// The most purges that are remembered.
 const REMEMBERED: usize = 256;
+/// The places of the table of targets that unsafe requests made invalid: 32 KiB.
+const TARGETS: usize = 4096;
 
 /// What one purge removes.
 #[derive(Clone, Debug)]
@@ -28,12 +32,10 @@ pub(super) enum Purge {
         scheme: String,
         target: String,
     },
-    /// Answers of a target.
-    Target(Box<[u8]>),
 }
 
 impl Purge {
-    /// Returns whether the purge concerns an answer at this key, or at the key of one of its variants.
+    /// Returns whether the purge concerns an answer at this key.
     pub(super) fn concerns(&self, key: &[u8], tags: &[u64]) -> bool {
         match self {
             Self::All => true,
@@ -46,7 +48,6 @@ impl Purge {
                     scheme.is_empty() && is_scheme(rest) || rest == scheme.as_bytes()
                 })
             }
-            Self::Target(purged) => target_of(key) == &**purged,
         }
     }
 }
@@ -74,14 +75,42 @@ pub(super) struct Purges {
     hasher: RandomState,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Recent {
     release: u64,
-    /// The number of the next purge.
+    /// The number of the next purge, or of the next unsafe request.
     next: u64,
-    purges: VecDeque<Purge>,
+    /// With their numbers, in order.
+    purges: VecDeque<(u64, Purge)>,
+    /// An answer whose ticket has a lower number began before a purge that is no longer in the list.
+    forgotten: u64,
+    /// For each place the lowest number of tickets that began after the latest unsafe request to a target there.
+    targets: Box<[u64]>,
     /// The numbers of those that still remove.
     under_way: Vec<u64>,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self {
+            release: 0,
+            next: 0,
+            purges: VecDeque::new(),
+            forgotten: 0,
+            targets: vec![0; TARGETS].into(),
+            under_way: Vec::new(),
+        }
+    }
+}
+
+impl Recent {
+    /// Returns the number of what removes from now on.
+    fn begin(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.under_way.push(number);
+        number
+    }
 }
 
 impl Purges {
@@ -92,15 +121,28 @@ impl Purges {
 
     /// Notes a purge, and calls `remove`, which removes the answers that are stored.
     pub(super) fn purge<T>(&self, purge: Purge, remove: impl FnOnce() -> T) -> T {
+        let note = |recent: &mut Recent, number| {
+            if recent.purges.len() == REMEMBERED
+                && let Some((oldest, _purge)) = recent.purges.pop_front()
+            {
+                recent.forgotten = oldest + 1;
+            }
+            recent.purges.push_back((number, purge));
+        };
+        self.removing(note, remove)
+    }
+
+    /// Notes an unsafe request to the target of this key, and calls `remove`, which removes the target's answers.
+    pub(super) fn invalidate<T>(&self, key: &[u8], remove: impl FnOnce() -> T) -> T {
+        let place = self.place(key);
+        self.removing(|recent, number| recent.targets[place] = number + 1, remove)
+    }
+
+    fn removing<T>(&self, note: impl FnOnce(&mut Recent, u64), remove: impl FnOnce() -> T) -> T {
         let number = {
             let mut recent = self.lock();
-            let number = recent.next;
-            recent.next += 1;
-            if recent.purges.len() == REMEMBERED {
-                recent.purges.pop_front();
-            }
-            recent.purges.push_back(purge);
-            recent.under_way.push(number);
+            let number = recent.begin();
+            note(&mut recent, number);
             number
         };
         let removed = remove();
@@ -109,6 +151,11 @@ impl Purges {
         let settled = recent.under_way.iter().min().copied().unwrap_or(recent.next);
         self.settled.store(settled, Ordering::Release);
         removed
+    }
+
+    /// Returns the place in the table of the target of this key. Clients cannot choose it.
+    fn place(&self, key: &[u8]) -> usize {
+        usize::try_from(self.hasher.hash_one(target_of(key)) % TARGETS as u64).unwrap_or_default()
     }
 
     /// Returns the number of purges that have removed everything.
@@ -142,13 +189,14 @@ impl Purges {
         (key, tags): (&[u8], &[u64]),
         insert: impl FnOnce(),
     ) -> bool {
+        let place = self.place(key);
         let recent = self.lock();
-        let missed = recent.next - ticket.number;
-        let known = recent.purges.len() as u64;
-        let since = usize::try_from(missed.min(known)).unwrap_or(usize::MAX);
+        let mut later =
+            recent.purges.iter().rev().take_while(|(number, _purge)| *number >= ticket.number);
         let valid = ticket.release == recent.release
-            && missed <= known
-            && !recent.purges.iter().rev().take(since).any(|purge| purge.concerns(key, tags));
+            && ticket.number >= recent.forgotten
+            && ticket.number >= recent.targets[place]
+            && !later.any(|(_number, purge)| purge.concerns(key, tags));
         if valid {
             insert();
         }
@@ -191,9 +239,10 @@ mod tests {
         assert!(stores(&purges, before, &[2]));
         assert!(!stores(&purges, before, &[2, 1]));
         assert!(stores(&purges, purges.ticket(0), &[1]));
-        record(&purges, Purge::Target(KEY.into()));
+        purges.invalidate(KEY, || ());
         assert!(!stores(&purges, before, &[]));
         let before = purges.ticket(0);
+        assert!(stores(&purges, before, &[]));
         record(&purges, Purge::Url { scheme: String::new(), target: "//a.test/x".to_owned() });
         assert!(!stores(&purges, before, &[]));
     }
@@ -241,12 +290,33 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_purged_with_its_variants_and_copies() {
-        let purge = Purge::Target(KEY.into());
-        assert!(purge.concerns(KEY, &[]));
-        assert!(purge.concerns(&[KEY, &[VARIANT, 9]].concat(), &[]));
-        assert!(purge.concerns(&[KEY, b"x-host\x01b\0"].concat(), &[]));
-        assert!(!purge.concerns(b"\0\x01\x01\xbbhttps://a.test/xy\0", &[]));
+    fn an_unsafe_request_concerns_variants_and_copies_of_its_target() {
+        let purges = Purges::default();
+        let before = purges.ticket(0);
+        purges.invalidate(KEY, || ());
+        for rest in [&[VARIANT, 9][..], b"x-host\x01b\0"] {
+            let key = [KEY, rest].concat();
+            assert!(!purges.insert(before, (&key, &[]), || ()), "{rest:?}");
+            purges.invalidate(&key, || ());
+            assert!(!stores(&purges, before, &[]), "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn unsafe_requests_to_other_targets_keep_no_answer_out() {
+        let purges = Purges::default();
+        let other = |number: u32| format!("\0\0\0\x50http://a.test/track?{number}\0").into_bytes();
+        let other =
+            (0..64).map(other).find(|other| purges.place(other) != purges.place(KEY)).unwrap();
+        let before = purges.ticket(0);
+        record(&purges, tags(None, &[1]));
+        for _ in 0..=4 * REMEMBERED {
+            purges.invalidate(&other, || ());
+        }
+        assert!(stores(&purges, before, &[2]));
+        // The purge is not forgotten for them.
+        assert!(!stores(&purges, before, &[1]));
+        assert_eq!(purges.settled(), purges.ticket(0).number);
     }
 
     #[test]
