@@ -19,7 +19,7 @@ use channels::hub::{Adopted, AdoptedStream, ForwardedConnection, Handover, Strea
 use channels::websocket::{BadUpgrade, Upgrade};
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use http1::{HeadLimits, ResponseReader};
 use rustls::ServerConnection;
@@ -253,9 +253,17 @@ pub(crate) async fn event_stream(
     }
 }
 
-/// Returns the target of an event stream request for logs, without parameters that authorize channels or identify the
-/// user.
-pub(crate) fn without_signatures(target: &str) -> String {
+/// Returns the target of a request for logs. A request that realtime answers may have tokens and signatures in its
+/// query: its parameters are logged without their values, except [`PLAIN`] ones.
+pub(crate) fn logged_target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
+    let target = uri.to_string();
+    let is_secret = |realtime: &dyn Realtime| {
+        uri.query().is_some() && (realtime.streams(uri.path()) || realtime.takes(uri.path()))
+    };
+    if realtime.is_some_and(is_secret) { without_secrets(&target) } else { target }
+}
+
+fn without_secrets(target: &str) -> String {
     let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
     let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
         Some((name, _)) if !PLAIN.contains(&name) => Cow::Owned(format!("{name}=***")),
@@ -264,8 +272,23 @@ pub(crate) fn without_signatures(target: &str) -> String {
     format!("{path}?{}", parameters.collect::<Vec<_>>().join("&"))
 }
 
-/// Parameters of an event stream that may be logged; all others are removed, however they are spelled.
-const PLAIN: [&str; 3] = ["channels", "socket_id", "last_event_id"];
+/// Parameters whose values are logged: of event streams, of the Mercure hub and of the HTTP API. An allow list, because
+/// a name may be spelled in several ways.
+const PLAIN: [&str; 13] = [
+    "channels",
+    "socket_id",
+    "last_event_id",
+    "topic",
+    "lastEventID",
+    "Last-Event-ID",
+    "last-event-id",
+    "auth_key",
+    "auth_timestamp",
+    "auth_version",
+    "body_md5",
+    "filter_by_prefix",
+    "info",
+];
 
 /// A socket and its TLS state.
 type Apart = (Stream, Option<Box<ServerConnection>>);
@@ -318,10 +341,40 @@ impl Handover for ForwardedConnections {
 
 #[cfg(test)]
 mod tests {
-    use super::without_signatures;
+    use super::*;
+
+    /// A Mercure hub, channels and their HTTP API.
+    #[derive(Debug)]
+    struct Hub;
+
+    impl Realtime for Hub {
+        fn takes(&self, path: &str) -> bool {
+            path.starts_with("/.well-known/mercure") || path.starts_with("/apps/")
+        }
+
+        fn body_limit(&self) -> u64 {
+            0
+        }
+
+        fn call<'a>(&'a self, _: &'a Parts, _: Bytes) -> Answering<'a> {
+            unreachable!("nothing is called")
+        }
+
+        fn deflates(&self) -> bool {
+            false
+        }
+
+        fn adopt(&self, _: Adopted) {}
+
+        fn streams(&self, path: &str) -> bool {
+            path == "/app/key/sse"
+        }
+
+        fn adopt_stream(&self, _: AdoptedStream) {}
+    }
 
     #[test]
-    fn channel_signatures_are_not_logged() {
+    fn tokens_and_signatures_of_realtime_are_not_logged() {
         for (target, logged) in [
             ("/app/key/sse", "/app/key/sse"),
             ("/app/key/sse?channels=a,b&socket_id=1.2", "/app/key/sse?channels=a,b&socket_id=1.2"),
@@ -330,8 +383,23 @@ mod tests {
                 "/app/key/sse?channels=a&auth=***&channel_data=***&x",
             ),
             ("/app/key/sse?%61uth=k:s", "/app/key/sse?%61uth=***"),
+            (
+                "/.well-known/mercure?topic=a&authorization=e30.e30.c2ln&lastEventID=1",
+                "/.well-known/mercure?topic=a&authorization=***&lastEventID=1",
+            ),
+            (
+                "/.well-known/mercure/subscriptions?authorizatio%6E=e30.e30.c2ln",
+                "/.well-known/mercure/subscriptions?authorizatio%6E=***",
+            ),
+            (
+                "/apps/1/channels?info=user_count&auth_key=k&auth_signature=abc",
+                "/apps/1/channels?info=user_count&auth_key=k&auth_signature=***",
+            ),
+            ("/search?authorization=mine", "/search?authorization=mine"),
         ] {
-            assert_eq!(without_signatures(target), logged);
+            let uri = target.parse().unwrap();
+            assert_eq!(logged_target(Some(&Hub), &uri), logged);
+            assert_eq!(logged_target(None, &uri), target);
         }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use pool::{CompleteBody, HintSender, RequestContext, RequestId, Script};
 use tokio::time::Instant;
@@ -131,7 +131,7 @@ pub(crate) async fn respond<A: Application>(
         status: gone(),
         metrics: Arc::clone(&front.metrics),
         entry: front.log.as_ref().map(|log| {
-            let target = target(front.realtime.as_deref(), &parts.uri);
+            let target = realtime::logged_target(front.realtime.as_deref(), &parts.uri);
             log.entry(&parts, target, remote.ip(), id.clone(), context)
         }),
         phase: connection.phase.clone(),
@@ -201,15 +201,6 @@ pub(crate) async fn respond<A: Application>(
         fields,
     };
     finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
-}
-
-/// Returns the target for logs; for an event stream without its signatures.
-fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
-    if realtime.is_some_and(|realtime| realtime.streams(uri.path())) {
-        realtime::without_signatures(&uri.to_string())
-    } else {
-        uri.to_string()
-    }
 }
 
 /// Returns the status that is counted for a request whose client disconnected before the response: nginx's 499.
