@@ -1,7 +1,10 @@
 /* See opcache_guard.h. */
 #include "sapi/boot/opcache_guard.h"
 
+#include <SAPI.h>
 #include <php.h>
+#include <stdint.h>
+#include <time.h>
 
 #include "sapi/output/log.h"
 
@@ -13,7 +16,40 @@ static ZEND_FUNCTION(refuse_reset) {
     RETURN_FALSE;
 }
 
-void opcache_guard_install(void) {
+static zend_op_array *(*compile_as_before)(zend_file_handle *, int);
+static zend_long *protection; /* opcache.file_update_protection, where OPcache reads it; in seconds */
+static zend_long configured, written;
+static time_t clock_of_opcache;
+
+/* persistent_compile_file(), ext/opcache/ZendAccelerator.c, compares the file's time with (time of the boot - protection). */
+static zend_op_array *compile(zend_file_handle *file, int type) {
+    if (*protection != written) {
+        configured = written = *protection; /* by ini_set() */
+    }
+    if (configured > 0) {
+        if (clock_of_opcache == 0) {
+            clock_of_opcache = (time_t)sapi_get_request_time(); /* as accel_activate() in the boot */
+        }
+        zend_long left = configured - (zend_long)(time(NULL) - clock_of_opcache);
+        written = left != 0 ? left : 1; /* 0 would protect no file */
+        *protection = written;
+    }
+    return compile_as_before(file, type);
+}
+
+void opcache_guard_keep_protection(void) {
+    zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives),
+        ZEND_STRL("opcache.file_update_protection"));
+    if (entry == NULL || entry->on_modify != OnUpdateLong || entry->mh_arg2 == NULL) {
+        return; /* without OPcache */
+    }
+    protection = (zend_long *)((char *)entry->mh_arg2 + (uintptr_t)entry->mh_arg1);
+    configured = written = *protection;
+    compile_as_before = zend_compile_file;
+    zend_compile_file = compile;
+}
+
+void opcache_guard_refuse_reset(void) {
     zend_function *reset =
         zend_hash_str_find_ptr(CG(function_table), "opcache_reset", sizeof "opcache_reset" - 1);
     if (reset != NULL && reset->type == ZEND_INTERNAL_FUNCTION) {

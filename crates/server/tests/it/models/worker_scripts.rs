@@ -254,6 +254,23 @@ fn an_exception_of_a_destructor_is_logged_and_streams_are_closed_behind_it() {
 }
 
 #[test]
+fn a_script_written_after_the_boot_is_cached_when_it_is_old_enough() {
+    for model in of_tier(["worker", "fork", "snapshot"]) {
+        let site = Site::empty().with_file(
+            "worker.php",
+            "<?php while (hearth_handle_request(function () { $file = __DIR__ . '/generated.php';\n\
+             if (!is_file($file)) { file_put_contents($file, '<?php return 1;'); }\n\
+             include $file; echo var_export(opcache_is_script_cached($file)); })) { }",
+        );
+        let script = site.path().join("worker.php");
+        let hearth = Serve::new(script).model(model).workers(1).start();
+        // Another process may be writing it.
+        assert_eq!(hearth.get("/").text(), "false", "{model}");
+        eventually("it is cached", LIMIT, || hearth.get("/").text() == "true");
+    }
+}
+
+#[test]
 fn a_nested_wait_for_a_request_is_rejected() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let hearth = Hearth::worker(&site, "worker.php");
