@@ -119,10 +119,11 @@ pub(super) async fn connect<
             stream.write_all(ANSWER).await?;
             stream.shutdown().await
         };
-        match tokio::time::timeout(front.handshake_timeout, refusal).await {
+        if matches!(tokio::time::timeout(front.handshake_timeout, refusal).await, Ok(Ok(()))) {
             // Most of the request is unread.
-            Ok(Ok(())) => Box::pin(discard_input(&mut stream, &drain)).await,
-            _ => tracing::debug!("client of a TLS port did not take the refusal"),
+            Box::pin(discard_input(&mut stream, &drain)).await;
+        } else {
+            tracing::debug!("client of a TLS port did not take the refusal");
         }
         return None;
     }

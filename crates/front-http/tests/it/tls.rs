@@ -136,8 +136,9 @@ async fn plain_http_on_a_tls_port_is_told_to_use_https() {
     let mut client = server.connect().await;
     client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n").await;
     // The server reads only the first bytes. What follows must not reset the connection before the answer is read.
+    let piece = vec![b'x'; 64 << 10];
     for _ in 0..128 {
-        assert!(client.send_if_taken([b'x'; 64 << 10]).await, "reset");
+        assert!(client.send_if_taken(&piece).await, "reset");
     }
     let reply = client.reply().await;
     assert_eq!(reply.status, 400);

@@ -117,7 +117,7 @@ async fn pings_of_a_client_that_does_not_read_are_not_all_answered_but_the_last_
     // More than the buffers of both sockets hold, each with its number, masked with zeros.
     let mut pings = Vec::new();
     for number in 0..PINGS {
-        pings.extend([0x89, 0x80 | 125, 0, 0, 0, 0]);
+        pings.extend([0x89, 0xfd, 0, 0, 0, 0]);
         pings.extend(number.to_be_bytes());
         pings.extend([b'x'; 121]);
     }

@@ -10,6 +10,8 @@ const OTHERS: &[u8] = include_bytes!("../../../tests/it/certificates/revocation/
 const FEBRUARY: u64 = 1_770_681_600;
 /// 12 March 2026: the old list has expired.
 const MARCH: u64 = 1_773_273_600;
+/// 1 January 2036: the new list expires.
+const EXPIRY: u64 = 2_082_758_400;
 
 fn parse(lists: &[&[u8]], authorities: &[&[u8]], now: u64) -> Result<RevocationLists, String> {
     let authorities = authorities.iter().map(|pem| CertificateDer::from_pem_slice(pem).unwrap());
@@ -27,7 +29,7 @@ fn the_newest_of_several_lists_of_an_authority_counts_wherever_it_stands() {
             let list = parsed(list).unwrap();
             let revoked: Vec<_> = list.iter_revoked_certificates().collect();
             assert_eq!(revoked.len(), 1);
-            assert_eq!(read.expires, SystemTime::UNIX_EPOCH + Duration::from_secs(2_082_758_400));
+            assert_eq!(read.expires, SystemTime::UNIX_EPOCH + Duration::from_secs(EXPIRY));
         }
     }
     let expired = parse(&[OLD], &[CA], MARCH).unwrap_err();
