@@ -33,15 +33,12 @@ use crate::front::Shared;
 use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::multiplexed::{self, Announced, GOODBYE};
 use crate::options::Options;
+use crate::pace::{CONNECTION_WINDOW, STREAM_WINDOW, UnreadBodies};
 use crate::phase::PhaseCell;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 use crate::timed_io::TimedIo;
 
-/// Credit for the request body of one stream: what a client may send ahead of PHP's reading.
-const STREAM_WINDOW: u32 = 256 << 10;
-/// Credit for all streams of a connection.
-const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Maximum number of bytes of one response that wait for the socket.
 const SEND_BUFFER: usize = 128 << 10;
 /// Maximum number of streams that a client opened and reset before they were processed ("rapid reset",
@@ -85,6 +82,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
     let mut pinged = false;
     let connection = Arc::new(connection);
     let mut streams = JoinSet::new();
+    let unread = UnreadBodies::default();
     let mut ending = false;
     // Between streams: how long to wait for another. During streams: when to ping the client.
     let mut timer = pin!(tokio::time::sleep(front.patience.keep_alive));
@@ -97,7 +95,9 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
                         phase.busy();
                         timer.as_mut().reset(Instant::now() + front.patience.write);
                     }
-                    let exchange = exchange(Arc::clone(front), Arc::clone(&connection), request, answer);
+                    let exchange = exchange(
+                        Arc::clone(front), Arc::clone(&connection), unread.clone(), request, answer,
+                    );
                     streams.spawn(exchange.in_current_span());
                 }
                 Some(Err(error)) => {
@@ -175,12 +175,13 @@ fn send_interim(answering: &Answering, status: StatusCode, headers: HeaderMap) {
 async fn exchange<A: Application>(
     front: Arc<Shared<A>>,
     connection: Arc<Connection>,
+    unread: UnreadBodies,
     request: Request<RecvStream>,
     answer: SendResponse<Bytes>,
 ) {
     let answering: Answering = Arc::new(Mutex::new(answer));
     let (parts, receive) = request.into_parts();
-    let mut body = RequestBody::http2(receive, &parts.headers);
+    let mut body = RequestBody::http2(receive, &parts.headers, &unread);
     if parts.headers.contains_key(header::EXPECT) {
         let answering = Arc::clone(&answering);
         body.on_first_read(move || {

@@ -38,6 +38,7 @@ use crate::application::Application;
 use crate::front::Shared;
 use crate::metrics::ClientLimit;
 use crate::multiplexed::GOODBYE;
+use crate::pace::UnreadBodies;
 use crate::phase::PhaseCell;
 use crate::respond::Connection;
 
@@ -65,6 +66,7 @@ async fn serve<A: Application>(
     };
     let connection = Arc::new(connection);
     let mut streams = JoinSet::new();
+    let unread = UnreadBodies::default();
     let mut ending = false;
     let mut lost = 0_u32;
     // How long to wait for another request.
@@ -79,8 +81,9 @@ async fn serve<A: Application>(
                     if idle {
                         phase.busy();
                     }
-                    let exchange =
-                        exchange(Arc::clone(front), Arc::clone(&connection), resolver, arrival);
+                    let exchange = exchange(
+                        Arc::clone(front), Arc::clone(&connection), unread.clone(), resolver, arrival,
+                    );
                     streams.spawn(exchange.in_current_span());
                 }
                 Ok(None) => break,

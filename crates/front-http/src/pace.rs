@@ -2,13 +2,17 @@
 //!
 //! Invariants
 //! - Only the time in which the server waits for the client counts. While the body is not read, the client cannot
-//!   send.
+//!   send. Neither can it while other bodies hold all credit of its connection.
 //! - It takes bytes and `now`, and returns decisions: it reads no clock and sets no timer.
+
+mod unread;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+pub(crate) use self::unread::{CONNECTION_WINDOW, STREAM_WINDOW, UnreadBodies, UnreadBody};
 
 /// Limits of how slowly a request body may arrive.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +81,12 @@ impl Pace {
         if let Some(waits) = self.waits.take() {
             self.waited += now().saturating_duration_since(waits.counted);
         }
+    }
+
+    /// Records that the client cannot send: the current wait does not count. Returns the latest time for the next check.
+    pub(crate) fn blocked(&mut self, now: Instant) -> Option<Instant> {
+        self.waits = None;
+        now.checked_add(self.limits.pause)
     }
 
     /// Records that no byte is available. Returns the latest time for the next check, or why the client is too slow;

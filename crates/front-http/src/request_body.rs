@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::http3;
 use crate::multiplexed::content_length;
-use crate::pace::{Pace, PaceLimits, Slow};
+use crate::pace::{Pace, PaceLimits, Slow, UnreadBodies, UnreadBody};
 use crate::spool::{self, Room, Spool, Spools};
 
 /// The body of a request.
@@ -32,6 +32,8 @@ pub struct RequestBody {
     left: u64,
     limit: u64,
     pace: Pace,
+    /// The body among those of its HTTP/2 or HTTP/3 connection.
+    unread: Option<UnreadBody>,
     timer: Option<Pin<Box<Sleep>>>,
     verdict: Option<Verdict>,
 }
@@ -165,16 +167,24 @@ impl RequestBody {
         if incoming.is_end_stream() { Self::empty() } else { Self::new(Source::Http1(incoming)) }
     }
 
-    pub(crate) fn http2(stream: h2::RecvStream, headers: &HeaderMap) -> Self {
+    pub(crate) fn http2(
+        stream: h2::RecvStream,
+        headers: &HeaderMap,
+        unread: &UnreadBodies,
+    ) -> Self {
         if stream.is_end_stream() {
             return Self::empty();
         }
         let length = content_length(headers);
-        Self::new(Source::Http2 { stream, unreleased: 0, length })
+        let unread = Some(unread.begin());
+        Self { unread, ..Self::new(Source::Http2 { stream, unreleased: 0, length }) }
     }
 
-    pub(crate) fn http3(incoming: http3::Incoming) -> Self {
-        if incoming.is_end_stream() { Self::empty() } else { Self::new(Source::Http3(incoming)) }
+    pub(crate) fn http3(incoming: http3::Incoming, unread: &UnreadBodies) -> Self {
+        if incoming.is_end_stream() {
+            return Self::empty();
+        }
+        Self { unread: Some(unread.begin()), ..Self::new(Source::Http3(incoming)) }
     }
 
     fn new(source: Source) -> Self {
@@ -184,6 +194,7 @@ impl RequestBody {
             left: u64::MAX,
             limit: u64::MAX,
             pace: Pace::new(PaceLimits::NONE),
+            unread: None,
             timer: None,
             verdict: None,
         }
@@ -229,6 +240,7 @@ impl RequestBody {
                     // The bytes count only once.
                     self.left = self.limit;
                     self.source = Source::Whole(data);
+                    self.unread = None;
                     return Ok(Arrived::Whole);
                 }
                 Ok(Arrived::Part(Some(data)))
@@ -274,7 +286,7 @@ impl RequestBody {
             }
         }
         let length = spool.appended();
-        self.timer = None;
+        (self.timer, self.unread) = (None, None);
         self.source = Source::Received(spool, length);
         Ok(())
     }
@@ -289,7 +301,10 @@ impl RequestBody {
     /// Ready when the client is too slow.
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<Slow> {
         loop {
-            let until = match self.pace.wait(Instant::now()) {
+            let now = Instant::now();
+            let blocked = self.unread.as_ref().is_some_and(UnreadBody::is_blocked);
+            let next = if blocked { Ok(self.pace.blocked(now)) } else { self.pace.wait(now) };
+            let until = match next {
                 Ok(Some(until)) => until,
                 Ok(None) => return Poll::Pending,
                 Err(slow) => return Poll::Ready(slow),
@@ -311,7 +326,7 @@ impl RequestBody {
             verdict.set(&error);
         }
         self.source = Source::Empty;
-        self.timer = None;
+        (self.timer, self.unread) = (None, None);
         Poll::Ready(Some(Err(error)))
     }
 }
@@ -381,10 +396,14 @@ impl Body for RequestBody {
         if let Some(action) = this.on_first_read.take() {
             action();
         }
-        match this.source.poll_data(cx) {
+        let next = this.source.poll_data(cx);
+        if let Some(unread) = &mut this.unread {
+            unread.set(next.is_ready());
+        }
+        match next {
             Poll::Ready(None) => {
                 this.source = Source::Empty;
-                this.timer = None;
+                (this.timer, this.unread) = (None, None);
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Ok(data))) => {

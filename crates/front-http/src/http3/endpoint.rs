@@ -30,12 +30,10 @@ use crate::listener::Given;
 use crate::metrics::ClientLimit;
 use crate::multiplexed::GOODBYE;
 use crate::options::Options;
+use crate::pace::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::respond::Connection;
 use crate::tls::{Certificates, VerifiedClient};
 
-/// Credit for the request body of one stream, and for all of a connection: as over HTTP/2.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Most bytes of answers on one connection that its client has not acknowledged.
 const SEND_WINDOW: u64 = 2 << 20;
 /// Streams beside requests: control, and two of QPACK; others are ignored.

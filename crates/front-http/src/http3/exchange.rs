@@ -30,6 +30,7 @@ use crate::application::Application;
 use crate::front::Shared;
 use crate::metrics::ClientLimit;
 use crate::multiplexed::{self, Announced};
+use crate::pace::UnreadBodies;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 
@@ -51,6 +52,7 @@ pub(super) enum Outcome {
 pub(super) async fn exchange<A: Application>(
     front: Arc<Shared<A>>,
     connection: Arc<Connection>,
+    unread: UnreadBodies,
     resolver: RequestResolver<super::quic::Connection, Bytes>,
     Arrival { mut stopped, link }: Arrival,
 ) -> Outcome {
@@ -86,7 +88,7 @@ pub(super) async fn exchange<A: Application>(
         send.stop_stream(Code::H3_MESSAGE_ERROR);
         return Outcome::Lost;
     }
-    let mut body = RequestBody::http3(incoming);
+    let mut body = RequestBody::http3(incoming, &unread);
     let (interim, mut interims) = mpsc::channel(INTERIM);
     if parts.headers.contains_key(header::EXPECT) {
         let interim = interim.clone();

@@ -240,3 +240,31 @@ async fn a_body_received_during_a_reload_goes_to_the_new_release() {
     assert_eq!(client.reply().await.text(), hash_of(Some(10), b"0123456789"));
     assert_eq!(new.called.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test]
+async fn an_upload_that_other_streams_keep_from_being_sent_is_not_too_slow() {
+    let server = Server::with(|options, _| {
+        options.request_buffering = FORMS;
+        options.body_timeout = Duration::from_millis(200);
+    })
+    .await;
+    let mut client = Http2::to(&server).await;
+    let mut start = |path: &str| {
+        let request = Request::put(format!("http://a.example{path}")).body(()).unwrap();
+        client.requests.send_request(request, false).unwrap()
+    };
+    // Together all that the connection may send before something is read.
+    let mut held: Vec<_> = (0..4).map(|_| start("/held")).collect();
+    for (_, body) in &mut held {
+        body.send_data(vec![b'x'; 256 << 10].into(), false).unwrap();
+    }
+    until(&server.app.called, 4).await;
+    let (response, mut body) = start("/upload");
+    body.send_data(vec![b'x'; 10].into(), true).unwrap();
+    until(&server.app.called, 5).await;
+    // Longer than the client may pause.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.app.release.notify_waiters();
+    let response = tokio::time::timeout(LONG, response).await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
+}
