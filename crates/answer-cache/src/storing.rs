@@ -92,7 +92,8 @@ pub struct Stored {
 /// Decides about an answer to a GET.
 pub fn store(answer: &Answer<'_>) -> Result<Stored, NotStored> {
     let Answer { status, headers, authorized, received, delay } = *answer;
-    if !is_final(status) {
+    // PHP answers 500 for a script that failed, with the fields that it had set before it did.
+    if !is_final(status) || status == StatusCode::INTERNAL_SERVER_ERROR {
         return Err(NotStored::Status);
     }
     let directives = Directives::read(headers);
@@ -194,10 +195,10 @@ mod tests {
         assert_eq!(refused(200, false, &with("public")), Some(NotStored::NoFreshness));
         assert_eq!(refused(200, false, &with("max-age=0")), Some(NotStored::NoFreshness));
         assert_eq!(refused(200, false, &with("no-cache")), Some(NotStored::NoFreshness));
-        for status in [206, 304] {
+        for status in [206, 304, 500] {
             assert_eq!(refused(status, false, &[FRESH]), Some(NotStored::Status));
         }
-        for status in [301, 404, 500, 599] {
+        for status in [301, 404, 503, 599] {
             assert_eq!(refused(status, false, &[FRESH]), None);
         }
         let old = [

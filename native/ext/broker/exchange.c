@@ -480,18 +480,15 @@ void exchange_drop(struct exchange *x) {
 void exchange_connect(const char *socket, const char *(*token)(void)) {
     struct opening opening;
     struct iovec parts[2];
-    idle = take_idle();
-    if (idle != NULL) {
-        set_patience(idle, 0); /* a later restore puts back only what is remembered of it */
-    }
-    struct exchange *connection = idle == NULL ? connect_to(socket) : NULL;
-    if (connection == NULL) {
+    if ((idle = take_idle()) != NULL) {
+        set_patience(idle, 0); /* a restore puts back only what is remembered of it */
         return;
     }
+    struct exchange *connection = connect_to(socket);
     put_opening(&opening, parts, token);
-    if (opening.token == NULL || !send_all(connection->fd, parts, 2)) {
+    if (connection != NULL && (opening.token == NULL || !send_all(connection->fd, parts, 2))) {
         discard(connection);
-        return;
+        connection = NULL;
     }
     idle = connection;
 }

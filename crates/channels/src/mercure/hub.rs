@@ -235,9 +235,9 @@ impl Mercure {
 
     fn fan_out(&self, message: &[u8], reports: &mut Reports) {
         let Some(update) = Update::of_message(message) else { return };
-        reports.note(&update);
-        let event = update.event();
         let now = (self.clock)();
+        reports.note(&update, now);
+        let event = update.event();
         let mut state = self.lock();
         let mut topics = state.cache.begin(&update.topics);
         let mut slow = Vec::new();

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::PATH;
 use super::directory::Listed;
 use super::hub::{Mercure, uuid};
 use super::update::Update;
@@ -28,14 +29,16 @@ const LATE: Duration = Duration::from_secs(3);
 /// When an expected report is given up: the loss of a node is noticed earlier.
 const GIVEN_UP: Duration = Duration::from_secs(20);
 
-/// Maximum number of expected reports.
-const MOST: usize = 100_000;
+/// Maximum number of expected reports, and of those that nothing expected.
+const MOST: usize = 20_000;
 
 /// What the hub's task has to do between arrivals, in order, and what it expects of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     due: VecDeque<Due>,
     expected: VecDeque<Expected>,
+    /// Reports that nothing expected: the broker's log may be faster than what nodes tell each other of members.
+    early: VecDeque<Early>,
 }
 
 #[derive(Debug)]
@@ -54,6 +57,14 @@ struct Expected {
     topic: usize,
     /// The topic of the report.
     path: String,
+    since: Moment,
+}
+
+/// A report: its topic and whether the subscription began.
+#[derive(Debug)]
+struct Early {
+    path: String,
+    active: bool,
     since: Moment,
 }
 
@@ -82,8 +93,11 @@ impl Reports {
     /// Expects that another node publishes it.
     fn expect(&mut self, listed: &Arc<Listed>, active: bool, now: Moment) {
         for (topic, subscription) in listed.subscriptions(active).enumerate() {
-            if self.expected.len() < MOST {
-                let (listed, path) = (Arc::clone(listed), subscription.id());
+            let (listed, path) = (Arc::clone(listed), subscription.id());
+            let is_it = |one: &Early| one.active == active && one.path == path;
+            if let Some(at) = self.early.iter().position(is_it) {
+                self.early.remove(at);
+            } else if self.expected.len() < MOST {
                 self.expected.push_back(Expected { listed, active, topic, path, since: now });
             }
         }
@@ -92,11 +106,14 @@ impl Reports {
     /// Expects nothing any more: reports may have been missed.
     pub(super) fn forget_expected(&mut self) {
         self.expected.clear();
+        self.early.clear();
     }
 
     /// Notes an update, which may be an expected report.
-    pub(super) fn note(&mut self, update: &Update) {
-        if self.expected.is_empty() {
+    pub(super) fn note(&mut self, update: &Update, now: Moment) {
+        // Only the hub publishes such topics.
+        let [path] = &update.topics[..] else { return };
+        if !path.starts_with(PATH) {
             return;
         }
         let Some(active) =
@@ -104,11 +121,17 @@ impl Reports {
         else {
             return;
         };
-        let is_it = |one: &Expected| one.active == active && update.topics[..] == [&*one.path];
+        let is_it = |one: &Expected| one.active == active && one.path == *path;
         // They arrive about in the order in which they are expected.
         if let Some(at) = self.expected.iter().position(is_it) {
             self.expected.remove(at);
+            return;
         }
+        let is_old = |one: &Early| now.since(one.since) >= GIVEN_UP;
+        while self.early.len() >= MOST || self.early.front().is_some_and(is_old) {
+            self.early.pop_front();
+        }
+        self.early.push_back(Early { path: path.clone(), active, since: now });
     }
 
     /// Takes over what has not been reported for too long, if `ours` says that this node reports now.
@@ -216,10 +239,12 @@ mod tests {
         reports.expect(&one, true, at(10));
         reports.expect(&one, false, at(11));
         for (active, topic) in [(true, 0), (true, 1), (true, 2), (false, 1)] {
-            reports.note(&report(&one, active, topic));
+            reports.note(&report(&one, active, topic), at(11));
         }
         // Another's updates are none.
-        reports.note(&Update { topics: vec!["a".into()], data: "{}".into(), ..Update::default() });
+        let data = String::from(r#"{"active":true}"#);
+        reports.note(&Update { topics: vec!["a".into()], data, ..Update::default() }, at(11));
+        assert!(reports.early.is_empty());
         reports.take_over(at(13), || true);
         assert_eq!(due(&reports), [], "it may come");
         reports.take_over(at(16), || false);
@@ -229,6 +254,20 @@ mod tests {
         reports.take_over(at(20), || true);
         assert_eq!(due(&reports).len(), 2);
         assert!(!reports.expects());
+    }
+
+    #[test]
+    fn a_report_may_come_before_the_subscription_is_known() {
+        let mut reports = Reports::default();
+        let one = subscriber(&["a", "b"]);
+        reports.note(&report(&one, true, 1), at(10));
+        reports.expect(&one, true, at(11));
+        reports.take_over(at(15), || true);
+        assert_eq!(due(&reports), [(0, true)]);
+        // Those of subscriptions that this node reports itself are forgotten.
+        reports.note(&report(&one, true, 0), at(16));
+        reports.note(&report(&one, false, 0), at(16) + GIVEN_UP);
+        assert_eq!(reports.early.len(), 1);
     }
 
     #[test]
