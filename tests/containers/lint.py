@@ -86,9 +86,11 @@ def kubernetes(document: dict) -> list:
 
 
 def restricted(document: dict) -> list:
-    """The Pod Security Standard `restricted`, with a read-only root beside it."""
+    """The Pod Security Standard `restricted`, with a read-only root beside it, and without variables of Services, which look like Hearth's settings."""
     pod = document["spec"]["template"]["spec"]
     problems = []
+    if pod.get("enableServiceLinks") is not False:
+        problems.append("enableServiceLinks is not off")
     if not pod["securityContext"].get("runAsNonRoot"):
         problems.append("runAsNonRoot is not set")
     if pod["securityContext"].get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
@@ -101,6 +103,10 @@ def restricted(document: dict) -> list:
             problems.append(f"{container['name']} has no requests or limits")
         problems += [f"{container['name']} has no {probe}" for probe in ("startupProbe", "readinessProbe", "livenessProbe") if probe not in container]
     return problems
+
+
+# What pods are to have, and a fault of its kind.
+FAULTS = {'"readOnlyRootFilesystem": true': '"readOnlyRootFilesystem": false', '"enableServiceLinks": false': '"enableServiceLinks": true'}
 
 
 def main() -> int:
@@ -116,8 +122,8 @@ def main() -> int:
             wrong = {**document, "resources": ["nothing.yaml"]} if document["kind"] == "Kustomization" else {**document, "sepc": {}}
             check(f"{path.name}: valid", kubernetes(document), kubernetes(wrong))
             if document["kind"] == "Deployment":
-                worse = json.loads(json.dumps(document).replace('"readOnlyRootFilesystem": true', '"readOnlyRootFilesystem": false'))
-                check(f"{path.name}: restricted", restricted(document), restricted(worse))
+                for good, bad in FAULTS.items():
+                    check(f"{path.name}: restricted, {good}", restricted(document), restricted(json.loads(json.dumps(document).replace(good, bad))))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -164,10 +164,12 @@ impl Environment {
             .iter()
             .filter_map(|(name, value)| {
                 let name = name.to_str()?;
+                let value = value.to_string_lossy();
                 let setting = name.starts_with("HEARTH_")
                     && !name.starts_with("HEARTH_DATABASE_")
-                    && !NOT_SETTINGS.iter().any(|(known, _)| *known == name);
-                setting.then(|| (name.to_owned(), value.to_string_lossy().into_owned()))
+                    && !NOT_SETTINGS.iter().any(|(known, _)| *known == name)
+                    && !is_service_link(name, &value);
+                setting.then(|| (name.to_owned(), value.into_owned()))
             })
             .collect()
     }
@@ -281,6 +283,30 @@ fn named_path(named: &OsStr, path: &OsStr, current_dir: &Path, program: &Path) -
     candidates.into_iter().find(is_it).unwrap_or_else(|| program.to_owned())
 }
 
+/// Returns whether Kubernetes has set a variable, for a Service whose name starts with `hearth`: each container of the namespace gets
+/// `HEARTH_SERVICE_HOST`, `HEARTH_PORT=tcp://10.0.0.1:80` and more (`FromServices()`, pkg/kubelet/envvars/envvars.go).
+fn is_service_link(name: &str, value: &str) -> bool {
+    if KEYS.iter().any(|key| key.environment() == name) {
+        return false;
+    }
+    let parts: Vec<&str> = name.split('_').skip(1).collect();
+    let is_port = |number: &str| number.parse::<u16>().is_ok();
+    let of_port = |after: &[&str]| match after {
+        [] => value.contains("://"),
+        [number, "TCP" | "UDP" | "SCTP"] => is_port(number) && value.contains("://"),
+        [number, "TCP" | "UDP" | "SCTP", "PROTO" | "PORT" | "ADDR"] => is_port(number),
+        _ => false,
+    };
+    // A Service may be called `hearth-port`: every place where its name may end is tried.
+    (0..parts.len()).any(|end| match &parts[end..] {
+        ["SERVICE", "HOST"] => true,
+        // The rest is the name that the port has in the Service.
+        ["SERVICE", "PORT", ..] => is_port(value),
+        ["PORT", after @ ..] => of_port(after),
+        _ => false,
+    })
+}
+
 /// The `HEARTH_*` variables that are no settings.
 pub(super) fn unknown_names(variables: &[(String, String)]) -> Vec<ConfigError> {
     let known: Vec<String> = KEYS.iter().map(Key::environment).collect();
@@ -312,6 +338,39 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn variables_of_kubernetes_services_are_no_settings() {
+        let links = [
+            ("HEARTH_SERVICE_HOST", "10.96.12.7"),
+            ("HEARTH_SERVICE_PORT", "80"),
+            ("HEARTH_SERVICE_PORT_HTTP", "80"),
+            ("HEARTH_PORT", "tcp://10.96.12.7:80"),
+            ("HEARTH_PORT_80_TCP", "tcp://10.96.12.7:80"),
+            ("HEARTH_PORT_80_TCP_PROTO", "tcp"),
+            ("HEARTH_PORT_80_TCP_PORT", "80"),
+            ("HEARTH_PORT_80_TCP_ADDR", "10.96.12.7"),
+            ("HEARTH_CHANNELS_SERVICE_HOST", "fd00::7"),
+            ("HEARTH_CHANNELS_SERVICE_PORT_CHANNELS", "6001"),
+            ("HEARTH_CHANNELS_PORT", "tcp://[fd00::7]:6001"),
+            ("HEARTH_CHANNELS_PORT_6001_UDP_ADDR", "fd00::7"),
+            ("HEARTH_PORT_SERVICE_HOST", "10.96.12.8"),
+        ];
+        let environment = Environment::for_test("/".as_ref(), &links);
+        assert_eq!(environment.settings(), []);
+        // Slips of the finger are still found, and settings that exist are read.
+        let ours = [
+            ("HEARTH_PORT", "8080"),
+            ("HEARTH_HTTP_PORT", "8080"),
+            ("HEARTH_SERVICE", "10.96.12.7"),
+            ("HEARTH_SERVICE_PORT", "http"),
+            ("HEARTH_PORT_80", "tcp://10.96.12.7:80"),
+            ("HEARTH_PORT_HTTP_TCP_ADDR", "10.96.12.7"),
+            ("HEARTH_HTTP_HTTPS_PORT", "443"),
+        ];
+        let environment = Environment::for_test("/".as_ref(), &ours);
+        assert_eq!(environment.settings().len(), ours.len());
+    }
 
     #[test]
     fn a_program_path_keeps_its_symbolic_links() {

@@ -165,6 +165,8 @@ adapter_ca: /etc/hearth-broker/ca.crt
 {{- /* hearth.pod: what both kinds of pods are allowed, and where they run. */ -}}
 {{- define "hearth.pod" -}}
 automountServiceAccountToken: false
+# Else each Service called hearth becomes variables such as HEARTH_PORT, among Hearth's own settings.
+enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
   runAsUser: {{ int64 .Values.user }}
