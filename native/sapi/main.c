@@ -255,14 +255,14 @@ static _Noreturn void serve(const struct options *options) {
         zygote_begin(SERVER);
         boot_descriptors_mark();
         opcache_guard_refuse_reset();
-        opcache_guard_keep_protection();
+        opcache_guard_keep_clock();
         end(worker_run_script(options));
     }
     zygote_run(SERVER, options->confine);
     worker_begin();
     bool scripted = options->model == MODEL_WORKER || options->model == MODEL_PRESPAWN;
     if (scripted) {
-        opcache_guard_keep_protection();
+        opcache_guard_keep_clock();
     }
     end(scripted ? worker_run_script(options) : request_model_run(options->model == MODEL_SPAWN));
 }

@@ -109,7 +109,9 @@ static void look_at_word(struct session_values *values) {
     } else if (values->words == 1 && values->family != 0) {
         values->stays = values->family == SCRIPT
                             ? word_is(text, len, "DEBUG")
-                            : word_is(text, len, "NO-EVICT") || word_is(text, len, "NO-TOUCH");
+                            : word_is(text, len, "NO-EVICT") || word_is(text, len, "NO-TOUCH") ||
+                                  /* of Valkey */
+                                  word_is(text, len, "CAPA") || word_is(text, len, "IMPORT-SOURCE");
     }
     values->words += values->words < 2;
 }

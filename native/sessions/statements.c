@@ -200,23 +200,27 @@ static bool one_sets(const uint8_t *text, size_t len) {
     return false;
 }
 
-static bool profiles(const uint8_t *text, size_t len, size_t at) {
+/* Whether a statement sets the variable that begins here. */
+static bool sets(const uint8_t *text, size_t len, size_t at, const char *variable) {
     size_t end = at;
     first_word(text, len, &end);
-    return word_is(text + at, end - at, "PROFILING") && one_sets(text, at);
+    return word_is(text + at, end - at, variable) && one_sets(text, at);
 }
 
 const char *statement_stays(const uint8_t *text, size_t len) {
     for (size_t at = 0; at < len; at++) {
         uint8_t c = capital(text[at]);
-        if ((c != 'X' && c != 'P') || !begins_word(text, at)) {
+        if ((c != 'X' && c != 'P' && c != 'O') || !begins_word(text, at)) {
             continue;
         }
         if (c == 'X' && prepares_xa(text, len, at)) {
             return "the request prepared a transaction (XA PREPARE)";
         }
-        if (c == 'P' && profiles(text, len, at)) {
+        if (c == 'P' && sets(text, len, at, "PROFILING")) {
             return "the request had its statements profiled (SET profiling)";
+        }
+        if (c == 'O' && sets(text, len, at, "OPTIMIZER_TRACE")) {
+            return "the request had its statements traced (SET optimizer_trace)"; /* kept by MySQL 8 */
         }
     }
     return NULL;

@@ -989,6 +989,7 @@ static void a_session_that_acts_as_another_name_else_is_found_out(void) {
 static void what_no_reset_takes_back_ends_its_session(void) {
     static const char xa[] = "the request prepared a transaction (XA PREPARE)";
     static const char profiled[] = "the request had its statements profiled (SET profiling)";
+    static const char traced[] = "the request had its statements traced (SET optimizer_trace)";
     static const struct {
         const char *text, *why;
     } requests[] = {
@@ -1001,6 +1002,10 @@ static void what_no_reset_takes_back_ends_its_session(void) {
         {"select ixa prepare", NULL},
         {"xa", NULL},
         {"SET profiling = 1", profiled},
+        {"set optimizer_trace='enabled=on'", traced},
+        {"set session optimizer_trace = 'enabled=on'", traced},
+        {"select optimizer_trace from settings", NULL},
+        {"set optimizer_trace_limit = 5", NULL},
         {"set sql_mode='ANSI', @@session.Profiling:=1", profiled},
         {"select 1; set `profiling`=1", profiled},
         {"execute immediate 'set profiling=1'", profiled},
@@ -1031,6 +1036,7 @@ static void what_redis_does_not_reset_ends_its_session(void) {
     } requests[] = {
         {"*3\r\n$6\r\nSCRIPT\r\n$5\r\nDEBUG\r\n$3\r\nYES\r\n", stays},
         {"*3\r\n$6\r\nclient\r\n$8\r\nno-evict\r\n$2\r\non\r\n", stays},
+        {"*3\r\n$6\r\nCLIENT\r\n$4\r\nCAPA\r\n$8\r\nredirect\r\n", stays},
         {"*1\r\n$4\r\nPING\r\n*3\r\n$6\r\nCLIENT\r\n$8\r\nNO-TOUCH\r\n$2\r\nON\r\n", stays},
         {"*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n", NULL},
         {"*2\r\n$6\r\nCLIENT\r\n$5\r\nDEBUG\r\n", NULL},

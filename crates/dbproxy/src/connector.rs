@@ -290,9 +290,13 @@ impl Shared {
             && relogin.is_none_or(|relogin| relogin.is_whole())
             && self.speaker.reset(&mut session, &request, tail).await;
         let over = if is_new { self.sessions.leave(session) } else { Some(session) };
-        if let Some(session) = over {
+        if let Some(mut session) = over {
             if ended == Ended::Client && !is_new {
                 add(&self.counters.dropped);
+            }
+            if !packets.is_whole() {
+                // It would be the rest of a command that the client has begun.
+                session.goodbye = b"";
             }
             session.close().await;
         }

@@ -30,7 +30,8 @@ pub(crate) struct Packets {
 /// Searches SQL for statements that no reset undoes, in any notation: for words in sequence, with anything in
 /// between. After
 /// `COM_RESET_CONNECTION` a session of `MariaDB` that has executed `XA PREPARE` can use no `InnoDB` table any more,
-/// and its locks stay forever; after a `SET` of `profiling` it shows its last statements to others. After `DISCARD
+/// and its locks stay forever; after a `SET` of `profiling` or
+/// `optimizer_trace` it shows its last statements to others. After `DISCARD
 /// ALL` a session of `PostgreSQL` keeps its replication origin.
 #[derive(Debug)]
 struct Statement {
@@ -71,7 +72,7 @@ impl Statement {
         let word = &self.word[..self.length];
         let stays = match self.packing {
             Packing::Postgres => word == b"PG_REPLICATION_ORIGIN_SESSION_SETUP",
-            _ => (self.xa && word == b"PREPARE") || (self.sets && word == b"PROFILING"),
+            _ => (self.xa && word == b"PREPARE") || (self.sets && (word == b"PROFILING" || word == b"OPTIMIZER_TRACE")),
         };
         self.xa |= word == b"XA";
         self.sets |= word == b"SET";
@@ -297,6 +298,8 @@ mod tests {
             ("select exxa, prepared, xa_, prepare_", false),
             ("select xa, xxprepare, preparer from t", false),
             ("set profiling=1", true),
+            ("set session optimizer_trace='enabled=on'", true),
+            ("select optimizer_trace from settings", false),
             ("SET sql_mode='ANSI', @@session.Profiling := 1", true),
             ("select 1; set `profiling`=1", true),
             ("/*!50000SET profiling=1*/", true),

@@ -17,7 +17,8 @@ static ZEND_FUNCTION(refuse_reset) {
 }
 
 static zend_op_array *(*compile_as_before)(zend_file_handle *, int);
-static zend_long *protection; /* opcache.file_update_protection, where OPcache reads it; in seconds */
+/* opcache.file_update_protection and opcache.revalidate_freq, where OPcache reads them; in seconds */
+static zend_long *protection, *revalidation;
 static zend_long configured, written;
 static time_t clock_of_opcache;
 
@@ -37,13 +38,28 @@ static zend_op_array *compile(zend_file_handle *file, int type) {
     return compile_as_before(file, type);
 }
 
-void opcache_guard_keep_protection(void) {
-    zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives),
-        ZEND_STRL("opcache.file_update_protection"));
+/* Returns where a setting of OPcache is read; NULL without OPcache. */
+static zend_long *place_of(const char *name, size_t len) {
+    zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, len);
     if (entry == NULL || entry->on_modify != OnUpdateLong || entry->mh_arg2 == NULL) {
-        return; /* without OPcache */
+        return NULL;
     }
-    protection = (zend_long *)((char *)entry->mh_arg2 + (uintptr_t)entry->mh_arg1);
+    return (zend_long *)((char *)entry->mh_arg2 + (uintptr_t)entry->mh_arg1);
+}
+
+void opcache_guard_boot_is_over(void) {
+    if (revalidation != NULL && *revalidation > 0) {
+        /* validate_timestamp_and_record(), ext/opcache/ZendAccelerator.c: what is cached from now on is older than the clock */
+        *revalidation = -1;
+    }
+}
+
+void opcache_guard_keep_clock(void) {
+    protection = place_of(ZEND_STRL("opcache.file_update_protection"));
+    revalidation = place_of(ZEND_STRL("opcache.revalidate_freq"));
+    if (protection == NULL) {
+        return;
+    }
     configured = written = *protection;
     compile_as_before = zend_compile_file;
     zend_compile_file = compile;

@@ -1,8 +1,10 @@
 /* OPcache in an application that has booted ahead:
  * - opcache_reset() does nothing, and says so. The booted classes stay whatever the cache drops, and the restart that it
  *   requests would wait for a process that never releases the cache.
- * - A file that was written after the boot is cached when it is as old as opcache.file_update_protection says. OPcache's clock
- *   is that of the boot, so without this it would be compiled again for each request.
+ * - OPcache's clock stands still at the boot. So a file that is written later would never be old enough to be cached. It is
+ *   cached when it is as old as opcache.file_update_protection says.
+ * - For the same reason a cached file would never be compared with the disk again. With opcache.validate_timestamps, one that was
+ *   cached after the boot is compared each time that it is included; one of the boot is not.
  */
 #ifndef HEARTH_SAPI_BOOT_OPCACHE_GUARD_H
 #define HEARTH_SAPI_BOOT_OPCACHE_GUARD_H
@@ -11,6 +13,9 @@
 void opcache_guard_refuse_reset(void);
 
 /* Once the engine has started, before a script that serves more than one request. */
-void opcache_guard_keep_protection(void);
+void opcache_guard_keep_clock(void);
+
+/* Before the first request, in each process. Cheap. */
+void opcache_guard_boot_is_over(void);
 
 #endif

@@ -21,8 +21,8 @@ void randomness_prepare(void);
  * number. No system call is needed unless the boot has used GnuTLS. */
 void randomness_renew(void);
 
-/* Generators that seed themselves at their first number forget their seeds: GMP's and SQLite's. Called in a forked process, and before a
- * snapshot is taken, so that neither holds a seed. */
+/* Generators that seed themselves at their first number forget their seeds: GMP's and SQLite's. Called before
+ * workers are forked and before a snapshot is taken, so that neither holds a seed. */
 void randomness_forget(void);
 
 /* Returns why a restored snapshot would still repeat numbers, as far as randomness_prepare() can find out; NULL if none would.

@@ -23,7 +23,6 @@ void worker_begin(void) {
     response_prepare();
     log_through(channel_send_buffer);
     compat_child_init();
-    randomness_forget();
     randomness_renew();
     struct frame_buffer hello = {0};
     const char *version = module_php_version();

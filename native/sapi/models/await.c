@@ -4,7 +4,6 @@
 #include <SAPI.h>
 #include <ext/session/php_session.h>
 #include <ext/standard/head.h>
-#include <ext/standard/url.h>
 #include <php.h>
 #include <php_output.h>
 #include <string.h>
@@ -31,35 +30,32 @@ static bool session_is_automatic(void) {
 }
 
 /* Returns whether the header is the cookie of a session: php_session_remove_cookie(), ext/session/session.c. */
-static int is_session_cookie(void *header, void *name) {
+static int is_session_cookie(void *header, void *unused) {
+    (void)unused;
     static const char field[] = "Set-Cookie: ";
     const char *line = ((sapi_header_struct *)header)->header;
-    const zend_string *wanted = name;
-    size_t len = ZSTR_LEN(wanted);
+    size_t len = strlen(PS(session_name));
     return strncasecmp(line, field, sizeof field - 1) == 0 &&
-           strncmp(line + sizeof field - 1, ZSTR_VAL(wanted), len) == 0 &&
+           strncmp(line + sizeof field - 1, PS(session_name), len) == 0 &&
            line[sizeof field - 1 + len] == '=';
 }
 
 static bool has_session_cookie(void) {
-    zend_string *name = php_url_encode(PS(session_name), strlen(PS(session_name)));
-    bool found = false;
     for (zend_llist_element *element = SG(sapi_headers).headers.head; element != NULL;
          element = element->next) {
-        found = found || is_session_cookie(element->data, name);
+        if (is_session_cookie(element->data, NULL)) {
+            return true;
+        }
     }
-    zend_string_release(name);
-    return found;
+    return false;
 }
 
 /* Removes the cookies of the boot's session from what each request sends. */
 static void remove_session_cookies(void) {
-    zend_string *name = php_url_encode(PS(session_name), strlen(PS(session_name)));
     while (has_session_cookie()) {
         /* one of them */
-        zend_llist_del_element(&SG(sapi_headers).headers, name, is_session_cookie);
+        zend_llist_del_element(&SG(sapi_headers).headers, NULL, is_session_cookie);
     }
-    zend_string_release(name);
 }
 
 void await_begin_boot(const struct worker_run *run) {

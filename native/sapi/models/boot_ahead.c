@@ -113,6 +113,7 @@ static void fork_workers(const struct worker_run *run) {
         _exit(EXIT_UNFIT);
     }
     randomness_prepare(); /* libraries that the boot has loaded */
+    randomness_forget();
     databases_guard_open();
     run->model->prepare_forks(run);
     zygote_run(SERVER, run->options->confine);

@@ -11,6 +11,7 @@
 #include <zend_ini.h>
 
 #include "ext/curl/egress.h"
+#include "sapi/boot/opcache_guard.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/databases/databases.h"
 #include "sapi/models/boot_ahead.h"
@@ -136,6 +137,7 @@ static bool take(void) {
     };
     egress_connect();
     randomness_forget();
+    opcache_guard_boot_is_over();
     options.dead = dead_ranges(&options.dead_count);
     bool first = snapshot_take(&options);
     if (first) {

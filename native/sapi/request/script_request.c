@@ -8,6 +8,7 @@
 #include <php_variables.h>
 #include <zend_exceptions.h>
 
+#include "sapi/boot/opcache_guard.h"
 #include "sapi/boot/boot_state.h"
 #include "sapi/output/response.h"
 #include "sapi/sapi_module.h"
@@ -167,6 +168,7 @@ static void open_request(void) {
 }
 
 void script_request_begin(void) {
+    opcache_guard_boot_is_over();
     module_clear_request_info();
     response_begin();
     module_fill_request_info();
@@ -195,6 +197,7 @@ static void open_continued(void) {
 }
 
 void script_request_continue(void) {
+    opcache_guard_boot_is_over();
     int status = SG(sapi_headers).http_response_code;
     module_clear_request_info();
     response_begin();

@@ -17,7 +17,9 @@ pub(crate) mod capability {
     pub(crate) const CONNECT_ATTRS: u32 = 1 << 20;
     pub(crate) const PLUGIN_AUTH_LENENC: u32 = 1 << 21;
     pub(crate) const DEPRECATE_EOF: u32 = 1 << 24;
+    pub(crate) const OPTIONAL_METADATA: u32 = 1 << 25;
     pub(crate) const ZSTD: u32 = 1 << 26;
+    pub(crate) const QUERY_ATTRIBUTES: u32 = 1 << 27;
     pub(crate) const MULTI_FACTOR: u32 = 1 << 28;
     pub(crate) const VERIFY_CERTIFICATE: u32 = 1 << 30;
     pub(crate) const REMEMBER_OPTIONS: u32 = 1 << 31;
@@ -27,6 +29,8 @@ use capability as can;
 /// Capabilities of packet format and login, which are separate for each connection; all others are between client and
 /// server.
 const OURS: u32 = can::COMPRESS
+    | can::OPTIONAL_METADATA
+    | can::QUERY_ATTRIBUTES
     | can::SSL
     | can::ZSTD
     | can::CONNECT_ATTRS

@@ -229,7 +229,10 @@ impl Family {
         let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
         match self {
             Self::Script => is(b"DEBUG"),
-            Self::Client => is(b"NO-EVICT") || is(b"NO-TOUCH"),
+            // The last two are Valkey's.
+            Self::Client => {
+                is(b"NO-EVICT") || is(b"NO-TOUCH") || is(b"CAPA") || is(b"IMPORT-SOURCE")
+            }
         }
     }
 }

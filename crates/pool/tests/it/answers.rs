@@ -103,6 +103,31 @@ async fn an_unread_body_does_not_disturb_the_next_request() {
     assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
 }
 
+/// The body fills the worker's socket, and the next request arrives before the worker reads on.
+async fn a_full_socket_is_written_to_again() {
+    let pool = start(1).await;
+    for size in (120_000..280_000).step_by(4000) {
+        let body = Full::from(vec![1; size]);
+        let request = Request::put("/cleanup?30").extension(context()).body(body).unwrap();
+        assert_eq!(text(pool.dispatch(request).await.unwrap()).await, "early");
+        let answer = get(&pool, "/hello").await;
+        let answer = answer.unwrap_or_else(|error| panic!("behind {size} bytes: {error}"));
+        assert_eq!(text(answer).await, "hello");
+    }
+    assert_eq!(pool.status().crashes, 0);
+    pool.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test]
+async fn a_request_behind_an_unread_body_is_written_on_one_thread() {
+    a_full_socket_is_written_to_again().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_request_behind_an_unread_body_is_written_on_several_threads() {
+    a_full_socket_is_written_to_again().await;
+}
+
 #[tokio::test]
 async fn a_large_answer_waits_for_its_reader() {
     let pool = start(1).await;

@@ -103,9 +103,10 @@ fn pending_replies_are_counted() {
 
 #[test]
 fn state_that_survives_reset_is_recognised() {
-    let commands: [(&[u8], bool); 8] = [
+    let commands: [(&[u8], bool); 9] = [
         (b"*3\r\n$6\r\nSCRIPT\r\n$5\r\nDEBUG\r\n$3\r\nYES\r\n", true),
         (b"*3\r\n$6\r\nclient\r\n$8\r\nno-evict\r\n$2\r\non\r\n", true),
+        (b"*3\r\n$6\r\nCLIENT\r\n$4\r\nCAPA\r\n$8\r\nredirect\r\n", true),
         (b"*3\r\n$6\r\nCLIENT\r\n$8\r\nNO-TOUCH\r\n$2\r\nON\r\n", true),
         (b"Script  debug yes\r\n", true),
         (b"*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n", false),

@@ -3,7 +3,8 @@
 //!
 //! Invariants
 //! - An instance of a release starts when that of the release before has ended.
-//! - The slot ends when the server drains and its instance has ended, whatever the instance does.
+//! - The slot ends when the server drains and its instance has ended, whatever the instance does. Until an earlier server has
+//!   let go of the place, it does not end: that server's time limit is the bound.
 
 use std::collections::BTreeMap;
 use std::io;

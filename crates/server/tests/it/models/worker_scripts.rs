@@ -260,13 +260,16 @@ fn a_script_written_after_the_boot_is_cached_when_it_is_old_enough() {
             "worker.php",
             "<?php while (hearth_handle_request(function () { $file = __DIR__ . '/generated.php';\n\
              if (!is_file($file)) { file_put_contents($file, '<?php return 1;'); }\n\
-             include $file; echo var_export(opcache_is_script_cached($file)); })) { }",
+             $value = include $file; echo var_export(opcache_is_script_cached($file)), ' ', $value; })) { }",
         );
         let script = site.path().join("worker.php");
         let hearth = Serve::new(script).model(model).workers(1).start();
         // Another process may be writing it.
-        assert_eq!(hearth.get("/").text(), "false", "{model}");
-        eventually("it is cached", LIMIT, || hearth.get("/").text() == "true");
+        assert_eq!(hearth.get("/").text(), "false 1", "{model}");
+        eventually("it is cached", LIMIT, || hearth.get("/").text() == "true 1");
+        site.write("generated.php", "<?php return 2;");
+        assert_eq!(hearth.get("/").text(), "false 2", "{model}: a change is seen at once");
+        eventually("it is cached again", LIMIT, || hearth.get("/").text() == "true 2");
     }
 }
 

@@ -48,20 +48,59 @@ fn a_redis_client_that_disconnects_within_a_value_stores_nothing() {
     no_secrets(&shop);
 }
 
-/// Programs that PHP starts inherit its sockets: the connection does not end while they run.
-#[test]
-fn a_session_is_free_after_its_clients_quit_command() {
-    let shop = shop_of_one_session(DatabaseKind::Postgres, "PdoPgsql");
-    let mut client = UnixStream::connect(shop.site.path().join(".s.PGSQL.5432")).unwrap();
-    client.set_read_timeout(Some(LIMIT)).unwrap();
-    let startup = b"\0\0\0\x24\0\x03\0\0user\0visitor\0database\0shop\0\0";
-    client.write_all(startup).unwrap();
+/// Reads until PostgreSQL waits for the next query.
+fn read_until_ready(client: &mut UnixStream) -> Vec<u8> {
     let mut said = Vec::new();
     while !said.ends_with(b"Z\0\0\0\x05I") {
         let mut byte = [0];
         client.read_exact(&mut byte).unwrap();
         said.extend(byte);
     }
+    said
+}
+
+fn client_of_postgres(shop: &Shop) -> UnixStream {
+    let mut client = UnixStream::connect(shop.site.path().join(".s.PGSQL.5432")).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    let startup = b"\0\0\0\x24\0\x03\0\0user\0visitor\0database\0shop\0\0";
+    client.write_all(startup).unwrap();
+    read_until_ready(&mut client);
+    client
+}
+
+fn query(text: &str) -> Vec<u8> {
+    let length = u32::try_from(text.len() + 5).unwrap();
+    [b"Q", &length.to_be_bytes()[..], text.as_bytes(), b"\0"].concat()
+}
+
+/// Otherwise the connector's goodbye would become the rest of the query.
+#[test]
+fn a_postgresql_client_that_disconnects_within_a_query_changes_nothing() {
+    let shop = shop_of_one_session(DatabaseKind::Postgres, "PdoPgsql");
+    // The goodbye is X and a length of four bytes.
+    for missing in 1..=5 {
+        let mut client = client_of_postgres(&shop);
+        let whole =
+            query(&format!("create table half{missing} (a int) -- {}", "x".repeat(missing)));
+        client.write_all(&whole[..whole.len() - missing]).unwrap();
+        drop(client);
+        let mut next = client_of_postgres(&shop);
+        next.write_all(&query(
+            "select count(*) || ' tables' from pg_tables where tablename like 'half%'",
+        ))
+        .unwrap();
+        let said = String::from_utf8_lossy(&read_until_ready(&mut next)).into_owned();
+        assert!(said.contains("0 tables"), "{missing}: {said}");
+    }
+    let status = connector(&shop);
+    assert_eq!(status["dropped"], 5, "{status}");
+}
+
+/// Programs that PHP starts inherit its sockets: the connection does not end while they run.
+#[test]
+fn a_session_is_free_after_its_clients_quit_command() {
+    let shop = shop_of_one_session(DatabaseKind::Postgres, "PdoPgsql");
+    let mut client = client_of_postgres(&shop);
     assert_eq!(connector(&shop)["used"], 1);
     client.write_all(b"X\0\0\0\x04").unwrap();
     eventually("another client may use it", LIMIT, || connector(&shop)["idle"] == 1);
