@@ -236,7 +236,7 @@ impl Mercure {
     fn fan_out(&self, message: &[u8], reports: &mut Reports) {
         let Some(update) = Update::of_message(message) else { return };
         let now = (self.clock)();
-        reports.note(&update, now);
+        reports.note(&update, now, || self.takes_part() && !self.reports());
         let event = update.event();
         let mut state = self.lock();
         let mut topics = state.cache.begin(&update.topics);

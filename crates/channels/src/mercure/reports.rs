@@ -8,6 +8,7 @@
 //!   reports from then on does it.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ pub(super) struct Reports {
     expected: VecDeque<Expected>,
     /// Reports that nothing expected: the broker's log may be faster than what nodes tell each other of members.
     early: VecDeque<Early>,
+    random: RandomState,
 }
 
 #[derive(Debug)]
@@ -55,16 +57,13 @@ struct Expected {
     listed: Arc<Listed>,
     active: bool,
     topic: usize,
-    /// The topic of the report.
-    path: String,
+    key: u64,
     since: Moment,
 }
 
-/// A report: its topic and whether the subscription began.
 #[derive(Debug)]
 struct Early {
-    path: String,
-    active: bool,
+    key: u64,
     since: Moment,
 }
 
@@ -84,8 +83,22 @@ impl Reports {
         self.due.push_back(Due::Barrier(handled));
     }
 
+    /// Hash of a report: its topic, and whether the subscription began.
+    fn key(&self, path: &str, active: bool) -> u64 {
+        self.random.hash_one((path, active))
+    }
+
     /// Publishes that the subscriptions of a subscriber began or ended.
     fn add(&mut self, listed: &Arc<Listed>, active: bool) {
+        // What is expected of the same subscriber happened before.
+        let of_it = |one: &Expected| Arc::ptr_eq(&one.listed, listed);
+        if self.expected.iter().any(of_it) {
+            let expected = std::mem::take(&mut self.expected);
+            let (before, others): (VecDeque<_>, VecDeque<_>) =
+                expected.into_iter().partition(of_it);
+            self.expected = others;
+            self.due.extend(before.into_iter().map(Expected::due));
+        }
         let report = |topic| Due::Report { listed: Arc::clone(listed), active, topic };
         self.due.extend((0..listed.topics.len()).map(report));
     }
@@ -93,12 +106,12 @@ impl Reports {
     /// Expects that another node publishes it.
     fn expect(&mut self, listed: &Arc<Listed>, active: bool, now: Moment) {
         for (topic, subscription) in listed.subscriptions(active).enumerate() {
-            let (listed, path) = (Arc::clone(listed), subscription.id());
-            let is_it = |one: &Early| one.active == active && one.path == path;
-            if let Some(at) = self.early.iter().position(is_it) {
+            let key = self.key(&subscription.id(), active);
+            if let Some(at) = self.early.iter().position(|one| one.key == key) {
                 self.early.remove(at);
             } else if self.expected.len() < MOST {
-                self.expected.push_back(Expected { listed, active, topic, path, since: now });
+                let listed = Arc::clone(listed);
+                self.expected.push_back(Expected { listed, active, topic, key, since: now });
             }
         }
     }
@@ -109,8 +122,8 @@ impl Reports {
         self.early.clear();
     }
 
-    /// Notes an update, which may be an expected report.
-    pub(super) fn note(&mut self, update: &Update, now: Moment) {
+    /// Notes an update, which may be an expected report. `others`: returns whether another node reports.
+    pub(super) fn note(&mut self, update: &Update, now: Moment, others: impl FnOnce() -> bool) {
         // Only the hub publishes such topics.
         let [path] = &update.topics[..] else { return };
         if !path.starts_with(PATH) {
@@ -121,9 +134,9 @@ impl Reports {
         else {
             return;
         };
-        let is_it = |one: &Expected| one.active == active && one.path == *path;
+        let key = self.key(path, active);
         // They arrive about in the order in which they are expected.
-        if let Some(at) = self.expected.iter().position(is_it) {
+        if let Some(at) = self.expected.iter().position(|one| one.key == key) {
             self.expected.remove(at);
             return;
         }
@@ -131,7 +144,9 @@ impl Reports {
         while self.early.len() >= MOST || self.early.front().is_some_and(is_old) {
             self.early.pop_front();
         }
-        self.early.push_back(Early { path: path.clone(), active, since: now });
+        if others() {
+            self.early.push_back(Early { key, since: now });
+        }
     }
 
     /// Takes over what has not been reported for too long, if `ours` says that this node reports now.
@@ -143,11 +158,16 @@ impl Reports {
         if !self.expected.front().is_some_and(is_late) || !ours() {
             return;
         }
-        while let Some(Expected { listed, active, topic, .. }) =
-            self.expected.pop_front_if(|one| is_late(one))
-        {
-            self.due.push_back(Due::Report { listed, active, topic });
+        while let Some(late) = self.expected.pop_front_if(|one| is_late(one)) {
+            self.due.push_back(late.due());
         }
+    }
+}
+
+impl Expected {
+    fn due(self) -> Due {
+        let Self { listed, active, topic, .. } = self;
+        Due::Report { listed, active, topic }
     }
 }
 
@@ -239,11 +259,12 @@ mod tests {
         reports.expect(&one, true, at(10));
         reports.expect(&one, false, at(11));
         for (active, topic) in [(true, 0), (true, 1), (true, 2), (false, 1)] {
-            reports.note(&report(&one, active, topic), at(11));
+            reports.note(&report(&one, active, topic), at(11), || true);
         }
         // Another's updates are none.
         let data = String::from(r#"{"active":true}"#);
-        reports.note(&Update { topics: vec!["a".into()], data, ..Update::default() }, at(11));
+        let other = Update { topics: vec!["a".into()], data, ..Update::default() };
+        reports.note(&other, at(11), || true);
         assert!(reports.early.is_empty());
         reports.take_over(at(13), || true);
         assert_eq!(due(&reports), [], "it may come");
@@ -260,14 +281,26 @@ mod tests {
     fn a_report_may_come_before_the_subscription_is_known() {
         let mut reports = Reports::default();
         let one = subscriber(&["a", "b"]);
-        reports.note(&report(&one, true, 1), at(10));
+        reports.note(&report(&one, true, 1), at(10), || true);
         reports.expect(&one, true, at(11));
         reports.take_over(at(15), || true);
         assert_eq!(due(&reports), [(0, true)]);
-        // Those of subscriptions that this node reports itself are forgotten.
-        reports.note(&report(&one, true, 0), at(16));
-        reports.note(&report(&one, false, 0), at(16) + GIVEN_UP);
-        assert_eq!(reports.early.len(), 1);
+        // One that nothing expects is forgotten, and this node's own are not remembered.
+        reports.note(&report(&one, true, 0), at(16), || true);
+        reports.note(&report(&one, false, 0), at(16) + GIVEN_UP, || false);
+        assert!(reports.early.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_subscription_is_reported_behind_its_beginning() {
+        let mut reports = Reports::default();
+        let (one, other) = (subscriber(&["a"]), subscriber(&["b"]));
+        reports.expect(&one, true, at(10));
+        reports.expect(&other, true, at(10));
+        // The node that should have reported it is lost, so the end is this node's.
+        reports.add(&one, false);
+        assert_eq!(due(&reports), [(0, true), (0, false)]);
+        assert_eq!(reports.expected.len(), 1);
     }
 
     #[test]

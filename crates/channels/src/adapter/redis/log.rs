@@ -257,7 +257,9 @@ impl Reader {
     ) -> Option<RedisError> {
         let mut consistent = true;
         loop {
-            if let Err(failure) = self.open(connection, events, consistent).await {
+            if let Err(failure) =
+                self.open(connection, events, std::mem::replace(&mut consistent, true)).await
+            {
                 return Some(failure);
             }
             loop {
@@ -271,7 +273,6 @@ impl Reader {
                         Err(_) => return None,
                     };
                 let Some(entries) = entries else { break };
-                consistent = true;
                 for (id, fields) in entries.into_iter().flat_map(|(_, entries)| entries) {
                     consistent = match self.entry(&id, fields) {
                         Some(event) => {

@@ -130,9 +130,16 @@ async fn an_older_redis_to_which_others_have_added_has_another_epoch() {
         .await
         .unwrap();
     append(&mut other, 3, b"another two").await;
-    another_epoch(&mut reader, before).await;
-    append(&mut other, 4, b"one again").await;
-    assert_eq!(entry(&mut reader, 1).await, "one again");
+    let after = next(&mut reader, |event| epoch(event).filter(|epoch| *epoch != before)).await;
+    // It stays while nothing is added.
+    let again = another_epoch(&mut reader, after);
+    assert!(timeout(Duration::from_secs(3), again).await.is_err(), "a second new epoch");
+    append(&mut other, 4, b"another").await;
+    next(&mut reader, |event| match event {
+        LogEvent::Entry { packet, .. } => (packet == "another").then_some(()),
+        _ => None,
+    })
+    .await;
 }
 
 #[tokio::test]

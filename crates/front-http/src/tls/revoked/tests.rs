@@ -44,7 +44,7 @@ fn authorities_of_one_name_whose_lists_cannot_be_told_apart_are_refused() {
     assert_eq!(parse(&[NEW], &[OTHER, CA], FEBRUARY).unwrap_err(), refused);
     let unsigned = parse(&[OTHERS], &[CA], FEBRUARY).unwrap_err();
     assert_eq!(unsigned, "CN=clients has not signed its list");
-    // A newer list of another key displaces none.
+    // One of another key that is newer is not passed over: the file is refused.
     let unsigned = parse(&[NEW, OTHERS], &[OTHER], FEBRUARY).unwrap_err();
     assert_eq!(unsigned, "CN=clients has not signed its list");
 }
