@@ -42,7 +42,7 @@ pub enum ClusterUpdate<'a> {
     Last {
         /// Name of the channel.
         channel: &'a ChannelName,
-        /// The message as subscribers receive it: JSON.
+        /// The message as subscribers receive it: JSON, without an offset, because each node may have its own.
         message: &'a str,
         /// Time since it was published.
         age: Duration,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::testing::{Diary, Loop, app};
-use crate::{App, Author, ChannelName, Close, Member, Publication, SocketId};
+use crate::{App, Author, ChannelName, Close, History, Member, Publication, SocketId};
 
 const NODES: usize = 3;
 
@@ -445,6 +445,28 @@ fn a_late_node_receives_the_current_state() {
     world.now = world.now + Duration::from_mins(20);
     let socket = world.open().unwrap();
     assert_eq!(world.subscribe(socket, "cache-a", None)[1]["event"], "pusher:cache_miss");
+}
+
+/// Without a shared log each node counts its own events.
+#[test]
+fn a_cached_event_of_another_node_brings_no_position_of_its_history() {
+    let mut with_history = app();
+    let age = Duration::from_mins(1);
+    with_history.history = Some(History { events: 10, age, channels: Vec::new() });
+    let mut cluster = Cluster::new(&with_history);
+    cluster.cut = [(0, 2), (1, 2)].into();
+    for _ in 0..3 {
+        cluster.world(0).publish("cache-a", "e", "1").unwrap();
+    }
+    cluster.end_round();
+    cluster.cut.clear();
+    cluster.publish_state(0);
+    cluster.end_round();
+    let world = cluster.world(2);
+    let socket = world.open().unwrap();
+    let answer = world.subscribe(socket, "cache-a", None);
+    assert_eq!(answer[0]["data"]["resume"]["offset"], 0);
+    assert_eq!(answer[1], json!({"event": "e", "channel": "cache-a", "data": 1}));
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -318,8 +318,9 @@ impl Channel {
         }
         if let Some(kept) = &mut self.history {
             kept.expire(now);
-            // While the channel has subscribers, its history keeps its epoch.
-            if kept.is_empty() && self.here == 0 {
+            // While the record is needed anyway, the history keeps its epoch: clients can resume without a loss.
+            let is_needed = self.here > 0 || self.remote_counts.is_some() || self.last.is_some();
+            if kept.is_empty() && !is_needed {
                 if shared.epoch() == Some(kept.position().epoch) {
                     shared.remove(&self.app.id, self.name.as_str(), kept.complete_after());
                 }
@@ -342,6 +343,10 @@ impl Channel {
         };
         // Client events are transient: they are neither cached, as with Pusher, nor added to the history.
         let history = history_of(context.app, &self.name).filter(|_| !is_clients);
+        if history.is_none() && !is_clients {
+            // The settings have changed. A history without this event must not go on.
+            self.history = None;
+        }
         let history = history.filter(|_| logged.is_some() || !context.shared.is_active());
         let offset = history.map(|_| {
             let next = self.begin_history(context).position().offset + 1;
@@ -355,14 +360,17 @@ impl Channel {
             offset,
         };
         let message = event.encode();
+        if self.name.is_cache() && !is_clients {
+            // A later subscriber's position may be in another epoch, so the stored event has no offset.
+            let plain = Event { offset: None, ..event };
+            let message = if offset.is_some() { plain.encode() } else { message.clone() };
+            self.last = Some(Box::new(Last { message, at: context.now }));
+        }
         if let (Some(history), Some(kept), Some(offset)) = (history, &mut self.history, offset) {
             let age = logged.map_or(Duration::ZERO, |logged| logged.age);
             kept.expire(context.now);
             let until = context.now + history.age.saturating_sub(age);
             kept.add(offset, message.clone(), except, history, until);
-        }
-        if self.name.is_cache() && !is_clients {
-            self.last = Some(Box::new(Last { message: message.clone(), at: context.now }));
         }
         let position = logged.map_or(0, |logged| logged.position);
         self.deliver(context, &message, except, position);

@@ -35,11 +35,14 @@ impl Channel {
 
     /// Returns the history, which begins now unless it has begun.
     pub(super) fn begin_history(&mut self, context: &Context<'_>) -> &mut Kept {
-        let (id, app, name) = (self.id, &self.app.id, self.name.as_str());
+        // Two histories of one record never share an epoch if an event was published between them: it has increased
+        // the sequence.
+        let life = (self.id, self.sequence);
+        let (app, name) = (&self.app.id, self.name.as_str());
         self.history.get_or_insert_with(|| {
             let kept = match context.shared.epoch().filter(|_| context.shared.is_active()) {
                 Some(epoch) => Kept::new(epoch, context.shared.complete_after(app, name)),
-                None => Kept::new(context.random.hash_one(("epoch", id)), 0),
+                None => Kept::new(context.random.hash_one(("epoch", life)), 0),
             };
             Box::new(kept)
         })

@@ -186,6 +186,64 @@ fn a_cache_channel_sends_its_last_event_only_to_clients_that_did_not_receive_it(
 }
 
 #[test]
+fn a_cached_event_outlives_its_history_and_no_later_event_is_lost() {
+    let mut world = Loop::new(with_history(10, &[]));
+    for _ in 0..3 {
+        world.publish("cache-a", "old", "1").unwrap();
+    }
+    let (data, _) = resume(&mut world, "cache-a", &Value::Null);
+    let epoch = data["resume"]["epoch"].clone();
+    // The events of the history expire; the record of the channel is kept for the cached event.
+    world.pass(Duration::from_mins(2));
+    for name in ["a", "b", "c", "d"] {
+        world.publish("cache-a", name, "1").unwrap();
+    }
+    let (data, names) = resume(&mut world, "cache-a", &json!({"epoch": epoch, "offset": 3}));
+    assert_eq!(data, json!({"resume": {"epoch": epoch, "offset": 7}, "recovered": true}));
+    assert_eq!(names, ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn a_history_that_begins_again_in_the_same_record_has_a_new_epoch() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let socket = world.open().unwrap();
+    let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
+    world.publish("news", "a", "1").unwrap();
+    // Without history the event is not kept, and the channel's record stays.
+    let history = set_history(&mut world, None);
+    world.publish("news", "lost", "1").unwrap();
+    set_history(&mut world, history);
+    for _ in 0..2 {
+        world.publish("news", "b", "1").unwrap();
+    }
+    let from = json!({"epoch": place["epoch"], "offset": 1});
+    let (data, names) = resume(&mut world, "news", &from);
+    assert_eq!((&data["recovered"], names.len()), (&json!(false), 0));
+    assert_ne!(data["resume"]["epoch"], place["epoch"]);
+}
+
+/// Replaces the history settings of the application; returns the previous ones.
+fn set_history(world: &mut Loop, history: Option<History>) -> Option<History> {
+    let mut app = App::clone(&world.app);
+    let before = std::mem::replace(&mut app.history, history);
+    world.app = app.into();
+    before
+}
+
+#[test]
+fn a_cached_event_has_no_offset() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let socket = world.open().unwrap();
+    world.subscribe(socket, "cache-a", None);
+    world.publish("cache-a", "a", "1").unwrap();
+    assert_eq!(world.events(socket)[0]["offset"], 1);
+    let late = world.open().unwrap();
+    let answer = world.subscribe(late, "cache-a", None);
+    assert_eq!(answer[0]["data"]["resume"]["offset"], 1);
+    assert_eq!(answer[1], json!({"event": "a", "channel": "cache-a", "data": 1}));
+}
+
+#[test]
 fn members_and_position_are_sent_together() {
     let mut world = Loop::new(with_history(10, &[]));
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
