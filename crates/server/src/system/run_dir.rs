@@ -6,12 +6,15 @@
 //! - A configured folder is the server's own user's or root's, and only its owner can write into it: the commands' socket lies there.
 //! - The name of a folder that we made cannot be guessed before it is there.
 //! - A folder that we made is gone when we are; one that was configured stays.
+//! - While it is used it is locked, shared: systemd-tmpfiles, which removes old files below `/tmp`, leaves a locked folder and all in it alone
+//!   (tmpfiles.d(5), "Age"). A worker script of a server that has run for weeks is old.
 
-use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use tokio::net::UnixListener;
 
@@ -64,6 +67,8 @@ pub(crate) fn let_pass(folder: &Path) -> io::Result<()> {
 pub(crate) struct RunDir {
     path: PathBuf,
     ours: bool,
+    /// The open folder with its lock; none for a folder in another one that is locked.
+    _lock: Option<File>,
 }
 
 impl RunDir {
@@ -72,14 +77,17 @@ impl RunDir {
         if let Some(path) = configured {
             DirBuilder::new().mode(0o700).recursive(true).create(path)?;
             only_writer(path, geteuid().as_raw())?;
-            return Ok(Self { path: path.to_owned(), ours: false });
+            return Ok(Self { path: path.to_owned(), ours: false, _lock: locked(path) });
         }
         // Commands find the server by the process id. The rest is random: another user can neither make the folder first nor take every name.
         let pid = std::process::id();
         for _ in 0..100 {
             let path = temporary.join(format!("{SERVERS}{pid}-{:08x}", getrandom::u32()?));
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self { path, ours: true }),
+                Ok(()) => {
+                    let lock = locked(&path);
+                    return Ok(Self { path, ours: true, _lock: lock });
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -106,7 +114,7 @@ impl RunDir {
             _ => {}
         }
         DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self { path, ours: true })
+        Ok(Self { path, ours: true, _lock: None })
     }
 
     /// Returns its absolute path.
@@ -137,6 +145,21 @@ impl RunDir {
         file.write_all(text.as_bytes())?;
         Ok(path)
     }
+}
+
+/// Locks a folder against its cleaning. A successor has the same lock beside its predecessor. Not every file system has locks, and a server runs
+/// without, too.
+fn locked(folder: &Path) -> Option<File> {
+    let lock = || {
+        let open = File::open(folder)?;
+        flock(&open, FlockOperation::NonBlockingLockShared)?;
+        Ok(open)
+    };
+    let locked: io::Result<File> = lock();
+    if let Err(error) = &locked {
+        tracing::debug!(folder = %folder.display(), %error, "run folder not locked");
+    }
+    locked.ok()
 }
 
 /// Fails unless only `user` and root can write into a folder: another user could replace its sockets and files.
@@ -193,6 +216,25 @@ mod tests {
         assert_eq!((mode(&folder), mode(&script)), (0o700, 0o600));
         drop(run_dir);
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn the_run_folder_is_locked_against_its_cleaning() {
+        // As systemd-tmpfiles asks before it looks into a folder (dir_cleanup(), src/tmpfiles/tmpfiles.c).
+        let may_be_cleaned = |folder: &Path| {
+            let open = File::open(folder).unwrap();
+            flock(&open, FlockOperation::NonBlockingLockExclusive).is_ok()
+        };
+        let temporary = tempfile::tempdir().unwrap();
+        let made = RunDir::new(None, temporary.path()).unwrap();
+        assert!(!may_be_cleaned(made.path()));
+        assert!(may_be_cleaned(temporary.path()), "only our own folder is locked");
+        let configured = temporary.path().join("run");
+        let server = RunDir::new(Some(&configured), temporary.path()).unwrap();
+        let successor = RunDir::new(Some(&configured), temporary.path()).unwrap();
+        drop(server);
+        assert!(!may_be_cleaned(&configured), "the successor uses it");
+        drop(successor);
     }
 
     #[test]
