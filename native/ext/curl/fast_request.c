@@ -175,12 +175,21 @@ static bool can_decode(const struct handle *handle) {
            inflater_knows(has_field(handle, "Accept-Encoding") ? "gzip" : codings);
 }
 
+/* Returns whether libcurl would end the call behind the head although the request line is not
+ * HEAD's, or would leave the body out: CURLOPT_NOBODY with CURLOPT_CUSTOMREQUEST, or before
+ * CURLOPT_POSTFIELDS. */
+static bool stops_behind_head(const struct handle *handle) {
+    return handle->no_body &&
+           (handle->method != METHOD_HEAD || strcmp(method_of(handle), "HEAD") != 0);
+}
+
 bool fast_prepare(struct handle *handle, const char *url, const struct target *target) {
     enum { LARGEST = 60000 }; /* of a head; the listener's limit is 65536 */
     bool made_here = handle->method == METHOD_GET || handle->method == METHOD_HEAD ||
                      (handle->method == METHOD_POST && handle->fields != NULL);
     if (!settings_frames() || handle_is_slow(handle) || handle->cookie_engine || !made_here ||
-        !is_plain_url(url, target) || !is_token(method_of(handle)) || !can_decode(handle)) {
+        !is_plain_url(url, target) || !is_token(method_of(handle)) || stops_behind_head(handle) ||
+        !can_decode(handle)) {
         return false;
     }
     text_clear(&handle->control);

@@ -250,7 +250,8 @@ bool hop_begin(struct handle *handle, bool alone) {
     handle->given_bytes = 0;
     handle->given_lost = handle->given_end = false;
     handle->streamed = is_streamed(handle);
-    handle->step_method = handle->method;
+    /* lib/url.c, Curl_init_do(): without a body the call is a HEAD, and redirects leave it one */
+    handle->step_method = handle->no_body ? METHOD_HEAD : handle->method;
     if (url == NULL || settings_socket() == NULL) {
         return false;
     }

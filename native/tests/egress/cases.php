@@ -120,6 +120,18 @@ return function (string $http, string $https): array {
             "$scheme: a large answer" => fn () => run("$base/bytes/3000000"),
             "$scheme: an empty answer" => fn () => run("$base/bytes/0"),
             "$scheme: head" => fn () => run("$base/bytes/10", [CURLOPT_NOBODY => true]),
+            "$scheme: head, by its name too" => fn () => run("$base/bytes/10", [CURLOPT_NOBODY => true, CURLOPT_CUSTOMREQUEST => 'HEAD']),
+            "$scheme: no body of a GET" => fn () => run("$base/bytes/10", [CURLOPT_NOBODY => true, CURLOPT_CUSTOMREQUEST => 'GET']),
+            "$scheme: no body, then a post" => fn () => run("$base/bytes/10", [CURLOPT_NOBODY => true, CURLOPT_POSTFIELDS => 'a=b']),
+            "$scheme: no body, then a post by the name of HEAD" => fn () => run("$base/bytes/10", [
+                CURLOPT_NOBODY => true,
+                CURLOPT_POSTFIELDS => 'a=b',
+                CURLOPT_CUSTOMREQUEST => 'HEAD',
+            ]),
+            "$scheme: no body, then a post, redirected twice" => function () use ($base) {
+                $curl = handle("$base/redirect/1", [CURLOPT_FOLLOWLOCATION => true, CURLOPT_NOBODY => true, CURLOPT_POSTFIELDS => 'a=b']);
+                return [seen($curl, curl_exec($curl)), seen($curl, curl_exec($curl))];
+            },
             "$scheme: delete" => fn () => run("$base/headers", [CURLOPT_CUSTOMREQUEST => 'DELETE']),
             "$scheme: post" => fn () => run("$base/headers", [CURLOPT_POSTFIELDS => 'a=b']),
             "$scheme: post nothing" => fn () => run("$base/headers", [CURLOPT_POST => true, CURLOPT_POSTFIELDS => '']),

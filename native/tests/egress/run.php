@@ -21,7 +21,7 @@ final class Egress
         'a large answer', 'a post is redirected', 'a post stays one', 'after a redirect the handle is as before',
         'an empty answer', 'fields without value', 'body callback', 'body callback that refuses', 'callback that calls',
         'callback that sets options', 'callback that throws', 'compressed, as it is', 'copy', 'cut off', 'delete',
-        'fields of the caller\'s', 'get', 'head', 'head into a file', 'header callback',
+        'fields of the caller\'s', 'get', 'head', 'head into a file', 'head, by its name too', 'header callback',
         'header callback that refuses', 'into a file', 'lines of an interim answer', 'no path', 'no listener',
         'one that is taken out', 'post', 'post a hundred kilobytes', 'post nothing', 'private', 'put a string',
         'redirect with referer', 'redirects are followed', 'redirects are not followed', 'reset',
