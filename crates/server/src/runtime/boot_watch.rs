@@ -43,7 +43,9 @@ type Known = Arc<Mutex<HashMap<PathBuf, u64>>>;
 pub(crate) struct BootWatch {
     known: Known,
     tasks: JoinSet<()>,
-    /// A line about the missing boot was logged, or about the missing room.
+    /// A generation without a boot is running, and the log has a line about it.
+    has_no_boot: bool,
+    /// A line about the missing room was logged.
     has_said: Arc<AtomicBool>,
 }
 
@@ -56,14 +58,15 @@ impl BootWatch {
         drain: &CancellationToken,
     ) {
         self.tasks = JoinSet::new();
+        let had_no_boot = std::mem::take(&mut self.has_no_boot);
         for booted in &current.applications {
-            let php = &booted.planned.plan.php;
             if !watches(booted) {
                 continue;
             }
             let Some(files) = &booted.boot_files else {
-                if let Some(php) =
-                    php.as_ref().filter(|_| !self.has_said.swap(true, Ordering::Relaxed))
+                if let Some(php) = booted.planned.plan.php.as_ref()
+                    && !std::mem::replace(&mut self.has_no_boot, true)
+                    && !had_no_boot
                 {
                     let model = php.model.name();
                     tracing::info!(

@@ -328,6 +328,12 @@ impl Generations<'_> {
             }
         }
         self.take_over(settings, generation, guard, release);
+        self.watch_successor().await;
+        Ok(reloaded)
+    }
+
+    /// Watches the files of a generation that has taken over from another one: a server that cannot watch serves nevertheless.
+    pub(crate) async fn watch_successor(&mut self) {
         if let Err(failure) = self.watch().await {
             tracing::warn!(
                 reason = failure.message(),
@@ -335,7 +341,6 @@ impl Generations<'_> {
                 "changes are not seen any more"
             );
         }
-        Ok(reloaded)
     }
 
     /// Returns the parts of the server that operators see.

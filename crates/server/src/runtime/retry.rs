@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Attempts are [`FIRST`] apart, then twice as long each time, at most [`LONGEST`]; a reload begins with the first pause again.
-//! - An attempt that fails changes nothing for requests; one that succeeds takes over as a reload does, once it answers.
+//! - An attempt that fails changes nothing for requests; one that succeeds takes over as a reload does, once it answers, and its files
+//!   are watched from then on (`php.watch`, `server.watch`).
 
 use std::time::Duration;
 
@@ -109,6 +110,8 @@ impl Generations<'_> {
         let (generation, guard) = old.succeeded_by(booted);
         let (number, explanation) = (generation.number, generation.explanation());
         self.take_over(self.settings.clone(), generation, guard, release);
+        // `boot_begins` was not called: other applications were not booted again, and changes of their files must still count.
+        self.watch_successor().await;
         tracing::info!(
             generation = number,
             explanation,

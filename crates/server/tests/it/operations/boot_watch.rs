@@ -97,6 +97,27 @@ fn a_boot_that_failed_is_tried_again() {
     hearth.log_line("and the last try failed");
 }
 
+/// At the start another model runs in its place, which keeps no boot.
+#[test]
+fn a_boot_that_succeeds_at_a_later_attempt_is_watched() {
+    let site = site();
+    site.write("public/index.php", "<?php echo 'front';");
+    let script = std::fs::read_to_string(site.path().join("worker.php")).unwrap();
+    let fails = "<?php if (is_file(__DIR__ . '/down')) { throw new Exception('no database'); }";
+    site.write("worker.php", &script.replacen("<?php", fails, 1));
+    site.write("down", "");
+    let hearth = Serve::new(site.path()).workers(1).set("HEARTH_PHP_WATCH", "boot").start();
+    assert_eq!(hearth.get("/").text(), "front");
+    assert_eq!(hearth.log_line("this model keeps no boot")["model"], "request");
+    std::fs::remove_file(site.path().join("down")).unwrap();
+    // Logged when the files are watched.
+    hearth.log_line("the application boots again, generation took over");
+    assert_eq!(hearth.get("/").text(), "ab");
+    site.write("two.php", "<?php return 'B';");
+    serves(&hearth, "aB");
+    hearth.log_line("two.php changed");
+}
+
 #[test]
 fn a_model_without_a_boot_says_that_nothing_is_watched() {
     let site = Site::empty().with_file("public/index.php", "<?php echo 1;");
