@@ -168,11 +168,29 @@ static bool write_head(struct handle *handle, const struct target *target) {
 }
 
 /* Returns whether the body can be decoded as libcurl would. If the application sets
- * Accept-Encoding itself (Guzzle removes the field), only the usual codings are expected. */
+ * Accept-Encoding itself, its fields decide what the origin may use, not the option. A field
+ * without a value (Guzzle removes libcurl's own so) counts as gzip: the usual coding. */
 static bool can_decode(const struct handle *handle) {
+    static const char name[] = "Accept-Encoding";
     const char *codings = handle_text(handle, CURLOPT_ACCEPT_ENCODING);
-    return codings == NULL ||
-           inflater_knows(has_field(handle, "Accept-Encoding") ? "gzip" : codings);
+    if (codings == NULL) {
+        return true;
+    }
+    if (!has_field(handle, name)) {
+        return inflater_knows(codings);
+    }
+    const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
+    for (; field != NULL; field = field->next) {
+        if (!route_is_field(field->data, name)) {
+            continue;
+        }
+        const char *value = field->data + sizeof name; /* behind `:` or `;` */
+        value += strspn(value, " \t");
+        if (!inflater_knows(*value != '\0' ? value : "gzip")) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Returns whether libcurl would end the call behind the head although the request line is not

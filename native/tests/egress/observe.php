@@ -16,7 +16,8 @@ foreach (['GuzzleHttp', 'Symfony/Component/HttpClient'] as $package) {
 $bases = [getenv('EGRESS_HTTP'), getenv('EGRESS_HTTPS')];
 $cases = getenv('EGRESS_CASES') === 'streams'
     ? (require __DIR__ . '/streams.php')(...$bases)
-    : (require __DIR__ . '/cases.php')(...$bases) + (require __DIR__ . '/clients.php')(...$bases);
+    : (require __DIR__ . '/cases.php')(...$bases) + (require __DIR__ . '/clients.php')(...$bases)
+        + (require __DIR__ . '/codings.php')($bases[0]);
 
 /** Returns the number of this process's calls without libcurl, from phpinfo(). */
 function fast_calls(): int

@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Runs cases.php and clients.php (ext-curl) and streams.php twice: with stock PHP, and with hearth.so and a broker. Compares what PHP code observes.
+ * Runs cases.php, clients.php and codings.php (ext-curl) and streams.php twice: with stock PHP, and with hearth.so and a broker. Compares what PHP code observes.
  * Then tests what stock PHP does not have: connections that outlive handles and processes, a missing broker, forks.
  *
  *     php native/tests/egress/run.php [WORD]      only the cases with WORD in their names
@@ -39,7 +39,7 @@ final class Egress
         'HTTP/1.1 only', 'a wish to the broker from outside', 'a wrong pin', 'another name in the certificate',
         'early refusal', 'empty answer', 'fields as old servers write them', 'from one scheme to the other', 'no such file of authorities',
         'no such name', 'not verified', 'rubbish', 'unknown authority', 'service, http: Stripe',
-        'service, https: Stripe',
+        'service, https: Stripe', 'codings: a field with an empty value', 'codings: gzip in the field', 'codings: gzip in the field, more in the option',
     ];
     private string $folder;
     /** @var resource[] */
