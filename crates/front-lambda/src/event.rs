@@ -258,7 +258,10 @@ fn path<'e>(
     match shape {
         Shape::ApiGateway2 => {
             let whole = raw.raw_path.as_ref().map_or("/", Text::as_ref);
+            // AWS adds the stage on a custom domain too, where the client's path did not begin with it.
+            let domain = context.domain_name.as_ref().map_or("", Text::as_ref);
             match below(whole) {
+                Some(rest) if !domain.contains(".execute-api.") => (rest, None),
                 Some(rest) => (if keep_stage { whole } else { rest }, prefix),
                 None => (whole, None),
             }

@@ -141,32 +141,52 @@ fn undecoded_paths_stay_unchanged() {
     assert_eq!(target(&load_balancer(&multiple)), "/shop/cart?q=%31&q=2");
 }
 
+/// Returns an event of API Gateway, version 2.0, of the stage `prod`.
+fn staged(domain: &str, path: &str) -> Value {
+    let mut event = version_2(&json!({"rawPath": path}));
+    event["requestContext"]["stage"] = "prod".into();
+    event["requestContext"]["domainName"] = domain.into();
+    event
+}
+
+/// Returns the target, the stage and `X-Forwarded-Prefix`.
+fn read_stage(event: &Value, keep_stage: bool) -> (String, Option<String>, Option<String>) {
+    let reading = Reading { keep_stage, websocket: None };
+    let decoded = decode(&Bytes::from(event.to_string()), reading).unwrap();
+    let prefix = decoded.parts.headers.get("x-forwarded-prefix").cloned();
+    let prefix = prefix.map(|prefix| prefix.to_str().unwrap().to_owned());
+    (decoded.parts.uri.to_string(), decoded.stage, prefix)
+}
+
 #[test]
 fn the_stage_prefix_is_hidden_from_the_application() {
-    let staged = |path: &str| {
-        let mut event = version_2(&json!({"rawPath": path}));
-        event["requestContext"]["stage"] = "prod".into();
-        event
-    };
-    let read = |event: &Value, keep_stage| {
-        let decoded =
-            decode(&Bytes::from(event.to_string()), Reading { keep_stage, websocket: None })
-                .unwrap();
-        let prefix = decoded.parts.headers.get("x-forwarded-prefix").cloned();
-        let prefix = prefix.map(|prefix| prefix.to_str().unwrap().to_owned());
-        (decoded.parts.uri.to_string(), decoded.stage, prefix)
+    let read = |path: &str, keep_stage| {
+        read_stage(&staged("f6g7h8i9j0.execute-api.eu-west-1.amazonaws.com", path), keep_stage)
     };
     let prod = || Some("/prod".to_owned());
-    assert_eq!(read(&staged("/prod/users"), false), ("/users".into(), prod(), prod()));
-    assert_eq!(read(&staged("/prod/users"), true), ("/prod/users".into(), prod(), None));
-    assert_eq!(read(&staged("/prod"), false), ("/".into(), prod(), prod()));
-    assert_eq!(read(&staged("/products"), false), ("/products".into(), None, None));
-    // Version 1.0 has both: with a custom domain there is no stage in the paths.
-    assert_eq!(read(&version_1(&json!({})), false), ("/shop/cart".into(), prod(), prod()));
-    assert_eq!(read(&version_1(&json!({})), true), ("/prod/shop/cart".into(), prod(), None));
-    let mut own = version_1(&json!({}));
-    own["requestContext"]["path"] = "/shop/cart".into();
-    assert_eq!(read(&own, true), ("/shop/cart".into(), None, None));
+    assert_eq!(read("/prod/users", false), ("/users".into(), prod(), prod()));
+    assert_eq!(read("/prod/users", true), ("/prod/users".into(), prod(), None));
+    assert_eq!(read("/prod", false), ("/".into(), prod(), prod()));
+    assert_eq!(read("/products", false), ("/products".into(), None, None));
+    let version_1 = version_1(&json!({}));
+    assert_eq!(read_stage(&version_1, false), ("/shop/cart".into(), prod(), prod()));
+    assert_eq!(read_stage(&version_1, true), ("/prod/shop/cart".into(), prod(), None));
+}
+
+#[test]
+fn a_custom_domain_has_no_stage_prefix() {
+    for keep_stage in [false, true] {
+        // Version 2.0 has the stage in its paths, although the client's path had none.
+        let read = |path| read_stage(&staged("api.example.com", path), keep_stage);
+        assert_eq!(read("/prod/users"), ("/users".into(), None, None));
+        assert_eq!(read("/prod"), ("/".into(), None, None));
+        assert_eq!(read("/prod/prod/users"), ("/prod/users".into(), None, None));
+        assert_eq!(read("/products"), ("/products".into(), None, None));
+        // Version 1.0 has the client's path.
+        let mut own = version_1(&json!({}));
+        own["requestContext"]["path"] = "/shop/cart".into();
+        assert_eq!(read_stage(&own, keep_stage), ("/shop/cart".into(), None, None));
+    }
 }
 
 #[test]
