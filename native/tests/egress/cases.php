@@ -130,7 +130,9 @@ return function (string $http, string $https): array {
             ]),
             "$scheme: no body, then a post, redirected twice" => function () use ($base) {
                 $curl = handle("$base/redirect/1", [CURLOPT_FOLLOWLOCATION => true, CURLOPT_NOBODY => true, CURLOPT_POSTFIELDS => 'a=b']);
-                return [seen($curl, curl_exec($curl)), seen($curl, curl_exec($curl))];
+                $seen = [seen($curl, curl_exec($curl)), seen($curl, curl_exec($curl))];
+                unset($seen[0]['info']['download_content_length'], $seen[1]['info']['download_content_length']); // it has the connection's number
+                return $seen;
             },
             "$scheme: delete" => fn () => run("$base/headers", [CURLOPT_CUSTOMREQUEST => 'DELETE']),
             "$scheme: post" => fn () => run("$base/headers", [CURLOPT_POSTFIELDS => 'a=b']),
