@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! - A version is read from a file name; a worker program is run for it only by `check`, and for the model `snapshot`.
+//! - Root runs no program in place of another user: settings of the application may name it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +11,9 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use pool::Model;
+use rustix::process::geteuid;
 
+use crate::app::user;
 use crate::config::{Environment, PhpVersion, Settings};
 use crate::failure::Failure;
 use crate::system::users::PhpUser;
@@ -169,6 +172,24 @@ pub(crate) fn program(
             format!("`apt-get install {debian}`, or choose another `--model`"),
         )
     })
+}
+
+/// Returns the user that a command asks PHP's programs as: that of the plan, else, for root, the user that the server would run PHP as. `None` is the
+/// current user. Fails when root cannot know that user.
+pub(crate) fn asks_as(
+    planned: Option<&PhpUser>,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Option<PhpUser>, Failure> {
+    if planned.is_some() || !geteuid().is_root() {
+        return Ok(planned.cloned());
+    }
+    if let Some(user) = PhpUser::of(settings, environment)? {
+        return Ok(Some(user));
+    }
+    // PHP of a server that was root's has its environment, too.
+    let as_server = |identity| PhpUser { identity, env: Vec::new(), hidden: Vec::new() };
+    Ok(user::of_server(settings)?.map(as_server))
 }
 
 /// Asks a worker program about its PHP, with the application's ini settings.

@@ -3,6 +3,7 @@
 //! Invariants
 //! - It changes nothing of its own: sockets are bound, and closed at the end. The application is booted once, and no script of it runs with
 //!   `--no-boot`.
+//! - A check by root runs nothing of PHP as root that the server would run as another user.
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod access;
@@ -113,7 +114,7 @@ pub(crate) fn check(
     let (application, plan) = match plan {
         Ok(mut plan) => {
             php::user(&mut report, &mut plan, &settings, others_have_users, environment);
-            model::look(&mut report, &mut plan, &settings);
+            model::look(&mut report, &mut plan, &settings, environment);
             (Some(plan.application.clone()), Some(plan))
         }
         Err(application) => (application, None),
@@ -197,7 +198,7 @@ fn another(
         Err(failure) => return report.failure(Topic::Application, &failure),
     };
     php::user(report, &mut plan, settings, others_have_users, environment);
-    model::look(report, &mut plan, settings);
+    model::look(report, &mut plan, settings, environment);
     let info = match plan.php {
         Some(_) => php::look(report, Some(&plan), settings, environment),
         None => None,

@@ -337,7 +337,8 @@ fn session_handler(
 /// Returns the session handler of php.ini and the files beside it.
 fn handler_of_php_ini(settings: &Settings, environment: &Environment) -> Result<String, Failure> {
     let worker = php::program(Model::Request, settings, environment)?;
-    let info = php::info(&worker, settings, None)?;
+    let user = php::asks_as(None, settings, environment)?;
+    let info = php::info(&worker, settings, user.as_ref())?;
     let scanned = info.scanned.as_array().into_iter().flatten().filter_map(|file| file.as_str());
     let files = info.ini_file.as_deref().into_iter().chain(scanned);
     let mut handler = "files".to_owned();

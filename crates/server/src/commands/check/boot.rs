@@ -15,6 +15,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
+use super::php::in_place_of_another;
 use super::{Report, Topic};
 use crate::app::boot::{
     Reason, boot_failure, boot_known, entry_scripts, own_files, pool_options, with_others,
@@ -35,11 +36,12 @@ type Finding = (Topic, String, String);
 
 /// Returns why an application is not booted here, in words that follow "not booted: ".
 fn not_here(plan: &Plan, settings: &Settings, environment: &Environment) -> Option<&'static str> {
-    let as_another = settings.server.user.is_some_and(|user| user.0 != 0);
-    let own_user = plan.php.as_ref().is_some_and(|php| php.user.is_none());
+    let in_place_of = in_place_of_another(plan, settings, environment);
     if plan.application.kind.is_function() {
         Some("functions are booted by `hearth lambda --emulate`")
-    } else if environment.is_root && as_another && own_user {
+    } else if in_place_of == Some("php.user") {
+        Some("PHP's user (`php.user`) cannot use the application, and this is root")
+    } else if in_place_of.is_some() {
         Some(
             "the server runs as another user (`server.user`), and this is root: run `hearth check` as that user",
         )

@@ -8,6 +8,7 @@ use std::time::Duration;
 use pool::{Model, Pool};
 use serde::Deserialize;
 
+use super::php::in_place_of_another;
 use super::{Boots, Report, Topic, ahead, boot, traced};
 use crate::app::boot::{boot_failure, own_files, pool_options};
 use crate::app::measure;
@@ -126,11 +127,9 @@ fn measure_here(
     settings: &Settings,
     environment: &Environment,
 ) -> Result<Measured, Failure> {
-    let as_another = settings.server.user.is_some_and(|user| user.0 != 0);
-    let own_user = plan.php.as_ref().is_some_and(|php| php.user.is_none());
-    if environment.is_root && as_another && own_user {
+    if let Some(setting) = in_place_of_another(plan, settings, environment) {
         return Err(Failure::failed(
-            "the application is not booted by root: the server runs as another user (`server.user`)",
+            format!("the application is not booted by root: another user runs it (`{setting}`)"),
             "run `hearth check --boot` as that user",
         ));
     }

@@ -8,19 +8,24 @@ use crate::app::measure;
 use crate::app::php;
 use crate::app::plan::Plan;
 use crate::app::preload;
-use crate::config::Settings;
+use crate::config::{Environment, Settings};
 
 /// Checks the model, and replaces it as `hearth serve` would on this machine.
-pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
-    model(report, plan, settings);
+pub(crate) fn look(
+    report: &mut Report,
+    plan: &mut Plan,
+    settings: &Settings,
+    environment: &Environment,
+) {
+    model(report, plan, settings, environment);
     preloading(report, plan, settings);
 }
 
-fn model(report: &mut Report, plan: &mut Plan, settings: &Settings) {
+fn model(report: &mut Report, plan: &mut Plan, settings: &Settings, environment: &Environment) {
     let Some(php) = &plan.php else { return };
     let name = php.model.name();
     match php.model {
-        Model::Snapshot => snapshot(report, plan, settings),
+        Model::Snapshot => snapshot(report, plan, settings, environment),
         Model::Worker => report.warning(
             Topic::Model,
             "`worker` shares memory between requests: state left by one visitor's request is visible to the next",
@@ -46,9 +51,11 @@ fn model(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     }
 }
 
-fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
+fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings, environment: &Environment) {
     let Some(php) = &plan.php else { return };
-    let probe = php::probe(&php.worker, php.user.as_ref(), settings);
+    // Why the user is not known was reported with the settings.
+    let Ok(user) = php::asks_as(php.user.as_ref(), settings, environment) else { return };
+    let probe = php::probe(&php.worker, user.as_ref(), settings);
     if let Some(fallback) = plan.fit_to_machine(&probe) {
         let instead = if measure::has_choice(plan, settings) {
             "the cheaper of `fork` and `request`, measured at the start,".to_owned()

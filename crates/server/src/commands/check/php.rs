@@ -10,6 +10,7 @@ use crate::app::plan::{PhpPlan, Plan};
 use crate::app::user::{NOT_AS_ROOT, PHP_IS_ROOT};
 use crate::config::{Environment, Raw, Settings, Value as _, nearest};
 use crate::system::privileges::lacking;
+use crate::system::users::PhpUser;
 
 /// Checks PHP, and returns its information for the other checks.
 pub(crate) fn look(
@@ -25,15 +26,17 @@ pub(crate) fn look(
         report.fine(Topic::Php, format!("worker programs found: {}", programs.join(", ")));
     }
     bodies(report, settings);
-    if let Some(php) = plan.and_then(|plan| plan.php.as_ref()).filter(|php| php.model.is_foreign())
-    {
-        return foreign(report, php);
+    let php = plan.and_then(|plan| plan.php.as_ref());
+    let user = php.and_then(|php| php.user.as_ref());
+    // Why the user is not known was reported with the settings.
+    let user = php::asks_as(user, settings, environment).ok()?;
+    if let Some(php) = php.filter(|php| php.model.is_foreign()) {
+        return foreign(report, php, user.as_ref());
     }
-    let planned = plan.and_then(|plan| plan.php.as_ref()).map(|php| php.worker.clone());
-    let user = plan.and_then(|plan| plan.php.as_ref()).and_then(|php| php.user.as_ref());
+    let planned = php.map(|php| php.worker.clone());
     // Without a plan the reason may be PHP itself, which is then reported already.
     let worker = planned.or_else(|| php::select(settings, environment).ok())?;
-    let info = match php::info(&worker, settings, user) {
+    let info = match php::info(&worker, settings, user.as_ref()) {
         Ok(info) => info,
         Err(failure) => {
             report.failure(Topic::Php, &failure);
@@ -55,7 +58,7 @@ pub(crate) fn look(
     opcache(report, &info);
     unknown_ini(report, settings, &info);
     complaints(report, &info);
-    if let Some(php) = plan.and_then(|plan| plan.php.as_ref()) {
+    if let Some(php) = php {
         extensions::look(report, php.model, &info);
     }
     report.php(info.clone());
@@ -109,7 +112,8 @@ fn bodies(report: &mut Report, settings: &Settings) {
     }
 }
 
-/// Checks whether PHP can run as its user, and use its files then. If that cannot be tried here, the rest is checked as the current user.
+/// Checks whether PHP can run as its user, and use its files then. If that cannot be tried here, the rest is checked as the current user, and
+/// root runs nothing ([`php::asks_as`], [`in_place_of_another`]).
 /// `others_have_users`: PHP of some application runs as another user than the server.
 pub(super) fn user(
     report: &mut Report,
@@ -152,10 +156,28 @@ pub(super) fn user(
     }
 }
 
+/// Returns the setting with the user that the server would run PHP as, if a boot here ran it as root in place of that user.
+pub(super) fn in_place_of_another(
+    plan: &Plan,
+    settings: &Settings,
+    environment: &Environment,
+) -> Option<&'static str> {
+    let has_own_user = plan.php.as_ref().is_some_and(|php| php.user.is_some());
+    if !environment.is_root || has_own_user {
+        None
+    } else if !matches!(PhpUser::of(settings, environment), Ok(None)) {
+        Some("php.user")
+    } else if settings.server.user.is_some_and(|user| user.0 != 0) {
+        Some("server.user")
+    } else {
+        None
+    }
+}
+
 /// Checks the program of a model that runs PHP's own.
-fn foreign(report: &mut Report, php: &PhpPlan) -> Option<Info> {
+fn foreign(report: &mut Report, php: &PhpPlan, user: Option<&PhpUser>) -> Option<Info> {
     let program = php.worker.program.display();
-    let info = match php::foreign_info(&php.worker, php.user.as_ref()) {
+    let info = match php::foreign_info(&php.worker, user) {
         Ok(info) => info,
         Err(failure) => {
             report.failure(Topic::Php, &failure);
@@ -196,5 +218,70 @@ fn opcache(report: &mut Report, info: &Info) {
             "OPcache is off: each request compiles every file again",
             "set `opcache.enable=1` in php.ini or `[php.ini]` of hearth.toml",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::app::target::Target;
+    use crate::commands::check::{Boots, check};
+
+    /// Writes the user that runs it to a file, and answers as a worker program.
+    const PROGRAM: &str = "#!/bin/sh\nid -u >> \"${0%/*}/users\"\nif [ \"$1\" = --probe-snapshot ]; then echo '{\"tracker\": \"file\"}'; exit; fi\n\
+                           echo '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \"extensions\": {}}'\n";
+
+    #[test]
+    fn a_check_by_root_runs_no_program_of_the_application_as_root() {
+        if !geteuid().is_root() {
+            eprintln!("skipped: another user has no other one to run it as");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |name: &str, mode| {
+            fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(mode))
+                .unwrap();
+        };
+        mode("", 0o777);
+        let program = folder.path().join("program");
+        testkit::write_program(&program, PROGRAM);
+        let toml = format!("[php]\nworker_program = \"{}\"\n", program.display());
+        fs::write(folder.path().join("hearth.toml"), toml).unwrap();
+        fs::create_dir(folder.path().join("public")).unwrap();
+        fs::write(folder.path().join("public/index.php"), "").unwrap();
+        fs::write(folder.path().join("worker.php"), "<?php hearth_handle_request(fn () => 1);")
+            .unwrap();
+        let ran_by = |boots, flags: &[(&'static str, &str)]| {
+            let mut environment = Environment::for_test(folder.path(), &[]);
+            environment.is_root = true;
+            let flags = [("http.listen", "127.0.0.1:0")].iter().chain(flags);
+            let flags = flags.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
+            let target = Target { path: folder.path().to_owned(), config: None, flags };
+            let report = check(&target, (false, boots), &environment).unwrap();
+            let users = fs::read_to_string(folder.path().join("users")).unwrap_or_default();
+            drop(fs::remove_file(folder.path().join("users")));
+            let mut users: Vec<String> = users.lines().map(str::to_owned).collect();
+            assert!(users.is_empty() || users.len() > 1, "PHP and the model: {users:?}");
+            users.dedup();
+            (users.join(" "), report.text(false))
+        };
+        for user in ["server.user", "php.user"] {
+            let (users, text) = ran_by(Boots::No, &[(user, "nobody")]);
+            assert_eq!(users, "65534", "{user}: {text}");
+        }
+        // A user that is not known: it has no group.
+        for user in ["server.user", "php.user"] {
+            let (users, text) = ran_by(Boots::Once, &[(user, "54321")]);
+            assert_eq!(users, "", "{user}: {text}");
+            assert!(text.contains("is not in /etc/passwd"), "{user}: {text}");
+        }
+        // A user that cannot read the application.
+        mode("public/index.php", 0o600);
+        let (users, text) = ran_by(Boots::Once, &[("php.user", "nobody")]);
+        assert_eq!(users, "65534", "{text}");
+        assert!(text.contains("not booted: PHP's user (`php.user`)"), "{text}");
     }
 }
