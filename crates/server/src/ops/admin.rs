@@ -5,7 +5,9 @@
 //! - It answers from before PHP starts until the pool is empty, so `/up` can say "not yet" and "no longer".
 //! - It reads. Only the console of realtime can send an event and `/cache/purge` remove stored answers, both with a token only.
 //! - `guard` decides which requests are answered, before anything else.
+//! - Clients without the token delay no other one: see `clients`.
 
+mod clients;
 mod feed;
 mod guard;
 pub(crate) mod purge;
@@ -35,6 +37,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::clients::{Client, Clients};
 use self::feed::{Events, Reader};
 pub(crate) use self::guard::{is_console, may_listen};
 use crate::config::{Settings, Token};
@@ -44,7 +47,8 @@ use crate::ops::log;
 use crate::ops::state::State;
 use crate::ops::upgrades::AdminSocket;
 
-/// Connections at once; further ones wait in the system's queue. An operator needs a handful.
+/// Connections at once. A further one takes the place of one without the token; if there is none, it waits in the system's queue. An operator needs a
+/// handful.
 const CONNECTIONS: usize = 64;
 /// The time that a client may take to send a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -178,7 +182,7 @@ impl Admin {
     pub(crate) async fn serve(self, end: impl Future<Output = ()>) {
         let Self { listener, desk, mut joining } = self;
         let (mut end, ending) = (pin!(end), CancellationToken::new());
-        let mut connections = JoinSet::new();
+        let (mut connections, mut clients) = (JoinSet::new(), Clients::default());
         let mut upkeep = tokio::time::interval(UPKEEP);
         let mut beat = tokio::time::interval(feed::BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -196,14 +200,12 @@ impl Admin {
                     beat.reset_immediately();
                 }
                 Some(_) = connections.join_next() => {}
-                accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+                accepted = listener.accept(), if connections.len() < CONNECTIONS || clients.can_make_room() => match accepted {
                     Ok((socket, _peer)) => {
-                        let (desk, cut) = (desk.clone(), CancellationToken::new());
-                        let ends = (cut.clone(), ending.clone());
-                        let attended = speak(socket, ends, move |request| {
-                            let (desk, cut) = (desk.clone(), cut.clone());
-                            async move { desk.answer(request, cut).await }
-                        });
+                        if connections.len() >= CONNECTIONS && clients.make_room() {
+                            let _cut = connections.join_next().await;
+                        }
+                        let attended = desk.clone().attend(socket, clients.add(), ending.clone());
                         drop(connections.spawn(attended));
                     }
                     Err(error) => {
@@ -280,15 +282,40 @@ pub(crate) async fn speak<S, B, F>(
 }
 
 impl Desk {
-    /// `cut` ends the connection that the request came on.
-    async fn answer<B>(&self, request: Request<B>, cut: CancellationToken) -> Answer
+    /// Answers the requests of one connection.
+    async fn attend<S>(self, socket: S, client: Arc<Client>, ending: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let last = ending.child_token();
+        let answered = speak(socket, (client.cut.clone(), last.clone()), |request| {
+            let (desk, client) = (self.clone(), Arc::clone(&client));
+            async move { desk.answer(request, &client).await }
+        });
+        tokio::select! {
+            () = answered => {}
+            () = client.limit(&last) => {}
+        }
+    }
+
+    /// `client` is the connection that the request came on.
+    async fn answer<B>(&self, request: Request<B>, client: &Client) -> Answer
     where
         B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>
             + Send
             + 'static,
     {
         let path = request.uri().path();
-        let mut answer = match guard::check(path, request.headers(), self.token.as_ref()) {
+        let checked = guard::check(path, request.headers(), self.token.as_ref());
+        if checked.is_ok() && path != guard::OPEN {
+            if self.token.is_some() {
+                client.shows_token();
+            }
+            if guard::is_of_events(path) {
+                client.takes_events();
+            }
+        }
+        let mut answer = match checked {
             Err(refused) => {
                 let mut response = text(refused.status(), refused.text().into());
                 if refused.status() == StatusCode::UNAUTHORIZED {
@@ -297,7 +324,9 @@ impl Desk {
                 response.map(BodyExt::boxed_unsync)
             }
             Ok(()) if is_console(path) => console(request, &self.state).await,
-            Ok(()) if path == "/events" && request.method() == Method::GET => self.events(cut),
+            Ok(()) if path == guard::EVENTS && request.method() == Method::GET => {
+                self.events(client.cut.clone())
+            }
             Ok(()) if path == guard::PURGE && request.method() == Method::POST => {
                 purge::answer(request.uri().query(), &self.state).map(BodyExt::boxed_unsync)
             }

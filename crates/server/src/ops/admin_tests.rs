@@ -16,7 +16,7 @@ fn desk(state: &Arc<State>) -> Desk {
 
 async fn ask(request: http::request::Builder, state: &Arc<State>) -> Answer {
     let request = request.header("host", "127.0.0.1:9180").body(Full::<Bytes>::default()).unwrap();
-    desk(state).answer(request, CancellationToken::new()).await
+    desk(state).answer(request, &Client::default()).await
 }
 
 async fn get(path: &str, state: &Arc<State>) -> (StatusCode, String) {
@@ -129,6 +129,78 @@ async fn admin_requests_are_answered_at_exit() {
     exchange(&mut silent, request, "starting").await;
     tokio::io::AsyncReadExt::read_to_end(&mut silent, &mut rest).await.unwrap();
     server.join_next().await.unwrap().unwrap();
+}
+
+/// Has as many silent connections as there may be, and asks for `/up` on another one. Returns the time that took.
+async fn probe_beside_silent_connections() -> Duration {
+    use tokio::io::AsyncReadExt as _;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (readers, joining) = mpsc::channel(feed::READERS);
+    let admin = Admin { listener, desk: Desk { readers, ..desk(&State::starting()) }, joining };
+    let end = CancellationToken::new();
+    let mut server = JoinSet::new();
+    server.spawn(admin.serve(end.clone().cancelled_owned()));
+    let began = tokio::time::Instant::now();
+    let mut silent = Vec::new();
+    for _ in 0..CONNECTIONS {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut probe = TcpStream::connect(address).await.unwrap();
+    exchange(&mut probe, "GET /up HTTP/1.1\r\nhost: a\r\n\r\n", "starting").await;
+    let elapsed = began.elapsed();
+    // The oldest one made room.
+    assert_eq!(silent[0].read(&mut [0]).await.unwrap_or(0), 0);
+    end.cancel();
+    server.join_next().await.unwrap().unwrap();
+    elapsed
+}
+
+#[tokio::test]
+async fn connections_that_send_nothing_delay_no_probe() {
+    // A machine that stands still is as slow as a probe that waits for a place.
+    for _ in 0..5 {
+        if probe_beside_silent_connections().await < HEADER_TIMEOUT {
+            return;
+        }
+    }
+    panic!("each probe waited for the end of a silent connection");
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_answer_loses_its_connection() {
+    use tokio::io::AsyncWriteExt as _;
+    const LIMIT: Duration = Duration::from_secs(60);
+    let (mut theirs, ours) = tokio::io::duplex(256);
+    let client = Arc::new(Client::lasting(Duration::ZERO, Duration::from_millis(100)));
+    let mut attended = JoinSet::new();
+    let desk = desk(&State::starting());
+    attended.spawn(desk.attend(ours, client, CancellationToken::new()));
+    // Until there is no room for an answer, nor for a request.
+    let asks =
+        async { while theirs.write_all(b"GET /up HTTP/1.1\r\nhost: a\r\n\r\n").await.is_ok() {} };
+    timeout(LIMIT, asks).await.expect("the connection is closed");
+    attended.join_next().await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn only_event_streams_with_access_outlast_the_time_limit() {
+    let state = State::starting();
+    let with_token = Desk { token: Some(Token::draw()), ..desk(&state) };
+    let token = with_token.token.as_ref().unwrap().expose();
+    for (path, given, lasts) in [
+        ("/events", token, true),
+        ("/realtime/events?watch=a", token, true),
+        ("/events", "another", false),
+        ("/status", token, false),
+        ("/up", token, false),
+    ] {
+        let client = Client::default();
+        let request = Request::get(path).header("authorization", format!("bearer {given}"));
+        let request = request.body(Full::<Bytes>::default()).unwrap();
+        drop(with_token.answer(request, &client).await);
+        assert_eq!(client.is_endless(), lasts, "{path} {given}");
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ use crate::failure::Failure;
 pub(crate) const OPEN: &str = "/up";
 /// The debug console: it shows events and members of channels, and sends events.
 const CONSOLE: &str = "/realtime";
+/// The path of the dashboard's figures.
+pub(super) const EVENTS: &str = "/events";
 /// The path that removes stored answers.
 pub(crate) const PURGE: &str = "/cache/purge";
 /// The challenge for browsers, which ask a person for the password.
@@ -99,6 +101,11 @@ pub(super) fn check(path: &str, headers: &HeaderMap, token: Option<&Token>) -> R
         None if path == PURGE => Err(Refused::NoTokenToPurge),
         _ => Ok(()),
     }
+}
+
+/// Returns whether the answer is a stream of events, which ends with the connection.
+pub(super) fn is_of_events(path: &str) -> bool {
+    [EVENTS, "/realtime/events"].contains(&path)
 }
 
 /// Returns whether the debug console answers this path.
