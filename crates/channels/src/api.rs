@@ -2,7 +2,8 @@
 //! returns a status and JSON (Pusher Channels: "HTTP API reference").
 //!
 //! Invariants
-//! - A request that is not signed with the application's secret changes nothing and reveals nothing.
+//! - A request that is not signed with the application's secret changes nothing and reveals nothing, and its body need
+//!   not be received.
 //! - A request is validated as a whole before its first event is published.
 //! - The data of an event is sent to clients as the JSON string that was received, byte for byte.
 //! - Every error explains the problem, as `{"error":"…"}`.
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use crate::app::App;
 use crate::apps::{AppRef, Found};
-use crate::auth;
+use crate::auth::{self, CallRefused};
 use crate::channels::Channels;
 use crate::json::{Raw, push_string};
 use crate::moment::{Moment, UnixTime};
@@ -138,6 +139,17 @@ pub fn answer(channels: &Channels, call: &Call<'_>, now: Moment, unix: UnixTime)
     answer_for(app.as_ref(), channels, call, now, unix)
 }
 
+/// Rejects a request before its body has been received; [`Call::body`] is ignored. Returns `None` if the body is
+/// needed: then the application has signed the request, and [`answer_for`] verifies the body.
+pub fn refuse_head(
+    app: Option<&Arc<App>>,
+    channels: &Channels,
+    call: &Call<'_>,
+    unix: UnixTime,
+) -> Option<Answer> {
+    permit(app, channels, call, |app| auth::call_head(app, call, unix)).err()
+}
+
 /// Answers a request for this application, the one that [`app_id`] names; `None` if it does not exist.
 pub fn answer_for(
     app: Option<&Arc<App>>,
@@ -146,28 +158,11 @@ pub fn answer_for(
     now: Moment,
     unix: UnixTime,
 ) -> Answer {
-    let Some((_, resource)) = Resource::read(call.path) else {
-        return Answer::error(404, "there is nothing at this path");
+    let permitted = permit(app, channels, call, |app| auth::call(app, call, unix));
+    let (app, resource) = match permitted {
+        Ok(permitted) => permitted,
+        Err(answer) => return answer,
     };
-    if call.method != resource.method() {
-        let method = resource.method();
-        return Answer {
-            allow: Some(method),
-            ..Answer::error(405, &format!("this path is for {method}"))
-        };
-    }
-    let Some(app) = app else { return Answer::error(404, "application does not exist") };
-    if let Err(refused) = auth::call(app, call, unix) {
-        channels.statistics().of(&app.id).refuse_signature(
-            &app.id,
-            "call of the HTTP API",
-            &refused,
-        );
-        return Answer::error(401, &refused.to_string());
-    }
-    if !app.rights.enabled {
-        return Answer::error(403, "application disabled");
-    }
     let asked = SignedRequest { channels, app, call, now, ticket: Cell::default() };
     let done = match resource {
         Resource::Events => events::publish(&asked),
@@ -185,6 +180,38 @@ pub fn answer_for(
         Ok(body) => Answer { ticket: asked.ticket.take(), ..Answer::ok(body) },
         Err(Refused { status, why }) => Answer::error(status, &why),
     }
+}
+
+/// Returns the application and the resource of a request that `verify` accepts, or the answer that rejects it.
+fn permit<'a, 'p>(
+    app: Option<&'a Arc<App>>,
+    channels: &Channels,
+    call: &Call<'p>,
+    verify: impl FnOnce(&App) -> Result<(), CallRefused>,
+) -> Result<(&'a Arc<App>, Resource<'p>), Answer> {
+    let Some((_, resource)) = Resource::read(call.path) else {
+        return Err(Answer::error(404, "there is nothing at this path"));
+    };
+    if call.method != resource.method() {
+        let method = resource.method();
+        return Err(Answer {
+            allow: Some(method),
+            ..Answer::error(405, &format!("this path is for {method}"))
+        });
+    }
+    let Some(app) = app else { return Err(Answer::error(404, "application does not exist")) };
+    if let Err(refused) = verify(app) {
+        channels.statistics().of(&app.id).refuse_signature(
+            &app.id,
+            "call of the HTTP API",
+            &refused,
+        );
+        return Err(Answer::error(401, &refused.to_string()));
+    }
+    if !app.rights.enabled {
+        return Err(Answer::error(403, "application disabled"));
+    }
+    Ok((app, resource))
 }
 
 /// A request with a valid signature, and its context.

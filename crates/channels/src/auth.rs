@@ -8,6 +8,7 @@
 //! - Signatures are computed over the received bytes, never over a re-encoded form.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::fmt::Write as _;
 
@@ -197,6 +198,21 @@ pub fn parameters(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, st
 
 /// Verifies that a request was signed by the application.
 pub fn call(app: &App, call: &Call<'_>, now: UnixTime) -> Result<(), CallRefused> {
+    verify_call(app, call, Some(call.body), now)
+}
+
+/// Verifies a request whose body has not been received: [`Call::body`] is ignored. The signature covers the body's
+/// digest, so only [`call`] with the body can find [`CallRefused::Body`].
+pub fn call_head(app: &App, call: &Call<'_>, now: UnixTime) -> Result<(), CallRefused> {
+    verify_call(app, call, None, now)
+}
+
+fn verify_call(
+    app: &App,
+    call: &Call<'_>,
+    body: Option<&[u8]>,
+    now: UnixTime,
+) -> Result<(), CallRefused> {
     let mut parameters: Vec<_> =
         parameters(call.query).map(|(name, value)| (name.to_lowercase(), value)).collect();
     let value = |name: &'static str| {
@@ -219,11 +235,13 @@ pub fn call(app: &App, call: &Call<'_>, now: UnixTime) -> Result<(), CallRefused
     if !in_time {
         return Err(CallRefused::Expired { given: timestamp.into_owned(), now: now.seconds() });
     }
-    match value("body_md5") {
-        Ok(given) if given.eq_ignore_ascii_case(&hexadecimal(&Md5::digest(call.body))) => {}
-        Ok(_) => return Err(CallRefused::Body),
-        Err(missing) if !call.body.is_empty() => return Err(missing),
-        Err(_) => {}
+    if let Some(body) = body {
+        match value("body_md5") {
+            Ok(given) if given.eq_ignore_ascii_case(&hexadecimal(&Md5::digest(body))) => {}
+            Ok(_) => return Err(CallRefused::Body),
+            Err(missing) if !body.is_empty() => return Err(missing),
+            Err(_) => {}
+        }
     }
     parameters.retain(|(name, _)| name != "auth_signature");
     // The sort is stable: of two parameters with one name the first stays first.
@@ -256,9 +274,11 @@ fn joined<V: AsRef<str>>(parameters: &[(String, V)]) -> String {
     pairs.join("&")
 }
 
-/// Merges parameters `name[]` and `name[0]` into `name` with comma-separated values; `None` if there are none.
+/// Merges parameters `name[]` and `name[0]` into `name` with comma-separated values; `None` if there are none. The time
+/// is linear in the number of parameters, which anyone can send.
 fn as_lists(parameters: &[(String, Cow<'_, str>)]) -> Option<String> {
     let mut gathered: Vec<(String, String)> = Vec::with_capacity(parameters.len());
+    let mut first: HashMap<&str, usize> = HashMap::with_capacity(parameters.len());
     let mut any = false;
     for (name, value) in parameters {
         let stem = name
@@ -267,7 +287,8 @@ fn as_lists(parameters: &[(String, Cow<'_, str>)]) -> Option<String> {
             .map(|(stem, _)| stem);
         any |= stem.is_some();
         let name = stem.unwrap_or(name);
-        match gathered.iter_mut().find(|(found, _)| found == name) {
+        let index = *first.entry(name).or_insert(gathered.len());
+        match gathered.get_mut(index) {
             Some((_, values)) if stem.is_some() => {
                 values.push(',');
                 values.push_str(value);

@@ -5,6 +5,8 @@
 //! - Only realtime requests are handled: `/app/...` with `Upgrade: websocket`, and paths of [`Realtime::takes`] or
 //!   [`Realtime::streams`]. All others go to the application, as without realtime.
 //! - A socket is handed over once its 101 is written; from then on this crate holds nothing of it.
+//! - A body is read only for a request whose head does not decide its answer, so a request without a valid signature or
+//!   token costs no memory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,6 +22,7 @@ use channels::websocket::{BadUpgrade, Upgrade};
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode, Uri};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use http1::{HeadLimits, ResponseReader};
 use rustls::ServerConnection;
@@ -39,7 +42,7 @@ use crate::websocket::session::Accepted;
 const FORWARDED_CONNECTIONS: usize = 1024;
 
 /// A future response.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Response<CallBody>> + Send + 'a>>;
+pub type Answering<'a, T = Response<CallBody>> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The body of a response of realtime.
 #[derive(Debug)]
@@ -58,7 +61,14 @@ pub trait Realtime: fmt::Debug + Send + Sync + 'static {
     /// Returns the maximum size of an API request body in bytes.
     fn body_limit(&self) -> u64;
 
-    /// Answers a request of the HTTP API.
+    /// Answers a request of the HTTP API that has a body, if its head decides the answer: no valid signature or token,
+    /// no such application, path or method. Returns `None` if the body is needed. Without this method the body of every
+    /// request is read.
+    fn answer_by_head<'a>(&'a self, _head: &'a Parts) -> Answering<'a, Option<Response<CallBody>>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    /// Answers a request of the HTTP API. It checks everything that [`Realtime::answer_by_head`] checks.
     fn call<'a>(&'a self, head: &'a Parts, body: Bytes) -> Answering<'a>;
 
     /// Returns whether messages may be compressed, with clients that offer it.
@@ -176,12 +186,17 @@ impl Granted {
     }
 }
 
-/// Reads the body of an API request and answers it.
+/// Answers an API request. It reads the body if the head does not decide the answer.
 pub(crate) async fn call(
     realtime: &dyn Realtime,
     parts: &Parts,
     body: RequestBody,
 ) -> Result<Response<CallBody>, BodyError> {
+    if !body.is_end_stream()
+        && let Some(response) = realtime.answer_by_head(parts).await
+    {
+        return Ok(response);
+    }
     let body = body.collect().await?.to_bytes();
     Ok(realtime.call(parts, body).await)
 }
@@ -356,8 +371,18 @@ mod tests {
             0
         }
 
-        fn call<'a>(&'a self, _: &'a Parts, _: Bytes) -> Answering<'a> {
-            unreachable!("nothing is called")
+        fn answer_by_head<'a>(
+            &'a self,
+            head: &'a Parts,
+        ) -> Answering<'a, Option<Response<CallBody>>> {
+            let refused = !head.headers.contains_key(header::AUTHORIZATION);
+            Box::pin(
+                async move { refused.then(|| response(StatusCode::UNAUTHORIZED, Bytes::new())) },
+            )
+        }
+
+        fn call<'a>(&'a self, _: &'a Parts, body: Bytes) -> Answering<'a> {
+            Box::pin(async move { response(StatusCode::OK, body) })
         }
 
         fn deflates(&self) -> bool {
@@ -371,6 +396,26 @@ mod tests {
         }
 
         fn adopt_stream(&self, _: AdoptedStream) {}
+    }
+
+    fn response(status: StatusCode, body: Bytes) -> Response<CallBody> {
+        let mut response = Response::new(CallBody::Whole(body));
+        *response.status_mut() = status;
+        response
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_only_if_the_head_does_not_decide_the_answer() {
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        let body = || RequestBody::whole(Bytes::from_static(b"body"));
+        let answer = call(&Hub, &head, body()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        // Without a body there is nothing to save.
+        let answer = call(&Hub, &head, RequestBody::empty()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        head.headers.insert(header::AUTHORIZATION, HeaderValue::from_static("signed"));
+        let answer = call(&Hub, &head, body()).await.unwrap();
+        assert!(matches!(answer.into_body(), CallBody::Whole(bytes) if bytes == "body"));
     }
 
     #[test]

@@ -479,6 +479,29 @@ fn requests_without_signature_application_or_path_are_rejected() {
 }
 
 #[test]
+fn a_request_is_rejected_before_its_body_is_received() {
+    let server = Loop::new(app());
+    let counters = server.channels.statistics().of(&server.app.id);
+    let head = |method, path: &str, query: &str| {
+        let app = (app_id(path).as_deref() == Some("1")).then_some(&server.app);
+        let call = Call { method, path, query, body: b"" };
+        let answer = refuse_head(app, &server.channels, &call, UNIX);
+        answer.map(|answer| (answer.status, answer.allow))
+    };
+    let query = query(&server, "POST", "/apps/1/events", &[], "a body");
+    assert_eq!(head("POST", "/apps/1/events", &query), None, "its body is needed");
+    assert_eq!(head("POST", "/apps/1/events", ""), Some((401, None)));
+    assert_eq!(head("POST", "/apps/1/batch_events", &query), Some((401, None)));
+    assert_eq!(counters.signatures_refused.get(), 2);
+    assert_eq!(head("POST", "/apps/2/events", &query), Some((404, None)));
+    assert_eq!(head("POST", "/x", &query), Some((404, None)));
+    assert_eq!(head("GET", "/apps/1/events", &query), Some((405, Some("POST"))));
+    // The digest that was signed is that of another body.
+    let call = Call { method: "POST", path: "/apps/1/events", query: &query, body: b"another" };
+    assert_eq!(answer(&server.channels, &call, server.now, UNIX).status, 401);
+}
+
+#[test]
 fn a_disabled_application_and_a_full_channel_are_rejected() {
     let off = Loop::new(App { rights: Rights { enabled: false, ..Rights::default() }, ..app() });
     assert_eq!(error(&get(&off, "/apps/1/channels", &[])), (403, "application disabled"));

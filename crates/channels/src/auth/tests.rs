@@ -181,6 +181,36 @@ fn lists_may_be_signed_as_they_are_sent_or_with_commas() {
 }
 
 #[test]
+fn a_plain_parameter_and_a_list_of_the_same_name_are_merged_into_the_first_of_them() {
+    let pair = |name: &str, value: &'static str| (name.to_owned(), Cow::Borrowed(value));
+    let parameters =
+        [pair("a", "1"), pair("a", "2"), pair("a[]", "3"), pair("b[0]", "4"), pair("b", "5")];
+    assert_eq!(as_lists(&parameters).as_deref(), Some("a=1,3&a=2&b=4&b=5"));
+    assert_eq!(as_lists(&parameters[..2]), None);
+    // Anyone may send many names.
+    let many: Vec<_> = (0..100_000).map(|index| pair(&format!("{index:06}[]"), "1")).collect();
+    let expected: Vec<_> = (0..100_000).map(|index| format!("{index:06}=1")).collect();
+    assert_eq!(as_lists(&many), Some(expected.join("&")));
+}
+
+#[test]
+fn a_request_without_its_body_is_verified_by_its_digest() {
+    let head = |query: &str| {
+        let call = Call { method: "POST", path: "/apps/3/events", query, body: b"" };
+        call_head(&app(), &call, NOW)
+    };
+    let parameters = format!("{SIGNED}&{BODY_MD5}");
+    let query = signed(&parameters, &format!("POST\n/apps/3/events\n{parameters}"));
+    assert_eq!(head(&query), Ok(()));
+    assert!(head(&query.replace("body_md5=e", "body_md5=f")).is_err());
+    assert!(matches!(
+        head(&format!("{SIGNED}&auth_signature=0")),
+        Err(CallRefused::Mismatch { .. })
+    ));
+    assert_eq!(head(SIGNED), Err(CallRefused::Missing { name: "auth_signature" }));
+}
+
+#[test]
 fn a_path_may_be_signed_with_or_without_its_escapes() {
     for path in
         ["/apps/3/users/a%40b/terminate_connections", "/apps/3/users/a@b/terminate_connections"]

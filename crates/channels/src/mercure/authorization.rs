@@ -1,7 +1,9 @@
 //! Where a request carries its token, and what it may do.
 
+use super::hub::{Mercure, unix};
+use super::selector::Selector;
 use super::token::{Claims, Key};
-use super::{Options, Request};
+use super::{Options, PATH, Request};
 use crate::auth;
 
 /// The shortest token: header, claims and signature.
@@ -10,6 +12,20 @@ const SHORTEST: usize = 41;
 /// Why a request is rejected with 401.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unauthorized;
+
+impl Mercure {
+    /// Returns whether the answer depends on [`Request::body`]: only that to a publisher with a valid token does.
+    pub fn needs_body(&self, request: &Request<'_>) -> bool {
+        (request.method, request.path) == ("POST", PATH) && self.publisher(request).is_ok()
+    }
+
+    /// Returns the topics for which a request's token permits updates; none permit all public ones.
+    pub(super) fn publisher(&self, request: &Request<'_>) -> Result<Vec<Selector>, Unauthorized> {
+        let options = &self.options;
+        let claims = claims(request, options, options.publisher.as_ref(), unix())?;
+        claims.and_then(|claims| claims.publish).ok_or(Unauthorized)
+    }
+}
 
 /// Returns the claims of a request's token; `None` if it has none.
 pub(super) fn claims(

@@ -8,13 +8,12 @@ use bytes::Bytes;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::{mpsc, oneshot};
 
-use super::authorization::{self, is_allowed};
+use super::authorization::is_allowed;
 use super::directory::Listed;
 use super::reports::{LOOK, Reports};
 use super::selector::{self, Selector};
 use super::state::{Connected, Interest, State};
 use super::subscriber::Subscriber;
-use super::token::Claims;
 use super::update::Update;
 use super::{Answer, BODY, Body, Options, PATH, Request};
 use crate::Ticket;
@@ -308,9 +307,7 @@ impl Mercure {
     }
 
     fn publish(&self, request: &Request<'_>) -> Answer {
-        let claims =
-            authorization::claims(request, &self.options, self.options.publisher.as_ref(), unix());
-        let Ok(Some(Claims { publish: Some(allowed), .. })) = claims else {
+        let Ok(allowed) = self.publisher(request) else {
             return Answer::text(401, "Unauthorized");
         };
         if request.body.len() > BODY {

@@ -434,3 +434,21 @@ async fn a_page_of_any_origin_reads_without_its_visitors_cookie() {
         assert_eq!(field("access-control-allow-credentials"), credentials, "{allowed}");
     }
 }
+
+#[tokio::test]
+async fn a_body_is_needed_only_of_publishers_with_a_valid_token() {
+    let hub = hub(options());
+    let needs = |method: &str, target: &str, authorization: &str| {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let field = |name: &str| (name == "authorization").then_some(authorization);
+        hub.needs_body(&Request { method, path, query, field: &field, body: b"" })
+    };
+    let valid = format!("Bearer {}", publisher(r#"["a"]"#));
+    let reader = format!("Bearer {}", token(r#"{"mercure":{"subscribe":["*"]}}"#));
+    assert!(needs("POST", PATH, &valid));
+    assert!(!needs("POST", PATH, &reader), "it may not publish");
+    assert!(!needs("POST", PATH, &valid[..valid.len() - 1]), "another signature");
+    assert!(!needs("POST", PATH, ""));
+    assert!(!needs("GET", &format!("{PATH}?topic=a"), &valid));
+    assert!(!needs("POST", &format!("{PATH}/subscriptions"), &valid));
+}

@@ -227,6 +227,11 @@ impl Realtime {
         }
     }
 
+    /// Returns the Mercure hub if the request is for it.
+    fn mercure_of(&self, head: &Parts) -> Option<&mercure::Hub> {
+        self.mercure.as_ref().filter(|_| mercure::is_path(head.uri.path()))
+    }
+
     /// Returns the answer once the events are stored. A broker that takes longer may still store them.
     async fn stored(&self, ticket: Ticket, answer: api::Answer) -> api::Answer {
         let wait = self.history_wait;
@@ -351,34 +356,36 @@ impl front_http::Realtime for Realtime {
         self.body_limit.max(lookups.as_ref().map_or(0, Lookups::body_limit)).max(of_mercure)
     }
 
+    fn answer_by_head<'a>(&'a self, head: &'a Parts) -> Answering<'a, Option<Response<CallBody>>> {
+        Box::pin(async move {
+            if let Some(mercure) = self.mercure_of(head) {
+                let needs_body = mercure.needs_body(head);
+                return if needs_body {
+                    None
+                } else {
+                    Some(mercure.call(head, b"", self.history_wait).await)
+                };
+            }
+            if head.uri.path() == "/up" {
+                return Some(up());
+            }
+            let call = call_of(head, b"");
+            let Ok(app) = self.app_of(call.path).await else { return Some(not_looked_up()) };
+            let now = UnixTime::from(SystemTime::now());
+            api::refuse_head(app.as_ref(), &self.channels, &call, now).map(api_response)
+        })
+    }
+
     fn call<'a>(&'a self, head: &'a Parts, body: Bytes) -> Answering<'a> {
         Box::pin(async move {
-            if let Some(mercure) =
-                self.mercure.as_ref().filter(|_| mercure::is_path(head.uri.path()))
-            {
+            if let Some(mercure) = self.mercure_of(head) {
                 return mercure.call(head, &body, self.history_wait).await;
             }
             if head.uri.path() == "/up" {
-                return text(
-                    StatusCode::OK,
-                    "text/plain; charset=utf-8",
-                    Bytes::from_static(b"ok\n"),
-                );
+                return up();
             }
-            let call = Call {
-                method: head.method.as_str(),
-                path: head.uri.path(),
-                query: head.uri.query().unwrap_or_default(),
-                body: &body,
-            };
-            let Ok(app) = self.app_of(call.path).await else {
-                let why = Bytes::from_static(
-                    br#"{"error":"the application cannot be looked up at the moment"}"#,
-                );
-                let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "application/json", why);
-                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-                return response;
-            };
+            let call = call_of(head, &body);
+            let Ok(app) = self.app_of(call.path).await else { return not_looked_up() };
             let answer = api::answer_for(
                 app.as_ref(),
                 &self.channels,
@@ -390,13 +397,7 @@ impl front_http::Realtime for Realtime {
                 Some(ticket) => self.stored(ticket, answer).await,
                 None => answer,
             };
-            let status =
-                StatusCode::from_u16(answer.status).expect("the API knows HTTP's statuses");
-            let mut response = text(status, "application/json", answer.body.into());
-            if let Some(allow) = answer.allow {
-                response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
-            }
-            response
+            api_response(answer)
         })
     }
 
@@ -418,6 +419,36 @@ impl front_http::Realtime for Realtime {
     fn adopt_stream(&self, socket: AdoptedStream) {
         self.hub.adopt_stream(socket);
     }
+}
+
+fn call_of<'a>(head: &'a Parts, body: &'a [u8]) -> Call<'a> {
+    Call {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        body,
+    }
+}
+
+fn up() -> Response<CallBody> {
+    text(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok\n"))
+}
+
+fn not_looked_up() -> Response<CallBody> {
+    let why =
+        Bytes::from_static(br#"{"error":"the application cannot be looked up at the moment"}"#);
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "application/json", why);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+fn api_response(answer: api::Answer) -> Response<CallBody> {
+    let status = StatusCode::from_u16(answer.status).expect("the API knows HTTP's statuses");
+    let mut response = text(status, "application/json", answer.body.into());
+    if let Some(allow) = answer.allow {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    }
+    response
 }
 
 fn text(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<CallBody> {

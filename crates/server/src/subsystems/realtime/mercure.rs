@@ -135,6 +135,11 @@ impl Hub {
         self.mercure.drain(patience).await;
     }
 
+    /// Returns whether the answer depends on the request's body.
+    pub(super) fn needs_body(&self, head: &Parts) -> bool {
+        with_request(head, b"", |request| self.mercure.needs_body(request))
+    }
+
     /// Answers a request.
     pub(super) async fn call(
         &self,
@@ -142,18 +147,7 @@ impl Hub {
         body: &[u8],
         wait: Duration,
     ) -> Response<CallBody> {
-        // Cookies of other applications, and ids, may have any characters.
-        let field = |name: &str| {
-            head.headers.get(name).and_then(|value| str::from_utf8(value.as_bytes()).ok())
-        };
-        let request = Request {
-            method: head.method.as_str(),
-            path: head.uri.path(),
-            query: head.uri.query().unwrap_or_default(),
-            field: &field,
-            body,
-        };
-        let answer = self.mercure.answer(&request);
+        let answer = with_request(head, body, |request| self.mercure.answer(request));
         let mut status = answer.status;
         let body = match answer.body {
             Body::Whole(text) => CallBody::Whole(text.into()),
@@ -195,4 +189,17 @@ impl Hub {
         }
         response
     }
+}
+
+fn with_request<T>(head: &Parts, body: &[u8], act: impl FnOnce(&Request<'_>) -> T) -> T {
+    // Cookies of other applications, and ids, may have any characters.
+    let field =
+        |name: &str| head.headers.get(name).and_then(|value| str::from_utf8(value.as_bytes()).ok());
+    act(&Request {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        field: &field,
+        body,
+    })
 }

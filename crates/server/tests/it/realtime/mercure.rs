@@ -405,6 +405,32 @@ fn symfonys_mercure_component_works_unchanged() {
     assert_eq!(*anonymous.until(&last), format!(":\n{first}{last}"));
 }
 
+/// The client never sends the body that it announces.
+#[test]
+fn requests_without_a_valid_signature_or_token_are_answered_before_their_bodies() {
+    let app = "[realtime.apps.1]\nkey = \"key\"\nsecret = \"secret\"\n";
+    let node = node(&format!("{app}{}", settings("")));
+    let stranger = token(r#"{"alg":"HS256"}"#, ALL, "another key of the same length....");
+    let status = |target: &str, line: &str| {
+        let mut client = Client::connect(node.address).unwrap();
+        client.set_timeout(LIMIT);
+        let head =
+            format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n{line}\r\n");
+        client.send(head).unwrap();
+        client.head().unwrap().status
+    };
+    assert_eq!(status("/apps/1/events", ""), 401);
+    assert_eq!(status("/apps/1/batch_events?auth_key=key&auth_signature=0", ""), 401);
+    assert_eq!(status("/apps/2/events", ""), 404);
+    assert_eq!(status("/apps/1/channels", ""), 405);
+    assert_eq!(status("/elsewhere", ""), 404);
+    assert_eq!(status(HUB, ""), 401);
+    assert_eq!(status(HUB, &format!("Authorization: Bearer {stranger}\r\n")), 401);
+    assert_eq!(status(&format!("{HUB}/subscriptions"), ""), 404);
+    // That of a publisher is read.
+    publish(node.address, "topic=a&data=1");
+}
+
 #[test]
 fn a_mercure_hub_without_keys_does_not_start() {
     for (config, message) in [
