@@ -3,6 +3,8 @@
 //! Invariants
 //! - A client is reported as recovered only if it receives every event after its position, each once and in order.
 //! - Offsets increase. They restart only with a new epoch.
+//! - What a client missed fits its queue, or the client is not recovered: an overflow would close it, and it would come
+//!   back with the same position.
 
 use std::collections::VecDeque;
 
@@ -19,6 +21,37 @@ pub struct Position {
     /// The client has every event up to this offset. With one node it is the number of events in the epoch; with
     /// [a shared log](crate::shared_log) a place in the log.
     pub offset: u64,
+}
+
+/// The room for missed events in a client's queue; unlimited by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// In bytes of frames.
+    pub bytes: usize,
+    /// In frames.
+    pub messages: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { bytes: usize::MAX, messages: usize::MAX }
+    }
+}
+
+impl Room {
+    /// Returns the room beside these frames.
+    pub(crate) fn beside(self, frames: &[Encoded]) -> Self {
+        let bytes = frames.iter().map(|frame| frame.frame().len()).sum();
+        Self {
+            bytes: self.bytes.saturating_sub(bytes),
+            messages: self.messages.saturating_sub(frames.len()),
+        }
+    }
+
+    fn fits(self, frames: &[Encoded]) -> bool {
+        let bytes: usize = frames.iter().map(|frame| frame.frame().len()).sum();
+        bytes <= self.bytes && frames.len() <= self.messages
+    }
 }
 
 #[derive(Debug)]
@@ -96,13 +129,14 @@ impl Kept {
         self.events.front().map(|event| event.until)
     }
 
-    /// Returns the events after `position` except those that excluded `socket`; `None` if not all of them are kept,
-    /// or if the position is after `newest`.
+    /// Returns the events after `position` except those that excluded `socket`; `None` if not all of them are kept or
+    /// fit `room`, or if the position is after `newest`.
     pub(crate) fn since(
         &self,
         position: Position,
         newest: u64,
         socket: Option<SocketId>,
+        room: Room,
     ) -> Option<Vec<Encoded>> {
         if position.epoch != self.epoch
             || position.offset < self.complete_after
@@ -113,6 +147,7 @@ impl Kept {
         let first = self.events.partition_point(|event| event.offset <= position.offset);
         let events = self.events.range(first..);
         let others = events.filter(|event| socket.is_none() || event.except != socket);
-        Some(others.map(|event| event.message.clone()).collect())
+        let missed: Vec<_> = others.map(|event| event.message.clone()).collect();
+        room.fits(&missed).then_some(missed)
     }
 }

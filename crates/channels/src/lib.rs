@@ -61,7 +61,7 @@ pub use close::Close;
 pub use delivery::{AppNumber, ChannelId, Delivery, Full, Offset, Outlet, RESTARTED, Seat};
 pub use encoded::Encoded;
 pub use hello::{Hello, Target};
-pub use history::Position;
+pub use history::{Position, Room};
 pub use moment::{Moment, UnixTime};
 pub use name::{Access, ChannelName, InvalidName};
 pub use nodes::{ClusterUpdate, LogWriter, NodeId, Nodes, Origin};

@@ -18,6 +18,7 @@ use crate::close::{Close, NOT_UNDERSTOOD};
 use crate::delivery::{ChannelId, Offset, Seat};
 use crate::encoded::Encoded;
 use crate::hello::Hello;
+use crate::history::Room;
 use crate::message::{self, ClientMessage};
 use crate::moment::Moment;
 use crate::name::ChannelName;
@@ -38,6 +39,8 @@ pub struct Out {
     pub joined: Vec<Join>,
     /// Closes the connection after its queue is sent.
     pub close: Option<Close>,
+    /// The room for missed events in the socket's queue, which the event loop sets before a turn.
+    pub room: Room,
 }
 
 /// A new subscription of a socket.

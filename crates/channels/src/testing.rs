@@ -10,7 +10,7 @@ use crate::delivery::RESTARTED;
 use crate::{
     App, AppNumber, Author, ChannelEvent, ChannelId, ChannelName, Channels, Close, Delivery,
     FixedApps, Full, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
-    PublishRefused, Rights, Seat, Secret, Session, SocketId, auth,
+    PublishRefused, Rights, Room, Seat, Secret, Session, SocketId, auth,
 };
 
 /// Returns an application with Pusher's limits.
@@ -50,6 +50,8 @@ pub(crate) struct Loop {
     pub(crate) app: Arc<App>,
     pub(crate) channels: Channels,
     pub(crate) now: Moment,
+    /// The room in the queues of its sockets.
+    pub(crate) room: Room,
     number: u16,
     /// The high bits of its sockets' ids, above the bits for loop and slot.
     node: u64,
@@ -85,6 +87,7 @@ impl Loop {
             app,
             channels,
             now: Moment::default(),
+            room: Room::default(),
             number,
             node: 0,
             inbox,
@@ -128,7 +131,7 @@ impl Loop {
 
     /// Sends a message of a client. The loop applies direct results at once and inbox deliveries after that.
     pub(crate) fn says(&mut self, socket: u32, text: &str) {
-        let mut out = Out::default();
+        let mut out = Out { room: self.room, ..Out::default() };
         let found = self.sockets.get_mut(&socket).unwrap();
         found.session.text(text, &self.channels, self.now, &mut out);
         self.carry_out(socket, out);

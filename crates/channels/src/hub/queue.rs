@@ -3,7 +3,8 @@
 //! Invariants
 //! - It is bounded by [`Bound`] in bytes and messages; one more is rejected. Only the frame that ends a connection is
 //!   not counted, and there is only one.
-//! - It is written in order, and a started frame is finished before anything else.
+//! - It is written in order, and a started frame is finished before anything else. The head of a response is never
+//!   dropped.
 //! - An empty queue holds no memory.
 
 use std::collections::VecDeque;
@@ -12,6 +13,7 @@ use std::io::{self, ErrorKind};
 use super::event_stream::{self, Epochs};
 use super::transport::Transport;
 use crate::encoded::Encoded;
+use crate::history::Room;
 use crate::websocket::Deflater;
 
 /// Minimum size in bytes of a frame that is written without copying. Smaller ones are first copied side by side,
@@ -53,12 +55,14 @@ pub(super) struct Overflow;
 enum Queued {
     Message(Encoded),
     Own(Box<[u8]>),
+    /// The head of a response, always the first.
+    Head(Box<[u8]>),
 }
 
 impl Queued {
     fn bytes(&self, encoding: &mut Encoding<'_>) -> &[u8] {
         match self {
-            Self::Own(bytes) => bytes,
+            Self::Own(bytes) | Self::Head(bytes) => bytes,
             Self::Message(message) => match encoding.form {
                 Form::Deflated(from) if message.frame().len() > from as usize => {
                     message.deflated(|text| encoding.deflater.frame(text))
@@ -76,7 +80,7 @@ impl Queued {
     fn weight(&self) -> usize {
         match self {
             Self::Message(message) => message.frame().len(),
-            Self::Own(bytes) => bytes.len(),
+            Self::Own(bytes) | Self::Head(bytes) => bytes.len(),
         }
     }
 }
@@ -157,6 +161,24 @@ impl Queue {
         self.add(Queued::Own(frame), bound)
     }
 
+    /// Adds the head of a response to an empty queue, regardless of the limit.
+    pub(super) fn push_head(&mut self, head: Box<[u8]>) {
+        debug_assert!(self.waiting.is_empty(), "nothing precedes the head of a response");
+        let head = Queued::Head(head);
+        self.weight += head.weight();
+        self.waiting.push_back(head);
+    }
+
+    /// Returns the room for events that a resuming client has missed. A quarter of the queue stays free for replies and
+    /// new events.
+    pub(super) fn room(&self, bound: Bound) -> Room {
+        let left = |bound: usize, used: usize| (bound - bound / 4).saturating_sub(used);
+        Room {
+            bytes: left(bound.bytes, self.weight),
+            messages: left(bound.messages, self.waiting.len()),
+        }
+    }
+
     /// Adds the frame that ends the connection, regardless of the limit.
     pub(super) fn push_last(
         &mut self,
@@ -179,10 +201,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Removes everything except a frame that has been started, because the client could parse nothing after an
-    /// incomplete frame.
+    /// Removes everything except a frame that has been started and the head of a response, because the client could
+    /// parse nothing after an incomplete frame or without the head.
     pub(super) fn clear(&mut self) {
-        self.waiting.truncate(usize::from(self.begun > 0));
+        let is_head = matches!(self.waiting.front(), Some(Queued::Head(_)));
+        self.waiting.truncate(usize::from(self.begun > 0 || is_head));
         self.weight = self.waiting.iter().map(Queued::weight).sum();
     }
 
@@ -294,6 +317,31 @@ mod tests {
             spares.keep(VecDeque::with_capacity(4));
         }
         assert_eq!(spares.0.len(), Spares::KEPT);
+    }
+
+    #[test]
+    fn a_cleared_queue_keeps_the_head_of_a_response() {
+        let mut queue = Queue::default();
+        queue.push_head(Box::from(*b"HTTP/1.1 200 OK\r\n\r\n"));
+        queue.push(message(), BOUND).unwrap();
+        queue.clear();
+        assert!(matches!(queue.waiting.front(), Some(Queued::Head(_))));
+        assert_eq!((queue.len(), queue.weight), (1, 19));
+
+        let mut queue = Queue::default();
+        queue.push(message(), BOUND).unwrap();
+        queue.clear();
+        assert_eq!((queue.len(), queue.weight), (0, 0));
+    }
+
+    #[test]
+    fn missed_events_leave_a_quarter_of_the_queue_free() {
+        let mut queue = Queue::default();
+        assert_eq!(queue.room(BOUND), Room { bytes: 750, messages: 8 });
+        queue.push(message(), BOUND).unwrap();
+        assert_eq!(queue.room(BOUND), Room { bytes: 746, messages: 7 });
+        queue.push_last([Encoded::new(&"a".repeat(1000))], None);
+        assert_eq!(queue.room(BOUND), Room { bytes: 0, messages: 6 });
     }
 
     #[test]

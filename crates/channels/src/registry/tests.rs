@@ -10,7 +10,7 @@ use crate::delivery::Delivery;
 use crate::testing::app;
 use crate::{
     AppNumber, Channels, Encoded, FixedApps, Full, History, NoObserver, Offset, Outlet, Position,
-    Records, Seat,
+    Records, Room, Seat,
 };
 
 #[derive(Debug, Default)]
@@ -115,7 +115,8 @@ fn event_loop(
         match inside[index] {
             None if !last_turn => {
                 let resume = places[index].filter(|_| dice.below(2) == 0);
-                let resume = resume.map(|position| Resume { position, socket: None });
+                let resume =
+                    resume.map(|position| Resume { position, socket: None, room: Room::default() });
                 let subscription = Subscription {
                     channel: &names[index],
                     event_loop: number,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cache::CacheReport;
 use crate::delivery::{ChannelId, Offset};
 use crate::encoded::Encoded;
-use crate::history::Position;
+use crate::history::{Position, Room};
 use crate::name::ChannelName;
 use crate::presence::Member;
 use crate::socket_id::SocketId;
@@ -30,6 +30,8 @@ pub struct Resume {
     pub position: Position,
     /// The client's previous socket, whose own events are not new to it.
     pub socket: Option<SocketId>,
+    /// The room for the missed events.
+    pub room: Room,
 }
 
 /// The result of a subscription.
@@ -48,7 +50,7 @@ pub struct Joined {
     /// The subscriber has the channel's events up to this position of the shared log already, although this node has
     /// not applied them yet; 0 for none.
     pub ahead: u64,
-    /// Missed events; `None` if they are not all kept, or if no position was given.
+    /// Missed events; `None` if they are not all kept or do not fit the room, or if no position was given.
     pub missed: Option<Vec<Encoded>>,
     /// Last event of a cache channel, if it has one.
     pub cached: Option<Encoded>,

@@ -106,6 +106,7 @@ impl Session {
         let resume = subscribe.resume.as_ref().map(|resume| Resume {
             position: Position { epoch: resume.epoch, offset: resume.offset },
             socket: resume.socket_id,
+            room: out.room.beside(&out.frames),
         });
         let joined = self
             .join(&name, member, resume, channels, now, out)

@@ -221,6 +221,27 @@ fn a_stream_of_one_channel_with_a_history_resumes() {
 }
 
 #[test]
+fn a_stream_that_missed_more_than_its_queue_holds_goes_on_without_it() {
+    let history = History { events: 100, age: Duration::from_mins(1), channels: vec![] };
+    let limits = Limits { queue_bytes: 100_000, ..Limits::default() };
+    let server = Server::with(App { history: Some(history), limits, ..app() }, |_| {});
+    let mut stream = Listener::open(&server, "/app/key/sse?channels=news", "");
+    let place = stream.subscribed().unwrap();
+    drop(stream);
+    for _ in 0..20 {
+        server.publish("news", &"x".repeat(9_000));
+    }
+    let place = format!("Last-Event-ID: {place}\r\n");
+    let mut stream = Listener::open(&server, "/app/key/sse?channels=news", &place);
+    assert_eq!(stream.event().1, "pusher:connection_established");
+    let (id, _, data) = stream.event();
+    assert!(data["data"].as_str().unwrap().contains(r#""recovered":false"#), "{data}");
+    assert!(id.unwrap().ends_with(":20"));
+    server.publish("news", "new");
+    assert_eq!(stream.event().2["data"], "new");
+}
+
+#[test]
 fn a_quiet_stream_is_kept_alive_and_a_drain_ends_it() {
     let limits = Limits { activity_timeout: Duration::from_secs(1), ..Limits::default() };
     let server = Server::with(App { limits, ..app() }, |_| {});

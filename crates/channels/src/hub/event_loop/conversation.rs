@@ -206,6 +206,7 @@ impl EventLoop {
         }
         let Stage::Open(session) = &mut connection.stage else { return };
         let mut out = std::mem::take(&mut self.out);
+        out.room = connection.queue.room(connection.bound);
         let mut overflow = Ok(());
         match message {
             Message::Text(text) => session.text(&text, &self.channels, self.now, &mut out),

@@ -98,7 +98,8 @@ impl EventLoop {
             Some(socket) => socket,
             None => SocketId::from_random(self.random.next()),
         };
-        let mut out = Out::default();
+        let room = connection.queue.room(connection.bound);
+        let mut out = Out { room, ..Out::default() };
         let session = Session::open(app, seat, socket, &hello, &self.channels, self.now, &mut out);
         let Some(mut session) = session else {
             let close = out.close.unwrap_or(Close::OVER_CAPACITY);
@@ -115,7 +116,7 @@ impl EventLoop {
         connection.socket = Some(socket);
         connection.stage = Stage::Open(session);
         if !answered {
-            connection.queue.push_last([], Some(event_stream::head(origin)));
+            connection.queue.push_head(event_stream::head(origin));
         }
         self.apply(seat, connection, &mut out);
     }

@@ -71,7 +71,7 @@ impl Channel {
         let Some(position) = self.current(context) else { return (None, None, 0) };
         let kept = self.begin_history(context);
         kept.expire(context.now);
-        let Some(Resume { position: from, socket }) = resume else {
+        let Some(Resume { position: from, socket, room }) = resume else {
             return (Some(position), None, 0);
         };
         // Another node may have read more of the log than this one.
@@ -81,6 +81,6 @@ impl Channel {
         {
             return (Some(from), Some(Vec::new()), from.offset);
         }
-        (Some(position), kept.since(from, position.offset, socket), 0)
+        (Some(position), kept.since(from, position.offset, socket, room), 0)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::testing::{Loop, app};
-use crate::{App, History};
+use crate::{App, History, Room};
 
 fn with_history(events: usize, channels: &[&str]) -> App {
     let mut app = app();
@@ -241,6 +241,29 @@ fn a_cached_event_has_no_offset() {
     let answer = world.subscribe(late, "cache-a", None);
     assert_eq!(answer[0]["data"]["resume"]["offset"], 1);
     assert_eq!(answer[1], json!({"event": "a", "channel": "cache-a", "data": 1}));
+}
+
+#[test]
+fn a_client_whose_queue_has_no_room_for_what_it_missed_is_not_recovered() {
+    let mut world = Loop::new(with_history(10, &[]));
+    world.publish("cache-a", "first", "1").unwrap();
+    let (data, _) = resume(&mut world, "cache-a", &Value::Null);
+    let from = data["resume"].clone();
+    for _ in 0..4 {
+        world.publish("cache-a", "e", &format!(r#""{}""#, "x".repeat(1000))).unwrap();
+    }
+    world.room = Room { bytes: 4000, messages: 10 };
+    let (data, names) = resume(&mut world, "cache-a", &from);
+    assert_eq!((&data["recovered"], &data["resume"]["offset"]), (&json!(false), &json!(5)));
+    assert_eq!(names, ["e"], "the cached event, as for a new client");
+    world.room = Room { bytes: 10_000, messages: 3 };
+    assert_eq!(resume(&mut world, "cache-a", &from).0["recovered"], false);
+    world.room = Room { bytes: 10_000, messages: 4 };
+    let (data, names) = resume(&mut world, "cache-a", &from);
+    assert_eq!((&data["recovered"], names.len()), (&json!(true), 4));
+    // Without missed events no room is needed.
+    world.room = Room { bytes: 0, messages: 0 };
+    assert_eq!(resume(&mut world, "cache-a", &data["resume"]).0["recovered"], true);
 }
 
 #[test]
