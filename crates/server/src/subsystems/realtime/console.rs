@@ -310,9 +310,7 @@ impl Body for Feed {
         if let Some(watched) = &mut this.watched
             && let Poll::Ready(Some(message)) = watched.messages.poll_recv(cx)
         {
-            // A message is one line of JSON.
-            let event = [b"event: message\ndata: ", &message[..], b"\n\n"].concat();
-            return Poll::Ready(Some(Ok(Frame::data(event.into()))));
+            return Poll::Ready(Some(Ok(Frame::data(message_event(&message)))));
         }
         if this.beat.poll_tick(cx).is_ready() {
             let state = serde_json::to_string(&this.state()).expect("it has only plain types");
@@ -322,6 +320,19 @@ impl Body for Feed {
         }
         Poll::Pending
     }
+}
+
+/// Encodes a message as a server-sent event. JSON of a client may have line breaks between its parts, of which none may
+/// end the event.
+fn message_event(message: &[u8]) -> Bytes {
+    let mut event = b"event: message\n".to_vec();
+    for line in message.split(|byte| matches!(byte, b'\r' | b'\n')) {
+        event.extend_from_slice(b"data: ");
+        event.extend_from_slice(line);
+        event.push(b'\n');
+    }
+    event.push(b'\n');
+    event.into()
 }
 
 fn text(status: StatusCode, body: impl Into<String>) -> Response<AnswerBody> {
@@ -334,4 +345,19 @@ fn typed(status: StatusCode, content_type: &'static str, body: String) -> Respon
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_breaks_in_a_clients_data_do_not_end_the_event() {
+        let event = message_event(b"{\"data\":{\"a\":[1,\n\n2,\r\r3]}}");
+        assert_eq!(
+            event,
+            "event: message\ndata: {\"data\":{\"a\":[1,\ndata: \ndata: 2,\ndata: \ndata: 3]}}\n\n"
+        );
+        assert_eq!(message_event(b"{}"), "event: message\ndata: {}\n\n");
+    }
 }
