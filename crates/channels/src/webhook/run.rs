@@ -119,8 +119,12 @@ async fn carry(batch: Batch, apps: Arc<dyn Apps>, carrier: Arc<dyn Carrier>) -> 
             let _unheard: Result<(), _> = sender.send(app);
         });
         apps.ask(AppRef::Id(&batch.app), answer);
-        // An application whose look-up fails may be available again later.
-        let Ok(Ok(Some(app))) = receiver.await else { return Outcome::Failed };
+        let app = match receiver.await {
+            Ok(Ok(Some(app))) => app,
+            Ok(Ok(None)) => return Outcome::Gone,
+            // An application whose look-up fails may be available again later.
+            Ok(Err(_)) | Err(_) => return Outcome::Failed,
+        };
         let signature = auth::sign(&app.secret, batch.body.as_bytes());
         carrier.carry(Delivery { app, target: batch.target, body: batch.body, signature }).await
     });

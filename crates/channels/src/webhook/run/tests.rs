@@ -143,6 +143,20 @@ async fn undelivered_webhooks_are_sent_after_a_restart() {
     assert_eq!(Spool::open(folder.path()).unwrap().1, []);
 }
 
+#[tokio::test]
+async fn webhooks_of_a_removed_application_are_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = Listener::new([]);
+    let running = start(folder.path(), &listener);
+    let removed = Arc::new(App { id: "removed".into(), ..app() });
+    let channel: Arc<str> = "a".into();
+    running.intake.observe(&removed, &ChannelEvent::Occupied { channel: &channel });
+    running.occupied("b");
+    until(|| !listener.bodies().is_empty()).await;
+    let report = running.end().await;
+    assert_eq!((report.delivered, report.given_up, report.failures, report.waiting), (1, 1, 0, 0));
+}
+
 /// An endpoint that subscribes only to vacated channels.
 #[derive(Debug)]
 struct Vacancies;
