@@ -3,12 +3,17 @@
 //! Uses `PUBLISH` on one subject. Any node of a Redis cluster forwards it to all others, so one reachable node is
 //! enough. One connection subscribes and another publishes. This node receives its own packets as well; silence for
 //! [`SILENCE`] therefore means that a connection is dead even if it is not closed.
+//!
+//! Invariants
+//! - Packets that wait for a busy node are bounded by [`QUEUE`] and [`WAITING`]. Further ones are dropped: the node
+//!   detects the gap in their numbers, and requests the state of their sender.
 
 mod log;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use ::redis::aio::{MultiplexedConnection, PubSub};
@@ -17,12 +22,12 @@ use ::redis::{
     AsyncConnectionConfig, Client, IntoConnectionInfo as _, RedisError, TlsCertificates, pipe,
 };
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use futures_util::future::OptionFuture;
+use futures_util::{Stream, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::run::{Broker, BrokerEvent};
@@ -40,6 +45,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 
 /// Capacity of the packet queue between node and connection, in each direction.
 pub(super) const QUEUE: usize = 256;
+
+/// Maximum number of bytes of received packets that wait for a place in the queue.
+const WAITING: usize = 32 * 1024 * 1024;
 
 /// Largest pipeline, in packets and approximate bytes. All replies of a pipeline share one timeout of [`ANSWER`]. The
 /// size therefore starts at one packet, doubles when the replies arrive within [`BRISK`], and halves otherwise.
@@ -306,20 +314,9 @@ async fn exchange(
     packets: &mut mpsc::Receiver<Bytes>,
     events: &mpsc::Sender<BrokerEvent>,
 ) -> &'static str {
-    let (_subscribed, mut stream) = subscriber.split();
-    let receive = async {
-        loop {
-            match timeout(SILENCE, stream.next()).await {
-                Ok(Some(message)) => {
-                    let packet = Bytes::copy_from_slice(message.get_payload_bytes());
-                    // The receiver is closed while the node stops; the last packets must still be sent.
-                    let _unheard = events.send(BrokerEvent::Packet(packet)).await;
-                }
-                Ok(None) => return "closed by the server",
-                Err(_) => return "nothing was heard",
-            }
-        }
-    };
+    let (_subscribed, stream) = subscriber.split();
+    let received = stream.map(|message| Bytes::copy_from_slice(message.get_payload_bytes()));
+    let receive = receive(received, events);
     let speak = async {
         let mut most = 1;
         while let Some(packet) = packets.recv().await {
@@ -344,5 +341,89 @@ async fn exchange(
     tokio::select! {
         why = receive => why,
         why = speak => why,
+    }
+}
+
+/// Moves received packets to the node and returns the reason why no more arrive. It reads also while the node is busy,
+/// because the connection stores unread packets without a bound.
+async fn receive(
+    stream: impl Stream<Item = Bytes>,
+    events: &mpsc::Sender<BrokerEvent>,
+) -> &'static str {
+    let mut stream = pin!(stream);
+    let mut waiting = VecDeque::new();
+    let (mut bytes, mut drops) = (0, false);
+    let mut heard = Instant::now();
+    let reason = loop {
+        tokio::select! {
+            biased;
+            // The receiver is closed while the node stops; the last packets must still be sent.
+            Ok(place) = events.reserve(), if !waiting.is_empty() => {
+                if let Some(packet) = waiting.pop_front() {
+                    bytes -= Bytes::len(&packet);
+                    place.send(BrokerEvent::Packet(packet));
+                }
+                drops &= !waiting.is_empty();
+            }
+            received = timeout_at(heard + SILENCE, stream.next()) => {
+                let packet = match received {
+                    Ok(Some(packet)) => packet,
+                    Ok(None) => break "closed by the server",
+                    Err(_) => break "nothing was heard",
+                };
+                heard = Instant::now();
+                if bytes + packet.len() <= WAITING {
+                    bytes += packet.len();
+                    waiting.push_back(packet);
+                } else if !drops {
+                    drops = true;
+                    warn!("packets of other nodes are dropped: this node is too slow");
+                }
+            }
+        }
+    };
+    for packet in waiting {
+        if events.send(BrokerEvent::Packet(packet)).await.is_err() {
+            break;
+        }
+    }
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn packets_for_a_busy_node_are_bounded_and_the_oldest_arrive_in_order() {
+        const PACKETS: usize = 100;
+        const SIZE: usize = 1024 * 1024;
+        let bytes = Bytes::from(vec![0; SIZE + PACKETS]);
+        let (sent, (sender, mut receiver)) = (Cell::new(0), mpsc::channel(1));
+        let packets = (0..PACKETS).map(|number| {
+            sent.set(number + 1);
+            bytes.slice(..SIZE + number)
+        });
+        let packets = stream::iter(packets);
+        let receives = async move { receive(packets, &sender).await };
+        let busy = async {
+            while sent.get() < PACKETS {
+                tokio::task::yield_now().await;
+            }
+            let mut lengths = Vec::new();
+            while let Some(BrokerEvent::Packet(packet)) = receiver.recv().await {
+                lengths.push(packet.len());
+            }
+            lengths
+        };
+        let (reason, lengths) = tokio::join!(receives, busy);
+        assert_eq!(reason, "closed by the server");
+        // One in the queue, and as many whole ones as fit beside it.
+        let expected: Vec<_> = (0..WAITING / SIZE).map(|number| SIZE + number).collect();
+        assert_eq!(lengths, expected);
     }
 }
