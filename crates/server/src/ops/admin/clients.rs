@@ -75,7 +75,7 @@ impl Client {
             }
             end.cancel();
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
