@@ -447,7 +447,7 @@ async fn a_body_is_needed_only_of_publishers_with_a_valid_token() {
     let reader = format!("Bearer {}", token(r#"{"mercure":{"subscribe":["*"]}}"#));
     assert!(needs("POST", PATH, &valid));
     assert!(!needs("POST", PATH, &reader), "it may not publish");
-    assert!(!needs("POST", PATH, &valid[..valid.len() - 1]), "another signature");
+    assert!(!needs("POST", PATH, &format!("{valid}AA")), "another signature");
     assert!(!needs("POST", PATH, ""));
     assert!(!needs("GET", &format!("{PATH}?topic=a"), &valid));
     assert!(!needs("POST", &format!("{PATH}/subscriptions"), &valid));
