@@ -72,7 +72,10 @@ impl Statement {
         let word = &self.word[..self.length];
         let stays = match self.packing {
             Packing::Postgres => word == b"PG_REPLICATION_ORIGIN_SESSION_SETUP",
-            _ => (self.xa && word == b"PREPARE") || (self.sets && (word == b"PROFILING" || word == b"OPTIMIZER_TRACE")),
+            _ => {
+                (self.xa && word == b"PREPARE")
+                    || (self.sets && (word == b"PROFILING" || word == b"OPTIMIZER_TRACE"))
+            }
         };
         self.xa |= word == b"XA";
         self.sets |= word == b"SET";

@@ -119,7 +119,8 @@ pub(crate) async fn start(
         sharing.seats.join(one_shot, Arc::clone(&wanted), clock.instant())
     });
     // On several threads the end of a turn may be another thread's.
-    let at_once = tokio::runtime::Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread;
+    let at_once =
+        tokio::runtime::Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread;
     let turn = Arc::new(Notify::new());
     let php_version = zygote.php_version.clone();
     let shared = Arc::new(Shared {

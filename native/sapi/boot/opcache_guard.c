@@ -29,7 +29,8 @@ static zend_op_array *compile(zend_file_handle *file, int type) {
     }
     if (configured > 0) {
         if (clock_of_opcache == 0) {
-            clock_of_opcache = (time_t)sapi_get_request_time(); /* as accel_activate() in the boot */
+            clock_of_opcache =
+                (time_t)sapi_get_request_time(); /* as accel_activate() in the boot */
         }
         zend_long left = configured - (zend_long)(time(NULL) - clock_of_opcache);
         written = left != 0 ? left : 1; /* 0 would protect no file */

@@ -76,7 +76,10 @@ fn sockets_passed_by_a_service_manager_are_served_and_not_inherited() {
     said(&process, &format!("hearth: ready on http+unix:{}", path.display()));
     let get = |target: &str| Client::connect(web.parse().unwrap()).unwrap().get(target).unwrap();
     assert_eq!(get("/hello.php").status, 200);
-    assert!(get_through(&path, "/hello.php").starts_with("HTTP/1.0 200"), "over the unix socket, too");
+    assert!(
+        get_through(&path, "/hello.php").starts_with("HTTP/1.0 200"),
+        "over the unix socket, too"
+    );
     let status = admin_of(admin.parse().unwrap(), "/status").json();
     // Only the passed sockets are used; `http.listen` is ignored.
     let listeners = [format!("http://{web}"), format!("http+unix:{}", path.display())];
