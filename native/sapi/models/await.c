@@ -34,10 +34,10 @@ static int is_session_cookie(void *header, void *unused) {
     (void)unused;
     static const char field[] = "Set-Cookie: ";
     const char *line = ((sapi_header_struct *)header)->header;
-    size_t len = strlen(PS(session_name));
+    const char *name = zend_ini_string(ZEND_STRL("session.name"), 0);
+    size_t len = strlen(name);
     return strncasecmp(line, field, sizeof field - 1) == 0 &&
-           strncmp(line + sizeof field - 1, PS(session_name), len) == 0 &&
-           line[sizeof field - 1 + len] == '=';
+           strncmp(line + sizeof field - 1, name, len) == 0 && line[sizeof field - 1 + len] == '=';
 }
 
 static bool has_session_cookie(void) {
