@@ -9,8 +9,8 @@
 #         `*` is the end of all other stages, whatever has become of them.
 #
 # Promises: the output of a stage is kept in $logs/NAME.log and shown in one piece when the stage ends. A stage that fails without counting
-# a failed test counts as one, and so does one that has not ended after $stage_limit seconds. The last lines before the count name each failed test with the command that repeats it alone ($logs/failures);
-# the count is the last line ($logs/summary). A signal ends every stage with its children.
+# a failed test counts as one, and so does one that has not ended after $stage_limit seconds. The last lines before the count name each failed
+# test with the command that repeats it alone ($logs/failures); the count is the last line ($logs/summary). A signal ends every stage with its children.
 # `logs`, `passed`, `failed` and `stage_limit` are the caller's.
 
 declare -a stage_names=() stage_costs=() stage_needs=() stage_commands=() table=() failures=()

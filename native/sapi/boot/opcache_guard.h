@@ -15,7 +15,7 @@ void opcache_guard_refuse_reset(void);
 /* Once the engine has started, before a script that serves more than one request. */
 void opcache_guard_keep_clock(void);
 
-/* Before the first request, in each process. Cheap. */
+/* Before each request, and before a snapshot is taken, so that no request has to. Only the first call changes something. */
 void opcache_guard_boot_is_over(void);
 
 #endif

@@ -8,8 +8,8 @@
 #include <php_variables.h>
 #include <zend_exceptions.h>
 
-#include "sapi/boot/opcache_guard.h"
 #include "sapi/boot/boot_state.h"
+#include "sapi/boot/opcache_guard.h"
 #include "sapi/output/response.h"
 #include "sapi/sapi_module.h"
 

@@ -210,6 +210,7 @@ mod tests {
         let lengths = std::iter::from_fn(|| Some(outbox.take()).filter(|bytes| !bytes.is_empty()));
         assert_eq!(lengths.map(|bytes| bytes.len()).collect::<Vec<_>>(), [30, 20_000, 12]);
     }
+
     #[test]
     fn at_most_sixteen_pings_and_pongs_wait_and_the_most_recent_are_kept() {
         let outbox = Outbox::new(100);
