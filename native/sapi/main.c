@@ -21,6 +21,7 @@
 #include "sapi/boot/boot_descriptors.h"
 #include "sapi/boot/engine_program.h"
 #include "sapi/boot/info.h"
+#include "sapi/boot/ini.h"
 #include "sapi/boot/opcache_guard.h"
 #include "sapi/boot/randomness.h"
 #include "sapi/boot/worker.h"
@@ -61,6 +62,8 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "document root: it waits by hearth_await_request()\n"
                        "  --await-after FILE  that script waits when it has included this file\n"
                        "  --ini KEY=VALUE     a PHP setting, stronger than php.ini\n"
+                       "  --ini-stdin         more of them: standard input is a file of KEY=VALUE, "
+                       "a null byte after each\n"
                        "  --warm-up N         fork, snapshot: serves N requests first, without a "
                        "client\n"
                        "  --rehearse          those are served by a throwaway fork that tells what "
@@ -114,6 +117,24 @@ static uint32_t parse_share(const char *text) {
     return parts > 0 && parts < 1 ? 1 : (uint32_t)parts;
 }
 
+/* `settings`: each ends with a null byte, an empty one ends them. NULL: they could not be read. */
+static void add_settings(char *settings, int argc, struct options *options) {
+    if (settings == NULL) {
+        misuse("--ini-stdin wants a file as standard input", NULL);
+    }
+    for (char *each = settings; *each != '\0'; each += strlen(each) + 1) {
+        if (strchr(each, '=') == NULL || each[0] == '=') {
+            misuse("--ini-stdin wants KEY=VALUE", each);
+        }
+        size_t room = (size_t)argc + options->ini_count + 1;
+        options->ini = realloc(options->ini, room * sizeof *options->ini);
+        if (options->ini == NULL) {
+            abort();
+        }
+        options->ini[options->ini_count++] = each;
+    }
+}
+
 static enum action parse(int argc, char **argv, struct options *options) {
     enum action action = ACTION_SERVE;
     bool has_model = false;
@@ -153,6 +174,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
         }
         if (strcmp(name, "--probe-snapshot") == 0) {
             action = ACTION_PROBE;
+            continue;
+        }
+        if (strcmp(name, "--ini-stdin") == 0) {
+            add_settings(ini_of_stdin(), argc, options);
             continue;
         }
         bool model = strcmp(name, "--model") == 0;

@@ -173,11 +173,40 @@ static void filter_settings(void) {
     }
 }
 
+/* Other users can read a command line. */
+static void settings_on_standard_input(void) {
+    static const char settings[] = "filter.default=special_chars\0auto_globals_jit=0";
+    FILE *file = tmpfile();
+    check(file != NULL && fwrite(settings, sizeof settings, 1, file) == 1 && fflush(file) == 0,
+        "a file has the settings");
+    int before = dup(STDIN_FILENO);
+    dup2(fileno(file), STDIN_FILENO);
+    char *const arguments[] = {program_path, "--model", "request", "--ini-stdin", NULL};
+    struct zygote zygote = start_zygote(arguments);
+    dup2(before, STDIN_FILENO);
+    close(before);
+    fclose(file);
+    struct worker worker = spawn(&zygote, 1);
+    expect(&worker, FRAME_HELLO);
+    expect(&worker, FRAME_READY);
+    expect_answer(&worker, "filter.php", "/filter.php?a=<b>", 200,
+        "a=&#60;b&#62; GET a=<b> true NULL CHANGED false all");
+    char link[64];
+    char target[64] = "";
+    snprintf(link, sizeof link, "/proc/%d/fd/0", (int)worker.pid);
+    check(readlink(link, target, sizeof target - 1) > 0 && strcmp(target, "/dev/null") == 0,
+        "standard input of a worker is /dev/null: %s", target);
+    shutdown(worker.fd, SHUT_WR);
+    check(wait_for(&zygote, &worker) == 0, "the worker exits with 0");
+    end_zygote(&zygote);
+}
+
 /* The program's exit code for a command line that is none. Its words go nowhere. */
 static int exit_code_of(const char *argument) {
     pid_t pid = fork();
     if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY);
+        int null = open("/dev/null", O_RDWR);
+        dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
         execl(program_path, program_path, argument, NULL);
@@ -193,6 +222,8 @@ static void command_line(void) {
     check(exit_code_of("--info-json") == 0, "--info-json exits with 0");
     check(exit_code_of("--nonsense") == 2, "an unknown argument is misuse");
     check(exit_code_of("--model") == 2, "a missing value is misuse");
+    check(exit_code_of("--ini-stdin") == 2,
+        "settings on a standard input that is no file are misuse");
 }
 
 int main(int argc, char **argv) {
@@ -213,6 +244,7 @@ int main(int argc, char **argv) {
         puts("left out: requests written ahead in `snapshot`, which cannot run here");
     }
     filter_settings();
+    settings_on_standard_input();
     printf("worker: %d checks, %d failed\n", checks, failures);
     return failures == 0 ? 0 : 1;
 }

@@ -33,6 +33,7 @@ use crate::clock::Clock;
 use crate::events::Sinks;
 use crate::info::WorkerInfo;
 use crate::options::Options;
+use crate::php_settings::give_settings;
 use crate::process_stat::must_see;
 use crate::sandbox::Confinement;
 use crate::shared_counters::SharedCounters;
@@ -104,6 +105,7 @@ impl Zygote {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        give_settings(command.as_std_mut(), &options.ini);
         options.environment(&mut command);
         sys::pass_descriptor_3(&mut command, OwnedFd::from(theirs));
         if let Some(identity) = &options.identity {
@@ -408,10 +410,6 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
     }
     if options.sandbox.is_some() {
         arguments.push("--confine".into());
-    }
-    for (name, value) in &options.ini {
-        arguments.push("--ini".into());
-        arguments.push(format!("{name}={value}").into());
     }
     arguments
 }

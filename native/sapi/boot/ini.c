@@ -50,6 +50,25 @@ static void defaults(HashTable *table) {
     set_default(table, "opcache.enable", "1");
 }
 
+char *ini_of_stdin(void) {
+    struct stat file;
+    if (fstat(STDIN_FILENO, &file) != 0 || !S_ISREG(file.st_mode)) {
+        return NULL;
+    }
+    size_t size = (size_t)file.st_size;
+    char *settings = calloc(1, size + 2);
+    size_t got = 0;
+    while (settings != NULL && got < size) {
+        ssize_t n = pread(STDIN_FILENO, settings + got, size - got, (off_t)got);
+        if (n <= 0) {
+            free(settings);
+            return NULL;
+        }
+        got += (size_t)n;
+    }
+    return settings;
+}
+
 void ini_prepare(sapi_module_struct *module, const struct options *options) {
     module->ini_defaults = defaults;
     module->php_ini_ignore_cwd = 1;

@@ -1,4 +1,4 @@
-/* Where PHP's settings come from, weakest first: the defaults here, php.ini, the scan directory, --ini.
+/* Where PHP's settings come from, weakest first: the defaults here, php.ini, the scan directory, --ini and --ini-stdin.
  *
  * Promises
  * - PHPRC and PHP_INI_SCAN_DIR work as in every PHP. Without them both are in one directory: HEARTH_INI_DIR, else
@@ -12,6 +12,9 @@
 
 #include "sapi/options.h"
 
+/* The file that is standard input, and two null bytes; read from its beginning, so that a program that takes the place of
+ * this one can do it again. NULL: it is no file, or cannot be read. Owned by the caller: the result. */
+char *ini_of_stdin(void);
 /* Before the engine starts. */
 void ini_prepare(sapi_module_struct *module, const struct options *options);
 /* After it has. */

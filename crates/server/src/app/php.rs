@@ -201,9 +201,7 @@ pub(crate) fn info(
     let program = worker.program.display().to_string();
     let rebuild = "`make build` builds it again; run it by hand with `--info-json` to see more";
     let mut command = Command::new(&worker.program);
-    for (name, value) in &settings.php.ini.0 {
-        command.arg("--ini").arg(format!("{name}={value}"));
-    }
+    pool::give_settings(&mut command, &settings.php.ini.0);
     PhpUser::put_on(user, &mut command);
     // Its error messages are read here, and do not belong in the application's log.
     command.args(["--ini", "error_log="]);

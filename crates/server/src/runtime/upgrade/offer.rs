@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use front_http::{Given, GivenQuic};
-use rustix::process::geteuid;
+use rustix::process::{Pid, geteuid, getppid};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, Command};
@@ -55,6 +55,15 @@ pub(crate) struct Offer {
     patience: Duration,
     /// A successor needs the capabilities of this process.
     hands_capabilities_on: bool,
+}
+
+/// Whether this is process 1, or the child of an init that ends when its child does.
+fn ends_a_container() -> bool {
+    const INITS: [&str; 4] = ["tini", "docker-init", "catatonit", "dumb-init"];
+    let is_init = |name: String| INITS.contains(&name.trim_end());
+    std::process::id() == 1
+        || (getppid().is_some_and(Pid::is_init)
+            && std::fs::read_to_string("/proc/1/comm").is_ok_and(is_init))
 }
 
 impl Offer {
@@ -140,9 +149,9 @@ impl Offer {
         if self.state.lifecycle.phase() != "ready" {
             return Err(Failure::failed("the server is not ready itself", "ask again when it is"));
         }
-        if std::process::id() == 1 {
+        if ends_a_container() {
             let hint = "start a container of the new image, and stop this one";
-            return Err(Failure::failed("process 1 of a container cannot end without it", hint));
+            return Err(Failure::failed("a container ends with this process", hint));
         }
         let program = self.program.display();
         tracing::info!(%program, "upgrade");

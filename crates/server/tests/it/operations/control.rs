@@ -144,13 +144,19 @@ fn secrets_appear_in_no_report_and_no_log() {
         secret = "secret-of-application"
         "#,
     );
+    let site = site.with_file("public/secret.php", "<?= ini_get('mysqli.default_pw');");
     let hearth = Serve::new(site.path())
         .args(&["--model", "request", "--log-level", "debug"])
         .workers(1)
         .start();
     // No server runs, and the command reports that.
     hearth.log_line("cannot connect to Redis");
-    assert_eq!(hearth.get("/hello.php").status, 200);
+    assert_eq!(hearth.get("/secret.php").text(), "secret-of-ini");
+    // Every user of the machine can read these.
+    for pid in hearth.descendants().into_iter().chain([hearth.process.pid()]) {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(!String::from_utf8_lossy(&line).contains(SECRET), "{pid}: {line:?}");
+    }
     for args in [&["status"][..], &["status", "--json"], &["check"], &["check", "--json"]] {
         let (code, text, why) = ran(about(args[0], site.path(), &args[1..]));
         assert!(code.is_some() && text.len() > 100, "{text}{why}");

@@ -56,7 +56,11 @@ const ONE_SHOT: &[&str] = &["spawn", "prespawn", "fork"];
 type Workers = Arc<Mutex<HashMap<u32, UnixStream>>>;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
+    let mut arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "--ini-stdin") {
+        let settings = std::io::read_to_string(std::io::stdin()).expect("settings are text");
+        arguments.extend(settings.split_terminator('\0').map(ToOwned::to_owned));
+    }
     let flag = |name: &str| arguments.iter().any(|argument| argument.contains(name));
     if flag("refuse-to-start") {
         eprintln!("fake-worker: told not to start");
