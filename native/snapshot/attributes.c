@@ -2,8 +2,8 @@
  *
  * Promises
  * - A restore resets the attributes whose calls were seen (engine->touched), or all if `thorough`.
- * - Attributes that can be read but not restored (limits, users, priority ...) are compared at the complete check and after a request with
- *   children. A difference retires the process.
+ * - Attributes that can be read but not restored (compared_attributes.c) are compared if `thorough`, and after a request with children. A difference
+ *   retires the process.
  */
 #include "snapshot/engine.h"
 
@@ -69,17 +69,6 @@ static uint32_t next_timer(void) {
     return (uint32_t)id + 1;
 }
 
-static void read_identity(struct attributes *now) {
-    for (int i = 0; i < RLIM_NLIMITS; i++) {
-        raw(SYS_prlimit64, 0, i, NULL, &now->limits[i]);
-    }
-    raw(SYS_getresuid, &now->users[0], &now->users[1], &now->users[2]);
-    raw(SYS_getresgid, &now->groups[0], &now->groups[1], &now->groups[2]);
-    now->priority = raw(SYS_getpriority, PRIO_PROCESS, 0);
-    now->process_group = raw(SYS_getpgid, 0);
-    now->session = raw(SYS_getsid, 0);
-}
-
 void attributes_take(void) {
     struct attributes *then = &engine->attributes;
     memset(then, 0, sizeof *then);
@@ -104,7 +93,7 @@ void attributes_take(void) {
     raw(SYS_rt_sigpending, &then->pending, SIGNAL_SET);
     then->io_priority = raw(SYS_ioprio_get, IOPRIO_PROCESS, 0);
     process_files_take();
-    read_identity(then);
+    compared_attributes_take();
 }
 
 /* Returns whether a child lives in this process's memory. (/proc/PID/task/PID/children, kcmp(2)) */
@@ -253,23 +242,6 @@ static void put_back_posix_timers(void) {
     then->next_timer = next;
 }
 
-static void compare_identity(void) {
-    struct attributes *then = &engine->attributes;
-    struct attributes *now = (struct attributes *)engine->buffer;
-    read_identity(now);
-    if (memcmp(then->limits, now->limits, sizeof then->limits) != 0) {
-        retire("a resource limit was changed");
-    }
-    if (memcmp(then->users, now->users, sizeof then->users) != 0 ||
-        memcmp(then->groups, now->groups, sizeof then->groups) != 0) {
-        retire("the process's user or group was changed");
-    }
-    if (then->priority != now->priority || then->process_group != now->process_group ||
-        then->session != now->session) {
-        retire("the process's priority, group or session was changed");
-    }
-}
-
 /* Returns whether the time limit was started so recently that it can run on. The counter of cycles passes at least as fast as processor time. */
 static bool limit_is_fresh(void) {
     const struct engine *e = engine;
@@ -323,7 +295,7 @@ bool attributes_block_signals(bool thorough) {
 }
 
 /* All signals are blocked. */
-void attributes_put_back(bool thorough, bool complete, bool had_children, bool signals_wait) {
+void attributes_put_back(bool thorough, bool had_children, bool signals_wait) {
     struct engine *e = engine;
     const struct attributes *then = &e->attributes;
     uint64_t signals = thorough ? ~0ULL : e->touched_signals;
@@ -355,7 +327,7 @@ void attributes_put_back(bool thorough, bool complete, bool had_children, bool s
     if (wrote) {
         process_files_put_back();
     }
-    if (thorough && raw(SYS_ioprio_get, IOPRIO_PROCESS, 0) != then->io_priority) {
+    if (wrote && raw(SYS_ioprio_get, IOPRIO_PROCESS, 0) != then->io_priority) {
         raw(SYS_ioprio_set, IOPRIO_PROCESS, 0, then->io_priority);
     }
     if (e->touched & TOUCHED_LOCKED) {
@@ -365,8 +337,8 @@ void attributes_put_back(bool thorough, bool complete, bool had_children, bool s
         raw(SYS_munlockall);
     }
     /* A child may limit its parent, or move it to another process group. */
-    if (complete || had_children || (e->touched & TOUCHED_CHILDREN)) {
-        compare_identity();
+    if (thorough || had_children || (e->touched & TOUCHED_CHILDREN)) {
+        compared_attributes_check();
     }
 }
 

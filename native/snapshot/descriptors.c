@@ -6,7 +6,8 @@
  * - Closing the descriptors of a request must look at few numbers, because the kernel goes through its whole table, and in one call. So the table is
  *   full up to some numbers for the request, which are its last.
  * - Offsets of 0 to 2 are not changed, because they are shared with the process that started the server. Those of files opened for appending
- *   are restored at the complete check only, because writing does not use them.
+ *   alone are restored at the complete check only, because writing does not use them.
+ * - Locks of a request are released. A file that the boot has locked has the same locks as at the snapshot, else the process retires.
  */
 #include "snapshot/engine.h"
 
@@ -27,10 +28,16 @@ enum {
     HOLES_MAX = 8,
 };
 
+/* The engine's next number. */
+static int next_own(void) {
+    const struct engine *e = engine;
+    return e->fds.first != 0 ? e->fds.last + 1 : e->descriptor_max + 1;
+}
+
 int descriptors_own(long fd, const char *what) {
     struct engine *e = engine;
     long own = fd;
-    int from = e->fds.first != 0 ? e->fds.last + 1 : e->descriptor_max + 1;
+    int from = next_own();
     if (fd >= 0 && fd != from) { /* moved away from there, it would leave a free number */
         own = raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
     }
@@ -104,21 +111,22 @@ static void describe(struct descriptor *descriptor) {
     descriptor->descriptor_flags = (int)raw(SYS_fcntl, fd, F_GETFD, 0);
     descriptor->status_flags = (int)raw(SYS_fcntl, fd, F_GETFL, 0);
     bool seeks = (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) && fd > 2;
-    descriptor->appends = (descriptor->status_flags & O_APPEND) != 0;
+    descriptor->appends = (descriptor->status_flags & O_APPEND) != 0 &&
+                          (descriptor->status_flags & O_ACCMODE) == O_WRONLY;
     /* an O_PATH descriptor has none either */
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
-/* Returns whether a lock is held through this open file: this process a record lock, or the open file itself one of flock() or of F_OFD_SETLK. Its
- * fdinfo has a line for each (proc_pid_fdinfo(5)); /proc/locks names no process for those of open files. */
-static bool holds_lock(int fd) {
+/* Returns a hash (FNV-1a) of the locks that are held through this open file: record locks by this process, those of flock() and F_OFD_SETLK by the
+ * open file itself. 0: none. Its fdinfo has a line for each (proc_pid_fdinfo(5)); /proc/locks names no process for those of open files. */
+static uint64_t hash_locks(int fd) {
     struct engine *e = engine;
     struct text path = {0};
     text_add(&path, "/proc/self/fdinfo/");
     text_add_number(&path, (uint64_t)fd);
     long info = raw_open(path.data, O_RDONLY | O_CLOEXEC);
     if (info == -ENOENT || info == -EACCES) {
-        return false; /* a /proc that hides it */
+        return 0; /* a /proc that hides it */
     }
     long len = info < 0 ? info : raw(SYS_read, info, e->buffer, sizeof e->buffer - 1);
     raw(SYS_close, info);
@@ -126,7 +134,12 @@ static bool holds_lock(int fd) {
         retire("/proc/self/fdinfo cannot be read, which tells of the boot's locks");
     }
     e->buffer[len] = 0;
-    return strstr(e->buffer, "\nlock:") != NULL;
+    const char *lock = strstr(e->buffer, "\nlock:");
+    uint64_t hash = lock == NULL ? 0 : 0xcbf29ce484222325;
+    for (; lock != NULL && *lock != '\0'; lock++) {
+        hash = (hash ^ (unsigned char)*lock) * 0x100000001b3;
+    }
+    return hash;
 }
 
 /* Locks that the boot holds do not belong to a request. Record locks belong to the file, whatever the descriptor, so all locks of such a file
@@ -135,7 +148,8 @@ static void find_locks(void) {
     struct engine *e = engine;
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
         struct descriptor *of = &e->descriptors[i];
-        if (of->mode != S_IFREG || !holds_lock(of->fd)) {
+        of->locks = of->mode == S_IFREG ? hash_locks(of->fd) : 0;
+        if (of->locks == 0) {
             continue;
         }
         for (uint32_t j = 0; j < e->descriptor_count; j++) {
@@ -233,8 +247,10 @@ void descriptors_take(void) {
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
         struct descriptor *descriptor = &e->descriptors[i];
         describe(descriptor);
-        descriptor->twin = descriptors_own(
-            raw(SYS_fcntl, descriptor->fd, F_DUPFD_CLOEXEC, 0), "a duplicate of the boot's");
+        /* At its number at once: closing a duplicate would release the record locks of the boot. */
+        descriptor->twin =
+            descriptors_own(raw(SYS_fcntl, descriptor->fd, F_DUPFD_CLOEXEC, next_own()),
+                "a duplicate of the boot's");
     }
     find_locks();
     fill_table();
@@ -298,11 +314,21 @@ static void unlock(const struct descriptor *descriptor) {
     raw(SYS_flock, descriptor->fd, LOCK_UN);
 }
 
-void descriptors_put_back(bool thorough) {
+/* Locks that the boot holds are lost when the request, or this restore, closes any descriptor of the file (fcntl(2)). Taking them again would not
+ * help: another process may have changed what they protected. */
+static void compare_locks(const struct descriptor *descriptor) {
+    if (hash_locks(descriptor->fd) != descriptor->locks) {
+        retire("the request changed or lost a lock on a file that the boot had locked");
+    }
+}
+
+void descriptors_put_back(bool thorough, bool had_children) {
     struct engine *e = engine;
-    bool locks = thorough || (e->touched & TOUCHED_LOCKS) != 0;
+    /* Locks of flock() and status flags belong to the open file, which a child has, too. */
+    bool children = thorough || had_children || (e->touched & TOUCHED_CHILDREN) != 0;
+    bool locks = children || (e->touched & TOUCHED_LOCKS) != 0;
     bool identity = thorough || (e->touched & TOUCHED_IDENTITY) != 0;
-    bool flags = thorough || (e->touched & TOUCHED_FLAGS) != 0;
+    bool flags = children || (e->touched & TOUCHED_FLAGS) != 0;
     if (identity) {
         check_own();
     }
@@ -320,7 +346,9 @@ void descriptors_put_back(bool thorough) {
         if (flags) {
             put_back_flags(descriptor);
         }
-        if (locks && descriptor->mode == S_IFREG && !descriptor->locked) {
+        if (descriptor->locked) {
+            compare_locks(descriptor);
+        } else if (locks && descriptor->mode == S_IFREG) {
             unlock(descriptor);
         }
     }

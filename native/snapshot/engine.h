@@ -43,6 +43,7 @@ enum {
     REGIONS_MAX = 16384,    /* more cannot be taken */
     SPANS_MAX = 512,        /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
+    PROCESSORS_MAX = 1024,  /* with more, affinity is not compared */
     BORN_MAX = 64,          /* more: all mappings are compared */
     DROPPED_MAX = 16,       /* more: retire */
     SAMPLES = 512,          /* restores that statistics are medians of */
@@ -178,9 +179,20 @@ struct attributes {
     bool posix_timers;
     uint32_t umask;
     char name[16];
+};
+
+/* What is compared and not put back: see compared_attributes.c. Without padding that memcmp() would read. */
+struct compared_attributes {
     struct rlimit limits[RLIM_NLIMITS];
+    uint64_t processors[PROCESSORS_MAX / 64];
+    long priority, process_group, session, policy;
+    long secure_bits, no_new_rights, keeps_rights, dumpable;
+    uint64_t filters; /* of system calls: how many, and the mode above */
     uint32_t users[3], groups[3];
-    long priority, process_group, session;
+    uint32_t more_groups; /* a hash of them */
+    uint32_t capabilities[6];
+    int death_signal, subreaper;
+    uint32_t unused;
 };
 
 /* A descriptor of the boot. */
@@ -188,8 +200,9 @@ struct descriptor {
     int fd, twin; /* our duplicate, by which it is recognised */
     int descriptor_flags, status_flags;
     int64_t offset; /* -1: has none */
-    bool locked;    /* by the boot: its locks are left alone */
-    bool appends;   /* the offset matters to readers only: not put back each time */
+    bool locked;    /* by the boot: its locks are left alone, and must stay */
+    bool appends;   /* and is not read: its offset is not put back each time */
+    uint64_t locks; /* if `locked`: a hash of the locks */
     uint64_t device, inode, special;
     uint32_t mode;
 };
@@ -285,6 +298,7 @@ struct engine {
     uint32_t sample_count;
 
     struct attributes attributes;
+    struct compared_attributes compared;
     _Alignas(64) char key[PAGE_LARGEST];
     _Alignas(64) char zeros[PAGE_LARGEST];
     uint32_t samples[SAMPLES][PHASES];
@@ -416,11 +430,13 @@ void pages_put_back_dropped(void);
 void pages_forget_unchanged(uint64_t for_restores);
 void pages_drop_free_slots(void);
 
-/* attributes.c, descriptors.c */
+/* attributes.c, compared_attributes.c, descriptors.c */
 void attributes_take(void);
+void compared_attributes_take(void);
+void compared_attributes_check(void);
 /* Stops timers, then blocks all signals. Returns whether the request may have left signals that wait. */
 bool attributes_block_signals(bool thorough);
-void attributes_put_back(bool thorough, bool complete, bool had_children, bool signals_wait);
+void attributes_put_back(bool thorough, bool had_children, bool signals_wait);
 void process_files_open(void);
 void process_files_take(void);
 void process_files_put_back(void);
@@ -433,7 +449,7 @@ uint64_t faults_of(int who);
 void descriptors_take(void);
 /* Moves `fd` (a result of a system call) into the engine's range. Retires with `what` when there is none. */
 int descriptors_own(long fd, const char *what);
-void descriptors_put_back(bool thorough);
+void descriptors_put_back(bool thorough, bool had_children);
 
 /* put_back_arm64.c: the processor fetches what was written to a page of code, not what its cache of instructions holds. */
 #if defined(__aarch64__)

@@ -218,8 +218,8 @@ void restore(bool complete) {
     bool signals_wait = attributes_block_signals(thorough);
     bool had_children = tasks_put_back(thorough);
     bool full = had_children || e->force_full || complete || e->dropped_count != 0;
-    attributes_put_back(thorough, complete, had_children, signals_wait);
-    descriptors_put_back(thorough);
+    attributes_put_back(thorough, had_children, signals_wait);
+    descriptors_put_back(thorough, had_children);
     at[0] = stamp(timed);
 
     struct usage usage;

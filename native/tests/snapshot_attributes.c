@@ -1,6 +1,9 @@
 /* Cases: signals, timers, directory, and other attributes of a process in the kernel. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -371,6 +375,57 @@ static void change_root(unsigned n) {
     }
 }
 
+/* --- by calls that libc does not see, or by a child --- */
+
+static void change_affinity_raw(unsigned n) {
+    uint64_t set[16] = {1 + 0 * n};
+    raw(SYS_sched_setaffinity, 0, sizeof set, (long)set, 0, 0, 0);
+}
+static void change_policy_raw(unsigned n) {
+    struct sched_param none = {0 * (int)n};
+    raw(SYS_sched_setscheduler, 0, SCHED_IDLE, (long)&none, 0, 0, 0);
+}
+static void change_nice_raw(unsigned n) {
+    raw(SYS_setpriority, PRIO_PROCESS, 0, 5 + n % 2, 0, 0, 0);
+}
+static void change_groups_raw(unsigned n) {
+    gid_t groups[] = {4242 + n};
+    raw(SYS_setgroups, 1, (long)groups, 0, 0, 0, 0);
+}
+static void change_capabilities_raw(unsigned n) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0 * (int)n};
+    struct __user_cap_data_struct none[2] = {0};
+    raw(SYS_capset, (long)&header, (long)none, 0, 0, 0, 0);
+}
+static void add_filter_raw(unsigned n) {
+    struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {1 + 0 * (unsigned short)n, allow};
+    raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
+    raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program, 0, 0, 0);
+}
+static void change_death_signal_raw(unsigned n) {
+    raw(SYS_prctl, PR_SET_PDEATHSIG, n % 2 == 0 ? SIGHUP : SIGTERM, 0, 0, 0, 0);
+}
+static void child_changes_parent(unsigned n) {
+    pid_t child = fork();
+    if (child == 0) {
+        uint64_t set[16] = {1 + 0 * n};
+        struct sched_param none = {0};
+        raw(SYS_sched_setaffinity, getppid(), sizeof set, (long)set, 0, 0, 0);
+        raw(SYS_sched_setscheduler, getppid(), SCHED_IDLE, (long)&none, 0, 0, 0);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
+static void child_changes_io_priority(unsigned n) {
+    pid_t child = fork();
+    if (child == 0) {
+        raw(SYS_ioprio_set, 1, getppid(), (long)(3U << 13 | 0 * n), 0, 0, 0);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
+
 static const struct test_case cases[] = {
     {.name = "signal()", .request = by_signal},
     {.name = "sigaction()", .request = by_sigaction},
@@ -429,7 +484,39 @@ static const struct test_case cases[] = {
     {.name = "a limit by a raw system call",
         .request = change_raw_limit,
         .outcome = EITHER,
-        .flags = CHECKED},
+        .flags = RAW},
+    {.name = "affinity by a raw system call",
+        .request = change_affinity_raw,
+        .outcome = EITHER,
+        .flags = RAW},
+    {.name = "scheduling policy by a raw system call",
+        .request = change_policy_raw,
+        .outcome = RETIRES,
+        .flags = RAW},
+    {.name = "nice by a raw system call",
+        .request = change_nice_raw,
+        .outcome = RETIRES,
+        .flags = RAW},
+    {.name = "supplementary groups by a raw system call",
+        .request = change_groups_raw,
+        .outcome = RETIRES,
+        .flags = RAW | AS_ROOT},
+    {.name = "capabilities by a raw system call",
+        .request = change_capabilities_raw,
+        .outcome = RETIRES,
+        .flags = RAW | AS_ROOT},
+    {.name = "a filter of system calls by a raw one",
+        .request = add_filter_raw,
+        .outcome = RETIRES,
+        .flags = RAW},
+    {.name = "the signal at the parent's death by a raw system call",
+        .request = change_death_signal_raw,
+        .outcome = RETIRES,
+        .flags = RAW},
+    {.name = "affinity and scheduling policy, by a child",
+        .request = child_changes_parent,
+        .outcome = RETIRES},
+    {.name = "I/O priority, by a child", .request = child_changes_io_priority},
     {.name = "the name of the process", .request = change_name, .outcome = EITHER},
     {.name = "the name of the process, by its file",
         .request = change_name_by_file,

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "snapshot.h"
@@ -213,6 +214,46 @@ static void lock_others(unsigned n) {
         fcntl(own, F_SETLK, &lock);
     }
 }
+/* As SQLite does it in WAL mode: the process keeps a lock on the file between transactions. */
+static void change_own_lock(unsigned n) {
+    struct flock more = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 30 + n, .l_len = 1};
+    fcntl(boot.regular, F_SETLK, &more);
+}
+/* Closing any descriptor of the file releases all record locks of the process. */
+static void open_locked_file(unsigned n) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", boot.regular + 0 * (int)n);
+    int again = open(path, O_RDONLY | O_CLOEXEC);
+    if (again < 0) {
+        give_up(path);
+    }
+    if (n % 2 == 0) {
+        close(again); /* else the restore does it */
+    }
+}
+static void lock_by_child(unsigned n) {
+    pid_t child = fork();
+    if (child == 0) {
+        int flags = fcntl(boot.pipe[0], F_GETFL);
+        raw(SYS_fcntl, boot.pipe[0], F_SETFL, flags ^ O_NONBLOCK, 0, 0, 0);
+        raw(SYS_flock, boot.regular, n % 2 == 0 ? LOCK_EX : LOCK_SH, 0, 0, 0, 0);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
+static int readable;
+static void open_for_reading_and_appending(void) {
+    readable = memfd_create("readable", 0);
+    if (write(readable, "0123456789", 10) != 10 || fcntl(readable, F_SETFL, O_APPEND) != 0) {
+        give_up("a file to append");
+    }
+    lseek(readable, 3, SEEK_SET);
+}
+static void read_from_appended(unsigned n) {
+    char bytes[8];
+    check(lseek(readable, 0, SEEK_CUR) == 3, "the position is where the boot left it");
+    raw(SYS_read, readable, (long)bytes, 1 + n % 4, 0, 0, 0);
+}
 /* --- the engine's own --- */
 
 static bool is_scenery(int fd) {
@@ -356,6 +397,21 @@ static const struct test_case cases[] = {
     {.name = "a request locks files of its own, and the boot holds locks",
         .request = lock_others,
         .boot = lock_at_boot,
+        .flags = ALONE},
+    {.name = "a request locks more of a file that the boot has locked",
+        .request = change_own_lock,
+        .boot = lock_at_boot,
+        .outcome = RETIRES},
+    {.name = "a request closes another descriptor of a file that the boot has locked",
+        .request = open_locked_file,
+        .boot = lock_at_boot,
+        .outcome = RETIRES},
+    {.name = "a child locks a boot file and changes flags of another",
+        .request = lock_by_child,
+        .flags = HEAVY},
+    {.name = "a file that the boot opened to read and append is read",
+        .request = read_from_appended,
+        .boot = open_for_reading_and_appending,
         .flags = ALONE},
     {.name = "the engine's descriptors are closed", .request = close_engine, .outcome = RETIRES},
     {.name = "the engine's descriptors are closed by raw system calls",

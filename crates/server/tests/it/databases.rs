@@ -2,7 +2,7 @@
 //! request left in the database session, and clients survive a restart of the database.
 //!
 //! Frameworks: databases/frameworks.rs. Poolers: databases/pgbouncer.rs. Failures: databases/faults.rs. Servers that
-//! send no answer: databases/silence.rs.
+//! send no answer: databases/silence.rs. SQLite, without a server: databases/sqlite.rs.
 //!
 //! The tests use real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases).
 //! `DATABASES_ROUNDS=20000` makes the random runs longer.
@@ -12,6 +12,7 @@ mod faults;
 pub(crate) mod frameworks;
 mod pgbouncer;
 mod silence;
+mod sqlite;
 mod statements;
 mod transports;
 
