@@ -1,7 +1,7 @@
 //! Database connections that stay open while a snapshot worker is restored. The next request finds nothing of what a
 //! request left in the database session, and clients survive a restart of the database.
 //!
-//! Frameworks: databases/frameworks.rs. Poolers: databases/pgbouncer.rs. Failures: databases/faults.rs. Servers that
+//! Frameworks: databases/frameworks.rs. What servers do at a login: databases/logins.rs. Poolers: databases/pgbouncer.rs. Failures: databases/faults.rs. Servers that
 //! send no answer: databases/silence.rs.
 //!
 //! The tests use real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases).
@@ -10,6 +10,7 @@
 mod connectors;
 mod faults;
 pub(crate) mod frameworks;
+mod logins;
 mod pgbouncer;
 mod silence;
 mod statements;
@@ -49,7 +50,7 @@ const CLIENTS: &[Client] = &[
     Client {
         class: "PdoMysql",
         kind: DatabaseKind::MariaDb,
-        retiring: &["killed", "unread", "close", "reconnect", "role", "profiling"],
+        retiring: &["killed", "unread", "close", "reconnect", "role", "profiling", "rand_seed"],
     },
     Client {
         class: "MysqliClient",
@@ -64,6 +65,7 @@ const CLIENTS: &[Client] = &[
             "change_user",
             "role",
             "profiling",
+            "rand_seed",
         ],
     },
     Client {
