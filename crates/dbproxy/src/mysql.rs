@@ -104,15 +104,13 @@ impl Identity {
             reader.column()?;
         }
         let rest = reader.0.len();
-        let begins = reader.column()? == Some(b"1");
-        let limit = match reader.column()? {
-            None => None,
-            // It becomes a part of a statement.
-            Some(limit) if limit.iter().all(|c| c.is_ascii_digit() || *c == b'.') => {
-                Some(String::from_utf8_lossy(limit).into_owned())
-            }
-            Some(_) => return None,
-        };
+        let begins = reader.column()? == b"1";
+        let limit = reader.column()?;
+        // It becomes a part of a statement.
+        if !limit.iter().all(|c| c.is_ascii_digit() || *c == b'.') {
+            return None;
+        }
+        let limit = (!limit.is_empty()).then(|| String::from_utf8_lossy(limit).into_owned());
         row.truncate(row.len() - rest);
         Some(Self { row, begins, limit })
     }

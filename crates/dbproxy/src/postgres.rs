@@ -113,7 +113,7 @@ pub(crate) async fn cancel(server: &Server, request: &[u8]) -> Result<(), Refuse
 }
 
 /// Settings that a server reports to clients (`ParameterStatus`) and that may change in a session:
-/// src/backend/utils/misc/guc_tables.c, `GUC_REPORT`.
+/// `src/backend/utils/misc/guc_tables.c`, `GUC_REPORT`.
 const REPORTED: &[&str] = &[
     "application_name",
     "client_encoding",
@@ -176,8 +176,8 @@ pub(crate) async fn identity(
 
 /// Returns the query for the nonce and the settings in `welcome`. A server may change them without a client: by a reload
 /// of its configuration, or as a promoted standby. A pooler in front of it makes parameters of the startup message by
-/// `SET`, which `DISCARD ALL` undoes. `DISCARD ALL` keeps the state of random() set by setseed(), so it is seeded with a
-/// random value.
+/// `SET`, which `DISCARD ALL` undoes. `DISCARD ALL` keeps the state of `random()` set by `setseed()`, so it is seeded
+/// with a random value.
 fn identify(nonce: &str, welcome: &[u8]) -> String {
     let seed: String = nonce.bytes().take(16).map(|c| char::from(b'0' + c % 10)).collect();
     let mut sql = format!("SELECT '{nonce}', pg_catalog.setseed('0.{seed}')");
@@ -337,13 +337,13 @@ mod tests {
     #[test]
     fn a_session_is_asked_for_the_settings_that_were_reported() {
         let of = |said: &str| say(&[(b'S', b"TimeZone\0UTC\0"), (b'S', said.as_bytes())]);
-        let welcome = of("server_version\017.6 (Debian 17.6-0+deb13u1)\0");
+        let welcome = of("server_version\x0017.6 (Debian 17.6-0+deb13u1)\0");
         assert_eq!(
             identify("0123456789abcdef", &welcome),
             "SELECT '0123456789abcdef', pg_catalog.setseed('0.8901234567789012'), pg_catalog.current_setting('TimeZone')"
         );
         assert_eq!(version(&welcome), Some(17));
-        assert_eq!(version(&of("server_version\018beta1\0")), Some(18));
+        assert_eq!(version(&of("server_version\x0018beta1\0")), Some(18));
         assert_eq!(version(&of("server_version\0\0")), None);
         assert_eq!(version(&of("server_encoding\0UTF8\0")), None);
     }

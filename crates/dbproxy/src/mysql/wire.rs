@@ -138,13 +138,13 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    /// Reads a column of a row: a length-encoded string, or NULL.
-    pub(super) fn column(&mut self) -> Option<Option<&'a [u8]>> {
+    /// Reads a column of a row: a length-encoded string, which is empty for NULL.
+    pub(super) fn column(&mut self) -> Option<&'a [u8]> {
         if self.0.first() == Some(&0xfb) {
             self.take(1)?;
-            return Some(None);
+            return Some(b"");
         }
-        self.counted().map(Some)
+        self.counted()
     }
 
     /// Reads a length-encoded string.

@@ -110,7 +110,7 @@ fn a_shared_session_has_the_settings_that_its_login_made() {
 
 fn open_postgres(host: &str) -> String {
     format!(
-        "return pg_connect('host=' . {host} . ' user=visitor dbname=shop password=\\'{DATABASE_PASSWORD}\\'');"
+        "return pg_connect('host=' . {host} . ' user=visitor dbname=shop password=\\'{DATABASE_PASSWORD}\\'', PGSQL_CONNECT_FORCE_NEW);"
     )
 }
 
