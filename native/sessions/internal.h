@@ -31,7 +31,7 @@ struct dialect {
     /* Adds the record to `init`. NULL, or why it cannot be repeated. */
     const char *(*learn)(struct session *session, struct growing *init);
     void (*reset)(struct session *session, struct growing *to);
-    /* NULL: none. */
+    /* Writes nothing if this server needs no question. NULL: none does. */
     void (*question)(struct session *session, struct growing *to);
     /* Called when all answers have arrived. NULL: the last one was the nonce, or the right answer to the question. Otherwise
      * the reason of the doubt. */

@@ -37,6 +37,8 @@ static void responded(struct session *session, const struct session_messages *pa
     }
     my->short_rows = (capabilities & CLIENT_DEPRECATE_EOF) != 0;
     my->multi = my->multi_learned = (capabilities & CLIENT_MULTI_STATEMENTS) != 0;
+    my->interactive = (capabilities & CLIENT_INTERACTIVE) != 0;
+    my->ignores_space = (capabilities & CLIENT_IGNORE_SPACE) != 0;
 }
 
 static void await(struct session *session, uint8_t command) {
@@ -273,13 +275,39 @@ static bool is_nonce(struct session *session, const struct session_messages *pac
     return true;
 }
 
-/* A requested digest, and whether the server runs init_connect for clients. */
+/* The column at *at, which moves behind it. Returns its length; 0 also for NULL and for a column that is not seen as a whole. */
+static size_t column(const uint8_t **at, const uint8_t *end) {
+    if (*at < end && **at == 0xfb) {
+        ++*at;
+        return 0;
+    }
+    uint64_t len = number(at, end);
+    return len <= (uint64_t)(end - *at) ? (size_t)len : 0;
+}
+
+/* A requested digest, whether the server runs init_connect for clients, and the account's time limit for statements. */
 static void take_print(struct session_mysql *my, const struct session_messages *packet) {
-    enum { PRINTED = 1 + SESSION_PRINT };
-    my->printed = packet->len > PRINTED && packet->prefix[0] == SESSION_PRINT;
+    const uint8_t *at = packet->prefix;
+    const uint8_t *end = at + packet->prefix_len;
+    my->printed =
+        packet->len == packet->prefix_len && column(&at, end) == SESSION_PRINT && at < end;
+    if (!my->printed) {
+        return;
+    }
+    memcpy(my->print, at, SESSION_PRINT);
+    at += SESSION_PRINT;
+    size_t len = column(&at, end);
+    my->begins = len == 1 && *at == '1';
+    at += len;
+    len = column(&at, end);
+    memset(my->statement_limit, 0, sizeof my->statement_limit);
+    for (size_t i = 0; i < len; i++) {
+        /* it becomes a part of a statement */
+        bool is_decimal = (at[i] >= '0' && at[i] <= '9') || at[i] == '.';
+        my->printed &= is_decimal && len < sizeof my->statement_limit;
+    }
     if (my->printed) {
-        memcpy(my->print, packet->prefix + 1, SESSION_PRINT);
-        my->begins = packet->prefix[PRINTED] == 1 && packet->prefix[PRINTED + 1] == '1';
+        memcpy(my->statement_limit, at, len);
     }
 }
 

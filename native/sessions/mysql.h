@@ -10,7 +10,9 @@ enum { HEADER = 4, MOST = 0xffffff };
 enum {
     CLIENT_WITH_DB = 1 << 3,
     CLIENT_COMPRESS = 1 << 5,
+    CLIENT_IGNORE_SPACE = 1 << 8,
     CLIENT_PROTOCOL_41 = 1 << 9,
+    CLIENT_INTERACTIVE = 1 << 10,
     CLIENT_SSL = 1 << 11,
     CLIENT_SECURE_CONNECTION = 1 << 15,
     CLIENT_MULTI_STATEMENTS = 1 << 16,

@@ -4,6 +4,7 @@
  * - Statement ids belong to the server and cannot be repeated: a session with a prepared statement is not learned.
  * - A reset selects the current database only if that may be necessary. Each proof shows the database, so a wrong one is a doubt.
  * - The session's user is not reset: each proof shows it, and another one is a doubt.
+ * - Settings that the login made are made again before the initialisation, which may change them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -144,6 +145,29 @@ static void add_proof(const struct session *session, struct growing *to, const c
     add_command(to, COM_QUERY, query, len);
 }
 
+/* MariaDB 10.11 and 11.8 set all variables to the server's own, and forget what the login made of three of them: of the client's capabilities and
+ * of the account (CREATE USER ... WITH MAX_STATEMENT_TIME). MySQL restores the first two (THD::fix_capability_based_variables(),
+ * sql/sql_class.cc), and has no such limit. */
+static void add_login_settings(const struct session_mysql *my, struct growing *to) {
+    char query[192] = "SET ";
+    size_t start = strlen(query), len = start;
+    if (my->interactive) {
+        len += (size_t)snprintf(
+            query + len, sizeof query - len, "wait_timeout=@@interactive_timeout,");
+    }
+    if (my->ignores_space) {
+        len += (size_t)snprintf(query + len, sizeof query - len,
+            "sql_mode=CONCAT_WS(',',NULLIF(@@sql_mode,''),'IGNORE_SPACE'),");
+    }
+    if (my->statement_limit[0] != 0) {
+        len += (size_t)snprintf(
+            query + len, sizeof query - len, "max_statement_time=%s,", my->statement_limit);
+    }
+    if (len > start) {
+        add_command(to, COM_QUERY, (const uint8_t *)query, len - 1);
+    }
+}
+
 /* COM_RESET_CONNECTION keeps the current database, but sets @@collation_database to the server's own until a client selects the database again.
  * (MariaDB 10.11; MySQL 8: THD::cleanup_connection() and THD::init(), sql/sql_class.cc.) So the database must be selected if both collations
  * differ. The first reset finds that out by asking before and after. */
@@ -157,6 +181,7 @@ void mysql_reset(struct session *session, struct growing *to) {
     if (my->multi != my->multi_learned) {
         add_command(to, COM_SET_OPTION, option[my->multi_learned], sizeof option[0]);
     }
+    add_login_settings(my, to);
     if (first) {
         add_proof(session, to, all);
     }
@@ -180,13 +205,19 @@ void mysql_reset(struct session *session, struct growing *to) {
     "@@init_connect NOT REGEXP _utf8mb4'^ *(set +names +.?[[:alnum:]_]+.?"                         \
     "( +collate +.?[[:alnum:]_]+.?)?)? *;? *$'"
 
+/* The account's limit in seconds, if it differs from the server's own. NULL for servers without it, by the version comment. */
+#define STATEMENT_LIMIT                                                                            \
+    "COALESCE(/*M!100101 CAST(NULLIF(@@max_statement_time,@@global.max_statement_time) AS "        \
+    "DECIMAL(20,6)),*/NULL)"
+
 /* MariaDB goes back to the character set of the login, other servers may go to their own default: the client would not know. */
 void mysql_question(struct session *session, struct growing *to) {
     static const char query[] =
         "SELECT LEFT(SHA2(CONCAT_WS(' ', @@character_set_client, @@character_set_connection, "
         "@@character_set_results, @@collation_connection, @@sql_mode, @@time_zone, @@autocommit, "
-        "@@foreign_key_checks, @@lc_time_names, @@collation_database, DATABASE(), " WHO
-        "), 256), 32), " BEGINS;
+        "@@foreign_key_checks, @@lc_time_names, @@collation_database, @@wait_timeout, "
+        "/*M!100101 @@max_statement_time, */DATABASE(), " WHO "), 256), 32), " BEGINS
+        ", " STATEMENT_LIMIT;
     struct session_mysql *my = &session->mysql;
     my->compares = my->printed;
     memcpy(my->first_print, my->print, SESSION_PRINT);

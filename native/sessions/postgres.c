@@ -6,6 +6,8 @@
  * - After a reset, the settings that the server reports equal those when the session was learned. Behind a pooler, start-up parameters may
  *   differ: the pooler sends them as SETs, which DISCARD ALL undoes.
  * - The proof always comes from the same server process. Poolers that change it between transactions lose settings of the initialisation.
+ * - A session of a database with an enabled login event trigger (PostgreSQL 17) is never reset: the server runs it for each login, and not
+ *   after DISCARD ALL. The question before the first reset asks for one.
  * - A session whose client names pg_replication_origin_session_setup() is never reset. DISCARD ALL keeps the origin, and only superusers may
  *   query or reset it (src/backend/catalog/system_functions.sql), so no proof can show it.
  */
@@ -162,6 +164,22 @@ static void take_setting(struct session_postgres *pg, const struct session_messa
     }
 }
 
+/* Takes the server's version from its own message: PostgreSQL has login event triggers since 17. */
+static void take_version(struct session_postgres *pg, const struct session_messages *message) {
+    static const char name[] = "server_version";
+    if (message->prefix_len <= sizeof name || memcmp(message->prefix, name, sizeof name) != 0) {
+        return;
+    }
+    int major = 0;
+    for (size_t i = sizeof name; i < message->prefix_len && major < 1000; i++) {
+        if (message->prefix[i] < '0' || message->prefix[i] > '9') {
+            break;
+        }
+        major = 10 * major + message->prefix[i] - '0';
+    }
+    pg->has_login_triggers = major >= 17;
+}
+
 static void heard(struct session *session, const struct session_messages *message) {
     struct session_postgres *pg = &session->postgres;
     uint8_t type = message->header[0];
@@ -172,6 +190,10 @@ static void heard(struct session *session, const struct session_messages *messag
             session_spoil(session, DOUBT_UNASKED);
         } else if (!is_in(type, "ZCTDNSA123ntsI")) {
             session_spoil(session, DOUBT_GARBLED);
+        } else if (type == 'D' && session->asking) {
+            static const uint8_t no[] = {0, 1, 0, 0, 0, 1, 'f'};
+            pg->runs_none =
+                message->len == sizeof no && memcmp(message->prefix, no, sizeof no) == 0;
         } else if (type == 'D') {
             pg->row_is_nonce = pg->pending == 1 && is_nonce(session, message);
             if (pg->row_is_nonce) {
@@ -184,6 +206,7 @@ static void heard(struct session *session, const struct session_messages *messag
     }
     if (type == 'S') {
         take_setting(pg, message);
+        take_version(pg, message);
     }
     if (type != 'Z') {
         /* notices, settings and notifications may come at any time; all else belongs to a command */
@@ -323,9 +346,23 @@ static void reset(struct session *session, struct growing *to) {
     pg->row_is_nonce = false;
 }
 
+static void question(struct session *session, struct growing *to) {
+    struct session_postgres *pg = &session->postgres;
+    if (pg->has_login_triggers) {
+        add_query(to, "SELECT EXISTS(SELECT FROM pg_catalog.pg_event_trigger "
+                      "WHERE evtevent = 'login' AND evtenabled <> 'D')");
+    }
+    pg->runs_none = false;
+}
+
 /* NULL: it has. */
 static const char *unproven(struct session *session) {
     struct session_postgres *pg = &session->postgres;
+    if (session->asking) {
+        return pg->runs_none ? NULL
+                             : "its reset does not run the database's login event triggers again "
+                               "(CREATE EVENT TRIGGER ... ON login)";
+    }
     if (!pg->row_is_nonce || pg->transaction != 'I') {
         return DOUBT_UNPROVEN;
     }
@@ -356,6 +393,7 @@ const struct dialect dialect_postgres = {
     .amid = amid,
     .learn = learn,
     .reset = reset,
+    .question = question,
     .unproven = unproven,
     .goodbye = goodbye,
 };

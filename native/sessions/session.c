@@ -288,6 +288,9 @@ size_t session_write_question(struct session *session, uint8_t *to) {
     }
     struct growing question = {.bytes = to, .room = SESSION_RESET};
     dialect->question(session, &question);
+    if (question.len == 0) {
+        return 0;
+    }
     session->judging = session->asking = true;
     dialect->sent(session, to, question.len);
     return question.len;

@@ -30,6 +30,7 @@ enum {
     SESSION_DATABASE = 256, /* bytes of MySQL's current database */
     SESSION_PENDING = 256,  /* commands under way at once; more is a doubt */
     SESSION_PRINT = 32,     /* characters of a digest of MySQL's settings */
+    SESSION_SECONDS = 24,   /* characters of a time limit */
     SESSION_TOLD = 8,       /* settings that PostgreSQL reports to clients, and that clients set */
 };
 
@@ -72,7 +73,10 @@ struct session_mysql {
     uint32_t pending_first, pending_count;
     uint8_t print[SESSION_PRINT], first_print[SESSION_PRINT];
     bool printed, compares;
-    bool begins; /* the server runs statements for each client (init_connect) */
+    bool begins;                     /* the server runs statements for each client (init_connect) */
+    bool interactive, ignores_space; /* capabilities of the client, which MariaDB's reset forgets */
+    char statement_limit
+        [SESSION_SECONDS]; /* of the account (MAX_STATEMENT_TIME), in seconds; empty: the server's own */
     uint32_t database_len;
     uint8_t database[SESSION_DATABASE];
     /* The state that a reset's proof must show besides the nonce; none before the first reset, which finds it out. */
@@ -96,6 +100,8 @@ struct session_postgres {
     uint32_t pending;    /* ReadyForQuery still to come */
     uint64_t told[SESSION_TOLD], told_learned[SESSION_TOLD]; /* digests of their values */
     uint8_t server[12], server_learned[12]; /* which of the server's processes has proved it */
+    bool has_login_triggers;                /* the server is PostgreSQL 17 or newer */
+    bool runs_none;                         /* it said that none is enabled */
 };
 
 struct session_values {
@@ -165,8 +171,8 @@ const char *session_learn(struct session *session);
 size_t session_write_reset(
     struct session *session, const uint8_t nonce[SESSION_NONCE], uint8_t *to);
 /* For a learned session: queries the state that not every reset restores. It is asked before the first reset and again after it. session_judge()
- * awaits the answer, and is wrong if the second differs from the first. Returns the bytes written to `to`, which has room for SESSION_RESET; 0
- * if there is no query. */
+ * awaits the answer, and is wrong if the second differs from the first, or if no reset restores the state. Returns the bytes written to `to`,
+ * which has room for SESSION_RESET; 0 if there is no query. */
 size_t session_write_question(struct session *session, uint8_t *to);
 /* Bytes that came after the reset or question was written. Borrowed. */
 enum session_verdict session_judge(struct session *session, const void *bytes, size_t len);

@@ -210,7 +210,7 @@ static bool sets(const uint8_t *text, size_t len, size_t at, const char *variabl
 const char *statement_stays(const uint8_t *text, size_t len) {
     for (size_t at = 0; at < len; at++) {
         uint8_t c = capital(text[at]);
-        if ((c != 'X' && c != 'P' && c != 'O') || !begins_word(text, at)) {
+        if ((c != 'X' && c != 'P' && c != 'O' && c != 'R') || !begins_word(text, at)) {
             continue;
         }
         if (c == 'X' && prepares_xa(text, len, at)) {
@@ -221,6 +221,10 @@ const char *statement_stays(const uint8_t *text, size_t len) {
         }
         if (c == 'O' && sets(text, len, at, "OPTIMIZER_TRACE")) {
             return "the request had its statements traced (SET optimizer_trace)"; /* kept by MySQL 8 */
+        }
+        /* MariaDB 10.11.19 and 11.8.9 seed RAND() again, older ones do not (THD::init(), sql/sql_class.cc) */
+        if (c == 'R' && (sets(text, len, at, "RAND_SEED1") || sets(text, len, at, "RAND_SEED2"))) {
+            return "the request seeded the random numbers (SET rand_seed1, rand_seed2)";
         }
     }
     return NULL;

@@ -990,6 +990,8 @@ static void what_no_reset_takes_back_ends_its_session(void) {
     static const char xa[] = "the request prepared a transaction (XA PREPARE)";
     static const char profiled[] = "the request had its statements profiled (SET profiling)";
     static const char traced[] = "the request had its statements traced (SET optimizer_trace)";
+    static const char seeded[] =
+        "the request seeded the random numbers (SET rand_seed1, rand_seed2)";
     static const struct {
         const char *text, *why;
     } requests[] = {
@@ -1018,6 +1020,10 @@ static void what_no_reset_takes_back_ends_its_session(void) {
         {"update offsets_set, my_settings profiling", NULL},
         {"set profiling_history_size = 0", NULL},
         {"show profiles", NULL},
+        {"SET rand_seed1=1, rand_seed2=2", seeded},
+        {"set @a=1, @@session.Rand_Seed2 := 2", seeded},
+        {"select @@rand_seed1", NULL},
+        {"set @rand_seed = rand()", NULL},
         {"p", NULL},
     };
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
@@ -1127,22 +1133,27 @@ static void an_initialisation_that_names_its_database_again_is_not_said(void) {
     }
 }
 
-/* The answer to the question: a digest, and whether the server runs init_connect. NULL: it has no such setting. */
-static void my_print(struct bytes *to, const char *digest, const char *begins) {
-    uint8_t row[64] = {(uint8_t)strlen(digest)};
-    size_t len = 1 + strlen(digest);
-    memcpy(row + 1, digest, len - 1);
-    row[len++] = begins != NULL ? (uint8_t)strlen(begins) : 0xfb;
-    if (begins != NULL) {
-        memcpy(row + len, begins, strlen(begins));
-        len += strlen(begins);
+/* The answer to the question: a digest, whether the server runs init_connect, the account's limit. NULL: the value is NULL. */
+static void my_print_limited(
+    struct bytes *to, const char *digest, const char *begins, const char *limit) {
+    const char *const columns[] = {digest, begins, limit};
+    uint8_t row[128];
+    size_t len = 0;
+    my(to, 1, "\3", 1);
+    for (uint8_t i = 0; i < 3; i++) {
+        size_t text = columns[i] != NULL ? strlen(columns[i]) : 0;
+        row[len++] = columns[i] != NULL ? (uint8_t)text : 0xfb;
+        memcpy(row + len, columns[i] != NULL ? columns[i] : "", text);
+        len += text;
+        my(to, 2 + i, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
     }
-    my(to, 1, "\2", 1);
-    my(to, 2, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
-    my(to, 3, "\3def\0\0\0\1b\0\x0c\x3f\0\1\0\0\0\3\1\0\0\0\0", 23);
-    my_eof(to, 4, 2);
-    my(to, 5, row, len);
-    my_eof(to, 6, 2);
+    my_eof(to, 5, 2);
+    my(to, 6, row, len);
+    my_eof(to, 7, 2);
+}
+
+static void my_print(struct bytes *to, const char *digest, const char *begins) {
+    my_print_limited(to, digest, begins, NULL);
 }
 
 static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
@@ -1194,6 +1205,59 @@ static void a_server_that_says_something_to_each_client_is_not_put_back(void) {
         "its reset does not say again what the server says to each client (init_connect)");
 }
 
+/* Learns a session of a client with more capabilities, and of an account with a limit for statements. Returns the doubt. */
+static const char *my_limited(uint32_t capabilities, const char *limit) {
+    session_begin(&session, true);
+    my_login_with(&session, 0x0008 | 0x0200 | 0x8000 | 1 << 16 | capabilities);
+    my_initialise(&session);
+    check_text(session_learn(&session), NULL);
+    check(session_write_question(&session, reset) > 0, "there is a question");
+    answered.len = 0;
+    my_print_limited(&answered, another_name, "0", limit);
+    session_judge(&session, answered.at, answered.len);
+    return session_doubt(&session);
+}
+
+static void what_the_login_sets_is_set_again_before_the_initialisation(void) {
+    enum { IGNORE_SPACE = 1 << 8, INTERACTIVE = 1 << 10 };
+    static const struct {
+        uint32_t capabilities;
+        const char *limit, *says;
+    } logins[] = {
+        {INTERACTIVE, NULL, "\3SET wait_timeout=@@interactive_timeout"},
+        {IGNORE_SPACE, NULL, "\3SET sql_mode=CONCAT_WS(',',NULLIF(@@sql_mode,''),'IGNORE_SPACE')"},
+        {0, "7.500000", "\3SET max_statement_time=7.500000"},
+        {INTERACTIVE | IGNORE_SPACE, "12345678901234567.000000", NULL}, /* one character too many */
+        {INTERACTIVE | IGNORE_SPACE, "1234567890123456.000000",
+            "\3SET wait_timeout=@@interactive_timeout,sql_mode=CONCAT_WS(',',NULLIF(@@sql_mode,''),"
+            "'IGNORE_SPACE'),max_statement_time=1234567890123456.000000"},
+        {0, "7.5;SET a=1", NULL},
+        {0, NULL, ""},
+    };
+    for (size_t i = 0; i < sizeof logins / sizeof *logins; i++) {
+        const char *says = logins[i].says;
+        const char *doubt = my_limited(logins[i].capabilities, logins[i].limit);
+        check((doubt == NULL) == (says != NULL), "a number is expected");
+        if (says == NULL) {
+            continue;
+        }
+        for (int turn = 0; turn < 2; turn++) {
+            check_text(my_judged(home), NULL);
+            const uint8_t *at = memmem(reset, reset_len, says, strlen(says));
+            const uint8_t *after = memmem(reset, reset_len, "\3set names", 10);
+            bool is_before = at != NULL && after != NULL && at < after;
+            check(is_before, says);
+            if (is_before && *says != 0) {
+                const uint8_t *end = at + strlen(says);
+                check(end[3] == 0, "the next packet follows");
+            } else if (*says == 0) {
+                check(memmem(reset, reset_len, "\3SET ", 5) == NULL, "nothing is set");
+            }
+            my_asked(3, "select 1", 2);
+        }
+    }
+}
+
 /* The answer to the reset of a session of PostgreSQL that was learned. */
 static const char *pg_judged(const char *setting, const char *process) {
     check(write_reset() > 0, "a reset is written");
@@ -1210,6 +1274,54 @@ static const char *pg_judged(const char *setting, const char *process) {
     return session_judge(&session, answered.at, answered.len) == SESSION_CLEAN
                ? NULL
                : session_doubt(&session);
+}
+
+/* The answer to the question whether the database has an enabled login event trigger. */
+static const char *pg_asked(const char *exists) {
+    check(session_write_question(&session, reset) > 0, "there is a question");
+    answered.len = 0;
+    pg_row(&answered, exists);
+    pg_done(&answered, "SELECT 1", 'I');
+    return session_judge(&session, answered.at, answered.len) == SESSION_CLEAN
+               ? NULL
+               : session_doubt(&session);
+}
+
+/* PostgreSQL 17 has event triggers that run at each login. DISCARD ALL does not run them. */
+static void a_database_with_login_triggers_is_not_put_back(void) {
+    static const struct {
+        const char *setting;
+        size_t len;
+        bool asks;
+    } versions[] = {
+        {"server_version\00015.14 (Debian 15.14-0+deb12u1)", 45, false},
+        {"server_version\00016.9", 20, false},
+        {"server_version\00017.6 (Debian 17.6-0+deb13u1)", 43, true},
+        {"server_version\00018beta1", 23, true},
+        {"server_version_num\000170000", 26, false},
+        {"server_version\000", 16, false},
+    };
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        for (int right = 0; right < 2; right++) {
+            learned(&servers[1]);
+            answered.len = 0;
+            pg(&answered, 'S', versions[i].setting, versions[i].len);
+            session_received(&session, answered.at, answered.len);
+            if (!versions[i].asks) {
+                check(session_write_question(&session, reset) == 0, versions[i].setting + 15);
+                check_text(pg_judged("TimeZone\0UTC", "4711"), NULL);
+                continue;
+            }
+            check_text(pg_asked(right ? "f" : "t"),
+                right ? NULL
+                      : "its reset does not run the database's login event triggers again (CREATE "
+                        "EVENT TRIGGER ... ON login)");
+            if (right) {
+                check_text(pg_judged("TimeZone\0UTC", "4711"), NULL);
+                check_text(pg_asked("f"), NULL);
+            }
+        }
+    }
 }
 
 /* PgBouncer turns a client's start-up message into SETs, and in transaction mode changes the server connection. */
@@ -1273,6 +1385,8 @@ int main(void) {
     RUN(an_initialisation_that_names_its_database_again_is_not_said);
     RUN(a_reset_that_loses_settings_is_found_before_it_matters);
     RUN(a_server_that_says_something_to_each_client_is_not_put_back);
+    RUN(what_the_login_sets_is_set_again_before_the_initialisation);
+    RUN(a_database_with_login_triggers_is_not_put_back);
     RUN(poolers_that_lose_settings_are_found);
     RUN(a_login_is_no_answer_to_a_command);
     printf("sessions: %d tests, %d failed\n", checked, failures);

@@ -315,7 +315,8 @@ impl Shared {
         if session.begins && !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 connector = self.name,
-                "each client gets a session and a login of its own: no reset says again what the server says to clients (`init_connect`)"
+                why = self.speaker.begins(),
+                "each client gets a session and a login of its own: no reset runs again what the server runs at each login"
             );
         }
         Ok(session)

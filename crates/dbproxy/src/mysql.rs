@@ -14,9 +14,10 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-use self::wire::{Greeting, Packets, capability};
+use self::wire::{Greeting, Packets, Reader, capability};
 use crate::proof::{self, Verdict};
 use crate::server::Stream;
+use crate::sessions::Session;
 use crate::{Login, Refused, capacity};
 
 pub(crate) use self::login::{Opened, learn, open};
@@ -68,13 +69,18 @@ const COLUMNS: u8 = 6;
 /// else.
 const BEGINS: &str = ", @@init_connect NOT REGEXP _utf8mb4'^ *(set +names +.?[[:alnum:]_]+.?( +collate +.?[[:alnum:]_]+.?)?)? *;? *$'";
 
+/// Query part for the account's limit in seconds (`CREATE USER … WITH MAX_STATEMENT_TIME`) if it differs from the
+/// server's own. It is NULL for servers without such limits, by the version comment.
+const LIMIT: &str = ", COALESCE(/*M!100101 CAST(NULLIF(@@max_statement_time, @@global.max_statement_time) AS DECIMAL(20,6)),*/NULL)";
+
 /// Returns the query that identifies a session, for a new one with the columns `more`. `COM_RESET_CONNECTION` keeps
-/// the role set by `SET ROLE` (observed on `MariaDB` 10.11). The version comments select the servers that have roles;
-/// for all others they are comments.
+/// the role set by `SET ROLE`, and forgets what the login has set (observed on `MariaDB` 10.11 and 11.8). The version
+/// comments select the servers that have roles and limits; for all others they are comments.
 fn identify(nonce: &str, more: &str) -> Vec<u8> {
     let sql = format!(
         "\x03SELECT '{nonce}', @@character_set_client, @@character_set_results, @@collation_connection, database(), \
-         HEX(CONCAT_WS(' ', CURRENT_USER()/*!80000 , CURRENT_ROLE()*//*M!100005 , CURRENT_ROLE()*/)){more}"
+         HEX(CONCAT_WS(' ', CURRENT_USER()/*!80000 , CURRENT_ROLE()*//*M!100005 , CURRENT_ROLE()*/, \
+         @@sql_mode, @@wait_timeout/*M!100101 , @@max_statement_time*/)){more}"
     );
     wire::packet(0, sql.as_bytes())
 }
@@ -86,15 +92,45 @@ pub(crate) struct Identity {
     pub row: Vec<u8>,
     /// The server runs an `init_connect` statement that no reset repeats.
     pub begins: bool,
+    /// The account's limit in seconds.
+    limit: Option<String>,
 }
 
 impl Identity {
-    /// Parses the row with the result of [`BEGINS`].
-    fn of(mut row: Vec<u8>) -> Self {
-        let begins = row.ends_with(b"\x011");
-        let last = if row.last() == Some(&0xfb) { 1 } else { 2 };
-        row.truncate(row.len().saturating_sub(last));
-        Self { row, begins }
+    /// Parses the row with the results of [`BEGINS`] and [`LIMIT`]; `None` if it is invalid.
+    fn of(mut row: Vec<u8>) -> Option<Self> {
+        let mut reader = Reader(&row);
+        for _ in 1..COLUMNS {
+            reader.column()?;
+        }
+        let rest = reader.0.len();
+        let begins = reader.column()? == b"1";
+        let limit = reader.column()?;
+        // It becomes a part of a statement.
+        if !limit.iter().all(|c| c.is_ascii_digit() || *c == b'.') {
+            return None;
+        }
+        let limit = (!limit.is_empty()).then(|| String::from_utf8_lossy(limit).into_owned());
+        row.truncate(row.len() - rest);
+        Some(Self { row, begins, limit })
+    }
+
+    /// Returns the command that makes the settings of the login again, if there are any: of the client's capabilities
+    /// and of the account. `MariaDB` sets all variables to the server's own at a reset.
+    pub(crate) fn restore(&self, hello: &Hello) -> Vec<u8> {
+        let mut settings = Vec::new();
+        if hello.capabilities & capability::INTERACTIVE != 0 {
+            settings.push("wait_timeout=@@interactive_timeout".to_owned());
+        }
+        if hello.capabilities & capability::IGNORE_SPACE != 0 {
+            settings
+                .push("sql_mode=CONCAT_WS(',',NULLIF(@@sql_mode,''),'IGNORE_SPACE')".to_owned());
+        }
+        settings.extend(self.limit.as_ref().map(|limit| format!("max_statement_time={limit}")));
+        if settings.is_empty() {
+            return Vec::new();
+        }
+        query(&format!("SET {}", settings.join(",")))
     }
 }
 
@@ -106,30 +142,35 @@ pub(crate) async fn identity(
 ) -> Option<Identity> {
     let nonce = proof::nonce();
     let mut identity = None;
-    let said = identify(&nonce, BEGINS);
+    let said = identify(&nonce, &[BEGINS, LIMIT].concat());
     let proved = proof::proves(stream, &said, limit, |answer| {
-        let (verdict, row) = check(answer, 0, COLUMNS + 1, hello, &nonce);
+        let (verdict, row) = check(answer, 0, COLUMNS + 2, hello, &nonce);
         identity = row;
         verdict
     });
-    proved.await.then_some(identity).flatten().map(Identity::of)
+    proved.await.then_some(identity).flatten().and_then(Identity::of)
 }
 
 /// Resets a session; returns whether that is proved.
-pub(crate) async fn reset(stream: &mut Stream, hello: &Hello, new: &[u8], limit: Duration) -> bool {
+pub(crate) async fn reset(session: &mut Session, hello: &Hello, limit: Duration) -> bool {
+    let Session { stream, identity, restore, .. } = session;
     let nonce = proof::nonce();
-    // COM_RESET_CONNECTION; the other two restore what it keeps.
+    // COM_RESET_CONNECTION; the others restore what it keeps or forgets.
     let mut said = wire::packet(0, &[0x1f]);
     let several = u8::from(hello.capabilities & capability::MULTI_STATEMENTS == 0);
     said.extend(wire::packet(0, &[0x1b, several, 0]));
     let mut commands = 2;
+    if !restore.is_empty() {
+        said.extend(&*restore);
+        commands += 1;
+    }
     if let Some(database) = &hello.database {
         said.extend(wire::packet(0, &[&[0x02][..], database].concat()));
         commands += 1;
     }
     said.extend(identify(&nonce, ""));
     let check = |answer: &[u8]| match check(answer, commands, COLUMNS, hello, &nonce) {
-        (Verdict::Clean, row) if row.as_deref() != Some(new) => Verdict::Doubt,
+        (Verdict::Clean, row) if row.as_ref() != Some(&*identity) => Verdict::Doubt,
         (verdict, _) => verdict,
     };
     proof::proves(stream, &said, limit, check).await
@@ -249,14 +290,36 @@ mod tests {
         assert_eq!(check(&say(&[&[0xff, 1, 0]]), 3, COLUMNS, &hello(0), nonce).0, Verdict::Doubt);
     }
 
+    const SAME: &[u8] = b"\x01a\xfb\x01c\x04shop\x04rest";
+
+    fn identity(more: &[u8]) -> Option<Identity> {
+        Identity::of([SAME, more].concat())
+    }
+
     #[test]
     fn server_identity_ignores_per_client_values() {
-        let identity = |row: &[u8]| {
-            let Identity { row, begins } = Identity::of(row.to_vec());
-            (row, begins)
-        };
-        assert_eq!(identity(b"\x04rest\x010"), (b"\x04rest".to_vec(), false));
-        assert_eq!(identity(b"\x04rest\x011"), (b"\x04rest".to_vec(), true));
-        assert_eq!(identity(b"\x04rest\xfb"), (b"\x04rest".to_vec(), false));
+        for (more, begins, limit) in [
+            (&b"\x010\xfb"[..], false, None),
+            (b"\x011\xfb", true, None),
+            (b"\xfb\xfb", false, None),
+            (b"\x010\x087.500000", false, Some("7.500000".to_owned())),
+        ] {
+            assert_eq!(identity(more), Some(Identity { row: SAME.to_vec(), begins, limit }));
+        }
+        for wrong in [&b""[..], b"\x010", b"\x010\x097.500000", b"\x010\x047, @"] {
+            assert_eq!(identity(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn settings_of_the_login_are_made_again() {
+        use capability::{IGNORE_SPACE, INTERACTIVE, MULTI_STATEMENTS};
+        let limited = identity(b"\x010\x087.500000").unwrap();
+        let other = identity(b"\x010\xfb").unwrap();
+        let all = "SET wait_timeout=@@interactive_timeout,\
+                   sql_mode=CONCAT_WS(',',NULLIF(@@sql_mode,''),'IGNORE_SPACE'),max_statement_time=7.500000";
+        assert_eq!(limited.restore(&hello(INTERACTIVE | IGNORE_SPACE)), query(all));
+        assert_eq!(limited.restore(&hello(0)), query("SET max_statement_time=7.500000"));
+        assert_eq!(other.restore(&hello(MULTI_STATEMENTS)), b"");
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Packets {
 /// between. After
 /// `COM_RESET_CONNECTION` a session of `MariaDB` that has executed `XA PREPARE` can use no `InnoDB` table any more,
 /// and its locks stay forever; after a `SET` of `profiling` or
-/// `optimizer_trace` it shows its last statements to others. After `DISCARD
-/// ALL` a session of `PostgreSQL` keeps its replication origin.
+/// `optimizer_trace` it shows its last statements to others; before `MariaDB` 10.11.19 and 11.8.9 it continues the random
+/// numbers of a `SET` of `rand_seed1`. After `DISCARD ALL` a session of `PostgreSQL` keeps its replication origin.
 #[derive(Debug)]
 struct Statement {
     packing: Packing,
@@ -72,10 +72,7 @@ impl Statement {
         let word = &self.word[..self.length];
         let stays = match self.packing {
             Packing::Postgres => word == b"PG_REPLICATION_ORIGIN_SESSION_SETUP",
-            _ => {
-                (self.xa && word == b"PREPARE")
-                    || (self.sets && (word == b"PROFILING" || word == b"OPTIMIZER_TRACE"))
-            }
+            _ => (self.xa && word == b"PREPARE") || (self.sets && KEPT_SETTINGS.contains(&word)),
         };
         self.xa |= word == b"XA";
         self.sets |= word == b"SET";
@@ -83,6 +80,9 @@ impl Statement {
         stays
     }
 }
+
+/// Variables of `MySQL` and `MariaDB` whose effect `COM_RESET_CONNECTION` keeps.
+const KEPT_SETTINGS: [&[u8]; 4] = [b"PROFILING", b"OPTIMIZER_TRACE", b"RAND_SEED1", b"RAND_SEED2"];
 
 /// `MySQL`: protocol documentation, "Command Phase".
 const COM_QUIT: u8 = 0x01;
@@ -308,6 +308,9 @@ mod tests {
             ("/*!50000SET profiling=1*/", true),
             ("execute immediate 'set profiling=1'", true),
             ("select profiling from settings", false),
+            ("SET @a = 1, @@session.Rand_Seed2 := 2", true),
+            ("set rand_seed1=1", true),
+            ("select @@rand_seed1, rand()", false),
             ("/* app */ SET profiling=1", true),
             ("-- one\nset profiling=1", true),
             ("begin not atomic set profiling=1; end", true),

@@ -16,6 +16,7 @@ use tokio::net::UnixStream;
 use self::wire::Messages;
 use crate::proof::{self, Verdict};
 use crate::server::{Server, Stream};
+use crate::sessions::Session;
 use crate::{Login, Refused, capacity};
 
 pub(crate) use self::login::open;
@@ -111,8 +112,93 @@ pub(crate) async fn cancel(server: &Server, request: &[u8]) -> Result<(), Refuse
     said.await.map(drop).map_err(|error| server.lost(error))
 }
 
+/// Settings that a server reports to clients (`ParameterStatus`) and that may change in a session:
+/// `src/backend/utils/misc/guc_tables.c`, `GUC_REPORT`.
+const REPORTED: &[&str] = &[
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "default_transaction_read_only",
+    "in_hot_standby",
+    "IntervalStyle",
+    "is_superuser",
+    "scram_iterations",
+    "search_path",
+    "session_authorization",
+    "standard_conforming_strings",
+    "TimeZone",
+];
+
+/// First version with login event triggers, which a server runs at each login, and not after `DISCARD ALL`.
+const LOGIN_TRIGGERS: u32 = 17;
+
+/// The column that says whether the database has an enabled one.
+const BEGINS: &str = ", EXISTS(SELECT FROM pg_catalog.pg_event_trigger WHERE evtevent = 'login' AND evtenabled <> 'D')";
+
+/// Identity of a new session.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    /// The row that a reset session must return, without the nonce: the settings that `welcome` reports to clients.
+    pub row: Vec<u8>,
+    /// The database has a login event trigger, which no reset runs.
+    pub begins: bool,
+}
+
+/// Queries the identity of a session whose server has reported the settings in `welcome`; `None` if the server did
+/// not return it.
+pub(crate) async fn identity(
+    stream: &mut Stream,
+    welcome: &[u8],
+    limit: Duration,
+) -> Option<Identity> {
+    let nonce = proof::nonce();
+    let may_begin = version(welcome).is_some_and(|version| version >= LOGIN_TRIGGERS);
+    let more = if may_begin { BEGINS } else { "" };
+    let mut said = Vec::new();
+    wire::query(&mut said, &format!("{}{more}", identify(&nonce, welcome)));
+    let mut row = Vec::new();
+    let proved = proof::proves(stream, &said, limit, |answer| {
+        let (verdict, found) = check(answer, &[SELECTED], &nonce);
+        row = found;
+        verdict
+    });
+    if !proved.await {
+        return None;
+    }
+    let mut begins = false;
+    if may_begin {
+        begins = row.ends_with(b"t");
+        // A length and a letter.
+        row.truncate(row.len().saturating_sub(5));
+    }
+    Some(Identity { row, begins })
+}
+
+/// Returns the query for the nonce and the settings in `welcome`. A server may change them without a client: by a reload
+/// of its configuration, or as a promoted standby. A pooler in front of it makes parameters of the startup message by
+/// `SET`, which `DISCARD ALL` undoes. `DISCARD ALL` keeps the state of `random()` set by `setseed()`, so it is seeded
+/// with a random value.
+fn identify(nonce: &str, welcome: &[u8]) -> String {
+    let seed: String = nonce.bytes().take(16).map(|c| char::from(b'0' + c % 10)).collect();
+    let mut sql = format!("SELECT '{nonce}', pg_catalog.setseed('0.{seed}')");
+    for name in REPORTED.iter().filter(|name| wire::setting(welcome, name).is_some()) {
+        sql.push_str(", pg_catalog.current_setting('");
+        sql.push_str(name);
+        sql.push_str("')");
+    }
+    sql
+}
+
+/// Returns the major version of the server.
+fn version(welcome: &[u8]) -> Option<u32> {
+    let text = wire::setting(welcome, "server_version")?;
+    let end = text.iter().position(|c| !c.is_ascii_digit()).unwrap_or(text.len());
+    std::str::from_utf8(&text[..end]).ok()?.parse().ok()
+}
+
 /// Resets a session; returns whether that is proved. `tail` is the end of the server's data.
-pub(crate) async fn reset(stream: &mut Stream, tail: [u8; 6], limit: Duration) -> bool {
+pub(crate) async fn reset(session: &mut Session, tail: [u8; 6], limit: Duration) -> bool {
+    let Session { stream, identity, welcome, .. } = session;
     let Some(rollback) = ends_transaction(tail) else { return false };
     let nonce = proof::nonce();
     let mut said = Vec::new();
@@ -120,10 +206,14 @@ pub(crate) async fn reset(stream: &mut Stream, tail: [u8; 6], limit: Duration) -
         wire::query(&mut said, "ROLLBACK");
     }
     wire::query(&mut said, "DISCARD ALL");
-    // DISCARD ALL keeps the state of random() set by setseed(), so it is seeded with a random value.
-    let seed: String = nonce.bytes().take(16).map(|c| char::from(b'0' + c % 10)).collect();
-    wire::query(&mut said, &format!("SELECT pg_catalog.setseed('0.{seed}'), '{nonce}'"));
-    proof::proves(stream, &said, limit, |answer| check(answer, rollback, nonce.as_bytes())).await
+    wire::query(&mut said, &identify(&nonce, welcome));
+    let expected: &[&[u8]] = &[b"ROLLBACK\0", b"DISCARD ALL\0", SELECTED];
+    let expected = if rollback { expected } else { &expected[1..] };
+    let check = |answer: &[u8]| match check(answer, expected, &nonce) {
+        (Verdict::Clean, row) if row != *identity => Verdict::Doubt,
+        (verdict, _) => verdict,
+    };
+    proof::proves(stream, &said, limit, check).await
 }
 
 /// Returns whether there is a transaction to end; `None` if the server is not waiting for a command. Outside a
@@ -137,33 +227,45 @@ fn ends_transaction(tail: [u8; 6]) -> Option<bool> {
     }
 }
 
-fn check(answer: &[u8], rollback: bool, nonce: &[u8]) -> Verdict {
+/// The end of the query that [`identify`] returns.
+const SELECTED: &[u8] = b"SELECT 1\0";
+
+/// Checks that the `expected` commands are answered without an error, the last one with a row that begins with the
+/// nonce; returns the rest of the row.
+fn check(answer: &[u8], expected: &[&[u8]], nonce: &str) -> (Verdict, Vec<u8>) {
+    const DOUBT: (Verdict, Vec<u8>) = (Verdict::Doubt, Vec::new());
     let mut done: Vec<&[u8]> = Vec::new();
     let mut ready = 0;
-    let mut row = false;
-    let expected: &[&[u8]] = &[b"ROLLBACK\0", b"DISCARD ALL\0", b"SELECT 1\0"];
-    let expected = if rollback { expected } else { &expected[1..] };
+    let mut row = None;
     let mut messages = Messages::new(answer);
     for (letter, content) in &mut messages {
         if ready == expected.len() {
-            return Verdict::Doubt;
+            return DOUBT;
         }
         match letter {
             b'C' => done.push(content),
-            b'D' if content.ends_with(nonce) && done.len() + 1 == expected.len() => row = true,
+            b'D' if row.is_none() && done.len() + 1 == expected.len() => {
+                // The number of columns, and the length of the first.
+                let Some(rest) =
+                    content.get(6..).and_then(|row| row.strip_prefix(nonce.as_bytes()))
+                else {
+                    return DOUBT;
+                };
+                row = Some(rest.to_vec());
+            }
             b'Z' if content == b"I" && done.len() == ready + 1 => ready += 1,
-            // Notices, unchanged settings, earlier notifications, the row description.
+            // Notices, changed settings, earlier notifications, the row description.
             b'N' | b'S' | b'A' | b'T' => {}
-            _ => return Verdict::Doubt,
+            _ => return DOUBT,
         }
         if done.len() > expected.len() || done != expected[..done.len()] {
-            return Verdict::Doubt;
+            return DOUBT;
         }
     }
-    match (ready == expected.len(), messages.rest().is_empty()) {
-        (true, true) if row => Verdict::Clean,
-        (true, _) => Verdict::Doubt,
-        (false, _) => Verdict::More,
+    match (ready == expected.len(), messages.rest().is_empty(), row) {
+        (true, true, Some(row)) => (Verdict::Clean, row),
+        (true, ..) => DOUBT,
+        (false, ..) => (Verdict::More, Vec::new()),
     }
 }
 
@@ -200,29 +302,50 @@ mod tests {
         (b'C', b"DISCARD ALL\0"),
         (b'S', b"TimeZone\0UTC\0"),
         (b'Z', b"I"),
-        (b'T', b"\0\x01"),
-        (b'D', b"\0\x01\0\0\0\x04abcd"),
+        (b'T', b"\0\x02"),
+        (b'D', b"\0\x02\0\0\0\x04abcd\0\0\0\x03UTC"),
         (b'C', b"SELECT 1\0"),
         (b'Z', b"I"),
     ];
 
     #[test]
     fn a_reset_reply_must_be_complete_and_alone() {
+        let all: &[&[u8]] = &[b"ROLLBACK\0", b"DISCARD ALL\0", SELECTED];
+        let verdict = |answer: &[u8], expected, nonce| check(answer, expected, nonce).0;
         let clean = say(CLEAN);
         for at in 0..clean.len() {
-            assert_eq!(check(&clean[..at], false, b"abcd"), Verdict::More, "{at}");
+            assert_eq!(verdict(&clean[..at], &all[1..], "abcd"), Verdict::More, "{at}");
         }
-        assert_eq!(check(&clean, false, b"abcd"), Verdict::Clean);
+        let expected = (Verdict::Clean, b"\0\0\0\x03UTC".to_vec());
+        assert_eq!(check(&clean, &all[1..], "abcd"), expected);
         let before = say(&[(b'C', b"UPDATE 1\0"), (b'Z', b"I")]);
-        assert_eq!(check(&[&before[..], &clean].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(check(&[&clean[..], &before].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(check(&[&clean[..], b"Z"].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(check(&clean, false, b"dcba"), Verdict::Doubt);
-        assert_eq!(check(&clean, true, b"abcd"), Verdict::Doubt, "no ROLLBACK in it");
+        for wrong in [
+            [&before[..], &clean].concat(),
+            [&clean[..], &before].concat(),
+            [&clean[..], b"Z"].concat(),
+        ] {
+            assert_eq!(verdict(&wrong, &all[1..], "abcd"), Verdict::Doubt);
+        }
+        assert_eq!(verdict(&clean, &all[1..], "dcba"), Verdict::Doubt);
+        assert_eq!(verdict(&clean, all, "abcd"), Verdict::Doubt, "no ROLLBACK in it");
         let rolled = say(&[(b'C', b"ROLLBACK\0"), (b'Z', b"I")]);
-        assert_eq!(check(&[&rolled[..], &clean].concat(), true, b"abcd"), Verdict::Clean);
+        assert_eq!(verdict(&[&rolled[..], &clean].concat(), all, "abcd"), Verdict::Clean);
         let failed = say(&[(b'E', b"SERROR\0\0"), (b'Z', b"I")]);
-        assert_eq!(check(&failed, false, b"abcd"), Verdict::Doubt);
+        assert_eq!(verdict(&failed, &all[1..], "abcd"), Verdict::Doubt);
+    }
+
+    #[test]
+    fn a_session_is_asked_for_the_settings_that_were_reported() {
+        let of = |said: &str| say(&[(b'S', b"TimeZone\0UTC\0"), (b'S', said.as_bytes())]);
+        let welcome = of("server_version\x0017.6 (Debian 17.6-0+deb13u1)\0");
+        assert_eq!(
+            identify("0123456789abcdef", &welcome),
+            "SELECT '0123456789abcdef', pg_catalog.setseed('0.8901234567789012'), pg_catalog.current_setting('TimeZone')"
+        );
+        assert_eq!(version(&welcome), Some(17));
+        assert_eq!(version(&of("server_version\x0018beta1\0")), Some(18));
+        assert_eq!(version(&of("server_version\0\0")), None);
+        assert_eq!(version(&of("server_encoding\0UTF8\0")), None);
     }
 
     #[test]

@@ -167,6 +167,7 @@ impl Speaker {
             key: request.key(),
             welcome: Vec::new(),
             identity: Vec::new(),
+            restore: Vec::new(),
             begins: false,
             goodbye: b"",
             opened: Instant::now(),
@@ -176,8 +177,13 @@ impl Speaker {
                 Ok(session(redis::open(&self.server, self.login.as_ref()).await?))
             }
             SessionRequest::Postgres(startup) => {
-                let (stream, welcome) = postgres::open(&self.server, self.login(), startup).await?;
-                Ok(Session { welcome, goodbye: postgres::GOODBYE, ..session(stream) })
+                let (mut stream, welcome) =
+                    postgres::open(&self.server, self.login(), startup).await?;
+                let identity = postgres::identity(&mut stream, &welcome, self.reset).await;
+                let postgres::Identity { row: identity, begins } =
+                    identity.ok_or_else(|| self.server.strange("it does not say its settings"))?;
+                let goodbye = postgres::GOODBYE;
+                Ok(Session { welcome, identity, begins, goodbye, ..session(stream) })
             }
             SessionRequest::MySql(hello) => {
                 let opened = mysql::open(&self.server, self.login(), hello).await?;
@@ -191,11 +197,16 @@ impl Speaker {
                     ));
                 }
                 let identity = mysql::identity(&mut stream, hello, self.reset).await;
-                let mysql::Identity { row: identity, begins } =
+                let identity =
                     identity.ok_or_else(|| self.server.strange("it does not say who it is"))?;
-                let welcome = mysql::welcome(&ok);
-                let goodbye = mysql::GOODBYE;
-                Ok(Session { welcome, identity, begins, goodbye, ..session(stream) })
+                Ok(Session {
+                    welcome: mysql::welcome(&ok),
+                    restore: identity.restore(hello),
+                    identity: identity.row,
+                    begins: identity.begins,
+                    goodbye: mysql::GOODBYE,
+                    ..session(stream)
+                })
             }
         }
     }
@@ -211,12 +222,17 @@ impl Speaker {
             SessionRequest::Redis => {
                 redis::reset(&mut session.stream, self.login.as_ref(), self.reset).await
             }
-            SessionRequest::Postgres(_) => {
-                postgres::reset(&mut session.stream, tail.bytes(), self.reset).await
-            }
-            SessionRequest::MySql(hello) => {
-                mysql::reset(&mut session.stream, hello, &session.identity, self.reset).await
-            }
+            SessionRequest::Postgres(_) => postgres::reset(session, tail.bytes(), self.reset).await,
+            SessionRequest::MySql(hello) => mysql::reset(session, hello, self.reset).await,
+        }
+    }
+
+    /// Returns what a server runs at each login.
+    pub(crate) fn begins(&self) -> &'static str {
+        match self.protocol {
+            Protocol::MySql => "init_connect",
+            Protocol::Postgres => "a login event trigger",
+            Protocol::Redis => "nothing",
         }
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct Session {
     pub welcome: Vec<u8>,
     /// Identity of the session when it is new.
     pub identity: Vec<u8>,
+    /// Commands that a reset sends to make the settings of the login again.
+    pub restore: Vec<u8>,
     /// The server runs something at each login that no reset repeats, so the session cannot be reused.
     pub begins: bool,
     /// The closing command of the protocol.
@@ -238,8 +240,8 @@ mod tests {
         let opened = Instant::now();
         let (key, welcome, identity) = (Vec::new(), Vec::new(), Vec::new());
         let stream = Either::Left(stream);
-        let begins = false;
-        let session = Session { stream, key, welcome, identity, begins, goodbye: b"bye", opened };
+        let (begins, restore, goodbye) = (false, Vec::new(), b"bye");
+        let session = Session { stream, key, welcome, identity, restore, begins, goodbye, opened };
         assert!(sessions.leave(session).is_none());
         // It is used at once, or closed by the owner of the place.
         let place = sessions.place().await.unwrap();

@@ -197,6 +197,11 @@ abstract class MariaDb extends Session
         $this->run("select 'a secret'");
     }
 
+    public function do_rand_seed(): void
+    {
+        $this->run('set rand_seed1=1, rand_seed2=2');
+    }
+
     public function do_xa(): void
     {
         $this->run("xa start 'x'");

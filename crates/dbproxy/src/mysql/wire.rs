@@ -9,7 +9,9 @@ pub(crate) mod capability {
     pub(crate) const LONG_PASSWORD: u32 = 1;
     pub(crate) const CONNECT_WITH_DB: u32 = 1 << 3;
     pub(crate) const COMPRESS: u32 = 1 << 5;
+    pub(crate) const IGNORE_SPACE: u32 = 1 << 8;
     pub(crate) const PROTOCOL_41: u32 = 1 << 9;
+    pub(crate) const INTERACTIVE: u32 = 1 << 10;
     pub(crate) const SSL: u32 = 1 << 11;
     pub(crate) const SECURE_CONNECTION: u32 = 1 << 15;
     pub(crate) const MULTI_STATEMENTS: u32 = 1 << 16;
@@ -106,7 +108,7 @@ impl<'a> Iterator for Packets<'a> {
 }
 
 /// Reads from the front of a slice.
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -134,6 +136,15 @@ impl<'a> Reader<'a> {
         let text = self.take(end)?;
         self.take(1)?;
         Some(text)
+    }
+
+    /// Reads a column of a row: a length-encoded string, which is empty for NULL.
+    pub(super) fn column(&mut self) -> Option<&'a [u8]> {
+        if self.0.first() == Some(&0xfb) {
+            self.take(1)?;
+            return Some(b"");
+        }
+        self.counted()
     }
 
     /// Reads a length-encoded string.

@@ -41,6 +41,13 @@ pub(super) fn startup(version: u32, parameters: &[u8], login: &Login) -> Option<
     Some([&length.to_be_bytes()[..], &content].concat())
 }
 
+/// Returns the value of a setting that the server has reported among these messages.
+pub(super) fn setting<'a>(messages: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    Messages::new(messages).filter(|(letter, _)| *letter == b'S').find_map(|(_, content)| {
+        content.strip_prefix(name.as_bytes())?.strip_prefix(b"\0")?.strip_suffix(b"\0")
+    })
+}
+
 /// Iterates over complete messages.
 #[derive(Debug)]
 pub(super) struct Messages<'a>(&'a [u8]);

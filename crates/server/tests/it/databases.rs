@@ -1,8 +1,9 @@
 //! Database connections that stay open while a snapshot worker is restored. The next request finds nothing of what a
 //! request left in the database session, and clients survive a restart of the database.
 //!
-//! Frameworks: databases/frameworks.rs. Poolers: databases/pgbouncer.rs. Failures: databases/faults.rs. Servers that
-//! send no answer: databases/silence.rs. SQLite, without a server: databases/sqlite.rs.
+//! Frameworks: databases/frameworks.rs. What servers do at a login: databases/logins.rs. Poolers: databases/pgbouncer.rs.
+//! Failures: databases/faults.rs. Servers that send no answer: databases/silence.rs. SQLite, without a server:
+//! databases/sqlite.rs.
 //!
 //! The tests use real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases).
 //! `DATABASES_ROUNDS=20000` makes the random runs longer.
@@ -10,6 +11,7 @@
 mod connectors;
 mod faults;
 pub(crate) mod frameworks;
+mod logins;
 mod pgbouncer;
 mod silence;
 mod sqlite;
@@ -50,7 +52,7 @@ const CLIENTS: &[Client] = &[
     Client {
         class: "PdoMysql",
         kind: DatabaseKind::MariaDb,
-        retiring: &["killed", "unread", "close", "reconnect", "role", "profiling"],
+        retiring: &["killed", "unread", "close", "reconnect", "role", "profiling", "rand_seed"],
     },
     Client {
         class: "MysqliClient",
@@ -65,6 +67,7 @@ const CLIENTS: &[Client] = &[
             "change_user",
             "role",
             "profiling",
+            "rand_seed",
         ],
     },
     Client {
