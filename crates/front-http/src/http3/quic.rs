@@ -18,6 +18,7 @@ use h3::quic::{
     self, ConnectionErrorIncoming as Lost, StreamErrorIncoming as Ended, StreamId, WriteBuf,
 };
 use quinn::{ConnectionError, ReadError, StoppedError, VarInt, WriteError};
+use tokio::task::coop::poll_proceed;
 
 use super::filter::{Excess, Filter};
 
@@ -304,6 +305,8 @@ impl Receive {
     }
 }
 
+            // A client may send such frames as fast as they are dropped: other tasks get their turn.
+            ready!(poll_proceed(cx)).made_progress();
 impl Drop for Receive {
     fn drop(&mut self) {
         // The rest is not needed, and nothing is wrong with it (RFC 9114, section 4.1.1).
