@@ -140,6 +140,28 @@ fn paths_with_passwords_are_closed_in_every_spelling_and_php_gets_the_user() {
 #[test]
 fn files_of_users_that_cannot_be_used_are_refused_at_the_start() {
     let told = refused("[http.basic_auth]\n\"/admin\" = \"missing\"");
+#[test]
+fn a_path_behind_a_script_has_the_password_of_its_own_rule() {
+    let http =
+        "[http.basic_auth]\n\"/\" = \"staff\"\n\"/admin\" = \"admins\"\n\"/shop\" = \"shop\"";
+    let site = site(http)
+        .with_file("staff", &USERS.replace("ann", "bob"))
+        .with_file("admins", &format!("{USERS}{}", USERS.replace("ann", "eve")))
+        .with_file("shop", &USERS.replace("ann", "eve"));
+    let hearth = serve(&site);
+    let status = |path: &str, user: &str| get_as(&hearth, path, user, "secret").status;
+    for path in ["/admin", "/index.php/admin", "/x/../admin"] {
+        assert_eq!([status(path, "ann"), status(path, "bob")], [200, 401], "{path}");
+    }
+    for path in ["/", "/index.php/", "/index.php/other"] {
+        assert_eq!([status(path, "ann"), status(path, "bob")], [401, 200], "{path}");
+    }
+    // Which of two areas an application sees in such a path is its own affair: it needs a user of both.
+    let path = "/admin/index.php/shop";
+    let answers = ["ann", "bob", "eve"].map(|user| status(path, user));
+    assert_eq!(answers, [401, 401, 200]);
+}
+
     assert!(told.contains("cannot read the users in") && told.contains("missing"), "{told}");
     let told = refused("[http.basic_auth]\n\"/admin/*\" = \"users\"");
     assert!(told.contains("`/admin/*`") && told.contains("a path such as `/admin`"), "{told}");
