@@ -110,6 +110,20 @@ impl Claim {
         Self { host: HostClaim::Any, path: PathClaim(String::new()) }
     }
 
+    /// Returns whether the claim matches every request that `other` matches.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let hosts = match (&self.host, &other.host) {
+            (HostClaim::Any, _) => true,
+            (HostClaim::Below(above), HostClaim::Exact(name) | HostClaim::Below(name)) => {
+                let matches = |rest: &str| rest.ends_with('.');
+                self.host == other.host || name.strip_suffix(&**above).is_some_and(matches)
+            }
+            (one, other) => one == other,
+        };
+        let rest = other.path.as_str().strip_prefix(self.path.as_str());
+        hosts && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// Returns the claim with its path in lower case.
     pub(crate) fn to_lowercase(&self) -> Self {
         Self { host: self.host.clone(), path: PathClaim(self.path.0.to_ascii_lowercase()) }
@@ -240,6 +254,36 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_claim_covers_what_is_more_specific() {
+        let covers = |one: &str, other: &str| {
+            let [one, other]: [Claim; 2] = [one, other].map(|text| text.parse().unwrap());
+            (one.covers(&other), other.covers(&one))
+        };
+        for (wide, narrow) in [
+            ("/", "/admin"),
+            ("/admin", "/admin/users"),
+            ("/", "a.example"),
+            ("/admin", "*.a.example/admin/users"),
+            ("a.example", "a.example/admin"),
+            ("*.a.example", "b.a.example/admin"),
+            ("*.a.example", "*.b.a.example"),
+        ] {
+            assert_eq!(covers(wide, narrow), (true, false), "{wide} {narrow}");
+        }
+        for (one, other) in [
+            ("/admin", "/administrator"),
+            ("/admin", "a.example"),
+            ("*.a.example", "a.example"),
+            ("*.a.example", "ba.example"),
+            ("*.a.example/admin", "b.a.example"),
+            ("a.example", "b.example/admin"),
+        ] {
+            assert_eq!(covers(one, other), (false, false), "{one} {other}");
+        }
+        assert_eq!(covers("*.a.example/x", "*.a.example/x"), (true, true));
+    }
 
     fn claim(host: &str, path: &str) -> Claim {
         let host = if host.is_empty() { HostClaim::Any } else { host.parse().unwrap() };

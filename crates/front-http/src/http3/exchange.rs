@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::body::Incoming;
-use super::quic::{Arrival, Sending, Stopped};
+use super::quic::{Arrival, Progress, Sending, Stopped};
 use crate::answer_body::AnswerBody;
 use crate::application::Application;
 use crate::front::Shared;
@@ -54,7 +54,7 @@ pub(super) async fn exchange<A: Application>(
     connection: Arc<Connection>,
     unread: UnreadBodies,
     resolver: RequestResolver<super::quic::Connection, Bytes>,
-    Arrival { mut stopped, link }: Arrival,
+    Arrival { mut stopped, progress, link }: Arrival,
 ) -> Outcome {
     let resolved = tokio::select! {
         biased;
@@ -141,10 +141,28 @@ pub(super) async fn exchange<A: Application>(
     if send.finish().await.is_err() {
         return Outcome::Lost;
     }
-    match timeout(patience, stopped).await {
-        Ok(Ok(None)) => Outcome::Answered,
-        Ok(_) => Outcome::Lost,
-        Err(_) => too_slow(&front, &mut send),
+    match received(&mut stopped, &progress, patience).await {
+        Sent::All => Outcome::Answered,
+        Sent::Lost => Outcome::Lost,
+        Sent::TooSlow => too_slow(&front, &mut send),
+    }
+}
+
+/// Waits until the client has received the end of the answer, as long as it takes something within each `patience`.
+/// The end may be as long as the send window of the connection, for which a slow line needs longer than that.
+async fn received(stopped: &mut Stopped, progress: &Progress, patience: Duration) -> Sent {
+    let mut frames = progress.frames();
+    loop {
+        match timeout(patience, &mut *stopped).await {
+            Ok(Ok(None)) => return Sent::All,
+            Ok(_) => return Sent::Lost,
+            Err(_) => {
+                let before = std::mem::replace(&mut frames, progress.frames());
+                if frames == before {
+                    return Sent::TooSlow;
+                }
+            }
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! - A frame other than DATA is passed on only if it is at most `limit` bytes long.
 //! - Empty DATA frames and frames of unknown types, which mean nothing (RFC 9114, section 9), are not passed on, and
 //!   their number has a bound.
+//! - PRIORITY_UPDATE frames of a control stream (RFC 9218) are not passed on either. Their number has no bound, because
+//!   browsers send one for each request whose priority is not the default.
 //! - Bytes are passed on in their order, whatever pieces they arrive in.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -13,6 +15,8 @@ const DATA: u64 = 0;
 /// Types that h3 has to see: it reads them, or refuses them (RFC 9114, sections 7.2 and 11.2.1).
 const KNOWN: [u64; 10] = [DATA, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const MAX_PUSH_ID: u64 = 0xd;
+/// PRIORITY_UPDATE for a request and for a push (RFC 9218, section 7.2). Hearth has no priorities, and may ignore them.
+const PRIORITY_UPDATE: [u64; 2] = [0xf0700, 0xf0701];
 /// Most frames of one stream that mean nothing. Clients send one or two, to keep servers used to them.
 const MEANINGLESS: usize = 64;
 /// Longest head of a frame: two integers of 8 bytes.
@@ -49,7 +53,8 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
-    Frames,
+    Request,
+    Control,
     Unknown,
     Other,
 }
@@ -70,7 +75,7 @@ impl Filter {
             left: 0,
             frame: Kind::Dropped,
             meaningless: 0,
-            stream: Stream::Frames,
+            stream: Stream::Request,
         }
     }
 
@@ -87,7 +92,7 @@ impl Filter {
                 self.head.put_u8(piece.get_u8());
                 if let Some(kind) = integer(&mut &self.head[..]) {
                     passed = std::mem::take(&mut self.head);
-                    self.stream = if kind == 0 { Stream::Frames } else { Stream::Other };
+                    self.stream = if kind == 0 { Stream::Control } else { Stream::Other };
                 }
             }
         }
@@ -134,7 +139,9 @@ impl Filter {
         if kind != DATA && length > self.limit {
             return Err(Excess::Frame(length));
         }
-        if means_nothing {
+        if self.stream == Stream::Control && PRIORITY_UPDATE.contains(&kind) {
+            // Dropped below, as a frame of an unknown type.
+        } else if means_nothing {
             self.meaningless += 1;
             if self.meaningless > MEANINGLESS {
                 return Err(Excess::Meaningless);
@@ -203,6 +210,24 @@ mod tests {
         let most = b"\x00\x00".repeat(MEANINGLESS);
         assert_eq!(passed(&mut filter, &[&most]), Ok((Vec::new(), 0)));
         assert_eq!(passed(&mut filter, &[b"\x21\x00"]), Err(Excess::Meaningless));
+    }
+
+    #[test]
+    fn priorities_are_dropped_uncounted_on_a_control_stream_alone() {
+        let (of_request, of_push) = (b"\x80\x0f\x07\x00\x01x", b"\x80\x0f\x07\x01\x01x");
+        let mut control = Filter::of_unidirectional(16);
+        for piece in [&b"\x00"[..], &of_request.repeat(1000), &of_push.repeat(1000)] {
+            assert!(passed(&mut control, &[piece]).unwrap().0.len() <= 1);
+        }
+        let most = b"\x21\x00".repeat(MEANINGLESS);
+        assert_eq!(passed(&mut control, &[&most]), Ok((Vec::new(), 0)));
+        assert_eq!(passed(&mut control, &[b"\x21\x00"]), Err(Excess::Meaningless));
+        let mut long = Filter::of_unidirectional(16);
+        let long = passed(&mut long, &[b"\x00\x80\x0f\x07\x00\x11"]);
+        assert_eq!(long, Err(Excess::Frame(17)));
+        let mut request = Filter::of_request(16);
+        let counted = passed(&mut request, &[&of_request.repeat(MEANINGLESS + 1)]);
+        assert_eq!(counted, Err(Excess::Meaningless));
     }
 
     #[test]

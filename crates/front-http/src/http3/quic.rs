@@ -18,6 +18,7 @@ use h3::quic::{
     self, ConnectionErrorIncoming as Lost, StreamErrorIncoming as Ended, StreamId, WriteBuf,
 };
 use quinn::{ConnectionError, ReadError, StoppedError, VarInt, WriteError};
+use tokio::task::coop::poll_proceed;
 
 use super::filter::{Excess, Filter};
 
@@ -42,7 +43,24 @@ pub(super) struct Link {
 /// A stream that h3 has just accepted.
 pub(super) struct Arrival {
     pub(super) stopped: Stopped,
+    pub(super) progress: Progress,
     pub(super) link: Arc<Link>,
+}
+
+/// Shows whether a client still takes what it is sent.
+///
+/// quinn does not tell how much of one stream a client has acknowledged. The number of STREAM frames that were sent on
+/// the whole connection stands for it: congestion control sends no new ones when the client acknowledges nothing. Two
+/// errors are accepted. Retransmissions count, but they back off exponentially, and QUIC's idle time-out ends a
+/// connection from which nothing comes. Frames of other streams count, but what waits for acknowledgement is bounded by
+/// the send window of the connection, and no worker waits for it.
+pub(super) struct Progress(quinn::Connection);
+
+impl Progress {
+    /// Returns a number that grows while the client takes data.
+    pub(super) fn frames(&self) -> u64 {
+        self.0.stats().frame_tx.stream
+    }
 }
 
 /// What the connection's task shares with the connection that h3 has.
@@ -130,7 +148,11 @@ impl quic::Connection<Bytes> for Connection {
                 continue;
             }
             let link = Arc::<Link>::default();
-            let arrival = Arrival { stopped: Box::pin(send.stopped()), link: Arc::clone(&link) };
+            let arrival = Arrival {
+                stopped: Box::pin(send.stopped()),
+                progress: Progress(self.quic.clone()),
+                link: Arc::clone(&link),
+            };
             *self.door.arrival.lock().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
             return Poll::Ready(Ok(Request {
                 send: Sending { stream: send, writing: None, link: Arc::clone(&link), over: false },
@@ -283,6 +305,8 @@ impl quic::RecvStream for Receive {
                 }
                 Err(excess) => return Poll::Ready(Err(self.exceeded(excess))),
             }
+            // A client may send such frames as fast as they are dropped: other tasks get their turn.
+            ready!(poll_proceed(cx)).made_progress();
         }
     }
 

@@ -76,23 +76,35 @@ impl<A: Application> Exchange<'_, A> {
     ) -> Result<Option<Arc<str>>, Page> {
         let Some(auth) = &rules.basic_auth else { return Ok(None) };
         let path = parts.uri.path();
-        let Some(file) = auth.file_for(self.ruled_host(parts), path) else { return Ok(None) };
+        let files = auth.files_for(self.ruled_host(parts), path);
+        if files.is_empty() {
+            return Ok(None);
+        }
         if let Ok(clean) = route::clean(path) {
             self.within_rate(rules, parts, clean.as_bytes())?;
         }
         let (site, buckets) = (self.site(), &self.front.rates);
         let asking = Asking { site, buckets, now: self.since_start() };
-        match auth.check(file, &parts.headers, asking).await {
-            Ok(user) => Ok(Some(user)),
-            Err(Denied::Password) => {
+        let mut user = None;
+        for file in files {
+            match auth.check(file, &parts.headers, asking).await {
+                Ok(known) => user = Some(known),
+                Err(denied) => return Err(self.denied(&denied)),
+            }
+        }
+        Ok(user)
+    }
+
+    fn denied(&self, denied: &Denied) -> Page {
+        match denied {
+            Denied::Password => {
                 let challenge =
                     HeaderValue::from_static("Basic realm=\"Restricted\", charset=\"UTF-8\"");
                 let says = "This needs a user and a password.";
-                Err(Page::new(StatusCode::UNAUTHORIZED, says)
-                    .with(header::WWW_AUTHENTICATE, challenge))
+                Page::new(StatusCode::UNAUTHORIZED, says).with(header::WWW_AUTHENTICATE, challenge)
             }
-            Err(Denied::TooOften(wait)) => Err(self.too_often(ClientLimit::Passwords, wait)),
-            Err(Denied::Busy) => Err(Page::busy()),
+            Denied::TooOften(wait) => self.too_often(ClientLimit::Passwords, *wait),
+            Denied::Busy => Page::busy(),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - No spelling of a path bypasses its rule: paths are compared in each form that a front controller may see, without
-//!   regard to case.
+//!   regard to case. The rules of all forms count, except those that are wider than another one of them.
 //! - An unknown user takes as long as a wrong password. A password that was right is compared by its keyed digest.
 //! - Of a flood of wrong passwords, few are hashed at once, and few per client.
 
@@ -56,8 +56,8 @@ struct Users {
 /// The rules of a release.
 pub(crate) struct BasicAuth {
     claims: Claims,
-    /// The number of the file of each rule.
-    rules: Vec<Option<usize>>,
+    /// The scope of each rule, and the number of its file.
+    rules: Vec<(Claim, Option<usize>)>,
     files: Vec<Users>,
     key: hmac::Key,
     /// Digests of right passwords.
@@ -121,7 +121,7 @@ impl BasicAuth {
         let threads = available_parallelism().map_or(1, usize::from) / 4;
         Ok(Self {
             claims: Claims::new(scopes.iter().zip(0..)),
-            rules: numbers,
+            rules: scopes.into_iter().zip(numbers).collect(),
             files,
             key,
             known: Mutex::default(),
@@ -131,17 +131,32 @@ impl BasicAuth {
         })
     }
 
-    /// Returns the number of the file whose users may ask for this path, if it needs a password.
-    pub(crate) fn file_for(&self, host: &str, path: &str) -> Option<usize> {
-        let cleaned = route::clean(path).ok()?;
+    /// Returns the numbers of the files of users for this path. There is none if it needs no password, and mostly one.
+    /// Of several each must have the user: it is unknown in which area an application sees the path.
+    pub(crate) fn files_for(&self, host: &str, path: &str) -> Vec<usize> {
+        let Ok(cleaned) = route::clean(path) else { return Vec::new() };
         let lower = cleaned.as_bytes().to_ascii_lowercase();
         // A front controller may decode the path without resolving its dots.
         let decoded = route::decoded(path).filter(|decoded| *decoded != lower);
         let spellings = std::iter::once(&lower).chain(decoded.as_ref());
-        spellings.flat_map(|spelling| names(spelling)).find_map(|name| {
-            let number = self.claims.choose(host, name).ok()?;
-            *self.rules.get(number)?
-        })
+        let names = spellings.flat_map(|spelling| names(spelling));
+        let mut counting: Vec<(&Claim, usize)> = Vec::new();
+        for (scope, file) in names.filter_map(|name| self.rule(host, name)) {
+            if !counting.iter().any(|(other, _)| scope.covers(other)) {
+                counting.retain(|(other, _)| !other.covers(scope));
+                counting.push((scope, file));
+            }
+        }
+        let mut files: Vec<usize> = counting.into_iter().map(|(_, file)| file).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
+    /// Returns the rule for one name of a path, unless it exempts.
+    fn rule(&self, host: &str, name: &[u8]) -> Option<(&Claim, usize)> {
+        let (scope, file) = self.rules.get(self.claims.choose(host, name).ok()?)?;
+        Some((scope, (*file)?))
     }
 
     /// Returns the user of a request, if its password is right.
@@ -368,10 +383,10 @@ mod tests {
             "/index.php//admin",
             "/a/index.php/x.php/admin",
         ] {
-            assert_eq!(auth.file_for("a.example", path), Some(0), "{path}");
+            assert_eq!(auth.files_for("a.example", path), [0], "{path}");
         }
         for path in ["/", "/administrator", "/admin/health", "/public", "/x/admin"] {
-            assert_eq!(auth.file_for("a.example", path), None, "{path}");
+            assert!(auth.files_for("a.example", path).is_empty(), "{path}");
         }
     }
 
@@ -380,7 +395,40 @@ mod tests {
         let auth =
             auth(&[("/", Some("users")), ("b.example", Some("others")), ("/c", Some("users"))]);
         let found = [("a.example", "/"), ("b.example", "/x"), ("", "/c")];
-        assert_eq!(found.map(|(host, path)| auth.file_for(host, path)), [0, 1, 0].map(Some));
+        assert_eq!(found.map(|(host, path)| auth.files_for(host, path)), [[0], [1], [0]]);
+    }
+
+    #[test]
+    fn of_the_rules_for_a_path_a_wider_one_does_not_count() {
+        let auth = auth(&[
+            ("/", Some("users")),
+            ("/admin", Some("others")),
+            ("/admin/health", None),
+            ("intern.example", Some("users")),
+            ("intern.example/admin", Some("others")),
+            ("*.example.com/admin", Some("users")),
+            ("*.b.example.com/admin", Some("others")),
+        ]);
+        for host in ["a.example", "intern.example", "a.b.example.com"] {
+            for path in ["/admin", "/index.php/admin", "/index.php/Admin/x", "/x/../admin"] {
+                assert_eq!(auth.files_for(host, path), [1], "{host}{path}");
+            }
+            for path in ["/", "/index.php/", "/index.php/administrator", "/admin.php"] {
+                assert_eq!(auth.files_for(host, path), [0], "{host}{path}");
+            }
+        }
+        assert_eq!(auth.files_for("a.example.com", "/index.php/admin"), [0]);
+        assert!(auth.files_for("a.example", "/admin/health").is_empty());
+        assert_eq!(auth.files_for("a.example", "/index.php/admin/health"), [0]);
+    }
+
+    #[test]
+    fn a_path_in_two_areas_needs_a_user_of_both() {
+        let auth = auth(&[("/shop", Some("users")), ("/customers", Some("others"))]);
+        for path in ["/shop/index.php/customers", "/customers/x.php/shop", "/shop/../customers"] {
+            assert_eq!(auth.files_for("", path), [0, 1], "{path}");
+        }
+        assert_eq!(auth.files_for("", "/shop/customers"), [0]);
     }
 
     #[tokio::test]

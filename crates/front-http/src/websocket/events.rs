@@ -36,7 +36,7 @@ pub(crate) struct Visitor {
     /// The fields of the upgrade that are not about the connection.
     pub(crate) fields: Fields,
     pub(crate) forwarded: ForwardedInfo,
-    /// The context of the upgrade; script, id and variables are those of each event.
+    /// The context of the upgrade; script and id are those of each event, and further variables.
     pub(crate) context: RequestContext,
     /// The subprotocol that the application chose.
     pub(crate) protocol: Option<HeaderValue>,
@@ -138,12 +138,12 @@ impl Event {
         }
     }
 
+    /// Returns the variables of the upgrade, such as those of the client's certificate, and the event's own.
     fn variables(&self, visitor: &Visitor) -> Vec<(&'static str, Bytes)> {
         let text = |text: &str| Bytes::copy_from_slice(text.as_bytes());
-        let mut all = vec![
-            ("HEARTH_SOCKET_ID", text(&visitor.id)),
-            ("HEARTH_SOCKET_EVENT", Bytes::from_static(self.name().as_bytes())),
-        ];
+        let mut all = visitor.context.variables.clone();
+        all.push(("HEARTH_SOCKET_ID", text(&visitor.id)));
+        all.push(("HEARTH_SOCKET_EVENT", Bytes::from_static(self.name().as_bytes())));
         if let Some(protocol) = &visitor.protocol {
             all.push(("HEARTH_SOCKET_PROTOCOL", Bytes::copy_from_slice(protocol.as_bytes())));
         }

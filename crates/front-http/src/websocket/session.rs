@@ -109,11 +109,9 @@ async fn run<A: Application, S: AsyncRead + AsyncWrite + Unpin>(
     let reason = session.serve(&front, &drain).await;
     seat.forget();
     let Session { pending, .. } = session;
-    if reason.code == Reason::LOST {
-        // What the client sent before it left is complete.
-        for event in pending {
-            let _ignored = Box::pin(events::call(&front, seat, visitor, event)).await;
-        }
+    // What the client sent before it left is complete. An end that drops messages has left none.
+    for event in pending {
+        let _ignored = Box::pin(events::call(&front, seat, visitor, event)).await;
     }
     Box::pin(close_event(&front, seat, visitor, reason)).await;
 }
@@ -416,6 +414,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Session<'a, S> {
         if !self.output.is_empty() && self.output_since + self.write_timeout <= now {
             self.seat.socket.figures().overflowed.fetch_add(1, Relaxed);
             self.ending.starts(CloseCode::TRY_AGAIN, "the client does not read", now);
+            self.forget_messages();
             return false;
         }
         if !self.ending.is_open() {

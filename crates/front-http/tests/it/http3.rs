@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use front_http::{Options, RequestBuffering};
@@ -11,10 +12,11 @@ use h3::client::{RequestStream, SendRequest};
 use h3::error::{Code, StreamError};
 use http::{Method, Request, Response, StatusCode};
 use quinn::crypto::rustls::QuicClientConfig;
+use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::support::{LONG, Server, eventually, until};
+use crate::support::{LONG, Server, eventually, made, until};
 use crate::tls::certificates;
 
 pub(crate) type Stream = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
@@ -241,13 +243,64 @@ async fn an_answer_that_breaks_off_resets_its_http3_stream() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_over_http3_is_reset() {
-    let server =
-        server_with(|options, _| options.write_timeout = std::time::Duration::from_secs(1)).await;
+    let server = server_with(|options, _| options.write_timeout = Duration::from_secs(1)).await;
     let mut client = Http3::to(server.address()).await;
     let mut stream = client.send(Request::get(url("/endless")), b"").await;
     head(&mut stream).await;
     until(&server.app.abandoned, 1).await;
     assert_eq!(server.limited(front_http::ClientLimit::SlowReading), 1);
+}
+
+/// Starts a line to a server, on which this many bytes come from it in a second. Returns the address of its other end.
+async fn slow_line(server: SocketAddr, rate: u32, tasks: &mut JoinSet<()>) -> SocketAddr {
+    let near = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let far = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let address = near.local_addr().unwrap();
+    far.connect(server).await.unwrap();
+    let (to_client, client) = tokio::sync::watch::channel(None);
+    let (queue, mut queued) = tokio::sync::mpsc::channel::<Vec<u8>>(32);
+    let (requests, answers) = (Arc::clone(&near), Arc::clone(&far));
+    tasks.spawn(async move {
+        let mut packet = [0; 2048];
+        while let Ok((length, from)) = requests.recv_from(&mut packet).await {
+            to_client.send_replace(Some(from));
+            far.send(&packet[..length]).await.unwrap();
+        }
+    });
+    tasks.spawn(async move {
+        let mut packet = [0; 2048];
+        while let Ok(length) = answers.recv(&mut packet).await {
+            // What does not fit is lost, as in a router.
+            let _lost = queue.try_send(packet[..length].to_vec()).is_err();
+        }
+    });
+    tasks.spawn(async move {
+        let mut free = Instant::now();
+        while let Some(packet) = queued.recv().await {
+            let length = u32::try_from(packet.len()).unwrap();
+            free = free.max(Instant::now()) + Duration::from_secs(1) * length / rate;
+            tokio::time::sleep_until(free).await;
+            let client = client.borrow().unwrap();
+            near.send_to(&packet, client).await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn an_answer_over_a_slow_line_arrives_whole_over_http3() {
+    let patience = Duration::from_secs(1);
+    let server = server_with(|options, _| options.write_timeout = patience).await;
+    let mut line = JoinSet::new();
+    let address = slow_line(server.address(), 300_000, &mut line).await;
+    let mut client = Http3::to(address).await;
+    let began = Instant::now();
+    // All of it has room in the server's send window: the server waits for its end only.
+    let (_, body) = client.get("/made?64").await;
+    assert_eq!(body.len(), 64 * made(0).len());
+    assert!(began.elapsed() > 2 * patience, "it took {:?}", began.elapsed());
+    assert_eq!(client.get("/a").await.1, b"app /a");
+    assert_eq!(server.limited(front_http::ClientLimit::SlowReading), 0);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::support::{LONG, Server, eventually, until};
 /// A client that writes every byte of its frames itself.
 struct Raw {
     quic: quinn::Connection,
-    _control: quinn::SendStream,
+    control: quinn::SendStream,
 }
 
 impl Raw {
@@ -24,7 +24,7 @@ impl Raw {
         let quic = connect(server.address()).await;
         let mut control = quic.open_uni().await.unwrap();
         control.write_all(b"\x00\x04\x00").await.unwrap();
-        Self { quic, _control: control }
+        Self { quic, control }
     }
 
     /// Sends the bytes of a request, and returns all that comes back.
@@ -266,6 +266,26 @@ async fn a_client_that_changes_its_mind_often_keeps_its_connection() {
         }
     }
     assert_eq!(server.limited(ClientLimit::Resets), 0);
+}
+
+/// A frame PRIORITY_UPDATE for a request (RFC 9218, section 7.2), as browsers send them.
+const PRIORITY_UPDATE: &[u8] = b"\x80\x0f\x07\x00\x04\x00u=1";
+
+#[tokio::test]
+async fn a_client_that_sets_priorities_keeps_its_http3_connection() {
+    let server = server().await;
+    let mut client = Raw::to(&server).await;
+    for number in 0..100 {
+        client.control.write_all(&PRIORITY_UPDATE.repeat(2)).await.unwrap();
+        let answer = client.ask(&fields(&GET)).await;
+        let answered = answer.as_ref().is_ok_and(|answer| contains(answer, b"app /a"));
+        assert!(answered, "request {number}: {answer:?}");
+    }
+    // Other frames without a meaning still have a bound.
+    client.control.write_all(&frame(0x21, b"").repeat(65)).await.unwrap();
+    let closed = timeout(LONG, client.quic.closed()).await.expect("it is ended");
+    let ConnectionError::ApplicationClosed(closed) = closed else { panic!("{closed}") };
+    assert_eq!(closed.error_code, code_of(Code::H3_CLOSED_CRITICAL_STREAM));
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! `hearth channels`: channels and nothing else.
 //!
-//! The hub has the listeners, one for each event loop, and hands over what is no WebSocket. With TLS, or where a proxy's word counts, the HTTP front has them.
+//! The hub has the listeners, one for each event loop, and hands over what is no WebSocket. With TLS, with rules for
+//! requests, or where a proxy's word counts, the HTTP front has them.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use channels::hub::Listen;
-use front_http::{Application, Front, Options, RequestBody};
+use front_http::{Application, Front, Options, RequestBody, RuleOptions};
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use pool::DispatchError;
@@ -109,8 +110,8 @@ async fn serve_and_drain(
     Ok(())
 }
 
-/// Returns whether the hub listens itself. It is faster, but knows neither TLS nor proxies, which are needed if clients must use TLS; a
-/// looked-up application may require that.
+/// Returns whether the hub listens itself. It is faster, but knows neither TLS nor rules for requests nor proxies. Proxies
+/// are needed if clients must use TLS; a looked-up application may require that. Rates do not count channels.
 fn hub_listens(settings: &Settings, named: &[NamedApp]) -> bool {
     let http = &settings.http;
     let asked =
@@ -118,7 +119,9 @@ fn hub_listens(settings: &Settings, named: &[NamedApp]) -> bool {
     // Peers on a Unix socket are trusted proxies.
     let told =
         !http.trusted_proxies.is_empty() || http.listen.iter().any(|listen| !listen.is_tcp());
-    !(settings.has_tls() || http.proxy_protocol || asked && told)
+    let RuleOptions { basic_auth, redirects, headers, rate_limits: _ } = http.rules();
+    let ruled = !(basic_auth.is_empty() && redirects.is_empty() && headers.is_empty());
+    !(settings.has_tls() || http.proxy_protocol || ruled || asked && told)
 }
 
 fn address(address: &Address) -> channels::hub::Address {

@@ -1,13 +1,13 @@
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::Mutex;
 use std::task::{Context, Poll};
 
 use http::{HeaderMap, Request, Uri};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use pool::{DispatchError, RequestContext, RequestId, Scheme, Script};
 use tokio::io::ReadBuf;
 
-use super::super::routes::WebSocketOptions;
+use super::super::routes::{WebSocketOptions, WebSocketRoute};
 use super::*;
 use crate::forwarded::ForwardedInfo;
 use crate::front::Front;
@@ -15,10 +15,16 @@ use crate::options::Options;
 use crate::request_body::RequestBody;
 use crate::websocket::events::Fields;
 
-/// An application that answers every event with an empty body.
+/// An application that records events, and answers a message with its text: `slow` after ten minutes.
 #[derive(Clone, Default)]
 struct App {
-    closed: Arc<AtomicBool>,
+    events: Arc<Mutex<Vec<String>>>,
+}
+
+impl App {
+    fn events(&self) -> Vec<String> {
+        self.events.lock().unwrap().clone()
+    }
 }
 
 impl Application for App {
@@ -28,17 +34,38 @@ impl Application for App {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<Full<Bytes>>, DispatchError> {
-        let context = request.extensions().get::<RequestContext>().expect("the front gives it");
-        let closes = ("HEARTH_SOCKET_EVENT", Bytes::from_static(b"close"));
-        self.closed.fetch_or(context.variables.contains(&closes), Relaxed);
-        Ok(Response::new(Full::default()))
+        let (head, body) = request.into_parts();
+        let context = head.extensions.get::<RequestContext>().expect("the front gives it");
+        let variable = |name: &str| {
+            let found = context.variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
+        };
+        assert_eq!(variable("SSL_CLIENT_S_DN"), "CN=ann", "the client's certificate");
+        let event = variable("HEARTH_SOCKET_EVENT");
+        let text = body.collect().await.unwrap().to_bytes();
+        let about = match &*event {
+            "message" => String::from_utf8_lossy(&text).into_owned(),
+            _ => variable("HEARTH_SOCKET_CODE"),
+        };
+        self.events.lock().unwrap().push(format!("{event} {about}"));
+        if text == "slow" {
+            tokio::time::sleep(Duration::from_mins(10)).await;
+        }
+        Ok(Response::new(Full::new(text)))
     }
 }
 
-/// A TLS stream of a client that does not read: `close_notify` cannot be written.
-struct Unread;
+/// The stream of a client that sends nothing more, and how far its server can write.
+enum Stream {
+    /// With TLS: messages have room, but not the `close_notify`.
+    Unread,
+    /// Nothing more has room.
+    Full,
+    /// The client is gone.
+    Gone,
+}
 
-impl AsyncRead for Unread {
+impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -48,13 +75,17 @@ impl AsyncRead for Unread {
     }
 }
 
-impl AsyncWrite for Unread {
+impl AsyncWrite for Stream {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Ok(bytes.len()))
+        match *self {
+            Self::Unread => Poll::Ready(Ok(bytes.len())),
+            Self::Full => Poll::Pending,
+            Self::Gone => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -85,7 +116,7 @@ fn visitor(seat: &Seat) -> Visitor {
         hints: None,
         deadline: None,
         trace: None,
-        variables: Vec::new(),
+        variables: vec![("SSL_CLIENT_S_DN", Bytes::from_static(b"CN=ann"))],
     };
     Visitor {
         id: seat.id(),
@@ -99,23 +130,54 @@ fn visitor(seat: &Seat) -> Visitor {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_take_the_end_of_tls_is_cut_and_its_close_is_reported() {
+/// A message of the client, masked with zeros.
+fn message(text: &str) -> Vec<u8> {
+    let length = u8::try_from(text.len()).unwrap();
+    [&[0x81, 0x80 | length, 0, 0, 0, 0], text.as_bytes()].concat()
+}
+
+/// A close frame of the client, masked with zeros.
+const CLOSE: [u8; 6] = [0x88, 0x80, 0, 0, 0, 0];
+
+/// Serves a client that has sent these bytes. Returns the events, and how long the connection lasted.
+async fn events_of(stream: Stream, sent: &[u8]) -> (Vec<String>, Duration) {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("index.php"), "<?php").unwrap();
     let mut options = Options::new(root.path());
     options.listen.clear();
     options.forwarded_connections = true;
+    options.websockets.routes = vec![WebSocketRoute::new("/chat", None).unwrap()];
+    options.write_timeout = Duration::from_secs(5);
     let app = App::default();
     let front = Front::bind(options, app.clone()).await.unwrap().shared();
     let limits = WebSocketOptions::default().limits;
     let seat = front.websockets.seat(&Arc::from("main"), None, &limits).unwrap();
     let accepted = Box::new(Accepted { visitor: visitor(&seat), seat, deflate: false });
-    // A close frame of the client, masked with zeros.
-    let close = [0x88, 0x80, 0, 0, 0, 0];
     let began = Instant::now();
-    let session = begin(front, accepted, Unread, &close, CancellationToken::new());
-    tokio::time::timeout(Duration::from_mins(1), session).await.expect("it ends");
-    assert_eq!(began.elapsed().as_secs(), CLOSE_PATIENCE.as_secs());
-    assert!(app.closed.load(Relaxed));
+    let session = begin(front, accepted, stream, sent, CancellationToken::new());
+    tokio::time::timeout(Duration::from_hours(1), session).await.expect("it ends");
+    (app.events(), began.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_take_the_end_of_tls_is_cut_and_its_close_is_reported() {
+    let (events, lasted) = events_of(Stream::Unread, &CLOSE).await;
+    assert_eq!(lasted.as_secs(), CLOSE_PATIENCE.as_secs());
+    assert_eq!(events, ["close 1005"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_before_a_close_are_handled_though_their_client_is_gone() {
+    let messages = ["one", "two", "three"].map(message).concat();
+    let (events, _) = events_of(Stream::Gone, &[&messages[..], &CLOSE].concat()).await;
+    assert_eq!(events, ["message one", "message two", "message three", "close 1005"]);
+    let (events, _) = events_of(Stream::Gone, &messages).await;
+    assert_eq!(events, ["message one", "message two", "message three", "close 1006"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_client_that_takes_no_answer_are_dropped_at_the_write_time_out() {
+    let messages = ["one", "slow", "three"].map(message).concat();
+    let (events, _) = events_of(Stream::Full, &messages).await;
+    assert_eq!(events, ["message one", "message slow", "close 1013"]);
 }

@@ -1,16 +1,22 @@
 //! Certificates of clients (mutual TLS), as operators set them.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConnection, StreamOwned};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
-use testkit::{Certificate, certificates};
+use testkit::{Certificate, certificates, eventually};
 use tokio::runtime::Runtime;
+use tungstenite::Message;
 
 use crate::front::http3::Http3;
 use crate::front::tls::listener;
-use crate::hearth::{Hearth, Serve, Site, command};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
 const VARIABLES: &str = "<?php header('Cache-Control: public, max-age=60'); echo json_encode(array_filter($_SERVER, \
     fn ($name) => str_starts_with($name, 'SSL_') || str_starts_with($name, 'HTTP_SSL'), ARRAY_FILTER_USE_KEY));";
@@ -124,6 +130,45 @@ fn with_optional_certificates_php_decides_and_plain_listeners_tell_nothing() {
     assert_eq!(curl(&site, &hearth, Some("stranger"), &[]), None);
     let mut plain = testkit::Client::connect(listener(&hearth, 1)).unwrap();
     assert_eq!(plain.get("/").unwrap().text(), "[]");
+}
+
+/// Opens a WebSocket with a certificate, sends messages, and returns their answers.
+fn talk(hearth: &Hearth, certificate: &Certificate, messages: &[&str]) -> Vec<String> {
+    let (config, _) = testkit::credulous(&["http/1.1"]);
+    let mut config = Arc::unwrap_or_clone(config);
+    let chain = vec![CertificateDer::from_pem_slice(certificate.chain.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).unwrap();
+    let key = CertifiedKey::from_der(chain, key, config.crypto_provider()).unwrap();
+    config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(key));
+    let name = ServerName::try_from("localhost").unwrap();
+    let session = ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = TcpStream::connect(hearth.address).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let stream = StreamOwned::new(session, socket);
+    let (mut socket, _) = tungstenite::client("ws://localhost/chat", stream).unwrap();
+    let mut answer = |text: &&str| {
+        socket.send(Message::text(*text)).unwrap();
+        socket.read().unwrap().into_text().unwrap().to_string()
+    };
+    messages.iter().map(&mut answer).collect()
+}
+
+#[test]
+fn events_of_a_websocket_have_the_certificate_of_their_client() {
+    let http = "client_ca = \"ca.pem\"\n[websockets.routes]\n\"/chat\" = \"/index.php\"";
+    let site = site(http).with_file(
+        "public/index.php",
+        "<?php [$event, $client] = [$_SERVER['HEARTH_SOCKET_EVENT'], $_SERVER['SSL_CLIENT_S_DN'] ?? 'none'];\n\
+         file_put_contents(dirname(__DIR__) . '/events', \"$event $client\\n\", FILE_APPEND | LOCK_EX);\n\
+         if ($event === 'message') echo $client, ' ', $_SERVER['SSL_CLIENT_VERIFY'];",
+    );
+    let hearth = serve(&site, &[]);
+    let answers = talk(&hearth, &certificates().client, &["first", "second"]);
+    assert_eq!(answers, ["CN=client SUCCESS", "CN=client SUCCESS"]);
+    let expected = "connect CN=client\nmessage CN=client\nmessage CN=client\nclose CN=client\n";
+    let events = || std::fs::read_to_string(site.path().join("events")).unwrap_or_default();
+    eventually("the close is reported", LIMIT, || events().lines().count() == 4);
+    assert_eq!(events(), expected);
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Rules for requests, as operators set them in `hearth.toml`.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Output;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use testkit::{Client, Running};
 
-use crate::hearth::{Hearth, Serve, Site, command};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
 /// `ann` with the password `secret`, as `htpasswd -B` writes it.
 const USERS: &str = "ann:$2y$04$Cunbpthv3MQoS.v99DdMhOp8yUcVn41mI8u8U5AH.mvhI5YXV6kxe\n";
@@ -138,6 +141,28 @@ fn paths_with_passwords_are_closed_in_every_spelling_and_php_gets_the_user() {
 }
 
 #[test]
+fn a_path_behind_a_script_has_the_password_of_its_own_rule() {
+    let http =
+        "[http.basic_auth]\n\"/\" = \"staff\"\n\"/admin\" = \"admins\"\n\"/shop\" = \"shop\"";
+    let site = site(http)
+        .with_file("staff", &USERS.replace("ann", "bob"))
+        .with_file("admins", &format!("{USERS}{}", USERS.replace("ann", "eve")))
+        .with_file("shop", &USERS.replace("ann", "eve"));
+    let hearth = serve(&site);
+    let status = |path: &str, user: &str| get_as(&hearth, path, user, "secret").status;
+    for path in ["/admin", "/index.php/admin", "/x/../admin"] {
+        assert_eq!([status(path, "ann"), status(path, "bob")], [200, 401], "{path}");
+    }
+    for path in ["/", "/index.php/", "/index.php/other"] {
+        assert_eq!([status(path, "ann"), status(path, "bob")], [401, 200], "{path}");
+    }
+    // Which of two areas an application sees in such a path is its own affair: it needs a user of both.
+    let path = "/admin/index.php/shop";
+    let answers = ["ann", "bob", "eve"].map(|user| status(path, user));
+    assert_eq!(answers, [401, 401, 200]);
+}
+
+#[test]
 fn files_of_users_that_cannot_be_used_are_refused_at_the_start() {
     let told = refused("[http.basic_auth]\n\"/admin\" = \"missing\"");
     assert!(told.contains("cannot read the users in") && told.contains("missing"), "{told}");
@@ -221,18 +246,19 @@ fn header_rules_about_the_connection_are_refused_at_the_start() {
     assert!(told.contains("`X(A)` = `5`"), "{told}");
 }
 
+const UPGRADE: [(&str, &str); 4] = [
+    ("Connection", "Upgrade"),
+    ("Upgrade", "websocket"),
+    ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+];
+
 #[test]
 fn passwords_guard_websockets_and_http_2() {
     let http = "[http.basic_auth]\n\"/admin\" = \"users\"\n[websockets.routes]\n\"/admin/chat\" = \"/index.php\"";
     let site = site(http).with_file("users", USERS);
     let hearth = serve(&site);
-    let upgrade = [
-        ("Connection", "Upgrade"),
-        ("Upgrade", "websocket"),
-        ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
-    ];
-    let closed = hearth.connect().request("GET", "/admin/chat", &upgrade, b"").unwrap();
+    let closed = hearth.connect().request("GET", "/admin/chat", &UPGRADE, b"").unwrap();
     assert_eq!(closed.status, 401);
     let curl = |more: &[&str]| {
         let mut curl = std::process::Command::new("curl");
@@ -243,4 +269,47 @@ fn passwords_guard_websockets_and_http_2() {
     };
     assert_eq!(curl(&[]), "2 401");
     assert_eq!(curl(&["--user", "ann:secret"]), "2 200");
+}
+
+/// Starts `hearth channels` with these settings in the section `http`. Returns it with its address.
+fn channels(folder: &Path, http: &str) -> (Running, SocketAddr) {
+    std::fs::write(folder.join("hearth.toml"), format!("[http]\n{http}\n")).unwrap();
+    std::fs::write(folder.join("users"), USERS).unwrap();
+    let mut channels = command();
+    let arguments = ["channels", "--listen", "127.0.0.1:0", "--app", "shop:key:secret"];
+    let process = Running::start(channels.current_dir(folder).args(arguments));
+    let ready = |line: &str| line.strip_prefix("hearth: ready on http://")?.trim().parse().ok();
+    let address = process.log().find(LIMIT, ready).expect("it is ready");
+    (process, address)
+}
+
+#[test]
+fn rules_apply_to_every_connection_of_the_channels_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = |address: SocketAddr, path: &str, fields: &[(&str, &str)]| {
+        let mut client = Client::connect(address).unwrap();
+        client.set_timeout(LIMIT);
+        let fields: String =
+            fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n")).unwrap();
+        client.head().unwrap()
+    };
+    let stream = "/app/key/sse?channels=news";
+    let login = login("ann", "secret");
+    let known = [("Authorization", &*login)];
+    {
+        let (_process, address) =
+            channels(folder.path(), "[http.basic_auth]\n\"/app\" = \"users\"");
+        assert_eq!(head(address, "/app/key?protocol=7", &UPGRADE).status, 401);
+        assert_eq!(head(address, stream, &[]).status, 401);
+        let fields = [&UPGRADE[..], &known].concat();
+        assert_eq!(head(address, "/app/key?protocol=7", &fields).status, 101);
+        assert_eq!(head(address, stream, &known).status, 200);
+    }
+    let redirect = "[http.redirects]\n\"/app/*\" = \"https://b.example/app/* 308\"";
+    let (process, address) = channels(folder.path(), redirect);
+    assert_eq!(head(address, "/app/key?protocol=7", &UPGRADE).status, 308);
+    drop(process);
+    let (_process, address) = channels(folder.path(), "[http.headers]\n\"X-Test\" = \"yes\"");
+    assert_eq!(head(address, stream, &[]).field("x-test"), Some("yes"));
 }
