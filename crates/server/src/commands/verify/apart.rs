@@ -33,7 +33,8 @@ pub(super) fn apart(mut settings: Settings) -> (Settings, Option<String>) {
     http.cache_disk = None;
     let set: Vec<String> = rules
         .into_iter()
-        .filter_map(|(name, is_set)| is_set.then(|| format!("`http.{name}`")))
+        .filter(|(_, is_set)| *is_set)
+        .map(|(name, _)| format!("`http.{name}`"))
         .collect();
     let note = (!set.is_empty())
         .then(|| format!("not applied, so that PHP gets every request: {}", set.join(", ")));

@@ -230,8 +230,8 @@ impl Walk<'_> {
     fn is_ignored(&self, target: &Path) -> bool {
         self.roots.iter().any(|(root, name)| {
             let Ok(relative) = target.strip_prefix(root) else { return false };
-            let parts = relative.ancestors().filter(|part| !part.as_os_str().is_empty());
-            parts.into_iter().any(|part| self.folders.ignores(&name.join(part)))
+            let mut parts = relative.ancestors().filter(|part| !part.as_os_str().is_empty());
+            parts.any(|part| self.folders.ignores(&name.join(part)))
         })
     }
 
