@@ -4,6 +4,7 @@
 //! - No running server is touched. The application's own files and databases are used as its requests use them.
 //! - Exit status: 0 no difference, 1 differences, 2 it could not be run.
 
+mod apart;
 mod cause;
 mod compare;
 mod crawl;
@@ -26,6 +27,8 @@ use std::path::{Path, PathBuf};
 
 use pool::Model;
 
+use self::apart::apart;
+use self::files::Latest;
 use self::instance::{NotRun, Subject};
 use self::report::Report;
 use self::request::{Recorded, replay_order};
@@ -93,8 +96,8 @@ fn verified(verify: &Verify, environment: &Environment) -> Result<(String, bool)
         verify.target.flags.clone(),
         environment,
     )?;
-    let (settings, sessions) =
-        (instance::apart(settings.clone()), session_handler(&settings, verify, environment)?);
+    let sessions = session_handler(&settings, verify, environment)?;
+    let (settings, rules) = apart(settings);
     cannot_be_here(&settings, environment)?;
     let user = PhpUser::of(&settings, environment)?;
     let run_dir = sessions_folder(user.as_ref(), environment).map_err(|error| {
@@ -111,8 +114,10 @@ fn verified(verify: &Verify, environment: &Environment) -> Result<(String, bool)
         sessions: run_dir,
         moves_sessions: sessions.is_none(),
         ignored: verify.ignored.clone(),
+        latest: Latest::default(),
     };
     let mut report = Report::default();
+    report.notes.extend(rules);
     report.notes.extend(sessions);
     // A thread of its own for the pool, while this one looks at files.
     let runtime = async_runtime::start(NonZeroUsize::MIN.saturating_add(1))?;
@@ -187,6 +192,7 @@ async fn all(verify: &Verify, runs: &Runs<'_>, report: &mut Report) -> Result<()
         ));
     }
     report.watched_files = reference.watched_files;
+    report.notes.append(&mut reference.notes);
     report.masked = reference.masked();
     report.not_comparable = reference.incomparable(&replay);
     let mut outcome = Ok(());

@@ -1,51 +1,47 @@
 //! The files that requests write: the application's folder and PHP's session files, listed after each request.
 //!
 //! Invariants
-//! - Nothing is written. Links are not followed, and ignored folders are not entered.
+//! - Nothing is written.
+//! - What a file has gained is all that is compared of it only if its earlier content is unchanged.
+
+mod listing;
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use self::listing::{Folders, IGNORED, Listing, MOST, MOST_OUTSIDE};
 use super::compare::Parts;
 
-/// Names that are ignored everywhere: libraries and version control, which requests do not write.
-pub(super) const IGNORED: &[&str] = &[".git", "node_modules", "vendor"];
-/// The most bytes of one file that are compared.
-const MOST: u64 = 256 << 10;
+/// The most links that a note names.
+const MOST_NAMED: usize = 8;
 
-/// The identity of a file's content as far as the file system tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
+/// The latest listing of any instance. Files that are unchanged since then are not read for their checksums a second time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Latest(Arc<Mutex<Arc<Listing>>>);
 
 /// The watched folders as they were at the last look.
 #[derive(Debug)]
 pub(super) struct Watched {
-    folder: PathBuf,
-    sessions: PathBuf,
-    ignored: Vec<String>,
-    listing: BTreeMap<PathBuf, Stamp>,
+    folders: Folders,
+    latest: Latest,
+    listing: Arc<Listing>,
 }
 
 impl Watched {
     /// Looks at the folders for the first time.
-    pub(super) fn new(folder: &Path, sessions: &Path, ignored: &[String]) -> Self {
+    pub(super) fn new(folder: &Path, sessions: &Path, ignored: &[String], latest: &Latest) -> Self {
         let ignored = IGNORED.iter().map(|name| (*name).to_owned()).chain(ignored.iter().cloned());
-        let mut watched = Self {
+        let folders = Folders {
             folder: folder.to_owned(),
             sessions: sessions.to_owned(),
             ignored: ignored.collect(),
-            listing: BTreeMap::new(),
         };
+        let mut watched = Self { folders, latest: latest.clone(), listing: Arc::default() };
         watched.look();
         watched
     }
@@ -57,24 +53,52 @@ impl Watched {
 
     /// Returns the number of watched files.
     pub(super) fn count(&self) -> usize {
-        self.listing.len()
+        self.listing.files.len()
+    }
+
+    /// Returns notes that name the links out of the application's folder.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let named = |links: &BTreeMap<PathBuf, PathBuf>| {
+            let name = |(link, target): (&PathBuf, &PathBuf)| {
+                let link = link.strip_prefix(&self.folders.folder).unwrap_or(link);
+                format!("{} -> {}", link.display(), target.display())
+            };
+            let mut names: Vec<String> = links.iter().take(MOST_NAMED).map(name).collect();
+            if links.len() > MOST_NAMED {
+                names.push(format!("{} more", links.len() - MOST_NAMED));
+            }
+            names.join(", ")
+        };
+        let mut notes = Vec::new();
+        let Listing { outside, refused, .. } = &*self.listing;
+        if !outside.is_empty() {
+            notes.push(format!(
+                "links lead out of the application's folder, and requests write there: {}",
+                named(outside)
+            ));
+        }
+        if !refused.is_empty() {
+            notes.push(format!(
+                "not watched, as more than {MOST_OUTSIDE} files are behind links out of the application's folder (`--ignore` leaves some out): {}",
+                named(refused)
+            ));
+        }
+        notes
     }
 
     /// Adds what was written since the last look to the parts of an answer: names of files, and what they contain or gained.
     pub(super) fn add_changes(&mut self, parts: &mut Parts) {
         let new = self.list();
-        for (path, stamp) in &new {
-            let old = self.listing.get(path);
-            if old == Some(stamp) {
+        for (path, now) in &new.files {
+            let old = self.listing.files.get(path);
+            if old.is_some_and(|old| old.stamp == now.stamp) {
                 continue;
             }
-            // A file that has grown was mostly appended to.
-            let start = old
-                .filter(|old| old.inode == stamp.inode && old.size < stamp.size)
-                .map_or(0, |old| old.size);
+            let start =
+                old.filter(|old| old.is_start_of(now, path)).map_or(0, |old| old.stamp.size);
             self.add(parts, path, &content(path, start).unwrap_or_default());
         }
-        for path in self.listing.keys().filter(|path| !new.contains_key(*path)) {
+        for path in self.listing.files.keys().filter(|path| !new.files.contains_key(*path)) {
             let name = self.name(path);
             parts.insert(format!("{name} (removed)"), Bytes::new());
         }
@@ -89,52 +113,21 @@ impl Watched {
 
     /// Returns the name of a file's part: `session NAME` or `file NAME`, with `*` for what is random in it.
     fn name(&self, path: &Path) -> String {
-        let (relative, own) = match path.strip_prefix(&self.sessions) {
+        let (relative, own) = match path.strip_prefix(&self.folders.sessions) {
             Ok(relative) => (relative, true),
-            Err(_) => (path.strip_prefix(&self.folder).unwrap_or(path), false),
+            Err(_) => (path.strip_prefix(&self.folders.folder).unwrap_or(path), false),
         };
         let is_session = own || relative.iter().any(|part| part.eq_ignore_ascii_case("sessions"));
         let kind = if is_session { "session" } else { "file" };
         format!("{kind} {}", without_random(&relative.to_string_lossy()))
     }
 
-    fn list(&self) -> BTreeMap<PathBuf, Stamp> {
-        let mut listing = BTreeMap::new();
-        let mut folders = vec![self.folder.clone(), self.sessions.clone()];
-        while let Some(folder) = folders.pop() {
-            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-            for entry in entries.filter_map(Result::ok) {
-                let path = entry.path();
-                if self.is_ignored(&path) {
-                    continue;
-                }
-                let Ok(metadata) = entry.metadata() else { continue };
-                if metadata.is_dir() {
-                    folders.push(path);
-                } else if metadata.is_file() {
-                    listing.insert(path, stamp(&metadata));
-                }
-            }
-        }
+    fn list(&self) -> Arc<Listing> {
+        let latest = || self.latest.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = Arc::clone(&latest());
+        let listing = Arc::new(Listing::of(&self.folders, &before));
+        *latest() = Arc::clone(&listing);
         listing
-    }
-
-    fn is_ignored(&self, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let relative = path.strip_prefix(&self.folder).unwrap_or(path).to_string_lossy();
-        self.ignored.iter().any(|pattern| {
-            let pattern = pattern.trim_matches('/');
-            matches(pattern, &relative) || (!pattern.contains('/') && matches(pattern, &name))
-        })
-    }
-}
-
-fn stamp(metadata: &Metadata) -> Stamp {
-    Stamp {
-        inode: metadata.ino(),
-        size: metadata.size(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
     }
 }
 
@@ -144,24 +137,6 @@ fn content(path: &Path, start: u64) -> std::io::Result<Vec<u8>> {
     let mut content = Vec::new();
     file.take(MOST).read_to_end(&mut content)?;
     Ok(content)
-}
-
-/// Returns whether a text matches a pattern in which `*` stands for any text.
-fn matches(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        let Some((_, after)) = rest.split_once(part) else { return false };
-        rest = after;
-    }
-    true
 }
 
 /// Replaces words of a path that look random: eight letters and digits or more with a digit among them, or twenty letters.
@@ -190,6 +165,7 @@ fn without_random(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -205,6 +181,7 @@ mod tests {
             folder.path(),
             sessions.path(),
             &["var/cache".to_owned(), "*.tmp".to_owned()],
+            &Latest::default(),
         );
         assert_eq!(watched.count(), 2);
         let mut parts = Parts::new();
@@ -232,19 +209,89 @@ mod tests {
         assert_eq!(parts, Parts::new(), "each change once");
     }
 
+    /// A folder with a file of this text, and the folder of its sessions.
+    fn with_file(text: &str) -> (tempfile::TempDir, tempfile::TempDir) {
+        let (folder, sessions) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(folder.path().join("file"), text).unwrap();
+        (folder, sessions)
+    }
+
+    fn watched((folder, sessions): &(tempfile::TempDir, tempfile::TempDir)) -> Watched {
+        Watched::new(folder.path(), sessions.path(), &[], &Latest::default())
+    }
+
+    fn changes(watched: &mut Watched) -> Vec<(String, String)> {
+        let mut parts = Parts::new();
+        watched.add_changes(&mut parts);
+        let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        parts.into_iter().map(|(name, content)| (name, text(content))).collect()
+    }
+
     #[test]
-    fn patterns_and_random_names() {
-        for (pattern, text, wanted) in [
-            ("a", "a", true),
-            ("a", "ab", false),
-            ("a*", "ab", true),
-            ("*.log", "x/y.log", true),
-            ("*.log", "x.logs", false),
-            ("a*b*c", "a-b-c", true),
-            ("a*b*c", "a-c-b", false),
-        ] {
-            assert_eq!(matches(pattern, text), wanted, "{pattern} {text}");
+    fn a_rewritten_file_that_has_grown_is_compared_whole() {
+        let folders = with_file("Ada");
+        let mut watched = watched(&folders);
+        let change = |text: &str| vec![("file file".to_owned(), text.to_owned())];
+        let write = |text: &str| fs::write(folders.0.path().join("file"), text).unwrap();
+        write("nobody");
+        assert_eq!(changes(&mut watched), change("nobody"));
+        // Only the first letter differs.
+        write("Nobody, and more");
+        assert_eq!(changes(&mut watched), change("Nobody, and more"));
+        write("Nobody, and more, and more");
+        assert_eq!(changes(&mut watched), change(", and more"), "what it has gained");
+        write("Nobody");
+        assert_eq!(changes(&mut watched), change("Nobody"));
+    }
+
+    #[test]
+    fn a_large_file_is_rewritten_if_its_beginning_or_its_end_has_changed() {
+        let size = usize::try_from(MOST * 3).unwrap();
+        let text = "a".repeat(size);
+        let folders = with_file(&text);
+        let mut watched = watched(&folders);
+        let mut length = |text: &str| {
+            fs::write(folders.0.path().join("file"), text).unwrap();
+            changes(&mut watched).pop().unwrap().1.len()
+        };
+        assert_eq!(length(&format!("{text}new")), 3);
+        assert_eq!(length(&format!("b{text}newer")), usize::try_from(MOST).unwrap());
+        assert_eq!(length(&format!("b{text}other, newer")), usize::try_from(MOST).unwrap());
+        assert_eq!(length(&format!("b{text}other, newer!")), 1);
+    }
+
+    #[test]
+    fn an_instance_recognises_what_was_appended_by_the_checksum_of_an_earlier_one() {
+        let folders = with_file("one\n");
+        let latest = Latest::default();
+        let new = || Watched::new(folders.0.path(), folders.1.path(), &[], &latest);
+        let (_earlier, mut later) = (new(), new());
+        fs::write(folders.0.path().join("file"), "one\ntwo\n").unwrap();
+        assert_eq!(changes(&mut later), [("file file".to_owned(), "two\n".to_owned())]);
+    }
+
+    #[test]
+    fn the_notes_name_links_out_of_the_folder() {
+        let folders = with_file("");
+        let shared = tempfile::tempdir().unwrap();
+        assert_eq!(watched(&folders).notes(), Vec::<String>::new());
+        symlink(shared.path(), folders.0.path().join("storage")).unwrap();
+        symlink("file", folders.0.path().join("link")).unwrap();
+        let target = shared.path().canonicalize().unwrap();
+        let wanted = format!(
+            "links lead out of the application's folder, and requests write there: storage -> {}",
+            target.display()
+        );
+        assert_eq!(watched(&folders).notes(), [wanted]);
+        for number in 0..8 {
+            symlink(shared.path(), folders.0.path().join(number.to_string())).unwrap();
         }
+        // Each folder is entered once, by the first link.
+        assert_eq!(watched(&folders).listing.outside.len(), 1);
+    }
+
+    #[test]
+    fn random_names() {
         assert_eq!(
             without_random("storage/framework/sessions/aB3dE6gH9"),
             "storage/framework/sessions/*"

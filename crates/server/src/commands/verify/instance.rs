@@ -23,13 +23,13 @@ use url::Url;
 
 use super::compare::Parts;
 use super::crawl;
-use super::files::Watched;
+use super::files::{Latest, Watched};
 use super::jar::{Jar, comparable};
 use super::request::Recorded;
 use crate::app::applications::{Planned, Plans};
 use crate::app::boot::{OwnFiles, Reason, boot_failure, own_files, pool_options};
 use crate::app::target::Target;
-use crate::config::{self, Auto, Environment, Settings};
+use crate::config::{Auto, Environment, Settings};
 use crate::failure::{Failure, in_one_line};
 use crate::subsystems::generation_guard::GenerationGuard;
 use crate::subsystems::http::front::{self, Php};
@@ -54,6 +54,8 @@ pub(super) struct Subject<'e> {
     /// Whether PHP is to write its session files there.
     pub(super) moves_sessions: bool,
     pub(super) ignored: Vec<String>,
+    /// What the latest look at the files has seen.
+    pub(super) latest: Latest,
 }
 
 /// Why an application does not run in a model.
@@ -184,7 +186,8 @@ impl Instance {
         let mut tasks = JoinSet::new();
         tasks.spawn(front.serve(drain.clone()));
         let folder = &planned.plan.application.folder;
-        let watched = Watched::new(folder, subject.sessions.path(), &subject.ignored);
+        let watched =
+            Watched::new(folder, subject.sessions.path(), &subject.ignored, &subject.latest);
         Ok(Self {
             pool,
             address,
@@ -209,6 +212,11 @@ impl Instance {
     /// Returns the number of watched files.
     pub(super) fn watched_files(&self) -> usize {
         self.watched.count()
+    }
+
+    /// Returns what the report notes about the watched files.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.watched.notes()
     }
 
     /// Sends a request, and waits until all that it did is done.
@@ -354,18 +362,4 @@ fn not_run(error: &StartError, model: Model) -> NotRun {
         }
         _ => NotRun::Failed(boot_failure(error)),
     }
-}
-
-/// Returns the settings for runs beside a server that may use the same ones: a loopback port, and nothing that others could notice.
-pub(super) fn apart(mut settings: Settings) -> Settings {
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    settings.http.listen =
-        vec![config::Listen { tls: Some(false), address: config::Address::Tcp(address) }];
-    settings.http.access_log = None;
-    settings.realtime.lookup = None;
-    settings.server.run_dir = Auto(None);
-    settings.egress.enabled = false;
-    settings.applications.clear();
-    settings.processes.clear();
-    settings
 }

@@ -60,6 +60,8 @@ pub(super) struct Reference {
     /// Whether every answer was a server error.
     pub(super) all_failed: bool,
     pub(super) watched_files: usize,
+    /// What the report notes about them.
+    pub(super) notes: Vec<String>,
 }
 
 /// Everything that a run needs.
@@ -141,6 +143,7 @@ impl Runs<'_> {
             }
         }
         let watched_files = kept.as_ref().map_or(0, Instance::watched_files);
+        let notes = kept.as_ref().map(Instance::notes).unwrap_or_default();
         Ok(Reference {
             model,
             first,
@@ -150,6 +153,7 @@ impl Runs<'_> {
             instance: kept,
             all_failed,
             watched_files,
+            notes,
         })
     }
 

@@ -14,15 +14,47 @@ fn site() -> Site {
     Site::empty().with_folder("verify")
 }
 
+/// Returns an application that stores a visitor's name in a static variable: `/set?name=Ada` leaves it, and `/hello` shows what `$then` makes of it.
+fn leaking(then: &str) -> Site {
+    let code =
+        "<?php function answer(): void { static $name = 'Eve'; $name = $_GET['name'] ?? $name;";
+    let code =
+        format!("{code} if (str_starts_with($_SERVER['REQUEST_URI'], '/hello')) {{ {then} }} }}");
+    site().with_file("app.php", &code)
+}
+
+/// Returns the report on the leak of [`leaking`] in `worker`, which has one finding: its cause is the request that leaves the name.
+fn report_on_leak(site: &Site, reset: &str) -> Value {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let line = |path: &str| format!("{}\n", json!({"method": "GET", "path": path}));
+    let log = ["/hello", "/set?name=Ada"].map(line).concat();
+    std::fs::write(file.path(), log).unwrap();
+    let log = file.path().to_str().unwrap();
+    let arguments = ["--log", log, "--models", "worker", "--requests", "12"];
+    let report = report_after(reset, site, &arguments, 1);
+    let leak = ("GET /hello".to_owned(), json!(["GET /set?name=Ada"]));
+    assert_eq!(causes(&report, "worker"), BTreeMap::from([leak]), "{report:#}");
+    assert_eq!(report["models"][0]["findings"].as_array().unwrap().len(), 1, "{report:#}");
+    report
+}
+
 fn verify(site: &Site, arguments: &[&str]) -> Output {
+    verify_after(RESET, site, arguments)
+}
+
+fn verify_after(reset: &str, site: &Site, arguments: &[&str]) -> Output {
     let mut command = command();
-    command.arg("verify").arg(site.path()).args(["--reset", RESET]).args(arguments);
+    command.arg("verify").arg(site.path()).args(["--reset", reset]).args(arguments);
     command.output().unwrap()
 }
 
 /// Returns the report, and checks the exit status.
 fn report(site: &Site, arguments: &[&str], status: i32) -> Value {
-    let output = verify(site, &[arguments, &["--format", "json"]].concat());
+    report_after(RESET, site, arguments, status)
+}
+
+fn report_after(reset: &str, site: &Site, arguments: &[&str], status: i32) -> Value {
+    let output = verify_after(reset, site, &[arguments, &["--format", "json"]].concat());
     let stderr = String::from_utf8_lossy(&output.stderr);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(status), "{stdout}\n{stderr}");
@@ -152,6 +184,50 @@ fn verify_reports_a_token_of_the_boot_that_each_request_shares() {
     assert_eq!(finding["request"], "GET /nonce");
     assert_eq!(finding["cause"], "fixed_at_boot");
     assert_eq!(report["models"][0]["findings"].as_array().unwrap().len(), 1, "{report:#}");
+}
+
+#[test]
+fn verify_finds_a_leak_where_the_server_would_answer_in_phps_place() {
+    let users = "ann:$2y$04$Cunbpthv3MQoS.v99DdMhOp8yUcVn41mI8u8U5AH.mvhI5YXV6kxe\n";
+    let site = leaking("header('Cache-Control: public, max-age=60'); echo \"Hello, $name!\";")
+        .with_file("users", users);
+    for (settings, named) in [
+        ("cache = true", "`http.cache`"),
+        ("rate_limits = [\"/ 2/m\"]", "`http.rate_limits`"),
+        ("basic_auth = { \"/\" = \"users\" }", "`http.basic_auth`"),
+        ("redirects = { \"/hello\" = \"/welcome\" }", "`http.redirects`"),
+        ("proxy_protocol = true\ncache = true", "`http.proxy_protocol`, `http.cache`"),
+    ] {
+        site.write("hearth.toml", &format!("[http]\n{settings}\n"));
+        let report = report_on_leak(&site, RESET);
+        let note = format!("not applied, so that PHP gets every request: {named}");
+        assert_eq!(report["notes"], json!([note]), "{settings}");
+    }
+}
+
+#[test]
+fn verify_finds_a_leak_into_files_behind_a_symbolic_link() {
+    let shared = tempfile::tempdir().unwrap();
+    let site = leaking("file_put_contents(__DIR__ . '/storage/visitor', $name);");
+    std::os::unix::fs::symlink(shared.path(), site.path().join("storage")).unwrap();
+    let report = report_on_leak(&site, "rm -f storage/*");
+    let difference = json!([
+        {"part": "file storage/visitor", "expected": "Eve", "got": "Ada", "further_places": 0},
+    ]);
+    assert_eq!(report["models"][0]["findings"][0]["differences"], difference, "{report:#}");
+    let note = "links lead out of the application's folder, and requests write there: storage -> ";
+    let shared = shared.path().canonicalize().unwrap();
+    assert_eq!(report["notes"], json!([format!("{note}{}", shared.display())]));
+}
+
+#[test]
+fn verify_compares_the_whole_of_a_rewritten_file_that_has_grown() {
+    // What is behind the first three bytes is the same in both models.
+    let site = leaking("file_put_contents(__DIR__ . '/var/visitor', \"$name was here\");");
+    let report = report_on_leak(&site, "mkdir -p var; printf abc > var/visitor");
+    let differences = &report["models"][0]["findings"][0]["differences"];
+    let parts: Vec<_> = differences.as_array().unwrap().iter().map(|one| &one["part"]).collect();
+    assert_eq!(parts, ["file var/visitor"], "{report:#}");
 }
 
 #[test]
