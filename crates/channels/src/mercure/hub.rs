@@ -32,6 +32,9 @@ const TOPICS: usize = 100;
 /// Maximum number of updates that wait for the fan-out.
 const INBOX: usize = 65_536;
 
+/// Minimum time that a drain waits for the reports of the subscriptions that it ended. Another node reports the rest.
+const DRAIN_REPORTS: Duration = Duration::from_secs(1);
+
 /// The hub.
 #[derive(Debug)]
 pub struct Mercure {
@@ -167,7 +170,7 @@ impl Mercure {
                     Some(Arrival::Barrier(handled)) => reports.barrier(handled),
                     None => {}
                 }
-                hub.report(&mut reports);
+                hub.report(&mut reports, inbox.len());
                 drop(hub);
                 tokio::task::consume_budget().await;
             }
@@ -197,6 +200,12 @@ impl Mercure {
         (subscribers, self.published.load(relaxed), self.disconnected.load(relaxed))
     }
 
+    /// Returns the number of arrivals that wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.arrivals.max_capacity() - self.arrivals.capacity()
+    }
+
     /// Waits until the updates that have arrived so far are kept, and the subscriptions that began or ended are
     /// published.
     pub async fn ready(&self) {
@@ -207,7 +216,7 @@ impl Mercure {
         }
     }
 
-    /// Disconnects all subscribers, spread over `patience`.
+    /// Disconnects all subscribers, spread over `patience`, and waits that long at most until this is reported.
     pub async fn drain(&self, patience: Duration) {
         const SLICES: u32 = 50;
         self.lock().ending = true;
@@ -229,7 +238,10 @@ impl Mercure {
             }
             tokio::time::sleep(patience / SLICES).await;
         }
-        self.ready().await;
+        let patience = patience.max(DRAIN_REPORTS);
+        if tokio::time::timeout(patience, self.ready()).await.is_err() {
+            tracing::warn!("not all ends of subscriptions to Mercure were reported in time");
+        }
     }
 
     fn fan_out(&self, message: &[u8], reports: &mut Reports) {
