@@ -720,5 +720,6 @@ proptest! {
 
 mod brokers;
 mod logs;
+mod played;
 mod processes;
 mod slow;

@@ -20,7 +20,7 @@ use crate::Ticket;
 use crate::app::App;
 use crate::auth;
 use crate::channels::Channels;
-use crate::delivery::{AppNumber, ChannelId, Delivery, Full, Outlet, RESTARTED};
+use crate::delivery::{AppNumber, ChannelId, Delivery, Full, LOADED, Outlet, RESTARTED};
 use crate::moment::{Moment, UnixTime};
 use crate::name::ChannelName;
 use crate::nodes::Nodes;
@@ -64,6 +64,8 @@ struct Inbox {
 #[derive(Debug)]
 enum Arrival {
     Message(Bytes),
+    /// An update of the log that was published before this node had read the log: it is kept, not sent.
+    Old(Bytes),
     /// A member came or left. `ours` if this node reports it.
     Member {
         message: Bytes,
@@ -71,6 +73,8 @@ enum Arrival {
     },
     /// Kept updates are not those of the log any more.
     Restarted,
+    /// All old updates are kept.
+    Loaded,
     /// All earlier arrivals are handled when this is dropped.
     Barrier(oneshot::Sender<()>),
 }
@@ -79,13 +83,17 @@ impl Outlet for Inbox {
     fn put(&self, _: AppNumber, delivery: Delivery) -> Result<(), Full> {
         let Delivery::Channel { channel, message, position, .. } = delivery else { return Ok(()) };
         let hub = self.hub.get().and_then(Weak::upgrade);
-        let arrival = if let Some(hub) = hub.filter(|hub| hub.members_id == channel) {
+        let is_old =
+            |hub: &Arc<Mercure>| !hub.channels.registry().shared().is_loaded() && position > 0;
+        let arrival = match &hub {
             // It is decided here, under the channel's lock, as for webhooks: later another node may report.
-            Arrival::Member { message: message.text(), ours: hub.reports() }
-        } else if position == RESTARTED {
-            Arrival::Restarted
-        } else {
-            Arrival::Message(message.text())
+            Some(hub) if hub.members_id == channel => {
+                Arrival::Member { message: message.text(), ours: hub.reports() }
+            }
+            _ if position == RESTARTED => Arrival::Restarted,
+            _ if position == LOADED => Arrival::Loaded,
+            Some(hub) if is_old(hub) => Arrival::Old(message.text()),
+            _ => Arrival::Message(message.text()),
         };
         self.arrivals.try_send(arrival).map_err(|_full| {
             self.lost.store(true, Ordering::Relaxed);
@@ -159,7 +167,8 @@ impl Mercure {
                     reports.forget_expected();
                 }
                 match arrival {
-                    Some(Arrival::Message(message)) => hub.fan_out(&message, &mut reports),
+                    Some(Arrival::Message(message)) => hub.fan_out(&message, true, &mut reports),
+                    Some(Arrival::Old(message)) => hub.fan_out(&message, false, &mut reports),
                     Some(Arrival::Member { message, ours }) => {
                         hub.apply_member(&message, ours, &mut reports);
                     }
@@ -167,6 +176,7 @@ impl Mercure {
                         hub.restart();
                         reports.forget_expected();
                     }
+                    Some(Arrival::Loaded) => hub.end_streams(),
                     Some(Arrival::Barrier(handled)) => reports.barrier(handled),
                     None => {}
                 }
@@ -244,7 +254,8 @@ impl Mercure {
         }
     }
 
-    fn fan_out(&self, message: &[u8], reports: &mut Reports) {
+    /// Keeps an update, and sends it to its subscribers if it `is_new`.
+    fn fan_out(&self, message: &[u8], is_new: bool, reports: &mut Reports) {
         let Some(update) = Update::of_message(message) else { return };
         let now = (self.clock)();
         reports.note(&update, now, || self.takes_part() && !self.reports());
@@ -252,7 +263,7 @@ impl Mercure {
         let mut state = self.lock();
         let mut topics = state.cache.begin(&update.topics);
         let mut slow = Vec::new();
-        for (number, one) in &state.subscribers {
+        for (number, one) in state.subscribers.iter().filter(|_| is_new) {
             if one.interest.takes(update.private, &mut topics)
                 && one.queue.try_send(event.clone()).is_err()
             {
@@ -274,6 +285,13 @@ impl Mercure {
     pub(super) fn restart(&self) {
         let gone = self.lock().restart();
         self.remove_members(&gone);
+    }
+
+    /// Ends all streams, because updates are kept that the subscribers may have missed. They come back with the id of
+    /// their last update.
+    fn end_streams(&self) {
+        let gone = std::mem::take(&mut self.lock().subscribers);
+        self.remove_members(&gone.into_values().collect::<Vec<_>>());
     }
 
     /// Answers a request.

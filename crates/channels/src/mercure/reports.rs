@@ -110,7 +110,11 @@ impl Reports {
                 self.push(expected.due());
             }
         }
-        self.push(Due::Report { listed: Arc::clone(listed), active, topics: 0..listed.topics.len() });
+        self.push(Due::Report {
+            listed: Arc::clone(listed),
+            active,
+            topics: 0..listed.topics.len(),
+        });
     }
 
     /// Adds reports unless too many wait. A subscription is itself known to all nodes, whether it is reported or not.
@@ -118,7 +122,9 @@ impl Reports {
         if self.due.len() < MOST {
             self.due.push_back(due);
         } else if !std::mem::replace(&mut self.dropped, true) {
-            warn!("subscriptions to Mercure begin and end faster than it can be reported: some are not reported");
+            warn!(
+                "subscriptions to Mercure begin and end faster than it can be reported: some are not reported"
+            );
         }
     }
 

@@ -449,6 +449,42 @@ async fn after_lost_updates_no_id_counts_as_the_newest() {
 }
 
 #[tokio::test]
+async fn updates_from_before_a_node_knew_its_log_are_kept_and_not_sent() {
+    let hub = hub(options());
+    let registry = hub.channels.registry();
+    let now = Moment::from_millis(1);
+    let channel = crate::ChannelName::new("updates", 30).unwrap();
+    let apply = |sequence: u64| {
+        let data = update::Update::read(&format!("topic=a&id=n{sequence}")).unwrap().json();
+        let author = crate::Author::Server { except: None };
+        let publication =
+            crate::Publication { channel: &channel, event: "update", data: &data, author };
+        let position = crate::shared_log::position(sequence, 0);
+        let logged = crate::shared_log::Logged { position, age: Duration::ZERO };
+        registry.apply_logged(&hub.app, &publication, logged, now);
+    };
+    registry.shared().set_active(true);
+    // It comes while the broker is away.
+    let (_, mut early) = open(&hub, "topic=a", &[("last-event-id", "n1")]);
+    registry.restart_log(7, 0, now);
+    hub.ready().await;
+    let (_, mut next) = open(&hub, "topic=a", &[]);
+    apply(1);
+    apply(2);
+    hub.ready().await;
+    registry.log_loaded(false, now);
+    for stream in [&mut early, &mut next] {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, ":\n", "its stream ends");
+    }
+    let (_, mut back) = open(&hub, "topic=a", &[("last-event-id", "n1")]);
+    apply(3);
+    let text = read(&mut back, "id: n3\n").await;
+    assert!(text.contains("id: n2\n") && !text.contains("id: n1\n"), "{text}");
+}
+
+#[tokio::test]
 async fn a_token_that_expires_after_the_end_of_time_is_valid() {
     let hub = hub(options());
     let claims = format!(r#"{{"exp":{},"mercure":{{"subscribe":["*"]}}}}"#, u64::MAX);
