@@ -381,6 +381,7 @@ impl Registry {
             Entry::Occupied(found) => found,
             Entry::Vacant(vacant) => {
                 let id = ChannelId(self.next_id.fetch_add(1, Ordering::Relaxed));
+                self.statistics.of(&app.id).records.increase();
                 vacant.insert(Box::new(Channel::new(id, hash, app, name)))
             }
         };
@@ -451,7 +452,8 @@ impl Registry {
         let channel = found.get_mut();
         let result = act(channel);
         if channel.is_unneeded(now, &self.shared) {
-            let (_, vacant) = found.remove();
+            let (removed, vacant) = found.remove();
+            self.statistics.of(&removed.app().id).records.decrease();
             shrink(vacant.into_table());
         } else if let Some(at) = channel.next_wake(now) {
             due.push(Reverse((at, channel.hash(), channel.id())));

@@ -231,7 +231,7 @@ fn apply(
         // It does not exist here, or cannot be looked up. Its channels are not complete before this position.
         None => {
             if let PacketUpdate::Published { channel, .. } = update {
-                channels.registry().shared().remove(id, channel.as_str(), logged.position);
+                channels.registry().skip_logged(id, channel, logged.position, now);
             }
         }
     }

@@ -7,6 +7,7 @@ use super::{Publication, Registry};
 use crate::app::App;
 use crate::delivery::{LOADED, RESTARTED};
 use crate::moment::Moment;
+use crate::name::ChannelName;
 use crate::shared_log::{Logged, SharedLog};
 
 impl Registry {
@@ -24,6 +25,18 @@ impl Registry {
             channel.set_app(app);
             channel.apply_logged(&context, publication, logged);
         });
+    }
+
+    /// Skips an event of the shared log whose application is not known. The channel's history ends if it has one: it is
+    /// not complete before this position.
+    pub(crate) fn skip_logged(&self, app: &str, name: &ChannelName, position: u64, now: Moment) {
+        self.shared.remove(app, name.as_str(), position);
+        let hash = self.hash(app, name.as_str());
+        let shard = &mut *self.shard(hash);
+        let found = shard.channels.find_entry(hash, |channel| channel.is(app, name.as_str()));
+        if let Ok(found) = found {
+            self.visit(&mut shard.due, found, now, Channel::end_history);
+        }
     }
 
     /// Returns what this node knows of the shared log.

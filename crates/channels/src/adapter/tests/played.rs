@@ -165,3 +165,18 @@ async fn a_gap_while_the_log_is_read_for_the_first_time_is_reported_when_it_is_r
     assert_eq!(node.subscribe(Some((7, 1))).1["recovered"], false);
     assert_eq!(node.subscribe(Some((7, 3))).2, ["d"]);
 }
+
+#[tokio::test]
+async fn an_event_of_an_unknown_application_ends_the_history_of_its_channel() {
+    let mut node = Played::new();
+    node.open(7, 1, 1).await;
+    node.entry(1, "a").await;
+    assert_eq!(node.subscribe(Some((7, 0))).2, ["a"]);
+    node.apps.unknown.store(true, Ordering::Relaxed);
+    node.entry(2, "b").await;
+    node.apps.unknown.store(false, Ordering::Relaxed);
+    node.entry(3, "c").await;
+    let (_, data, missed) = node.subscribe(Some((7, 1)));
+    assert_eq!((&data["recovered"], missed.len()), (&json!(false), 0), "b is missing");
+    assert_eq!(node.subscribe(Some((7, 2))).2, ["c"]);
+}

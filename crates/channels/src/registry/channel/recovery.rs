@@ -26,6 +26,11 @@ impl Channel {
         self.start_positions(context, RESTARTED);
     }
 
+    /// Removes the history: an event is missing.
+    pub(in crate::registry) fn end_history(&mut self) {
+        self.history = None;
+    }
+
     /// Tells the subscribers of this node from which position they have the channel's events. `why` is
     /// [`RESTARTED`] or [`LOADED`](crate::delivery::LOADED).
     pub(in crate::registry) fn start_positions(&mut self, context: &Context<'_>, why: u64) {
