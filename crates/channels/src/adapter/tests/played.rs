@@ -180,3 +180,53 @@ async fn an_event_of_an_unknown_application_ends_the_history_of_its_channel() {
     assert_eq!((&data["recovered"], missed.len()), (&json!(false), 0), "b is missing");
     assert_eq!(node.subscribe(Some((7, 2))).2, ["c"]);
 }
+
+/// Applications whose look-up never ends.
+#[derive(Debug, Default)]
+struct Hanging(Mutex<Vec<Held>>);
+
+struct Held(#[expect(dead_code, reason = "it is only held")] Answer);
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+impl Apps for Hanging {
+    fn find(&self, _: AppRef<'_>) -> Found {
+        Found::Unknown
+    }
+
+    fn ask(&self, _: AppRef<'_>, answer: Answer) {
+        self.0.lock().unwrap().push(Held(answer));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_up_that_hangs_delays_packets_once_for_all_applications() {
+    let channels = Channels::new(Arc::<Hanging>::default(), Arc::new(NoObserver));
+    let limits = (Arc::new(Notify::new()), Arc::new(usize::MAX.into()));
+    let (options, wait) = (Options::default(), Duration::from_secs(3));
+    let other = LogOutbox::new(NodeId(2), &options, wait, limits, Moment::default());
+    let channel = ChannelName::new("news", 30).unwrap();
+    let author = Author::Server { except: None };
+    let publication = Publication { channel: &channel, event: "e", data: "1", author };
+    let mut late = Late::default();
+    let mut waited = async |seconds: u64| {
+        let began = Instant::now();
+        for number in 0..5 {
+            let app = App { id: format!("{seconds}-{number}").into(), ..app() };
+            other.append(&Arc::new(app), &publication);
+            let (_, packet) = other.take().unwrap();
+            let packet = Packet::read(&packet).unwrap();
+            LocalChannels::new(&channels).look_up(&packet, &mut late).await;
+        }
+        let waited = began.elapsed();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        waited
+    };
+    assert_eq!(waited(5).await, Duration::from_secs(1));
+    assert_eq!(waited(6).await, Duration::ZERO);
+    assert_eq!(waited(0).await, Duration::from_secs(1), "it is tried again");
+}
