@@ -34,6 +34,18 @@ pub struct Seat {
 /// The position of a delivery that tells subscribers that missed events are not available: positions start again.
 pub const RESTARTED: u64 = u64::MAX;
 
+/// The position of a delivery that tells subscribers that this node has read the shared log for the first time. The
+/// events read so far may be older than the subscriptions, so they were kept but not delivered.
+pub const LOADED: u64 = u64::MAX - 1;
+
+/// A subscriber that is ahead to here gets no event of the shared log until [`LOADED`] or [`RESTARTED`].
+pub(crate) const UNTIL_LOADED: u64 = u64::MAX - 2;
+
+/// Returns whether a delivery with this position is one of those that tell subscribers a new position.
+pub(crate) fn starts_positions(position: u64) -> bool {
+    position > UNTIL_LOADED
+}
+
 /// A delivery for one event loop.
 #[derive(Clone, Debug)]
 pub enum Delivery {
@@ -45,7 +57,7 @@ pub enum Delivery {
         offset: Offset,
         /// The encoded message.
         message: Encoded,
-        /// Position in [the shared log](crate::shared_log); 0 for what is not in it, and [`RESTARTED`].
+        /// Position in [the shared log](crate::shared_log); 0 for what is not in it; [`RESTARTED`] and [`LOADED`].
         position: u64,
         /// The socket that published the event, or that the application excluded; it does not receive the message.
         except: Option<SocketId>,

@@ -58,7 +58,7 @@ pub use apps::{Answer, Answered, AppRef, Apps, FixedApps, Found, Unavailable};
 pub use cache::CacheReport;
 pub use channels::{Channels, Records};
 pub use close::Close;
-pub use delivery::{AppNumber, ChannelId, Delivery, Full, Offset, Outlet, RESTARTED, Seat};
+pub use delivery::{AppNumber, ChannelId, Delivery, Full, LOADED, Offset, Outlet, RESTARTED, Seat};
 pub use encoded::Encoded;
 pub use hello::{Hello, Target};
 pub use history::{Position, Room};

@@ -5,7 +5,8 @@
 //! - At most one fetch per application is in progress, however many callers ask.
 //! - If the source fails, callers get an error and not the answer that the application does not exist.
 //! - An application in use is fetched again when it is [`Options::age`] old; the cached value stays valid until the
-//!   answer arrives. A failing source therefore affects only new applications.
+//!   answer arrives. In use means: clients of this node, or channels here, whose clients may be on other nodes.
+//!   A failing source therefore affects only new applications.
 //! - Fetches, waiting callers and cached entries are bounded by [`Options`], whatever keys clients use.
 
 mod cache;
@@ -48,7 +49,7 @@ pub struct Options {
     pub concurrency: usize,
     /// Maximum number of keys and ids being looked up; further ones are answered with [`Unavailable`].
     pub waiting: usize,
-    /// Maximum number of cached applications without sockets. Beyond it, unused ones are removed.
+    /// Maximum number of cached applications without sockets and channels. Beyond it, unused ones are removed.
     pub kept: usize,
     /// Maximum number of cached negative results. Beyond it, all are removed.
     pub refused: usize,
@@ -235,7 +236,7 @@ pub async fn run(
     let mut ending = pin!(ending);
     let mut log = Log::default();
     let mut fetches: JoinSet<(Subject, Result<Option<App>, String>)> = JoinSet::new();
-    let in_use = |id: &str| channels.statistics().connections(id) > 0;
+    let in_use = |id: &str| channels.statistics().is_in_use(id);
     loop {
         let now = (lookup.clock)();
         let mut late = Vec::new();

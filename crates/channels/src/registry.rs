@@ -10,6 +10,7 @@
 //! - Clients choose names, so shards and tables are indexed by a hash with a random key.
 
 mod channel;
+mod logged;
 mod members;
 mod outlets;
 mod remote_counts;
@@ -33,7 +34,7 @@ use crate::name::{Access, ChannelName};
 use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::observer::Observer;
 use crate::presence::Member;
-use crate::shared_log::{Logged, SharedLog, Ticket};
+use crate::shared_log::{SharedLog, Ticket};
 use crate::statistics::{Counters, Statistics};
 use channel::{Channel, Context};
 pub use outlets::EVENT_LOOPS;
@@ -286,34 +287,6 @@ impl Registry {
         }
     }
 
-    /// Applies an event of the shared log.
-    pub(crate) fn apply_logged(
-        &self,
-        app: &Arc<App>,
-        publication: &Publication<'_>,
-        logged: Logged,
-        now: Moment,
-    ) {
-        let counters = self.statistics.of(&app.id);
-        let context = self.context(app, &counters, now);
-        self.with(app, publication.channel, now, |channel| {
-            channel.set_app(app);
-            channel.apply_logged(&context, publication, logged);
-        });
-    }
-
-    /// Returns what this node knows of the shared log.
-    pub(crate) fn shared(&self) -> &SharedLog {
-        &self.shared
-    }
-
-    /// Starts the histories of all channels again: entries of the log up to `floor` are not known here. Subscribers
-    /// are told, because they may have missed events.
-    pub(crate) fn restart_log(&self, epoch: u64, floor: u64, now: Moment) {
-        self.shared.reset(epoch, floor);
-        self.each(now, |_| true, Channel::restart_history);
-    }
-
     /// Removes state that another node published only in rounds other than `round`.
     pub(crate) fn forget_node(&self, node: NodeId, round: Option<u32>, now: Moment) {
         self.each(
@@ -408,10 +381,11 @@ impl Registry {
             Entry::Occupied(found) => found,
             Entry::Vacant(vacant) => {
                 let id = ChannelId(self.next_id.fetch_add(1, Ordering::Relaxed));
+                self.statistics.of(&app.id).records.increase();
                 vacant.insert(Box::new(Channel::new(id, hash, app, name)))
             }
         };
-        visit(&mut shard.due, found, now, &self.shared, act)
+        self.visit(&mut shard.due, found, now, act)
     }
 
     /// Calls a function with a channel's record if it exists.
@@ -426,7 +400,7 @@ impl Registry {
         let mut shard = self.shard(hash);
         let shard = &mut *shard;
         let found = shard.channels.find_entry(hash, |channel| channel.is(&app.id, name)).ok()?;
-        Some(visit(&mut shard.due, found, now, &self.shared, act))
+        Some(self.visit(&mut shard.due, found, now, act))
     }
 
     /// Calls a function with all records that match `wanted`, each under its own lock.
@@ -460,31 +434,32 @@ impl Registry {
         let Ok(found) = shard.channels.find_entry(hash, |channel| channel.id() == id) else {
             return;
         };
-        visit(&mut shard.due, found, now, &self.shared, |channel| {
+        self.visit(&mut shard.due, found, now, |channel| {
             let app = Arc::clone(channel.app());
             let counters = self.statistics.of(&app.id);
             act(channel, &self.context(&app, &counters, now));
         });
     }
-}
 
-/// Calls a function with a record, then removes an unneeded record and schedules the next check.
-fn visit<T>(
-    due: &mut Due,
-    mut found: OccupiedEntry<'_, Box<Channel>>,
-    now: Moment,
-    shared: &SharedLog,
-    act: impl FnOnce(&mut Channel) -> T,
-) -> T {
-    let channel = found.get_mut();
-    let result = act(channel);
-    if channel.is_unneeded(now, shared) {
-        let (_, vacant) = found.remove();
-        shrink(vacant.into_table());
-    } else if let Some(at) = channel.next_wake(now) {
-        due.push(Reverse((at, channel.hash(), channel.id())));
+    /// Calls a function with a record, then removes an unneeded record and schedules the next check.
+    fn visit<T>(
+        &self,
+        due: &mut Due,
+        mut found: OccupiedEntry<'_, Box<Channel>>,
+        now: Moment,
+        act: impl FnOnce(&mut Channel) -> T,
+    ) -> T {
+        let channel = found.get_mut();
+        let result = act(channel);
+        if channel.is_unneeded(now, &self.shared) {
+            let (removed, vacant) = found.remove();
+            self.statistics.of(&removed.app().id).records.decrease();
+            shrink(vacant.into_table());
+        } else if let Some(at) = channel.next_wake(now) {
+            due.push(Reverse((at, channel.hash(), channel.id())));
+        }
+        result
     }
-    result
 }
 
 #[cfg(test)]

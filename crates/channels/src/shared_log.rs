@@ -39,6 +39,8 @@ pub(crate) struct SharedLog {
     active: AtomicBool,
     /// The epoch; 0 until the log was opened for the first time.
     epoch: AtomicU64,
+    /// The log was read once up to what was its end when it was opened.
+    loaded: AtomicBool,
     /// Entries up to this position were never seen here.
     floor: AtomicU64,
     /// Position of the last applied event.
@@ -52,6 +54,7 @@ impl SharedLog {
         Self {
             active: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
+            loaded: AtomicBool::new(false),
             floor: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             removed: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
@@ -70,6 +73,16 @@ impl SharedLog {
     /// Returns the epoch; `None` until the log was opened.
     pub(crate) fn epoch(&self) -> Option<u64> {
         Some(self.epoch.load(Ordering::Acquire)).filter(|epoch| *epoch != 0)
+    }
+
+    /// Returns whether this node has read the log up to its end once. Until then it has no positions for subscribers:
+    /// what it applies is older than they are.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_loaded(&self) {
+        self.loaded.store(true, Ordering::Release);
     }
 
     /// Returns the position up to which this node has applied the log.

@@ -57,6 +57,8 @@ pub struct Counters {
     number: AppNumber,
     /// Open connections.
     pub connections: Number,
+    /// Channels with a record on this node: also those whose subscribers are on other nodes.
+    pub(crate) records: Number,
     /// Connections opened.
     pub connected: Number,
     /// Connections rejected or closed by the server with a protocol error.
@@ -124,10 +126,12 @@ impl Statistics {
         Arc::clone(all.entry(Arc::clone(app)).or_insert_with(new))
     }
 
-    /// Returns the number of open connections of an application. Unlike [`Statistics::of`] it creates no record.
-    pub fn connections(&self, app: &str) -> u64 {
+    /// Returns whether an application has open connections or channels on this node. Unlike [`Statistics::of`] it
+    /// creates no record.
+    pub(crate) fn is_in_use(&self, app: &str) -> bool {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.get(app).map_or(0, |counters| counters.connections.get())
+        all.get(app)
+            .is_some_and(|counters| counters.connections.get() > 0 || counters.records.get() > 0)
     }
 
     /// Returns the counters of all applications, by id.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::delivery::RESTARTED;
+use crate::delivery::starts_positions;
 use crate::{
     App, AppNumber, Author, ChannelEvent, ChannelId, ChannelName, Channels, Close, Delivery,
     FixedApps, Full, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
@@ -263,7 +263,7 @@ impl Loop {
                     for (slot, after, ahead) in
                         self.subscribers.get_mut(&channel).into_iter().flatten()
                     {
-                        if position == RESTARTED {
+                        if starts_positions(position) {
                             *ahead = 0;
                         }
                         if position > 0 && position <= *ahead {

@@ -128,6 +128,8 @@ impl Outbox {
                 waiting.number += 1;
             }
             waiting.dropped += 1;
+            // A round whose beginning was dropped has begun all the same: other nodes must see that theirs is an older one.
+            waiting.round = round.unwrap_or(waiting.round);
             return;
         }
         let was_empty = waiting.open.is_empty() && waiting.closed.is_empty();

@@ -89,7 +89,7 @@ const FINISH: Duration = Duration::from_secs(2);
 /// How long a packet waits for applications that must be looked up. It is shorter than the time after which others
 /// consider this node dead.
 const LOOK_UP: Duration = Duration::from_secs(1);
-/// How long packets do not wait again for an application whose look-up timed out.
+/// How long packets wait for no application after a look-up timed out: the next one would probably do so, too.
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Connects these channels with those of other nodes. The returned future runs until `ending` completes, sends a
@@ -124,7 +124,7 @@ pub fn start(
         clock,
         waiting: VecDeque::new(),
         connected: false,
-        late: Late::new(),
+        late: None,
         shared,
     };
     (node.run(options, ending), Joined(joined))
@@ -144,8 +144,8 @@ struct Running<C> {
     shared: Option<Shared>,
 }
 
-/// Applications whose look-up timed out, with the time.
-pub(super) type Late = HashMap<String, Instant>;
+/// When a look-up timed out last; `None` if that is long ago.
+pub(super) type Late = Option<Instant>;
 
 impl<C: Fn() -> Moment + Send + Sync> Running<C> {
     async fn run(mut self, options: Options, ending: impl Future<Output = ()> + Send) -> Report {
@@ -288,7 +288,7 @@ impl<'a> LocalChannels<'a> {
     /// Looks up the applications of a packet. An application that does not exist here has no clients here.
     pub(super) async fn look_up(&mut self, packet: &Packet<'_>, late: &mut Late) {
         let now = Instant::now();
-        late.retain(|_, since| now < *since + LOOK_UP_PAUSE);
+        *late = late.filter(|since| now < *since + LOOK_UP_PAUSE);
         let mut asked = Vec::new();
         for id in packet.apps() {
             match self.channels.apps().find(AppRef::Id(id)) {
@@ -308,7 +308,7 @@ impl<'a> LocalChannels<'a> {
             }
         }
         for (id, receiver) in asked {
-            let until = if late.contains_key(id) { now } else { now + LOOK_UP };
+            let until = if late.is_none() { now + LOOK_UP } else { now };
             match timeout_at(until, receiver).await {
                 Ok(Ok(Ok(Some(app)))) => {
                     self.apps.insert(id.to_owned(), app);
@@ -317,7 +317,7 @@ impl<'a> LocalChannels<'a> {
                 Ok(_) => self.unresolved = true,
                 Err(_) => {
                     self.unresolved = true;
-                    late.entry(id.to_owned()).or_insert(now);
+                    late.get_or_insert(now);
                 }
             }
         }

@@ -35,6 +35,8 @@ pub(super) struct Shared {
     /// Sequence of the newest entry when the log was opened.
     newest: u64,
     opened: bool,
+    /// Events may have been missed while the log was read for the first time.
+    gap: bool,
 }
 
 impl Shared {
@@ -60,6 +62,7 @@ impl Shared {
             applied: 0,
             newest: 0,
             opened: false,
+            gap: false,
         }
     }
 
@@ -117,6 +120,7 @@ impl Shared {
                 let shared = channels.registry().shared();
                 let known = shared.epoch() == Some(epoch) && first <= self.applied + 1;
                 if !known {
+                    self.gap |= self.opened;
                     if self.opened {
                         warn!(
                             "events of channels with history may be lost: the broker does not have all of them"
@@ -134,6 +138,7 @@ impl Shared {
                 self.newest = last;
                 self.opened = true;
                 self.outbox.away(false, now);
+                self.loaded(channels, now);
             }
             LogEvent::Entry { sequence, age, packet } => {
                 self.applied = sequence;
@@ -147,6 +152,7 @@ impl Shared {
                     apply(channels, &local, record, Logged { position, age }, now);
                 }
                 channels.registry().shared().set_applied(position(sequence, EVENTS - 1));
+                self.loaded(channels, now);
             }
             LogEvent::Away(away) => self.outbox.away(away, now),
             LogEvent::Stored(number) => {
@@ -163,6 +169,14 @@ impl Shared {
                 }
                 self.publish_waiting(channels, late, now).await;
             }
+        }
+    }
+
+    /// Starts the positions of subscribers once the log has been read. What was read until then was only kept: it is older
+    /// than subscribers that came while the broker was away.
+    fn loaded(&self, channels: &Channels, now: Moment) {
+        if self.is_loaded() && !channels.registry().shared().is_loaded() {
+            channels.registry().log_loaded(self.gap, now);
         }
     }
 
@@ -217,7 +231,7 @@ fn apply(
         // It does not exist here, or cannot be looked up. Its channels are not complete before this position.
         None => {
             if let PacketUpdate::Published { channel, .. } = update {
-                channels.registry().shared().remove(id, channel.as_str(), logged.position);
+                channels.registry().skip_logged(id, channel, logged.position, now);
             }
         }
     }

@@ -513,6 +513,27 @@ fn records_above_the_limit_cause_a_gap_that_other_nodes_detect_and_fill() {
 }
 
 #[test]
+fn a_dropped_round_is_repeated() {
+    let mut world = World::new(9, 2, Weather::default());
+    world.pass(Duration::from_secs(3));
+    let socket = world.nodes[0].open();
+    world.nodes[0].subscribe(socket, "b", "");
+    world.pass(Duration::from_secs(3));
+    // The first packet of a new node requests the whole state while the outbox is full.
+    world.add();
+    world.turn();
+    assert_eq!(world.nodes[0].inbox.len(), 1);
+    let long = "x".repeat(100_000);
+    for _ in 0..700 {
+        world.nodes[0].server.publish("a", "n", &format!(r#""{long}""#)).unwrap();
+    }
+    world.nodes[0].wake = world.now;
+    world.pass(Duration::from_millis(20));
+    world.pass(LONG);
+    world.agree();
+}
+
+#[test]
 fn one_node_reports_each_channel_and_each_node_reports_a_share() {
     let mut world = World::new(10, 5, Weather::default());
     world.pass(Duration::from_secs(3));
@@ -699,5 +720,6 @@ proptest! {
 
 mod brokers;
 mod logs;
+mod played;
 mod processes;
 mod slow;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::delivery::{ChannelId, Offset, RESTARTED};
+use crate::delivery::{ChannelId, Offset, starts_positions};
 
 /// One socket in one audience.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ impl Audiences {
             && self
                 .ahead
                 .get(&(channel, slot))
-                .is_some_and(|ahead| position <= *ahead && position != RESTARTED)
+                .is_some_and(|ahead| position <= *ahead && !starts_positions(position))
     }
 
     /// Removes what the delivery at this position has made useless.

@@ -272,7 +272,7 @@ impl Cache {
         Some(known.app)
     }
 
-    /// Removes applications without sockets: those unused since the last fetch first, then all others.
+    /// Removes applications without sockets and channels: those unused since the last fetch first, then all others.
     fn make_room(&mut self, in_use: &dyn Fn(&str) -> bool, forgotten: &mut Vec<Arc<App>>) {
         for also_used in [false, true] {
             if self.apps.len() < self.options.kept {

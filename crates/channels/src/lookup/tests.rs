@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::app::{Limits, Rights, Secret};
 use crate::hub;
+use crate::name::ChannelName;
+use crate::nodes::{ClusterUpdate, NodeId, Origin};
 use crate::observer::NoObserver;
 
 fn app(id: &str, key: &str) -> App {
@@ -282,6 +284,7 @@ impl Source for Book {
 struct Running {
     lookup: Arc<Lookup>,
     book: Arc<Book>,
+    channels: Channels,
     tasks: JoinSet<()>,
     end: Option<oneshot::Sender<()>>,
 }
@@ -296,8 +299,8 @@ impl Running {
         let mut tasks = JoinSet::new();
         let source: Arc<dyn Source> = Arc::<Book>::clone(&book);
         let ending = async { drop(ended.await) };
-        tasks.spawn(run(Arc::clone(&lookup), source, channels, ending));
-        Self { lookup, book, tasks, end: Some(end) }
+        tasks.spawn(run(Arc::clone(&lookup), source, channels.clone(), ending));
+        Self { lookup, book, channels, tasks, end: Some(end) }
     }
 
     fn knows(&self, app: App) {
@@ -367,4 +370,32 @@ async fn an_unused_application_is_removed_and_the_source_is_notified() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(*running.book.forgotten.lock().unwrap(), ["1"]);
+}
+
+#[tokio::test]
+async fn an_application_with_channels_of_other_nodes_is_not_forgotten() {
+    let running = Running::start(Options { age: Duration::from_millis(20), ..Options::default() });
+    running.knows(app("1", "k"));
+    assert_eq!(running.ask(KEY).await, "1");
+    // Its clients are all on another node.
+    let channel = ChannelName::new("news", 30).unwrap();
+    let origin = Origin { node: NodeId(2), round: 1 };
+    let update = ClusterUpdate::Subscribers { channel: &channel, count: 1 };
+    let known = running.lookup.all().remove(0);
+    running.channels.apply_remote(origin, &known, &update, at(0));
+    let until = async |condition: &dyn Fn() -> bool| {
+        let wait = async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_mins(1), wait).await.expect("in time");
+    };
+    until(&|| running.book.fetched.load(Ordering::Relaxed) >= 5 || running.lookup.known() == 0)
+        .await;
+    assert_eq!((running.lookup.known(), running.book.forgotten.lock().unwrap().len()), (1, 0));
+    // When that node is gone, nothing holds it.
+    running.channels.forget(NodeId(2), at(1));
+    assert!(running.channels.registry().is_empty());
+    until(&|| running.lookup.known() == 0).await;
 }

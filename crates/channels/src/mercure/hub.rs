@@ -20,7 +20,7 @@ use crate::Ticket;
 use crate::app::App;
 use crate::auth;
 use crate::channels::Channels;
-use crate::delivery::{AppNumber, ChannelId, Delivery, Full, Outlet, RESTARTED};
+use crate::delivery::{AppNumber, ChannelId, Delivery, Full, LOADED, Outlet, RESTARTED};
 use crate::moment::{Moment, UnixTime};
 use crate::name::ChannelName;
 use crate::nodes::Nodes;
@@ -31,6 +31,9 @@ const TOPICS: usize = 100;
 
 /// Maximum number of updates that wait for the fan-out.
 const INBOX: usize = 65_536;
+
+/// Minimum time that a drain waits for the reports of the subscriptions that it ended. Another node reports the rest.
+const DRAIN_REPORTS: Duration = Duration::from_secs(1);
 
 /// The hub.
 #[derive(Debug)]
@@ -61,6 +64,8 @@ struct Inbox {
 #[derive(Debug)]
 enum Arrival {
     Message(Bytes),
+    /// An update of the log that was published before this node had read the log: it is kept, not sent.
+    Old(Bytes),
     /// A member came or left. `ours` if this node reports it.
     Member {
         message: Bytes,
@@ -68,6 +73,8 @@ enum Arrival {
     },
     /// Kept updates are not those of the log any more.
     Restarted,
+    /// All old updates are kept.
+    Loaded,
     /// All earlier arrivals are handled when this is dropped.
     Barrier(oneshot::Sender<()>),
 }
@@ -76,13 +83,17 @@ impl Outlet for Inbox {
     fn put(&self, _: AppNumber, delivery: Delivery) -> Result<(), Full> {
         let Delivery::Channel { channel, message, position, .. } = delivery else { return Ok(()) };
         let hub = self.hub.get().and_then(Weak::upgrade);
-        let arrival = if let Some(hub) = hub.filter(|hub| hub.members_id == channel) {
+        let is_old =
+            |hub: &Arc<Mercure>| !hub.channels.registry().shared().is_loaded() && position > 0;
+        let arrival = match &hub {
             // It is decided here, under the channel's lock, as for webhooks: later another node may report.
-            Arrival::Member { message: message.text(), ours: hub.reports() }
-        } else if position == RESTARTED {
-            Arrival::Restarted
-        } else {
-            Arrival::Message(message.text())
+            Some(hub) if hub.members_id == channel => {
+                Arrival::Member { message: message.text(), ours: hub.reports() }
+            }
+            _ if position == RESTARTED => Arrival::Restarted,
+            _ if position == LOADED => Arrival::Loaded,
+            Some(hub) if is_old(hub) => Arrival::Old(message.text()),
+            _ => Arrival::Message(message.text()),
         };
         self.arrivals.try_send(arrival).map_err(|_full| {
             self.lost.store(true, Ordering::Relaxed);
@@ -156,7 +167,8 @@ impl Mercure {
                     reports.forget_expected();
                 }
                 match arrival {
-                    Some(Arrival::Message(message)) => hub.fan_out(&message, &mut reports),
+                    Some(Arrival::Message(message)) => hub.fan_out(&message, true, &mut reports),
+                    Some(Arrival::Old(message)) => hub.fan_out(&message, false, &mut reports),
                     Some(Arrival::Member { message, ours }) => {
                         hub.apply_member(&message, ours, &mut reports);
                     }
@@ -164,10 +176,11 @@ impl Mercure {
                         hub.restart();
                         reports.forget_expected();
                     }
+                    Some(Arrival::Loaded) => hub.end_streams(),
                     Some(Arrival::Barrier(handled)) => reports.barrier(handled),
                     None => {}
                 }
-                hub.report(&mut reports);
+                hub.report(&mut reports, inbox.len());
                 drop(hub);
                 tokio::task::consume_budget().await;
             }
@@ -197,6 +210,12 @@ impl Mercure {
         (subscribers, self.published.load(relaxed), self.disconnected.load(relaxed))
     }
 
+    /// Returns the number of arrivals that wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.arrivals.max_capacity() - self.arrivals.capacity()
+    }
+
     /// Waits until the updates that have arrived so far are kept, and the subscriptions that began or ended are
     /// published.
     pub async fn ready(&self) {
@@ -207,7 +226,7 @@ impl Mercure {
         }
     }
 
-    /// Disconnects all subscribers, spread over `patience`.
+    /// Disconnects all subscribers, spread over `patience`, and waits that long at most until this is reported.
     pub async fn drain(&self, patience: Duration) {
         const SLICES: u32 = 50;
         self.lock().ending = true;
@@ -229,10 +248,14 @@ impl Mercure {
             }
             tokio::time::sleep(patience / SLICES).await;
         }
-        self.ready().await;
+        let patience = patience.max(DRAIN_REPORTS);
+        if tokio::time::timeout(patience, self.ready()).await.is_err() {
+            tracing::warn!("not all ends of subscriptions to Mercure were reported in time");
+        }
     }
 
-    fn fan_out(&self, message: &[u8], reports: &mut Reports) {
+    /// Keeps an update, and sends it to its subscribers if it `is_new`.
+    fn fan_out(&self, message: &[u8], is_new: bool, reports: &mut Reports) {
         let Some(update) = Update::of_message(message) else { return };
         let now = (self.clock)();
         reports.note(&update, now, || self.takes_part() && !self.reports());
@@ -240,7 +263,7 @@ impl Mercure {
         let mut state = self.lock();
         let mut topics = state.cache.begin(&update.topics);
         let mut slow = Vec::new();
-        for (number, one) in &state.subscribers {
+        for (number, one) in state.subscribers.iter().filter(|_| is_new) {
             if one.interest.takes(update.private, &mut topics)
                 && one.queue.try_send(event.clone()).is_err()
             {
@@ -262,6 +285,13 @@ impl Mercure {
     pub(super) fn restart(&self) {
         let gone = self.lock().restart();
         self.remove_members(&gone);
+    }
+
+    /// Ends all streams, because updates are kept that the subscribers may have missed. They come back with the id of
+    /// their last update.
+    fn end_streams(&self) {
+        let gone = std::mem::take(&mut self.lock().subscribers);
+        self.remove_members(&gone.into_values().collect::<Vec<_>>());
     }
 
     /// Answers a request.

@@ -3,16 +3,20 @@
 //! The node that reports the events of the members' channel publishes them: one node, for the subscribers of all.
 //!
 //! Invariants
-//! - Reports are published one at a time between other work, so that they never fill the hub's own inbox.
+//! - Reports are published one at a time between other work, and only while few arrivals wait: each comes back as an
+//!   arrival, so they never fill the hub's own inbox.
+//! - What waits is bounded: beyond [`MOST`] entries changes of subscriptions are not reported.
 //! - What another node has to report is remembered until its report arrives. If that node is killed before, the node that
 //!   reports from then on does it.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tracing::warn;
 
 use super::PATH;
 use super::directory::Listed;
@@ -30,13 +34,18 @@ const LATE: Duration = Duration::from_secs(3);
 /// When an expected report is given up: the loss of a node is noticed earlier.
 const GIVEN_UP: Duration = Duration::from_secs(20);
 
-/// Maximum number of expected reports, and of those that nothing expected.
+/// Reports are published while fewer arrivals than this wait.
+pub(super) const FEW_ARRIVALS: usize = 64;
+
+/// Maximum number of subscribers with reports to publish, of expected reports, and of those that nothing expected.
 const MOST: usize = 20_000;
 
 /// What the hub's task has to do between arrivals, in order, and what it expects of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     due: VecDeque<Due>,
+    /// Reports were dropped since `due` was empty.
+    dropped: bool,
     expected: VecDeque<Expected>,
     /// Reports that nothing expected: the broker's log may be faster than what nodes tell each other of members.
     early: VecDeque<Early>,
@@ -45,8 +54,8 @@ pub(super) struct Reports {
 
 #[derive(Debug)]
 enum Due {
-    /// Publishes that a subscription began or ended.
-    Report { listed: Arc<Listed>, active: bool, topic: usize },
+    /// Publishes that subscriptions of a subscriber began or ended: those to the topics with these numbers.
+    Report { listed: Arc<Listed>, active: bool, topics: Range<usize> },
     /// All earlier work is done when this is dropped.
     Barrier(oneshot::Sender<()>),
 }
@@ -97,10 +106,42 @@ impl Reports {
             let (before, others): (VecDeque<_>, VecDeque<_>) =
                 expected.into_iter().partition(of_it);
             self.expected = others;
-            self.due.extend(before.into_iter().map(Expected::due));
+            for expected in before {
+                self.push(expected.due());
+            }
         }
-        let report = |topic| Due::Report { listed: Arc::clone(listed), active, topic };
-        self.due.extend((0..listed.topics.len()).map(report));
+        self.push(Due::Report {
+            listed: Arc::clone(listed),
+            active,
+            topics: 0..listed.topics.len(),
+        });
+    }
+
+    /// Adds reports unless too many wait. A subscription is itself known to all nodes, whether it is reported or not.
+    fn push(&mut self, due: Due) {
+        if self.due.len() < MOST {
+            self.due.push_back(due);
+        } else if !std::mem::replace(&mut self.dropped, true) {
+            warn!(
+                "subscriptions to Mercure begin and end faster than it can be reported: some are not reported"
+            );
+        }
+    }
+
+    /// Removes and returns the next work: a report of one topic, or a barrier.
+    fn pop(&mut self) -> Option<Due> {
+        let Some(next) = self.due.front_mut() else {
+            self.dropped = false;
+            return None;
+        };
+        if let Due::Report { listed, active, topics } = next
+            && topics.len() > 1
+        {
+            let (listed, active, first) = (Arc::clone(listed), *active, topics.start);
+            topics.start += 1;
+            return Some(Due::Report { listed, active, topics: first..first + 1 });
+        }
+        self.due.pop_front()
     }
 
     /// Expects that another node publishes it.
@@ -159,7 +200,7 @@ impl Reports {
             return;
         }
         while let Some(late) = self.expected.pop_front_if(|one| is_late(one)) {
-            self.due.push_back(late.due());
+            self.push(late.due());
         }
     }
 }
@@ -167,7 +208,7 @@ impl Reports {
 impl Expected {
     fn due(self) -> Due {
         let Self { listed, active, topic, .. } = self;
-        Due::Report { listed, active, topic }
+        Due::Report { listed, active, topics: topic..topic + 1 }
     }
 }
 
@@ -197,12 +238,17 @@ impl Mercure {
         }
     }
 
-    /// Publishes the next report.
-    pub(super) fn report(&self, reports: &mut Reports) {
+    /// Takes over late reports, and publishes the next one if not too many `arrivals` wait.
+    pub(super) fn report(&self, reports: &mut Reports, arrivals: usize) {
         reports.take_over((self.clock)(), || self.reports());
-        match reports.due.pop_front() {
-            Some(Due::Report { listed, active, topic }) => {
-                let Some(subscription) = listed.subscriptions(active).nth(topic) else { return };
+        if arrivals >= FEW_ARRIVALS {
+            return;
+        }
+        match reports.pop() {
+            Some(Due::Report { listed, active, topics }) => {
+                let Some(subscription) = listed.subscriptions(active).nth(topics.start) else {
+                    return;
+                };
                 let update = Update {
                     id: uuid(),
                     topics: vec![subscription.id()],
@@ -245,9 +291,11 @@ mod tests {
 
     /// What is due, as pairs of the number of the topic and whether it begins.
     fn due(reports: &Reports) -> Vec<(usize, bool)> {
-        let each = reports.due.iter().filter_map(|due| match due {
-            Due::Report { topic, active, .. } => Some((*topic, *active)),
-            Due::Barrier(_) => None,
+        let each = reports.due.iter().flat_map(|due| match due {
+            Due::Report { topics, active, .. } => {
+                topics.clone().map(|topic| (topic, *active)).collect()
+            }
+            Due::Barrier(_) => Vec::new(),
         });
         each.collect()
     }
@@ -301,6 +349,28 @@ mod tests {
         reports.add(&one, false);
         assert_eq!(due(&reports), [(0, true), (0, false)]);
         assert_eq!(reports.expected.len(), 1);
+    }
+
+    #[test]
+    fn reports_that_wait_are_bounded_and_published_topic_by_topic() {
+        let mut reports = Reports::default();
+        let one = subscriber(&["a", "b", "c"]);
+        for _ in 0..=MOST {
+            reports.add(&one, true);
+        }
+        let (handled, mut wait) = oneshot::channel();
+        reports.barrier(handled);
+        assert_eq!(reports.due.len(), MOST + 1, "an entry for each subscriber, and the barrier");
+        assert!(reports.dropped);
+        let mut published = Vec::new();
+        while let Some(Due::Report { topics, .. }) = reports.pop() {
+            assert!(wait.try_recv().is_err());
+            published.extend(topics);
+        }
+        assert_eq!(published.len(), 3 * MOST);
+        assert_eq!(published[..4], [0, 1, 2, 0]);
+        assert!(reports.pop().is_none() && reports.is_empty());
+        assert!(!reports.dropped, "the next loss has its own warning");
     }
 
     #[test]

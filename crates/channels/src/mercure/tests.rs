@@ -32,6 +32,13 @@ fn options() -> Options {
 
 #[expect(clippy::disallowed_methods, reason = "the runtime of the test ends the task")]
 fn hub(options: Options) -> Arc<Mercure> {
+    let (hub, run) = idle_hub(options);
+    tokio::spawn(run);
+    hub
+}
+
+/// Returns a hub whose task does not run yet.
+fn idle_hub(options: Options) -> (Arc<Mercure>, impl Future<Output = ()> + Send) {
     let app = App {
         id: APP.into(),
         key: "unknown".into(),
@@ -43,9 +50,7 @@ fn hub(options: Options) -> Arc<Mercure> {
     let apps = FixedApps::new([app]);
     let app = Arc::clone(&apps.all()[0]);
     let channels = Channels::new(Arc::new(apps), Arc::new(NoObserver));
-    let (hub, run) = Mercure::start(options, &channels, &app, || Moment::from_millis(1)).unwrap();
-    tokio::spawn(run);
-    hub
+    Mercure::start(options, &channels, &app, || Moment::from_millis(1)).unwrap()
 }
 
 /// Sends a request; `fields` are header fields in lower case.
@@ -349,6 +354,39 @@ async fn a_drain_ends_streams_and_browsers_come_back() {
     assert_eq!((late.status, told(late).as_str()), (200, ":"), "an error would end an EventSource");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_reports_without_end() {
+    let (hub, _run) = idle_hub(Options { subscriptions: true, ..options() });
+    open(&hub, "topic=a", &[]);
+    let drained = tokio::time::timeout(Duration::from_mins(5), hub.drain(Duration::from_secs(3)));
+    assert!(drained.await.is_ok());
+}
+
+#[tokio::test]
+async fn reports_of_subscriptions_wait_while_updates_do() {
+    // The runtime ends a poll after 128 turns.
+    const POLLS: usize = 10;
+    let (hub, run) = idle_hub(Options { subscriptions: true, connections: 100, ..options() });
+    let topics = |number: usize| {
+        let topic = |topic: usize| format!("topic={number}-{topic}");
+        (0..100).map(topic).collect::<Vec<_>>().join("&")
+    };
+    let streams: Vec<_> = (0..40).map(|number| open(&hub, &topics(number), &[])).collect();
+    for number in 0..500 {
+        publish(&hub, &publisher("[]"), &format!("topic=a&id=n{number}"));
+    }
+    assert_eq!(hub.waiting(), 540);
+    // One turn takes one arrival; each of the 4,000 reports brings another one.
+    let mut run = std::pin::pin!(run);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    for _ in 0..POLLS {
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert!(hub.waiting() <= 64, "{} arrivals wait", hub.waiting());
+    drop(streams);
+}
+
 #[tokio::test]
 async fn a_stream_ends_when_its_token_expires() {
     let hub = hub(options());
@@ -408,6 +446,42 @@ async fn after_lost_updates_no_id_counts_as_the_newest() {
     assert_eq!(header("n1"), "n1");
     hub.restart();
     assert_eq!(header("n1"), "earliest", "n2 may have come and be lost");
+}
+
+#[tokio::test]
+async fn updates_from_before_a_node_knew_its_log_are_kept_and_not_sent() {
+    let hub = hub(options());
+    let registry = hub.channels.registry();
+    let now = Moment::from_millis(1);
+    let channel = crate::ChannelName::new("updates", 30).unwrap();
+    let apply = |sequence: u64| {
+        let data = update::Update::read(&format!("topic=a&id=n{sequence}")).unwrap().json();
+        let author = crate::Author::Server { except: None };
+        let publication =
+            crate::Publication { channel: &channel, event: "update", data: &data, author };
+        let position = crate::shared_log::position(sequence, 0);
+        let logged = crate::shared_log::Logged { position, age: Duration::ZERO };
+        registry.apply_logged(&hub.app, &publication, logged, now);
+    };
+    registry.shared().set_active(true);
+    // It comes while the broker is away.
+    let (_, mut early) = open(&hub, "topic=a", &[("last-event-id", "n1")]);
+    registry.restart_log(7, 0, now);
+    hub.ready().await;
+    let (_, mut next) = open(&hub, "topic=a", &[]);
+    apply(1);
+    apply(2);
+    hub.ready().await;
+    registry.log_loaded(false, now);
+    for stream in [&mut early, &mut next] {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, ":\n", "its stream ends");
+    }
+    let (_, mut back) = open(&hub, "topic=a", &[("last-event-id", "n1")]);
+    apply(3);
+    let text = read(&mut back, "id: n3\n").await;
+    assert!(text.contains("id: n2\n") && !text.contains("id: n1\n"), "{text}");
 }
 
 #[tokio::test]

@@ -85,18 +85,24 @@ async fn append_all(
             let request =
                 Request::new().headers(headers).payload(packet.clone()).timeout(Some(ANSWER));
             let answer = client.send_request(subject.clone(), request).await;
-            // The acknowledgement names the number of the message, of a repeated one too.
-            let stored =
-                answer.as_ref().is_ok_and(|answer| number_at(&answer.payload, &["seq"]).is_some());
-            if stored {
-                break;
-            }
-            if let Err(error) = &answer
-                && error.kind() == RequestErrorKind::MaxPayloadExceeded
-            {
-                // `fits` keeps them out; the server's limit has been lowered.
-                error!(bytes = packet.len(), "events are lost: NATS takes no packet of this size");
-                break;
+            let outcome = match &answer {
+                Ok(answer) => Outcome::of(&answer.payload),
+                Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
+                    Outcome::TooLarge
+                }
+                Err(_) => Outcome::Failed,
+            };
+            match outcome {
+                Outcome::Stored => break,
+                Outcome::TooLarge => {
+                    // `fits` keeps them out; the limit of the server has been lowered, or the stream has one.
+                    error!(
+                        bytes = packet.len(),
+                        "events are lost: NATS takes no packet of this size"
+                    );
+                    break;
+                }
+                Outcome::Failed => {}
             }
             debug!(?answer, "an entry of the log was not stored; trying again");
             if !wait_for_broker(&events, &mut pause, PAUSES.1).await {
@@ -106,6 +112,33 @@ async fn append_all(
         if events.send(LogEvent::Stored(number)).await.is_err() {
             return;
         }
+    }
+}
+
+/// Result of an attempt to append a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Stored,
+    /// The stream never takes a packet of this size.
+    TooLarge,
+    /// It is not stored, or not known to be.
+    Failed,
+}
+
+/// `JetStream`'s error code for a message that is larger than the stream allows.
+const MESSAGE_TOO_LARGE: u64 = 10054;
+
+impl Outcome {
+    /// Reads an acknowledgement. It names the number of the message, of a repeated one too; a negative one has an error,
+    /// and 0 as the number.
+    fn of(acknowledgement: &[u8]) -> Self {
+        let Ok(answer) = Raw::from_bytes(acknowledgement) else { return Self::Failed };
+        if answer.get("error").is_some() {
+            let code = number_at(acknowledgement, &["error", "err_code"]);
+            return if code == Some(MESSAGE_TOO_LARGE) { Self::TooLarge } else { Self::Failed };
+        }
+        let sequence = answer.get("seq").and_then(Raw::unsigned);
+        if sequence.is_some_and(|number| number > 0) { Self::Stored } else { Self::Failed }
     }
 }
 
@@ -334,4 +367,30 @@ fn error_of(answer: &Message) -> Option<String> {
             .and_then(Raw::string)
             .map_or_else(|| error.text().into(), Into::into),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome;
+
+    #[test]
+    fn only_an_acknowledgement_with_a_number_and_without_an_error_means_stored() {
+        for (text, outcome) in [
+            (r#"{"stream":"A","seq":1}"#, Outcome::Stored),
+            (r#"{"stream":"A","seq":7,"duplicate":true}"#, Outcome::Stored),
+            (r#"{"stream":"A","seq":0}"#, Outcome::Failed),
+            (
+                r#"{"error":{"code":503,"err_code":10023,"description":"insufficient resources"},"stream":"A","seq":0}"#,
+                Outcome::Failed,
+            ),
+            (
+                r#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"A","seq":0}"#,
+                Outcome::TooLarge,
+            ),
+            (r#"{"error":{"code":500},"seq":3}"#, Outcome::Failed),
+            ("", Outcome::Failed),
+        ] {
+            assert_eq!(Outcome::of(text.as_bytes()), outcome, "{text}");
+        }
+    }
 }

@@ -168,3 +168,65 @@ async fn an_older_jetstream_to_which_others_have_added_has_another_epoch() {
     append(&mut other, 1, b"another two").await;
     another_epoch(&mut reader, before).await;
 }
+
+#[tokio::test]
+async fn an_event_that_a_full_jetstream_refuses_is_not_stored_until_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, settings) = (folder.path().join("store"), folder.path().join("nats.conf"));
+    let text = format!(
+        "jetstream {{ store_dir: \"{}\", max_memory_store: 8MB, max_file_store: 2MB }}",
+        store.display()
+    );
+    std::fs::write(&settings, text).unwrap();
+    let server = nats_server(&format!("-c {}", settings.display()));
+    let address = format!("nats://127.0.0.1:{}", server.port);
+    let options = nats::Options {
+        servers: vec![address.clone()],
+        subject: "hearth.test".into(),
+        authorities: None,
+    };
+    let nats = Nats::new(&options).await.unwrap();
+    let mut link = nats::log(&nats, NodeId(1), &log_options());
+    next(&mut link, epoch).await;
+    append(&mut link, 1, b"one").await;
+    // Another stream takes the rest of the disk that the server may use.
+    let other = async_nats::connect(address).await.unwrap();
+    let request = async |subject: &str, payload: Bytes| {
+        let answer = timeout(LIMIT, other.request(subject.to_owned(), payload)).await;
+        String::from_utf8(answer.unwrap().unwrap().payload.to_vec()).unwrap()
+    };
+    let create = r#"{"name":"other","subjects":["other"],"storage":"file"}"#;
+    let created = request("$JS.API.STREAM.CREATE.other", create.into()).await;
+    assert!(!created.contains("error"), "{created}");
+    let large = Bytes::from(vec![b'x'; 100_000]);
+    let mut answer = String::new();
+    for _ in 0..50 {
+        answer = request("other", large.clone()).await;
+        if answer.contains("error") {
+            break;
+        }
+    }
+    assert!(answer.contains("10023"), "the store is full: {answer}");
+
+    link.packets.send((2, Bytes::from_static(b"two"))).await.unwrap();
+    let is_away = next(&mut link, |event| match event {
+        LogEvent::Away(away) => Some(*away),
+        LogEvent::Stored(_) => Some(false),
+        _ => None,
+    });
+    assert!(is_away.await, "a refused packet counts as stored");
+    request("$JS.API.STREAM.DELETE.other", Bytes::new()).await;
+    let mut sequence = None;
+    let stored = next(&mut link, |event| {
+        if let LogEvent::Entry { sequence: number, packet, .. } = event
+            && packet == "two"
+        {
+            sequence = Some(*number);
+        }
+        matches!(event, LogEvent::Stored(2)).then_some(())
+    });
+    stored.await;
+    if sequence.is_none() {
+        assert_eq!(entry(&mut link, 2).await, "two");
+    }
+}

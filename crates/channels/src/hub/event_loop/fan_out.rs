@@ -7,7 +7,7 @@ use super::super::queue::{Encoding, Flushed, Form, Moved};
 use super::super::transport::Transport;
 use super::{EventLoop, Renewal, mark, token};
 use crate::close::Close;
-use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, RESTARTED, Seat};
+use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, Seat, starts_positions};
 use crate::encoded::Encoded;
 use crate::socket_id::SocketId;
 
@@ -43,7 +43,7 @@ impl EventLoop {
                     let delivered =
                         self.deliver_to_channel(channel, offset, &message, position, except);
                     self.audiences.passed(channel, position);
-                    if position == RESTARTED {
+                    if starts_positions(position) {
                         self.end_streams(channel);
                     }
                     delivered

@@ -5,7 +5,7 @@ use std::hash::BuildHasher as _;
 use super::super::Resume;
 use super::{Channel, Context};
 use crate::app::{App, History};
-use crate::delivery::RESTARTED;
+use crate::delivery::{RESTARTED, UNTIL_LOADED};
 use crate::encoded::Encoded;
 use crate::history::{Kept, Position};
 use crate::message;
@@ -23,13 +23,24 @@ impl Channel {
     /// Replaces the history after a gap in the shared log, and tells the subscribers of this node.
     pub(in crate::registry) fn restart_history(&mut self, context: &Context<'_>) {
         self.history = None;
+        self.start_positions(context, RESTARTED);
+    }
+
+    /// Removes the history: an event is missing.
+    pub(in crate::registry) fn end_history(&mut self) {
+        self.history = None;
+    }
+
+    /// Tells the subscribers of this node from which position they have the channel's events. `why` is
+    /// [`RESTARTED`] or [`LOADED`](crate::delivery::LOADED).
+    pub(in crate::registry) fn start_positions(&mut self, context: &Context<'_>, why: u64) {
         if history_of(context.app, &self.name).is_none() || self.here == 0 {
             return;
         }
-        let position = self.current(context);
-        if let Some(Position { epoch, offset }) = position {
+        // There is none while the log is read for the first time.
+        if let Some(Position { epoch, offset }) = self.current(context) {
             let message = message::not_recovered(self.name.shared(), epoch, offset);
-            self.deliver(context, &message, None, RESTARTED);
+            self.deliver(context, &message, None, why);
         }
     }
 
@@ -48,12 +59,15 @@ impl Channel {
         })
     }
 
-    /// Returns the position up to which this node has the channel's events; `None` while the shared log is not open.
+    /// Returns the position up to which this node has the channel's events; `None` until the shared log has
+    /// been read up to its end once.
     pub(super) fn current(&mut self, context: &Context<'_>) -> Option<Position> {
         if !context.shared.is_active() {
             return Some(self.begin_history(context).position());
         }
-        context.shared.epoch()?;
+        if !context.shared.is_loaded() {
+            return None;
+        }
         let epoch = self.begin_history(context).position().epoch;
         Some(Position { epoch, offset: context.shared.applied() })
     }
@@ -68,7 +82,7 @@ impl Channel {
         if history_of(context.app, &self.name).is_none() {
             return (None, None, 0);
         }
-        let Some(position) = self.current(context) else { return (None, None, 0) };
+        let Some(position) = self.current(context) else { return (None, None, UNTIL_LOADED) };
         let kept = self.begin_history(context);
         kept.expire(context.now);
         let Some(Resume { position: from, socket, room }) = resume else {
