@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "drive.h"
@@ -231,6 +232,34 @@ static void connections_of_the_boot(char *model) {
     unlink(path);
 }
 
+static double processor_time(pid_t pid) {
+    clockid_t clock;
+    struct timespec time;
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0) {
+        give_up("no clock of the process");
+    }
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+/* The time limit of the boot, a second of processor time, ends with the boot: the zygote may use more. */
+static void time_of_the_zygote(char *model) {
+    char *const arguments[] = {program_path, "--model", model, "--script", script, NULL};
+    setenv("BOOTED_LIMITED", "1", 1);
+    struct zygote zygote = start_zygote(arguments);
+    double begin = processor_time(zygote.pid);
+    while (processor_time(zygote.pid) < begin + 1.2) {
+        for (int i = 0; i < 1000; i++) {
+            send_kill(&zygote, 0, 0); /* no worker, so nothing but work for the zygote */
+        }
+    }
+    struct worker worker = ready_worker(&zygote, 1);
+    expect_answer(&worker, "booted.php", "/state", 200, "static 1, boot 101, warm no");
+    shutdown(worker.fd, SHUT_WR);
+    check(wait_for(&zygote, &worker) == 0, "%s: a worker of an old zygote ends with 0", model);
+    end_zygote(&zygote);
+    unsetenv("BOOTED_LIMITED");
+}
+
 /* Returns the exit code of a zygote that sends no HELLO. */
 static void failing_boot(char *model) {
     char *const arguments[] = {program_path, "--model", model, "--script", script, NULL};
@@ -275,11 +304,13 @@ int main(int argc, char **argv) {
     model_fork();
     warming_up("fork");
     connections_of_the_boot("fork");
+    time_of_the_zygote("fork");
     failing_boot("fork");
     model_snapshot();
     late_restores();
     warming_up("snapshot");
     connections_of_the_boot("snapshot");
+    time_of_the_zygote("snapshot");
     failing_boot("snapshot");
     take_file("behind");
     take_file("goodbye");

@@ -156,6 +156,9 @@ $handle = static function () use ($boot, &$objects, $file, &$connection, $patter
     }
 };
 
+if (getenv('BOOTED_LIMITED')) {
+    set_time_limit(1);
+}
 while (hearth_handle_request($handle)) {
     // The loop's own code behind a handler: still of this request.
     file_put_contents("$folder/behind", 'behind ', FILE_APPEND);

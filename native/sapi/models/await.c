@@ -22,8 +22,6 @@
 /* absent in a PHP without sessions */
 #pragma weak ps_globals
 
-static bool headers_sent; /* by the boot */
-
 /* session.auto_start has opened one for the boot, and will open one for each request. */
 static bool session_is_automatic(void) {
     return &ps_globals != NULL && PS(auto_start);
@@ -116,10 +114,10 @@ void await_settle_boot(void) {
         remove_session_cookies(); /* each visitor gets one of his own, or has it */
     }
     boot_state_forget_input();
-    headers_sent = SG(headers_sent);
 }
 
 bool await_begin_request(void) {
+    bool headers_sent = SG(headers_sent); /* by the boot, or by a callback that the worker started with */
     script_request_continue();
     bool whole = !request_is_cut() && !module_body_is_lost();
     if (whole) {

@@ -116,6 +116,8 @@ static void fork_workers(const struct worker_run *run) {
     randomness_forget();
     databases_guard_open();
     run->model->prepare_forks(run);
+    /* of the boot, which ends here. The zygote must not be ended by it, and a worker begins with a limit of its own. */
+    zend_unset_timeout();
     zygote_run(SERVER, run->options->confine);
     worker_begin();
     boot_descriptors_isolate();

@@ -137,6 +137,26 @@ fn output_that_has_left_php_before_the_line_comes_first() {
 }
 
 #[test]
+fn what_a_callback_of_the_workers_start_prints_comes_before_the_answer() {
+    const PRINTS: &str = "<?php hearth_on_worker_start(function () { header('X-Worker: yes'); print 'started '; });\n\
+        hearth_await_request(); echo 'answer ', $_GET['q'] ?? '';";
+    let site = Site::empty().with_file("public/index.php", PRINTS);
+    for model in waiting() {
+        for buffering in ["0", "4096"] {
+            println!("model {model}, output_buffering {buffering}");
+            let serve = Serve::new(site.path()).model(model).workers(1);
+            let hearth = serve.ini("output_buffering", buffering).start();
+            for q in ["1", "2"] {
+                let answer = hearth.get(&format!("/?q={q}"));
+                let text = answer.text();
+                let got = (answer.status, answer.field("x-worker"), &*text);
+                assert_eq!(got, (200, Some("yes"), &*format!("started answer {q}")));
+            }
+        }
+    }
+}
+
+#[test]
 fn the_boot_sees_a_plain_get_request_and_each_request_its_own() {
     const SEEN: &str = "<?php $boot = [$_SERVER['REQUEST_METHOD'], $_SERVER['REQUEST_URI'], $_SERVER['HTTP_HOST'], $_SERVER['SCRIPT_NAME'], $_GET];\n\
         $waited = hearth_await_request(); echo json_encode([$waited, hearth_await_request(), $boot, $_SERVER['REQUEST_METHOD'], $_SERVER['REQUEST_URI']]);";
