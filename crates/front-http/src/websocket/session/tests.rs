@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::request_body::RequestBody;
 use crate::websocket::events::Fields;
 
-/// An application that records events, and answers a message with its text: `slow` after ten minutes.
+/// An application that records events, and answers a message with its text after a millisecond, `slow` after ten minutes.
 #[derive(Clone, Default)]
 struct App {
     events: Arc<Mutex<Vec<String>>>,
@@ -48,9 +48,10 @@ impl Application for App {
             _ => variable("HEARTH_SOCKET_CODE"),
         };
         self.events.lock().unwrap().push(format!("{event} {about}"));
-        if text == "slow" {
-            tokio::time::sleep(Duration::from_mins(10)).await;
-        }
+        // Meanwhile the session notices that the answer before cannot be written.
+        let slow = text == "slow";
+        let pause = if slow { Duration::from_mins(10) } else { Duration::from_millis(1) };
+        tokio::time::sleep(pause).await;
         Ok(Response::new(Full::new(text)))
     }
 }
