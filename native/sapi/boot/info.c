@@ -30,6 +30,7 @@ static const char code[] =
     "    'ini' => function_exists('ini_get_all') ? array_keys(ini_get_all(null, false)) : [],"
     "    'opcache' => ['present' => $opcache !== null, 'enabled' => (bool) "
     "($opcache['opcache_enabled'] ?? false)],"
+    "    'apcu' => function_exists('apcu_enabled') && apcu_enabled(),"
     "  ], JSON_PRETTY_PRINT | JSON_UNESCAPED_SLASHES), \"\\n\";"
     "})();";
 

@@ -186,6 +186,9 @@ void worker_run_continues(struct worker_run *process) {
     process->state = SERVING;
     process->served = true;
     hearth_host = &continued;
+    if (process->is_worker) {
+        debugger_connect();
+    }
 }
 
 static bool await_request(void) {

@@ -9,7 +9,7 @@
 /* Before the script begins. */
 void debugger_prepare(void);
 
-/* When a request's superglobals are set, and before its handler is called. */
+/* When a request's superglobals are set, and before its handler is called or its script continues. */
 void debugger_connect(void);
 
 #endif

@@ -4,7 +4,7 @@
 
 return [
     'advice' => [
-        'apcu' => 'All workers of a server share one cache. A reload boots the application in new processes, which begin with an empty one.',
+        'apcu' => 'All workers of a server share one cache. A reload boots the application in new processes, which begin with an empty one. Scripts that [wait](guide/await.md) have a cache each, so an application with APCu waits only if a setting says so.',
         'excimer' => 'Start a profiler in requests, not at boot, and in a sample of them: its timer runs a thread.',
         'gmagick' => 'Set `OMP_NUM_THREADS=1` in the server\'s environment: then GraphicsMagick starts no thread, and `snapshot` and `fork` serve it like any other extension.',
         'grpc' => 'It starts its threads with the worker script, used or not: choose `request`, `worker` or `prespawn`. `grpc.enable_fork_support` changes nothing.',

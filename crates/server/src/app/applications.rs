@@ -11,12 +11,15 @@ use front_http::{Claim, Release};
 use pool::Model;
 
 use crate::app::detect::{self, Application, DetectError, Kind};
+use crate::app::fallback::{APCU_IS_DIVIDED, ONE_APCU};
 use crate::app::measure;
 use crate::app::php;
 use crate::app::plan::Plan;
 use crate::app::release;
 use crate::app::target::Target;
-use crate::config::{Environment, LookupTarget, MAIN, NamedApplication, Settings, WebhookTarget};
+use crate::config::{
+    Environment, LookupTarget, MAIN, NamedApplication, Settings, WebhookTarget, hint_of_application,
+};
 use crate::failure::Failure;
 use crate::subsystems::realtime;
 
@@ -206,6 +209,11 @@ fn plan(
 ) -> Result<Plan, Failure> {
     let mut plan = Plan::new(application, settings, environment)?;
     plan.check_user()?;
+    let user = plan.php.as_ref().and_then(|php| php.user.clone());
+    if plan.fit_to_apcu(settings, user.as_ref()) {
+        let hint = hint_of_application(ONE_APCU, name);
+        tracing::warn!(why = APCU_IS_DIVIDED, hint, "APCu's cache is divided");
+    }
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
         let probe = php::probe(&php.worker, php.user.as_ref(), settings);
         // The cheaper one may still have to be measured, and the warning follows then.

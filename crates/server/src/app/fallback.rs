@@ -3,21 +3,57 @@
 //! Invariants
 //! - Isolation is kept: an isolating model is replaced by an isolating one, never by `worker`.
 //! - Every fallback is logged: one warning with the reason and what to do about it.
+//! - A wait point that no setting names does not divide APCu's cache between the scripts of an application.
 
 use pool::{Model, StartError};
 
 use crate::app::boot::Reason;
 use crate::app::detect::Kind;
-use crate::app::php::Probe;
+use crate::app::php::{self, Probe};
 use crate::app::plan::Plan;
-use crate::config::BootFailure;
+use crate::config::{BootFailure, Settings};
 use crate::ops::fallback::Fallback;
 use crate::ops::fallback_cost::Costs;
+use crate::system::users::PhpUser;
 
 /// The hint for a machine on which `snapshot` cannot run.
 const HINT: &str = "let the container or sandbox allow memfd_create, and mount /proc in it";
 
+/// The reason why an application with APCu does not wait by itself.
+const DIVIDES_APCU: &str =
+    "APCu is enabled, and each script that waits would have a cache of its own";
+
+/// A wait point that settings name, in an application with APCu.
+pub(crate) const APCU_IS_DIVIDED: &str = "APCu is enabled, and each script that waits has a cache of its own: the others do not see what it stores";
+/// The hint for it.
+pub(crate) const ONE_APCU: &str = "if scripts share data by APCu, such as sessions, choose `--model request` without `php.await_after`, or keep \
+     it in Redis or the database (docs/extensions.md#apcu)";
+
 impl Plan {
+    /// Puts `request` in the place of a wait point that would divide APCu's cache. Returns whether it is divided, as settings name the wait point.
+    pub(crate) fn fit_to_apcu(&mut self, settings: &Settings, user: Option<&PhpUser>) -> bool {
+        let Some(php) = self.php.as_ref().filter(|_| self.is_entry()) else { return false };
+        // A PHP that cannot be asked cannot start either.
+        let has_apcu = php::info(&php.worker, settings, user).is_ok_and(|info| info.apcu);
+        has_apcu && self.with_apcu(settings)
+    }
+
+    /// Does so for an application whose PHP has APCu enabled.
+    pub(crate) fn with_apcu(&mut self, settings: &Settings) -> bool {
+        if !self.is_entry() {
+            return false;
+        }
+        if settings.php.model.0.is_some() || settings.php.await_after.is_some() {
+            return true;
+        }
+        self.become_model(Model::Request);
+        if let Some(php) = &mut self.php {
+            php.wished = Model::Request;
+            php.not_ahead = Some(DIVIDES_APCU);
+        }
+        false
+    }
+
     /// Puts `fork` in the place of `snapshot` on a machine that cannot find written pages.
     pub(crate) fn fit_to_machine(&mut self, probe: &Probe) -> Option<Fallback> {
         let php = self.php.as_mut().filter(|php| php.model == Model::Snapshot)?;

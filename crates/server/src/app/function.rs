@@ -115,6 +115,7 @@ impl Plan {
             model,
             wished: model,
             fallback: None,
+            not_ahead: None,
             boot_failure: BootFailure::Exit,
             script: Some(if is_console { CONSOLE_SCRIPT } else { FUNCTION_SCRIPT }),
             env,

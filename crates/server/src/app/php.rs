@@ -50,6 +50,9 @@ pub(crate) struct Info {
     /// OPcache's settings.
     #[serde(default)]
     pub opcache: serde_json::Value,
+    /// APCu is there and enabled: workers share its cache.
+    #[serde(default, skip_serializing)]
+    pub apcu: bool,
     /// Messages that PHP printed when it started: extensions that do not load, values that it rejects.
     #[serde(skip)]
     pub complaints: Vec<String>,
@@ -205,6 +208,8 @@ pub(crate) fn info(
     PhpUser::put_on(user, &mut command);
     // Its error messages are read here, and do not belong in the application's log.
     command.args(["--ini", "error_log="]);
+    // Xdebug would connect to an editor, and wait for it.
+    command.env("XDEBUG_MODE", "off");
     let output = command
         .arg("--info-json")
         .output()
@@ -320,6 +325,7 @@ pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<In
         ini: Vec::new(),
         scanned: serde_json::Value::Null,
         opcache: serde_json::Value::Null,
+        apcu: false,
         complaints: Vec::new(),
     })
 }

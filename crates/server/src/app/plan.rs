@@ -55,6 +55,8 @@ pub(crate) struct PhpPlan {
     pub fallback: Option<Fallback>,
     /// What becomes of it if it does not boot.
     pub boot_failure: BootFailure,
+    /// The reason why the front controller is not booted ahead, although it could be.
+    pub not_ahead: Option<&'static str>,
     /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
     /// The environment that the worker script expects.
@@ -142,6 +144,7 @@ impl Plan {
             model,
             wished: model,
             fallback: None,
+            not_ahead: None,
             boot_failure: settings.php.boot_failure.0.unwrap_or(usual),
             script,
             env,
@@ -284,6 +287,9 @@ impl Plan {
             let place = format!(" in place of {}", php.wished.name());
             let place = if php.model == php.wished { "" } else { &place };
             add(format!("{} model{place}", php.model.name()));
+            if let Some(why) = php.not_ahead {
+                add(format!("not booted ahead: {why}"));
+            }
             if let Some(script) = &php.script {
                 let kind = if self.is_entry() { "waits in" } else { "worker script" };
                 add(format!("{kind} {script}"));

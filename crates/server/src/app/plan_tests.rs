@@ -184,6 +184,27 @@ fn a_front_controller_that_waits_boots_ahead() {
 }
 
 #[test]
+fn apcu_keeps_a_front_controller_that_no_setting_names_in_request() {
+    let machine = Machine::with(&["public/index.php", "public/boot.php"]);
+    machine.write("public/index.php", "<?php hearth_await_request();");
+    let planned = |flags: &[(&'static str, &str)]| {
+        let mut plan = machine.plan(flags).unwrap();
+        let is_divided = plan.with_apcu(&machine.settings(flags));
+        let line = plan.explain(None).contains("; request model; not booted ahead: APCu");
+        (is_divided, plan.php.unwrap().model, line)
+    };
+    assert_eq!(planned(&[]), (false, Model::Request, true));
+    assert_eq!(planned(&[("php.model", "snapshot")]), (true, Model::Snapshot, false));
+    assert_eq!(planned(&[("php.model", "request")]), (false, Model::Request, false));
+    machine.write("hearth.toml", "[php]\nawait_after = \"public/boot.php\"\n");
+    assert_eq!(planned(&[]), (true, Model::Snapshot, false));
+    let laravel = Machine::with(&LARAVEL);
+    let mut plan = laravel.plan(&[]).unwrap();
+    assert!(!plan.with_apcu(&laravel.settings(&[])), "a worker script answers everything");
+    assert_eq!(plan.php.unwrap().model, Model::Snapshot);
+}
+
+#[test]
 fn a_machine_without_a_tracker_gets_fork() {
     let machine = Machine::with(&LARAVEL);
     let probe = |tracker: &str| Probe { tracker: tracker.into(), why: "refused".into() };

@@ -40,11 +40,13 @@ enum Boot {
 /// A file with code of the site's own, which decides whether a boot can be shared by all requests.
 struct Configuration {
     file: &'static str,
-    /// What it has to set, so that the application does not find it out from a request.
+    /// The variable that it has to set to a plain string, so that the application does not find it out from a request.
     sets: &'static str,
+    /// Folders, as the file names them, from which it may include others.
+    includes: &'static [&'static str],
 }
 
-/// The variables and functions by which code reads the request.
+/// The variables, functions and classes by which code reads the request, MediaWiki's among them. Their case does not count.
 const OF_REQUEST: &[&str] = &[
     "$_SERVER",
     "$_GET",
@@ -57,7 +59,16 @@ const OF_REQUEST: &[&str] = &[
     "getallheaders",
     "apache_request_headers",
     "php://input",
+    "getenv",
+    "$_ENV",
+    "$GLOBALS",
+    "WebRequest",
+    "RequestContext",
+    "$wgRequest",
 ];
+
+/// The statements that include another file.
+const INCLUDES: &[&str] = &["include", "include_once", "require", "require_once"];
 
 const RECIPES: &[Recipe] = &[
     Recipe {
@@ -66,7 +77,11 @@ const RECIPES: &[Recipe] = &[
         page: "/index.php?title=Main_Page",
         boot: Boot::After {
             files: &["includes/context/RequestContext.php"],
-            configuration: Some(Configuration { file: "LocalSettings.php", sets: "$wgServer" }),
+            configuration: Some(Configuration {
+                file: "LocalSettings.php",
+                sets: "$wgServer",
+                includes: &["$IP/extensions/", "$IP/skins/"],
+            }),
         },
     },
     Recipe {
@@ -132,19 +147,101 @@ impl Configuration {
             return Some(format!("{file} cannot be read"));
         };
         let text = String::from_utf8_lossy(&text);
-        let code: Vec<&str> = text.lines().filter(|line| !is_comment(line)).collect();
-        let mentions = |what: &str| code.iter().any(|line| line.contains(what));
-        if let Some(read) = OF_REQUEST.iter().find(|read| mentions(read)) {
+        let code = code_lines(&text);
+        let reads = |what: &&&str| {
+            let what = what.to_ascii_lowercase();
+            code.iter().any(|line| line.to_ascii_lowercase().contains(&what))
+        };
+        if let Some(read) = OF_REQUEST.iter().find(reads) {
             return Some(format!("{file} reads the request: {read}"));
         }
-        (!mentions(self.sets)).then(|| format!("{file} does not set {}", self.sets))
+        let mut included = code.iter().flat_map(|line| included(line));
+        if let Some(other) = included.find(|file| !self.may_include(file)) {
+            return Some(format!("{file} includes another file: {}", other.trim()));
+        }
+        let mut values = code.iter().flat_map(|line| assigned(line, self.sets)).peekable();
+        if values.peek().is_none() {
+            return Some(format!("{file} does not set {}", self.sets));
+        }
+        let has_other = values.any(|value| !is_plain_string(value));
+        has_other.then(|| format!("{file} does not set {} to a plain string", self.sets))
+    }
+
+    /// Returns whether the expression behind an `include` names a file in one of the folders.
+    fn may_include(&self, file: &str) -> bool {
+        // `"{$IP}/skins/a.php"`, `( $IP . '/skins/a.php' )`
+        let marks = |char: &char| !char.is_whitespace() && !"(){}\"'".contains(*char);
+        let name: String = file.chars().filter(marks).collect();
+        let is_in = |folder: &&str| {
+            let (variable, path) = folder.split_at(folder.find('/').unwrap_or(0));
+            let rest = name.strip_prefix(variable);
+            rest.is_some_and(|rest| rest.strip_prefix('.').unwrap_or(rest).starts_with(path))
+        };
+        self.includes.iter().any(is_in) && !file.contains("..")
     }
 }
 
-/// Returns whether a line is a comment by its first characters.
-fn is_comment(line: &str) -> bool {
-    let line = line.trim_start();
-    line.starts_with('#') || line.starts_with("//") || line.starts_with("* ")
+/// Returns the lines of a file without the comments that begin a line.
+fn code_lines(text: &str) -> Vec<&str> {
+    let mut code = Vec::new();
+    let mut in_comment = false;
+    for line in text.lines() {
+        let mut line = line.trim_start();
+        while in_comment || line.starts_with("/*") {
+            let end = line.find("*/");
+            in_comment = end.is_none();
+            line = end.map_or("", |end| line[end + 2..].trim_start());
+            if in_comment {
+                break;
+            }
+        }
+        let is_comment = line.starts_with("//") || line.starts_with('#');
+        if !line.is_empty() && (!is_comment || line.starts_with("#[")) {
+            code.push(line);
+        }
+    }
+    code
+}
+
+/// Returns whether a character may stand in a name.
+fn in_name(char: char) -> bool {
+    char.is_alphanumeric() || char == '_'
+}
+
+/// Returns what follows each `include` and `require` in a line.
+fn included(line: &str) -> impl Iterator<Item = &str> {
+    let starts = line.char_indices().filter(|(at, char)| {
+        in_name(*char) && !line[..*at].ends_with(|before| in_name(before) || before == '$')
+    });
+    starts.filter_map(|(at, _)| {
+        let word = line[at..].split(|char| !in_name(char)).next().unwrap_or_default();
+        let includes = INCLUDES.iter().any(|include| word.eq_ignore_ascii_case(include));
+        includes.then(|| &line[at + word.len()..])
+    })
+}
+
+/// Returns what follows the variable wherever a line assigns to it.
+fn assigned<'a>(line: &'a str, variable: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(variable).filter_map(move |(at, _)| {
+        let rest = &line[at + variable.len()..];
+        let operator = rest.trim_start().trim_start_matches(['.', '?']);
+        // An operator in the next line may assign as well.
+        let assigns = operator.is_empty()
+            || operator.starts_with('=')
+                && !operator.starts_with("==")
+                && !operator.starts_with("=>");
+        (assigns && !rest.starts_with(in_name)).then(|| rest.trim_start())
+    })
+}
+
+/// Returns whether a text begins with `= 'a string';`, without variables and escapes.
+fn is_plain_string(text: &str) -> bool {
+    let Some(value) = text.strip_prefix('=').map(str::trim_start) else { return false };
+    let Some(quote) = value.chars().next().filter(|char| matches!(char, '\'' | '"')) else {
+        return false;
+    };
+    let Some((string, rest)) = value[1..].split_once(quote) else { return false };
+    !string.contains(['$', '\\']) && rest.trim_start().starts_with(';')
 }
 
 #[cfg(test)]
@@ -215,8 +312,34 @@ mod tests {
             "MediaWiki, not ahead: LocalSettings.php reads the request: $_SERVER"
         );
         assert_eq!(
-            of("<?php\n$wgSitename = 'a';"),
+            of("<?php\n$wgSitename = 'a';\n/*\n$wgServer = 'http://a';\n*/ $wgServerName = 'a';"),
             "MediaWiki, not ahead: LocalSettings.php does not set $wgServer"
         );
+        for plain in [
+            "$wgServer = \"http://a\"; # $wgServer of this wiki",
+            "/* one */ if ($wgServer === 'http://a') {}\n/* two\n$_SERVER */$wgServer='http://a';",
+            "$wgServer = 'http://a';\nrequire_once \"$IP/extensions/A/A.php\"; require( $IP . '/skins/B/B.php' );",
+            "$wgServer = 'http://a';\n$wgPasswordRequires = 'included'; include \"{$IP}/skins/B/B.php\";",
+        ] {
+            assert_eq!(of(&format!("<?php\n{plain}")), ahead, "{plain}");
+        }
+        for (settings, why) in [
+            ("$wgServer = WebRequest::detectServer();", "reads the request: WebRequest"),
+            ("$wgServer = 'http://' . GetEnv('HTTP_HOST');", "reads the request: getenv"),
+            ("$wgServer = 'a'; $a = $GLOBALS['_SERVER'];", "reads the request: $GLOBALS"),
+            ("$wgServer = host();", "does not set $wgServer to a plain string"),
+            ("$wgServer = 'a'; $wgServer .= host();", "does not set $wgServer to a plain string"),
+            ("$wgServer = 'a' . host();", "does not set $wgServer to a plain string"),
+            ("$wgServer = \"http://$host\";", "does not set $wgServer to a plain string"),
+            ("$wgServer\n= host();", "does not set $wgServer to a plain string"),
+            ("$wgServer = 'a';\nrequire 'b.php';", "includes another file: 'b.php';"),
+            (
+                "$wgServer = 'a';\n/* */ Include_Once( \"$IP/extensions/../b.php\" );",
+                "includes another file: ( \"$IP/extensions/../b.php\" );",
+            ),
+        ] {
+            let expected = format!("MediaWiki, not ahead: LocalSettings.php {why}");
+            assert_eq!(of(&format!("<?php\n{settings}")), expected, "{settings}");
+        }
     }
 }

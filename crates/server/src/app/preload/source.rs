@@ -222,22 +222,30 @@ impl Reader<'_> {
         if !TESTS.contains(&name) {
             return;
         }
-        match self.tokens.get(at + 2) {
+        let array = self.array(at + 2);
+        let at = array.unwrap_or(at + 2);
+        match self.tokens.get(at) {
             Some(Token::Text(text)) => {
                 let text = lower(text);
                 let text = text.trim_start_matches('\\');
                 let class = text.split_once("::").map(|(class, _)| class);
-                if class.is_none() {
+                if class.is_none() && array.is_none() {
                     self.source.tested.insert(format!("{text}()"));
                 }
                 self.source.tested.insert(class.unwrap_or(text).to_owned());
             }
-            Some(Token::Name(name)) if self.is(at + 3, b':') => {
+            Some(Token::Name(name)) if self.is(at + 1, b':') => {
                 let name = lower(name);
                 self.source.tested_names.insert(last_part(&name).to_owned());
             }
             _ => {}
         }
+    }
+
+    /// Returns the place of the first value of an array that begins here: `['Class', 'method']` is a callable.
+    fn array(&self, at: usize) -> Option<usize> {
+        let is_long = self.name(at).is_some_and(|name| name == "array") && self.is(at + 1, b'(');
+        if is_long { Some(at + 2) } else { self.is(at, b'[').then_some(at + 1) }
     }
 
     /// Looks at a statement outside of all declarations, from this token to the one before `end`.
@@ -320,6 +328,8 @@ mod tests {
             ("$f = function () use ($a) { }; $b->function('x'); echo X::class;", "|  | code"),
             ("class_alias('A', 'N\\B');", "| n\\b | code"),
             ("namespace N; \\is_callable('a::b');", "|  | code a"),
+            ("is_callable(['\\N\\A', 'b']);", "|  | code n\\a"),
+            ("is_callable( array( N\\A::class, 'b' ) ); is_callable([$a, 'b']);", "|  | code a"),
         ] {
             assert_eq!(described(text), expected, "{text}");
         }

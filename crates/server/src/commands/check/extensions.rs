@@ -108,6 +108,7 @@ mod tests {
             scanned: serde_json::Value::Null,
             ini: Vec::new(),
             opcache: serde_json::Value::Null,
+            apcu: false,
             complaints: Vec::new(),
         };
         let mut report = Report::default();

@@ -4,6 +4,7 @@ use pool::Model;
 
 use super::{Report, Topic};
 use crate::app::detect::Kind;
+use crate::app::fallback::{APCU_IS_DIVIDED, ONE_APCU};
 use crate::app::measure;
 use crate::app::php;
 use crate::app::plan::Plan;
@@ -22,6 +23,7 @@ pub(crate) fn look(
 }
 
 fn model(report: &mut Report, plan: &mut Plan, settings: &Settings, environment: &Environment) {
+    apcu(report, plan, settings, environment);
     let Some(php) = &plan.php else { return };
     let name = php.model.name();
     match php.model {
@@ -35,8 +37,13 @@ fn model(report: &mut Report, plan: &mut Plan, settings: &Settings, environment:
             if settings.php.model.0.is_none()
                 && plan.application.kind == Kind::FrontController =>
         {
-            let why = match plan.application.known.as_ref().map(|known| (known.name, &known.boot)) {
-                Some((name, Err(why))) => format!("{name} is not booted ahead: {why}"),
+            let known = plan.application.known.as_ref().map(|known| (known.name, &known.boot));
+            let why = match (php.not_ahead, known) {
+                (Some(why), known) => {
+                    let name = known.map_or("the front controller", |(name, _)| name);
+                    format!("{name} is not booted ahead: {why}. `--model snapshot` does it anyway")
+                }
+                (None, Some((name, Err(why)))) => format!("{name} is not booted ahead: {why}"),
                 _ => "`snapshot` would boot the application once; it needs a worker script or a wait point (docs/guide/await.md)".to_owned(),
             };
             let what = format!("`request`: PHP starts and ends with each request. {why}");
@@ -48,6 +55,16 @@ fn model(report: &mut Report, plan: &mut Plan, settings: &Settings, environment:
             "use `--model request`, or `snapshot` for more speed",
         ),
         _ => report.fine(Topic::Model, format!("`{name}`, as the settings say")),
+    }
+}
+
+/// Reports a wait point that divides APCu's cache, or replaces the model as `hearth serve` would.
+fn apcu(report: &mut Report, plan: &mut Plan, settings: &Settings, environment: &Environment) {
+    let user = plan.php.as_ref().and_then(|php| php.user.as_ref());
+    // Why the user is not known was reported with the settings.
+    let Ok(user) = php::asks_as(user, settings, environment) else { return };
+    if plan.fit_to_apcu(settings, user.as_ref()) {
+        report.warning(Topic::Model, APCU_IS_DIVIDED, ONE_APCU);
     }
 }
 

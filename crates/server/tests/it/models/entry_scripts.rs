@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use testkit::eventually;
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier, php_fpm};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, debian_extension, of_tier, php_fpm};
 
 /// A script with a boot of its own. `ahead` says that the boot was another process's.
 const ENTRY: &str = "<?php class Boot { public static $times = 0; public $name = __FILE__; } Boot::$times++; $boot = new Boot; header('X-Boot: ' . basename(__FILE__));\n\
@@ -361,4 +361,40 @@ fn a_setting_names_the_scripts() {
     }
     hearth.get("/api.php");
     assert_eq!(hearth.status()["pool"]["groups"].as_array().unwrap().len(), 3, "front, rest, one");
+}
+
+/// Each script that waits has a zygote of its own, and with it a cache of its own.
+#[test]
+fn scripts_wait_beside_apcu_only_if_a_setting_says_so() {
+    const COUNTS: &str = "<?php hearth_await_request(); echo apcu_inc('visits');";
+    let Some(apcu) = debian_extension("apcu") else { return };
+    let site = Site::empty()
+        .with_file("public/index.php", COUNTS)
+        .with_file("public/api.php", "<?php echo apcu_inc('visits');");
+    let serve = || Serve::new(site.path()).workers(1).ini("extension", &apcu);
+    let visits = |hearth: &Hearth| ["/", "/api.php", "/"].map(|path| hearth.get(path).text());
+    let check = |args: &[&str]| {
+        let mut check = command();
+        check.args(["check", "--no-boot", "--ini", &format!("extension={apcu}")]).args(args);
+        String::from_utf8(check.arg(site.path()).output().unwrap().stdout).unwrap()
+    };
+    let hearth = serve().start();
+    assert_eq!(hearth.status()["model"], "request");
+    assert_eq!(visits(&hearth), ["1", "2", "3"], "one cache");
+    let log = hearth.log().text();
+    assert!(log.contains("not booted ahead: APCu is enabled"), "{log}");
+    let checked = check(&[]);
+    assert!(checked.contains("is not booted ahead: APCu is enabled"), "{checked}");
+
+    let named = serve().model("snapshot").set("HEARTH_PHP_WARM_UP", "off");
+    let hearth = named.start();
+    assert_eq!(visits(&hearth), ["1", "1", "2"], "as the page on APCu says");
+    let log = hearth.log().text();
+    assert!(log.contains("APCu's cache is divided"), "{log}");
+    let checked = check(&["--model", "snapshot"]);
+    assert!(checked.contains("APCu is enabled, and each script that waits has"), "{checked}");
+
+    site.write("public/index.php", "<?php hearth_await_request();");
+    let hearth = serve().ini("apc.enabled", "0").start();
+    assert_eq!(hearth.status()["model"], "snapshot", "a cache that is off is not shared");
 }

@@ -2,13 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
 use testkit::{Answer, Running, eventually};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, root};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, debian_extension, of_tier};
 use crate::realtime;
 
 /// A browser that opens a page.
@@ -168,7 +167,13 @@ struct Editor(TcpStream);
 
 impl Editor {
     fn accept(listener: &TcpListener) -> Self {
-        let (stream, _) = listener.accept().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut connected = None;
+        eventually("Xdebug connects", LIMIT, || {
+            connected = listener.accept().ok();
+            connected.is_some()
+        });
+        let (stream, _) = connected.unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut editor = Self(stream);
         assert!(editor.answer().contains("<init"));
@@ -200,17 +205,6 @@ impl Editor {
     }
 }
 
-/// Xdebug for the PHP of the tests; `None` where Debian's package cannot be had.
-#[expect(clippy::print_stdout, reason = "says why nothing was tested")]
-fn xdebug() -> Option<String> {
-    let output = Command::new(root().join("scripts/xdebug")).arg(php_version()).output().unwrap();
-    let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-    if path.is_empty() {
-        println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Some(path).filter(|path| !path.is_empty())
-}
-
 #[test]
 fn xdebug_stops_at_a_breakpoint_of_each_request() {
     let page = "<?php\n$count = 1;\n$count++;\necho $count;\n";
@@ -224,8 +218,17 @@ fn xdebug_stops_at_a_breakpoint_of_each_request_in_a_snapshot() {
     stops_in_line_4("worker.php", worker, &["--model", "snapshot"]);
 }
 
+#[test]
+fn xdebug_stops_at_a_breakpoint_of_each_request_behind_a_wait_point() {
+    let page = "<?php\nhearth_await_request();\n$count = 1; $count++;\necho $count;\n";
+    for model in of_tier(["snapshot", "fork", "prespawn"]) {
+        println!("model {model}");
+        stops_in_line_4("public/index.php", page, &["--model", model]);
+    }
+}
+
 fn stops_in_line_4(script: &str, text: &str, args: &[&str]) {
-    let Some(xdebug) = xdebug() else { return };
+    let Some(xdebug) = debian_extension("xdebug") else { return };
     let site = Site::empty().with_file(script, text);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
