@@ -38,12 +38,22 @@ pub const RESTARTED: u64 = u64::MAX;
 /// events read so far may be older than the subscriptions, so they were kept but not delivered.
 pub const LOADED: u64 = u64::MAX - 1;
 
-/// A subscriber that is ahead to here gets no event of the shared log until [`LOADED`] or [`RESTARTED`].
+/// A subscriber that is ahead to here gets no event of the shared log until [`LOADED`], which is for such subscribers
+/// only, or [`RESTARTED`].
 pub(crate) const UNTIL_LOADED: u64 = u64::MAX - 2;
+
+/// Returns whether a subscriber skips the delivery at this position, because it is `ahead` of it.
+pub(crate) fn skips(position: u64, ahead: u64) -> bool {
+    match position {
+        0 | RESTARTED => false,
+        LOADED => ahead != UNTIL_LOADED,
+        _ => position <= ahead,
+    }
+}
 
 /// Returns whether a delivery with this position is one of those that tell subscribers a new position.
 pub(crate) fn starts_positions(position: u64) -> bool {
-    position > UNTIL_LOADED
+    position >= LOADED
 }
 
 /// A delivery for one event loop.
@@ -91,6 +101,12 @@ pub enum Delivery {
 pub trait Outlet: fmt::Debug + Send + Sync {
     /// Adds a delivery of an application and wakes the loop. Never waits.
     fn put(&self, app: AppNumber, delivery: Delivery) -> Result<(), Full>;
+
+    /// Returns whether the loop takes old events, even if no client needs them: those of the shared log that this node
+    /// reads before [`LOADED`].
+    fn takes_old(&self) -> bool {
+        false
+    }
 }
 
 /// The error returned when the inbox is full.

@@ -41,6 +41,8 @@ pub(crate) struct SharedLog {
     epoch: AtomicU64,
     /// The log was read once up to what was its end when it was opened.
     loaded: AtomicBool,
+    /// A client has resumed before that: it gets the older events, too.
+    resumed_early: AtomicBool,
     /// Entries up to this position were never seen here.
     floor: AtomicU64,
     /// Position of the last applied event.
@@ -55,6 +57,7 @@ impl SharedLog {
             active: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             loaded: AtomicBool::new(false),
+            resumed_early: AtomicBool::new(false),
             floor: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             removed: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
@@ -83,6 +86,15 @@ impl SharedLog {
 
     pub(crate) fn set_loaded(&self) {
         self.loaded.store(true, Ordering::Release);
+    }
+
+    /// Returns whether event loops need events that this node reads before it has loaded the log.
+    pub(crate) fn has_resumed_early(&self) -> bool {
+        self.resumed_early.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_resumed_early(&self) {
+        self.resumed_early.store(true, Ordering::Release);
     }
 
     /// Returns the position up to which this node has applied the log.

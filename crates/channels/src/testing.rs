@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::delivery::starts_positions;
+use crate::delivery::{skips, starts_positions};
 use crate::{
     App, AppNumber, Author, ChannelEvent, ChannelId, ChannelName, Channels, Close, Delivery,
     FixedApps, Full, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
@@ -263,11 +263,11 @@ impl Loop {
                     for (slot, after, ahead) in
                         self.subscribers.get_mut(&channel).into_iter().flatten()
                     {
+                        if skips(position, *ahead) {
+                            continue;
+                        }
                         if starts_positions(position) {
                             *ahead = 0;
-                        }
-                        if position > 0 && position <= *ahead {
-                            continue;
                         }
                         let socket = self.sockets.get_mut(slot).unwrap();
                         if *after < offset && Some(socket.id) != except {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::delivery::{ChannelId, Offset, starts_positions};
+use crate::delivery::{ChannelId, LOADED, Offset, UNTIL_LOADED, skips};
 
 /// One socket in one audience.
 #[derive(Clone, Copy, Debug)]
@@ -59,20 +59,22 @@ impl Audiences {
         }
     }
 
-    /// Returns whether a listener has the delivery at this position already.
-    pub(super) fn is_ahead(&self, channel: ChannelId, slot: u32, position: u64) -> bool {
-        position > 0
-            && !self.ahead.is_empty()
-            && self
-                .ahead
-                .get(&(channel, slot))
-                .is_some_and(|ahead| position <= *ahead && !starts_positions(position))
+    /// Returns whether a listener skips the delivery at this position.
+    pub(super) fn skips(&self, channel: ChannelId, slot: u32, position: u64) -> bool {
+        if position == 0 || (self.ahead.is_empty() && position != LOADED) {
+            return false;
+        }
+        skips(position, self.ahead.get(&(channel, slot)).copied().unwrap_or_default())
     }
 
     /// Removes what the delivery at this position has made useless.
     pub(super) fn passed(&mut self, channel: ChannelId, position: u64) {
         if position > 0 && !self.ahead.is_empty() {
-            self.ahead.retain(|(of, _), ahead| *of != channel || *ahead > position);
+            let stays = |ahead: u64| match position {
+                LOADED => ahead != UNTIL_LOADED,
+                _ => ahead > position,
+            };
+            self.ahead.retain(|(of, _), ahead| *of != channel || stays(*ahead));
         }
     }
 

@@ -100,6 +100,10 @@ impl Outlet for Inbox {
             Full
         })
     }
+
+    fn takes_old(&self) -> bool {
+        true
+    }
 }
 
 impl Mercure {

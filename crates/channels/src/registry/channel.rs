@@ -17,7 +17,7 @@ use super::{
 };
 use crate::app::App;
 use crate::cache::Last;
-use crate::delivery::{ChannelId, Delivery, Offset};
+use crate::delivery::{ChannelId, Delivery, Offset, starts_positions};
 use crate::encoded::Encoded;
 use crate::history::Kept;
 use crate::message::Event;
@@ -384,7 +384,13 @@ impl Channel {
         position: u64,
     ) {
         self.sequence += 1;
-        for (event_loop, _) in &self.loops {
+        let for_all = position == 0
+            || starts_positions(position)
+            || context.shared.is_loaded()
+            || context.shared.has_resumed_early();
+        let loops = self.loops.iter();
+        let loops = loops.filter(|(number, _)| for_all || context.outlets.takes_old(*number));
+        for (event_loop, _) in loops {
             let delivery = Delivery::Channel {
                 channel: self.id,
                 offset: Offset(self.sequence),

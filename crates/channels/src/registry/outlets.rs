@@ -38,6 +38,12 @@ impl Outlets {
         }
     }
 
+    /// Returns whether an event loop takes old events.
+    pub(crate) fn takes_old(&self, event_loop: u16) -> bool {
+        let outlet = self.all.get(usize::from(event_loop)).and_then(OnceLock::get);
+        outlet.is_some_and(|outlet| outlet.takes_old())
+    }
+
     /// Adds a delivery to an inbox. The event loop handles a full one: it records the loss and closes the affected
     /// sockets.
     pub(crate) fn put(&self, event_loop: u16, delivery: Delivery, counters: &Counters) {

@@ -48,7 +48,7 @@ pub struct Joined {
     /// Current position, on a channel with history.
     pub position: Option<Position>,
     /// The subscriber has the channel's events up to this position of the shared log already, although this node has
-    /// not applied them yet; 0 for none. Before this node has read the log once, no event of the log is for it.
+    /// not applied them yet; 0 for none. Before this node has read the log once, it is beyond all positions.
     pub ahead: u64,
     /// Missed events; `None` if they are not all kept or do not fit the room, or if no position was given.
     pub missed: Option<Vec<Encoded>>,

@@ -127,10 +127,17 @@ async fn a_node_that_starts_before_its_broker_delivers_no_old_event() {
     assert_eq!(data, json!({}), "there is no position yet");
     node.open(7, 1, 2).await;
     node.entry(1, "a").await;
-    let (next, data, _) = node.subscribe(Some((7, 1)));
+    let (next, data, _) = node.subscribe(Some((6, 1)));
     assert_eq!(data, json!({"recovered": false}));
+    // One that resumes gets what is still to be read.
+    let (resumed, data, missed) = node.subscribe(Some((7, 0)));
+    assert_eq!((&data["recovered"], missed), (&json!(true), vec!["a".into()]));
+    // Another node has read more.
+    let (ahead, data, _) = node.subscribe(Some((7, 2)));
+    assert_eq!(data["recovered"], true);
     assert_eq!(node.names(early), [""; 0]);
     node.entry(2, "b").await;
+    assert_eq!((node.names(resumed), node.names(ahead)), (vec!["b".into()], vec![]));
     for socket in [early, next] {
         let events = node.world.events(socket);
         let resume = json!({"epoch": "0000000000000007", "offset": position(3, 0) - 1});
@@ -141,7 +148,7 @@ async fn a_node_that_starts_before_its_broker_delivers_no_old_event() {
         );
     }
     node.entry(3, "c").await;
-    for socket in [early, next] {
+    for socket in [early, next, resumed, ahead] {
         assert_eq!(node.names(socket), ["c"]);
     }
     let (late, data, missed) = node.subscribe(Some((7, 1)));

@@ -86,8 +86,7 @@ impl EventLoop {
         let mut overflowed = Vec::new();
         let mut application = None;
         for listener in self.audiences.of(channel) {
-            if listener.after >= offset || self.audiences.is_ahead(channel, listener.slot, position)
-            {
+            if listener.after >= offset || self.audiences.skips(channel, listener.slot, position) {
                 continue;
             }
             let Some(connection) = self.seats.at_mut(listener.slot) else { continue };

@@ -82,7 +82,9 @@ impl Channel {
         if history_of(context.app, &self.name).is_none() {
             return (None, None, 0);
         }
-        let Some(position) = self.current(context) else { return (None, None, UNTIL_LOADED) };
+        let Some(position) = self.current(context) else {
+            return self.resume_early(context, resume).unwrap_or((None, None, UNTIL_LOADED));
+        };
         let kept = self.begin_history(context);
         kept.expire(context.now);
         let Some(Resume { position: from, socket, room }) = resume else {
@@ -96,5 +98,26 @@ impl Channel {
             return (Some(from), Some(Vec::new()), from.offset);
         }
         (Some(position), kept.since(from, position.offset, socket, room), 0)
+    }
+
+    /// Resumes a subscriber while this node reads the log for the first time: the events that are still to be read reach
+    /// it as deliveries. Returns `None` if it cannot be recovered.
+    fn resume_early(
+        &mut self,
+        context: &Context<'_>,
+        resume: Option<Resume>,
+    ) -> Option<(Option<Position>, Option<Vec<Encoded>>, u64)> {
+        let Resume { position: from, socket, room } = resume?;
+        let epoch = context.shared.epoch().filter(|epoch| *epoch == from.epoch)?;
+        let position = Position { epoch, offset: context.shared.applied() };
+        let kept = self.begin_history(context);
+        kept.expire(context.now);
+        let resumed = if from.offset > position.offset {
+            (Some(from), Some(Vec::new()), from.offset)
+        } else {
+            (Some(position), Some(kept.since(from, position.offset, socket, room)?), 0)
+        };
+        context.shared.set_resumed_early();
+        Some(resumed)
     }
 }
