@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use answer_cache::{
-    Conditional, Forwarded, Key, Request as Asked, Standing, Target, answer_to, describes,
+    Bypass, Conditional, Forwarded, Key, Request as Asked, Standing, Target, answer_to, describes,
     if_range_holds, invalidates, make_conditional, other_targets, status_of_hit, status_of_miss,
 };
 use bytes::Bytes;
@@ -76,8 +76,10 @@ impl<A: Application> Exchange<'_, A> {
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
         cache.enter(self.current.number);
+        let certified = self.connection.client.as_ref().is_some_and(|client| client.known);
         let asked =
-            Asked::read(&parts.method, &parts.headers, !body.0.is_end_stream(), &cache.cookies);
+            Asked::read(&parts.method, &parts.headers, !body.0.is_end_stream(), &cache.cookies)
+                .and_then(|asked| if certified { Err(Bypass::Certificate) } else { Ok(asked) });
         let client = self.client(&parts.headers);
         let host = parts.headers.get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
         let key = Key::of(&Target {
