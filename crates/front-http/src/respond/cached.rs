@@ -81,7 +81,9 @@ impl<A: Application> Exchange<'_, A> {
             Asked::read(&parts.method, &parts.headers, !body.0.is_end_stream(), &cache.cookies)
                 .and_then(|asked| if certified { Err(Bypass::Certificate) } else { Ok(asked) });
         let client = self.client(&parts.headers);
-        let host = parts.headers.get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+        let host = self.forwarded_host().map(str::as_bytes);
+        let host = host.or_else(|| Some(parts.headers.get(header::HOST)?.as_bytes()));
+        let host = host.unwrap_or_default();
         let key = Key::of(&Target {
             application: number,
             secure: client.scheme == Scheme::Https,

@@ -1,8 +1,8 @@
-//! Tests which stored answers a request of a client with a certificate reaches.
+//! Tests which stored answers a request reaches: of clients with a certificate, and behind a trusted proxy.
 
 use std::sync::Arc;
 
-use front_http::{Certificate, Certificates, ClientAuthorities, Place, TlsFiles};
+use front_http::{Certificate, Certificates, ClientAuthorities, Place, TlsFiles, TrustedHeaders};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
@@ -10,7 +10,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{FRESH, PATH, options, status, text};
+use super::{FRESH, PATH, calls, get, options, send, status, text};
 use crate::support::{Client, Reply, Server};
 
 /// Starts a front over TLS that asks clients for a certificate, and accepts those without one.
@@ -72,4 +72,38 @@ async fn an_unsafe_request_of_a_client_with_a_certificate_makes_stored_answers_i
     assert_eq!(status(&own), "Hearth; fwd=bypass; detail=certificate");
     assert_eq!(text(&ask_over_tls(&server, false, "GET", &[]).await), "call 3");
     assert_eq!(server.cache.as_ref().unwrap().report().stored, 2);
+}
+
+/// The host in a stored answer's URL is the one that PHP is told.
+#[tokio::test]
+async fn behind_a_trusted_proxy_the_url_of_an_answer_has_the_forwarded_host() {
+    let server = Server::with(|front, _| {
+        front.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        let names = ["x-forwarded-host", "x-forwarded-proto"];
+        let names = names.iter().map(|name| name.parse().unwrap());
+        front.trusted_headers = TrustedHeaders::new(names).unwrap();
+        front.cache = Some(options());
+    })
+    .await;
+    let cache = server.cache.as_ref().unwrap();
+    let https = "X-Forwarded-Proto: https";
+    let (ours, other) = ("X-Forwarded-Host: WWW.a.test", "X-Forwarded-Host: b.test");
+    let fill = async || {
+        get(&server, PATH, &[https, ours, FRESH]).await;
+        get(&server, PATH, &[https, other, FRESH]).await;
+    };
+    fill().await;
+    assert_eq!(cache.purge_url(&format!("https://a.example{PATH}")), 0);
+    assert_eq!(cache.purge_url(&format!("https://www.a.test{PATH}")), 1);
+    fill().await;
+    assert_eq!(calls(&server), 3);
+    // An unsafe request concerns the host that the proxy names, in `Location` too.
+    let location = format!("order: status=303 | location: https://www.a.test{PATH}");
+    let fields = [https, ours, "Content-Length: 0", &location];
+    send(&server, "POST", "/made-to-order/edit", &fields).await;
+    assert_eq!(text(&get(&server, PATH, &[https, other]).await), "call 2");
+    assert_eq!(text(&get(&server, PATH, &[https, ours, FRESH]).await), "call 5");
+    // One that is no host is not used, as for PHP.
+    get(&server, PATH, &[https, "X-Forwarded-Host: <script>", FRESH]).await;
+    assert_eq!(cache.purge_url(&format!("https://a.example{PATH}")), 1);
 }
