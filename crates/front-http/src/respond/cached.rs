@@ -258,6 +258,7 @@ impl<A: Application> Exchange<'_, A> {
         if let Some((entry, true)) = &stale
             && has_failed(&outcome)
         {
+            storing.iter_mut().for_each(Storing::fail);
             drain_outcome(outcome).await;
             cache.counts.stale.add();
             return self
@@ -273,7 +274,10 @@ impl<A: Application> Exchange<'_, A> {
                 }
                 answer
             }
-            Err(error) => self.not_answered(&error, None, &kept, traced),
+            Err(error) => {
+                storing.iter_mut().for_each(Storing::fail);
+                self.not_answered(&error, None, &kept, traced)
+            }
         }
     }
 
