@@ -364,7 +364,13 @@ impl<A: Application> Exchange<'_, A> {
         head.status = entry.status;
         head.headers = entry.headers.clone();
         head.headers.insert(header::AGE, HeaderValue::from(hit.age));
+        let accepts = super::send::joined(&request.headers, &header::ACCEPT_ENCODING);
+        let size = Some(entry.body.len() as u64);
         if answer_to(&request.headers, entry.status, &entry.headers) == Conditional::NotModified {
+            if self.front.compression {
+                // A 304 has the `Vary` and `ETag` of its 200 (RFC 9110, section 15.4.5).
+                compress::choose(accepts.as_ref(), &mut head, size);
+            }
             head.status = StatusCode::NOT_MODIFIED;
             for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING] {
                 head.headers.remove(name);
@@ -383,16 +389,14 @@ impl<A: Application> Exchange<'_, A> {
                 part => return ranged(head, &body, part),
             }
         }
-        if self.front.compression {
-            let accepts = super::send::joined(&request.headers, &header::ACCEPT_ENCODING);
-            let size = Some(body.len() as u64);
-            if let Some(coding) = compress::choose(accepts.as_ref(), &mut head, size) {
-                match coded(cache, entry, coding).await {
-                    Some(coded) => body = coded,
-                    None => return self.page(Page::busy(), &request.headers),
-                }
-                head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        if self.front.compression
+            && let Some(coding) = compress::choose(accepts.as_ref(), &mut head, size)
+        {
+            match coded(cache, entry, coding).await {
+                Some(coded) => body = coded,
+                None => return self.page(Page::busy(), &request.headers),
             }
+            head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
         let source = if body.is_empty() { Source::Empty } else { Source::Whole(body) };
         Answer { head, source }

@@ -1,5 +1,6 @@
 //! Tests the answer cache. The application answers as the request's field `order` says, which is not part of the key.
 
+mod conditions;
 mod flights;
 mod targets;
 
