@@ -38,7 +38,7 @@ pub struct Target<'a> {
     pub secure: bool,
     /// The port that PHP is told.
     pub port: u16,
-    /// The host as the client sends it.
+    /// The host as the client sends it, or as a trusted proxy forwards it.
     pub host: &'a [u8],
     /// Path and query.
     pub uri: &'a Uri,

@@ -21,6 +21,8 @@ pub enum Bypass {
     Precondition,
     /// `Cache-Control: no-store`.
     NoStore,
+    /// Its client has shown a certificate: the answer is for no other client.
+    Certificate,
 }
 
 impl Bypass {
@@ -32,6 +34,7 @@ impl Bypass {
             Self::Cookie => "cookie",
             Self::Precondition => "precondition",
             Self::NoStore => "no-store",
+            Self::Certificate => "certificate",
         }
     }
 }

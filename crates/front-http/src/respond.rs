@@ -303,9 +303,7 @@ impl<A: Application> Exchange<'_, A> {
                         return self.page(Page::body_failed(error.status()), &parts.headers);
                     }
                 };
-                // An answer for one certificate is for no other client.
-                let certified = self.connection.client.as_ref().is_some_and(|client| client.known);
-                if let Some(cache) = self.front.cache.as_ref().filter(|_| !certified) {
+                if let Some(cache) = &self.front.cache {
                     return Box::pin(self.cached(cache, number, script, parts, body, hints)).await;
                 }
                 self.pass_on(number, script, parts, body, hints).await

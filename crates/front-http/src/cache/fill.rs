@@ -42,6 +42,13 @@ pub(crate) struct Storing {
 }
 
 impl Storing {
+    /// Lets those that wait for the answer go on: the application failed.
+    pub(crate) fn fail(&mut self) {
+        if let Some(flight) = self.flight.take() {
+            flight.end(FlightEnd::NotStored);
+        }
+    }
+
     /// Decides about the answer with this head, and adds `Cache-Status` to it. `size` is that of the body, if known;
     /// `file` says that the front sends a file in its place.
     pub(crate) fn begin(self, head: &mut Parts, size: Option<u64>, file: bool) -> Option<Fill> {
@@ -154,9 +161,7 @@ impl Storing {
         let sent = if let Some(stored) = stored {
             fresh.key = self.place(&stored);
             let fresh = Arc::new(fresh);
-            if self.keep(&fresh) {
-                end = FlightEnd::Stored;
-            }
+            end = self.keep(&fresh);
             fresh
         } else {
             self.cache.remove(entry);
@@ -190,7 +195,8 @@ impl Storing {
         variants.select(key, &self.request)
     }
 
-    fn keep(&self, entry: &Arc<Entry>) -> bool {
+    /// Stores an answer, and returns what its flight ends with.
+    fn keep(&self, entry: &Arc<Entry>) -> FlightEnd {
         let Self { cache, key, ticket, .. } = self;
         let about = (key.as_bytes(), &*entry.tags);
         let kept = cache.purges.insert(*ticket, about, || {
@@ -200,8 +206,13 @@ impl Storing {
         });
         if kept {
             Count::add(&cache.counts.stored);
+            FlightEnd::Stored
+        } else if cache.purges.is_newest(*ticket) {
+            // It was purged meanwhile: one of those that wait asks again, and its answer may be stored.
+            FlightEnd::Aborted
+        } else {
+            FlightEnd::NotStored
         }
-        kept
     }
 }
 
@@ -295,7 +306,7 @@ impl Fill {
             key: storing.place(&stored),
             release: storing.ticket.release,
         });
-        let end = if storing.keep(&entry) { FlightEnd::Stored } else { FlightEnd::NotStored };
+        let end = storing.keep(&entry);
         if let Some(flight) = flight {
             flight.end(end);
         }

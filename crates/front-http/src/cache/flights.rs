@@ -3,7 +3,8 @@
 //! Invariants
 //! - Requests wait only for an answer that may be stored: when its head says that it is not, all of them go on at once,
 //!   and for [`PASSED`] none waits again.
-//! - If the request that leads is aborted, one of those that wait leads next.
+//! - If the request that leads is aborted, or its answer is purged before it is stored, one of those that wait leads next.
+//! - If the application fails, all that wait go on at once, also if a stale answer is sent in the failure's place.
 //! - No request waits longer than [`PATIENCE`].
 
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ const PASSED: Duration = Duration::from_mins(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum FlightEnd {
-    /// It was aborted.
+    /// It was aborted, or its answer was purged meanwhile.
     Aborted,
     /// Its answer is stored.
     Stored,

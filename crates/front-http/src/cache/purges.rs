@@ -177,6 +177,11 @@ impl Purges {
         newer
     }
 
+    /// Returns whether no request of a newer release than the ticket's has come.
+    pub(super) fn is_newest(&self, ticket: Ticket) -> bool {
+        ticket.release >= self.release.load(Ordering::Relaxed)
+    }
+
     pub(super) fn ticket(&self, release: u64) -> Ticket {
         Ticket { release, number: self.lock().next }
     }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use answer_cache::{
-    Conditional, Forwarded, Key, Request as Asked, Standing, Target, answer_to, describes,
+    Bypass, Conditional, Forwarded, Key, Request as Asked, Standing, Target, answer_to, describes,
     if_range_holds, invalidates, make_conditional, other_targets, status_of_hit, status_of_miss,
 };
 use bytes::Bytes;
@@ -76,10 +76,14 @@ impl<A: Application> Exchange<'_, A> {
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
         cache.enter(self.current.number);
+        let certified = self.connection.client.as_ref().is_some_and(|client| client.known);
         let asked =
-            Asked::read(&parts.method, &parts.headers, !body.0.is_end_stream(), &cache.cookies);
+            Asked::read(&parts.method, &parts.headers, !body.0.is_end_stream(), &cache.cookies)
+                .and_then(|asked| if certified { Err(Bypass::Certificate) } else { Ok(asked) });
         let client = self.client(&parts.headers);
-        let host = parts.headers.get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+        let host = self.forwarded_host().map(str::as_bytes);
+        let host = host.or_else(|| Some(parts.headers.get(header::HOST)?.as_bytes()));
+        let host = host.unwrap_or_default();
         let key = Key::of(&Target {
             application: number,
             secure: client.scheme == Scheme::Https,
@@ -254,6 +258,7 @@ impl<A: Application> Exchange<'_, A> {
         if let Some((entry, true)) = &stale
             && has_failed(&outcome)
         {
+            storing.iter_mut().for_each(Storing::fail);
             drain_outcome(outcome).await;
             cache.counts.stale.add();
             return self
@@ -269,7 +274,10 @@ impl<A: Application> Exchange<'_, A> {
                 }
                 answer
             }
-            Err(error) => self.not_answered(&error, None, &kept, traced),
+            Err(error) => {
+                storing.iter_mut().for_each(Storing::fail);
+                self.not_answered(&error, None, &kept, traced)
+            }
         }
     }
 
@@ -356,7 +364,13 @@ impl<A: Application> Exchange<'_, A> {
         head.status = entry.status;
         head.headers = entry.headers.clone();
         head.headers.insert(header::AGE, HeaderValue::from(hit.age));
+        let accepts = super::send::joined(&request.headers, &header::ACCEPT_ENCODING);
+        let size = Some(entry.body.len() as u64);
         if answer_to(&request.headers, entry.status, &entry.headers) == Conditional::NotModified {
+            if self.front.compression {
+                // A 304 has the `Vary` and `ETag` of its 200 (RFC 9110, section 15.4.5).
+                compress::choose(accepts.as_ref(), &mut head, size);
+            }
             head.status = StatusCode::NOT_MODIFIED;
             for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING] {
                 head.headers.remove(name);
@@ -375,16 +389,14 @@ impl<A: Application> Exchange<'_, A> {
                 part => return ranged(head, &body, part),
             }
         }
-        if self.front.compression {
-            let accepts = super::send::joined(&request.headers, &header::ACCEPT_ENCODING);
-            let size = Some(body.len() as u64);
-            if let Some(coding) = compress::choose(accepts.as_ref(), &mut head, size) {
-                match coded(cache, entry, coding).await {
-                    Some(coded) => body = coded,
-                    None => return self.page(Page::busy(), &request.headers),
-                }
-                head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        if self.front.compression
+            && let Some(coding) = compress::choose(accepts.as_ref(), &mut head, size)
+        {
+            match coded(cache, entry, coding).await {
+                Some(coded) => body = coded,
+                None => return self.page(Page::busy(), &request.headers),
             }
+            head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
         let source = if body.is_empty() { Source::Empty } else { Source::Whole(body) };
         Answer { head, source }

@@ -32,12 +32,7 @@ impl<A> Exchange<'_, A> {
         let connection = self.connection;
         let secure = self.forwarded.secure.unwrap_or(connection.tls);
         let scheme = if secure { Scheme::Https } else { Scheme::Http };
-        let told_host = self
-            .forwarded
-            .host
-            .as_deref()
-            .filter(|host| request_head::is_valid_host(host.as_bytes()))
-            .map(request_head::split_host);
+        let told_host = self.forwarded_host().map(request_head::split_host);
         let (server_name, host_port) = if let Some((name, port)) = told_host {
             (Arc::from(name), port)
         } else {
@@ -55,6 +50,12 @@ impl<A> Exchange<'_, A> {
             })
         };
         Client { remote: self.remote, scheme, server_name, server_port }
+    }
+
+    /// Returns the host that a trusted proxy names, if it is a valid one.
+    pub(super) fn forwarded_host(&self) -> Option<&str> {
+        let host = self.forwarded.host.as_deref();
+        host.filter(|host| request_head::is_valid_host(host.as_bytes()))
     }
 
     /// Returns the host of a request, which is parsed once for a connection that keeps it.

@@ -1,5 +1,9 @@
 //! Tests the answer cache. The application answers as the request's field `order` says, which is not part of the key.
 
+mod conditions;
+mod flights;
+mod targets;
+
 use std::sync::atomic::Ordering;
 
 use front_http::{CacheOptions, DiskOptions, Release};

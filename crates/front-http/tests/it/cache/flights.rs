@@ -1,0 +1,91 @@
+//! Tests requests that wait for the answer to another one which is not stored: purged meanwhile, or a failure.
+
+use tokio::task::JoinSet;
+
+use super::{PATH, called, calls, get, start, text, waiting};
+use crate::support::{Reply, Server, ask_at, eventually};
+
+/// Starts this many requests with an order, each on a connection of its own.
+fn ask(server: &Server, clients: &mut JoinSet<Reply>, times: usize, order: &str) {
+    let address = server.address();
+    for _ in 0..times {
+        let head = format!("GET {PATH} HTTP/1.1\r\nHost: a.example\r\norder: {order}\r\n\r\n");
+        clients.spawn(async move { ask_at(address, &head).await });
+    }
+}
+
+/// Lets the application answer the requests that it holds, and collects all answers.
+async fn release_all(server: &Server, clients: &mut JoinSet<Reply>) -> Vec<Reply> {
+    for _ in 0..clients.len() {
+        server.app.release.notify_one();
+        tokio::task::yield_now().await;
+    }
+    let mut replies = Vec::new();
+    while let Some(reply) = clients.join_next().await {
+        replies.push(reply.unwrap());
+    }
+    replies
+}
+
+#[tokio::test]
+async fn after_a_purge_one_of_those_that_wait_asks_again() {
+    let server = start().await;
+    let order = "hold | cache-control: max-age=60 | cache-tag: a";
+    let mut clients = JoinSet::new();
+    ask(&server, &mut clients, 4, order);
+    waiting(&server, 3).await;
+    server.cache.as_ref().unwrap().purge_tags(["a"]);
+    server.app.release.notify_one();
+    assert_eq!(text(&clients.join_next().await.unwrap().unwrap()), "call 1");
+    called(&server, 2).await;
+    waiting(&server, 2).await;
+    server.app.release.notify_one();
+    while let Some(reply) = clients.join_next().await {
+        assert_eq!(text(&reply.unwrap()), "call 2");
+    }
+    assert_eq!(calls(&server), 2);
+    assert_eq!(text(&get(&server, PATH, &[]).await), "call 2");
+}
+
+/// Sends one more request, and waits until it and the two that waited are at the application together: none waits for
+/// the failure of another one.
+async fn none_waits(server: &Server, clients: &mut JoinSet<Reply>, order: &str, wanted: usize) {
+    let cache = server.cache.as_ref().unwrap();
+    called(server, wanted - 2).await;
+    ask(server, clients, 1, order);
+    let waits = || cache.report().waiting == 2;
+    eventually("the last request is there", || waits() || calls(server) == wanted).await;
+    assert_eq!((calls(server), cache.report().waiting), (wanted, 0), "{order}");
+}
+
+#[tokio::test]
+async fn a_request_that_gets_no_answer_holds_no_other_back() {
+    let server = start().await;
+    let mut clients = JoinSet::new();
+    ask(&server, &mut clients, 3, "hold | dies");
+    waiting(&server, 2).await;
+    server.app.release.notify_one();
+    assert_eq!(clients.join_next().await.unwrap().unwrap().status, 502);
+    none_waits(&server, &mut clients, "hold | dies", 4).await;
+    for reply in release_all(&server, &mut clients).await {
+        assert_eq!(reply.status, 502);
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_a_stale_answer_hides_holds_no_request_back() {
+    let server = start().await;
+    get(&server, PATH, &["order: cache-control: max-age=0, stale-if-error=60"]).await;
+    for (round, failure) in ["hold | dies", "hold | status=503"].into_iter().enumerate() {
+        let before = 1 + 4 * round;
+        let mut clients = JoinSet::new();
+        ask(&server, &mut clients, 3, failure);
+        waiting(&server, 2).await;
+        server.app.release.notify_one();
+        assert_eq!(text(&clients.join_next().await.unwrap().unwrap()), "call 1");
+        none_waits(&server, &mut clients, failure, before + 4).await;
+        for reply in release_all(&server, &mut clients).await {
+            assert_eq!((reply.status, text(&reply).as_str()), (200, "call 1"), "{failure}");
+        }
+    }
+}
