@@ -160,9 +160,11 @@ final class HandlerTest extends TestCase
             ['headers' => ['Host' => 'another.example']],
             ['hearth' => false],
         ] as $options) {
-            $this->assertSame(200, $this->client->get(Servers::plain('/headers'), $options)->getStatusCode());
+            $this->assertSame(200, $this->client->get(Servers::plain('/headers?directly'), $options)->getStatusCode());
         }
-        $this->assertThrough(0);
+        // A call that an earlier test gave up may come only now.
+        $ours = array_filter(Servers::calls(), static fn (array $call): bool => str_contains($call['target'], 'directly'));
+        $this->assertSame([], array_values($ours));
     }
 
     public function testClientCertificatesProxiesAndAddressesAreTheBrokersMatter(): void
