@@ -5,7 +5,7 @@
 //! - A frame other than DATA is passed on only if it is at most `limit` bytes long.
 //! - Empty DATA frames and frames of unknown types, which mean nothing (RFC 9114, section 9), are not passed on, and
 //!   their number has a bound.
-//! - PRIORITY_UPDATE frames of a control stream (RFC 9218) are not passed on either. Their number has no bound, because
+//! - `PRIORITY_UPDATE` frames of a control stream (RFC 9218) are not passed on either. Their number has no bound, because
 //!   browsers send one for each request whose priority is not the default.
 //! - Bytes are passed on in their order, whatever pieces they arrive in.
 
@@ -15,7 +15,7 @@ const DATA: u64 = 0;
 /// Types that h3 has to see: it reads them, or refuses them (RFC 9114, sections 7.2 and 11.2.1).
 const KNOWN: [u64; 10] = [DATA, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const MAX_PUSH_ID: u64 = 0xd;
-/// PRIORITY_UPDATE for a request and for a push (RFC 9218, section 7.2). Hearth has no priorities, and may ignore them.
+/// `PRIORITY_UPDATE` for a request and for a push (RFC 9218, section 7.2). Hearth has no priorities, and may ignore them.
 const PRIORITY_UPDATE: [u64; 2] = [0xf0700, 0xf0701];
 /// Most frames of one stream that mean nothing. Clients send one or two, to keep servers used to them.
 const MEANINGLESS: usize = 64;

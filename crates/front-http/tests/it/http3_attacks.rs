@@ -268,7 +268,7 @@ async fn a_client_that_changes_its_mind_often_keeps_its_connection() {
     assert_eq!(server.limited(ClientLimit::Resets), 0);
 }
 
-/// A frame PRIORITY_UPDATE for a request (RFC 9218, section 7.2), as browsers send them.
+/// A `PRIORITY_UPDATE` frame for a request (RFC 9218, section 7.2), as browsers send them.
 const PRIORITY_UPDATE: &[u8] = b"\x80\x0f\x07\x00\x04\x00u=1";
 
 #[tokio::test]

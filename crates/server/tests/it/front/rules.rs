@@ -289,9 +289,7 @@ fn rules_apply_to_every_connection_of_the_channels_command() {
     let head = |address: SocketAddr, path: &str, fields: &[(&str, &str)]| {
         let mut client = Client::connect(address).unwrap();
         client.set_timeout(LIMIT);
-        let fields: String =
-            fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n")).unwrap();
+        client.send(testkit::head("GET", path, fields, 0)).unwrap();
         client.head().unwrap()
     };
     let stream = "/app/key/sse?channels=news";
