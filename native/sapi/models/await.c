@@ -117,7 +117,8 @@ void await_settle_boot(void) {
 }
 
 bool await_begin_request(void) {
-    bool headers_sent = SG(headers_sent); /* by the boot, or by a callback that the worker started with */
+    /* by the boot, or by a callback that the worker started with */
+    bool headers_sent = SG(headers_sent);
     script_request_continue();
     bool whole = !request_is_cut() && !module_body_is_lost();
     if (whole) {

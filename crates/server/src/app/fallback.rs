@@ -3,7 +3,7 @@
 //! Invariants
 //! - Isolation is kept: an isolating model is replaced by an isolating one, never by `worker`.
 //! - Every fallback is logged: one warning with the reason and what to do about it.
-//! - A wait point that no setting names does not divide APCu's cache between the scripts of an application.
+//! - A wait point that no setting names does not divide `APCu`'s cache between the scripts of an application.
 
 use pool::{Model, StartError};
 
@@ -19,18 +19,18 @@ use crate::system::users::PhpUser;
 /// The hint for a machine on which `snapshot` cannot run.
 const HINT: &str = "let the container or sandbox allow memfd_create, and mount /proc in it";
 
-/// The reason why an application with APCu does not wait by itself.
+/// The reason why an application with `APCu` does not wait by itself.
 const DIVIDES_APCU: &str =
     "APCu is enabled, and each script that waits would have a cache of its own";
 
-/// A wait point that settings name, in an application with APCu.
+/// A wait point that settings name, in an application with `APCu`.
 pub(crate) const APCU_IS_DIVIDED: &str = "APCu is enabled, and each script that waits has a cache of its own: the others do not see what it stores";
 /// The hint for it.
 pub(crate) const ONE_APCU: &str = "if scripts share data by APCu, such as sessions, choose `--model request` without `php.await_after`, or keep \
      it in Redis or the database (docs/extensions.md#apcu)";
 
 impl Plan {
-    /// Puts `request` in the place of a wait point that would divide APCu's cache. Returns whether it is divided, as settings name the wait point.
+    /// Puts `request` in the place of a wait point that would divide `APCu`'s cache. Returns whether it is divided, as settings name the wait point.
     pub(crate) fn fit_to_apcu(&mut self, settings: &Settings, user: Option<&PhpUser>) -> bool {
         let Some(php) = self.php.as_ref().filter(|_| self.is_entry()) else { return false };
         // A PHP that cannot be asked cannot start either.
@@ -38,7 +38,7 @@ impl Plan {
         has_apcu && self.with_apcu(settings)
     }
 
-    /// Does so for an application whose PHP has APCu enabled.
+    /// Does so for an application whose PHP has `APCu` enabled.
     pub(crate) fn with_apcu(&mut self, settings: &Settings) -> bool {
         if !self.is_entry() {
             return false;

@@ -50,7 +50,7 @@ pub(crate) struct Info {
     /// OPcache's settings.
     #[serde(default)]
     pub opcache: serde_json::Value,
-    /// APCu is there and enabled: workers share its cache.
+    /// `APCu` is there and enabled: workers share its cache.
     #[serde(default, skip_serializing)]
     pub apcu: bool,
     /// Messages that PHP printed when it started: extensions that do not load, values that it rejects.

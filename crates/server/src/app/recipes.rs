@@ -42,11 +42,11 @@ struct Configuration {
     file: &'static str,
     /// The variable that it has to set to a plain string, so that the application does not find it out from a request.
     sets: &'static str,
-    /// Folders, as the file names them, from which it may include others.
+    /// The starts of the paths, as the file names them, of the files that it may include.
     includes: &'static [&'static str],
 }
 
-/// The variables, functions and classes by which code reads the request, MediaWiki's among them. Their case does not count.
+/// The variables, functions and classes by which code reads the request, those of `MediaWiki` among them. Their case does not count.
 const OF_REQUEST: &[&str] = &[
     "$_SERVER",
     "$_GET",
@@ -80,7 +80,8 @@ const RECIPES: &[Recipe] = &[
             configuration: Some(Configuration {
                 file: "LocalSettings.php",
                 sets: "$wgServer",
-                includes: &["$IP/extensions/", "$IP/skins/"],
+                // The last one is of Debian's package.
+                includes: &["$IP/extensions/", "$IP/skins/", "$IP/includes/PlatformSettings.php"],
             }),
         },
     },
@@ -188,9 +189,9 @@ fn code_lines(text: &str) -> Vec<&str> {
     for line in text.lines() {
         let mut line = line.trim_start();
         while in_comment || line.starts_with("/*") {
-            let end = line.find("*/");
-            in_comment = end.is_none();
-            line = end.map_or("", |end| line[end + 2..].trim_start());
+            let rest = line.split_once("*/").map(|(_, rest)| rest.trim_start());
+            line = rest.unwrap_or_default();
+            in_comment = rest.is_none();
             if in_comment {
                 break;
             }
@@ -209,27 +210,30 @@ fn in_name(char: char) -> bool {
 }
 
 /// Returns what follows each `include` and `require` in a line.
-fn included(line: &str) -> impl Iterator<Item = &str> {
-    let starts = line.char_indices().filter(|(at, char)| {
-        in_name(*char) && !line[..*at].ends_with(|before| in_name(before) || before == '$')
-    });
-    starts.filter_map(|(at, _)| {
-        let word = line[at..].split(|char| !in_name(char)).next().unwrap_or_default();
-        let includes = INCLUDES.iter().any(|include| word.eq_ignore_ascii_case(include));
-        includes.then(|| &line[at + word.len()..])
-    })
+fn included(line: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = line;
+    while let Some(start) = rest.find(in_name) {
+        let (before, name) = rest.split_at(start);
+        let (word, after) = name.split_at(name.find(|char| !in_name(char)).unwrap_or(name.len()));
+        let is_statement = INCLUDES.iter().any(|include| word.eq_ignore_ascii_case(include));
+        if is_statement && !before.ends_with('$') {
+            found.push(after);
+        }
+        rest = after;
+    }
+    found
 }
 
 /// Returns what follows the variable wherever a line assigns to it.
 fn assigned<'a>(line: &'a str, variable: &'a str) -> impl Iterator<Item = &'a str> {
-    line.match_indices(variable).filter_map(move |(at, _)| {
-        let rest = &line[at + variable.len()..];
+    let places = line.match_indices(variable);
+    let rests = places.filter_map(move |(at, _)| line.get(at + variable.len()..));
+    rests.filter_map(|rest| {
         let operator = rest.trim_start().trim_start_matches(['.', '?']);
+        let compares = operator.starts_with("==") || operator.starts_with("=>");
         // An operator in the next line may assign as well.
-        let assigns = operator.is_empty()
-            || operator.starts_with('=')
-                && !operator.starts_with("==")
-                && !operator.starts_with("=>");
+        let assigns = operator.is_empty() || operator.starts_with('=') && !compares;
         (assigns && !rest.starts_with(in_name)).then(|| rest.trim_start())
     })
 }
@@ -237,11 +241,12 @@ fn assigned<'a>(line: &'a str, variable: &'a str) -> impl Iterator<Item = &'a st
 /// Returns whether a text begins with `= 'a string';`, without variables and escapes.
 fn is_plain_string(text: &str) -> bool {
     let Some(value) = text.strip_prefix('=').map(str::trim_start) else { return false };
-    let Some(quote) = value.chars().next().filter(|char| matches!(char, '\'' | '"')) else {
-        return false;
-    };
-    let Some((string, rest)) = value[1..].split_once(quote) else { return false };
-    !string.contains(['$', '\\']) && rest.trim_start().starts_with(';')
+    ['\'', '"'].iter().any(|quote| {
+        let parts = value.strip_prefix(*quote).and_then(|value| value.split_once(*quote));
+        parts.is_some_and(|(string, rest)| {
+            !string.contains(['$', '\\']) && rest.trim_start().starts_with(';')
+        })
+    })
 }
 
 #[cfg(test)]
@@ -319,6 +324,7 @@ mod tests {
             "$wgServer = \"http://a\"; # $wgServer of this wiki",
             "/* one */ if ($wgServer === 'http://a') {}\n/* two\n$_SERVER */$wgServer='http://a';",
             "$wgServer = 'http://a';\nrequire_once \"$IP/extensions/A/A.php\"; require( $IP . '/skins/B/B.php' );",
+            "require_once \"$IP/includes/PlatformSettings.php\";\n$wgServer = 'http://a';",
             "$wgServer = 'http://a';\n$wgPasswordRequires = 'included'; include \"{$IP}/skins/B/B.php\";",
         ] {
             assert_eq!(of(&format!("<?php\n{plain}")), ahead, "{plain}");

@@ -231,18 +231,6 @@ pub(crate) fn php_version() -> String {
     newest_php(&worker_folder()).unwrap()
 }
 
-/// The path of an extension for the PHP of the tests; `None` where Debian's package cannot be had.
-#[expect(clippy::print_stdout, reason = "says why nothing was tested")]
-pub(crate) fn debian_extension(name: &str) -> Option<String> {
-    let mut script = Command::new(root().join("scripts/debian-extension"));
-    let output = script.args([&*php_version(), name]).output().unwrap();
-    let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-    if path.is_empty() {
-        println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Some(path).filter(|path| !path.is_empty())
-}
-
 /// Starts a php-fpm of the same version, for a document root.
 pub(crate) fn php_fpm(document_root: &Path, ini: &[(&str, &str)]) -> PhpFpm {
     PhpFpm::start(&php_version(), document_root, ini, ENVIRONMENT)

@@ -7,6 +7,7 @@
 
 mod databases;
 mod egress;
+mod extensions;
 mod front;
 mod hearth;
 mod isolation;

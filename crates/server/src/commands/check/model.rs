@@ -58,7 +58,7 @@ fn model(report: &mut Report, plan: &mut Plan, settings: &Settings, environment:
     }
 }
 
-/// Reports a wait point that divides APCu's cache, or replaces the model as `hearth serve` would.
+/// Reports a wait point that divides `APCu`'s cache, or replaces the model as `hearth serve` would.
 fn apcu(report: &mut Report, plan: &mut Plan, settings: &Settings, environment: &Environment) {
     let user = plan.php.as_ref().and_then(|php| php.user.as_ref());
     // Why the user is not known was reported with the settings.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use testkit::eventually;
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command, debian_extension, of_tier, php_fpm};
+use crate::extensions::debian_extension;
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier, php_fpm};
 
 /// A script with a boot of its own. `ahead` says that the boot was another process's.
 const ENTRY: &str = "<?php class Boot { public static $times = 0; public $name = __FILE__; } Boot::$times++; $boot = new Boot; header('X-Boot: ' . basename(__FILE__));\n\

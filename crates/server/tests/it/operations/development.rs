@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use testkit::{Answer, Running, eventually};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command, debian_extension, of_tier};
+use crate::extensions::debian_extension;
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, of_tier};
 use crate::realtime;
 
 /// A browser that opens a page.
