@@ -15,6 +15,7 @@
 enum {
     HEAD_ROOM = 65536, /* a larger head gives its memory back after the answer */
     END_ROOM = 64,
+    FATAL_STATUS = 255, /* set by php_error_cb(), main/main.c */
 };
 
 static struct frame_buffer head; /* the HEAD frame while it has not been sent */
@@ -221,6 +222,9 @@ void response_end(uint8_t flags, uint64_t peak) {
     }
     if (gone) {
         body_len = 0;
+    }
+    if (EG(exit_status) == FATAL_STATUS) {
+        flags |= FRAME_FLAG_FAILED;
     }
     uint8_t room[END_ROOM];
     struct frame_buffer end = {.data = room, .cap = sizeof room, .has_room = true};

@@ -115,6 +115,7 @@ fn visitor(seat: &Seat) -> Visitor {
         remote_user: None,
         id: RequestId(Arc::from("1")),
         hints: None,
+        observer: None,
         deadline: None,
         trace: None,
         variables: vec![("SSL_CLIENT_S_DN", Bytes::from_static(b"CN=ann"))],
