@@ -22,7 +22,7 @@ fn said(script: &str) -> Result<Info, Failure> {
 #[test]
 fn a_worker_program_is_asked_with_the_applications_ini_settings() {
     let info = said(
-        "#!/bin/sh\n[ \"$*\" = \"--ini memory_limit=1M --ini error_log= --info-json\" ] && echo '{\"php_version\": \"8.2.35\", \
+        "#!/bin/sh\n[ \"$* $(tr '\\0' ';')\" = \"--ini-stdin --ini error_log= --info-json memory_limit=1M;\" ] && echo '{\"php_version\": \"8.2.35\", \
          \"sapi\": \"fpm-fcgi\", \"zts\": false, \"extensions\": {\"Core\": \"8.2.35\", \"Zend OPcache\": null}}'\n",
     )
     .unwrap();

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType};
 use super::*;
 use crate::config::Raw;
 
-const WORKER: &str = "#!/bin/sh\ncase $* in *extension=rediss*)\n    echo \"PHP Warning:  PHP Startup: Unable to load 'rediss' in Unknown on line 0\" >&2 ;; esac\nif [ \"$1\" = --probe-snapshot ]; then\n\
+const WORKER: &str = "#!/bin/sh\n[ \"$1\" != --ini-stdin ] || settings=$(tr '\\0' ' ')\ncase $settings in *extension=rediss*)\n    echo \"PHP Warning:  PHP Startup: Unable to load 'rediss' in Unknown on line 0\" >&2 ;; esac\nif [ \"$1\" = --probe-snapshot ]; then\n\
                       echo '{\"tracker\": \"'${TRACKER:-file}'\", \"why\": \"'$WHY'\"}'; exit; fi\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
                       \"extensions\": {\"Core\": \"8.2.35\", \"curl\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
                       \"ini_file\": \"/etc/php/8.2/php.ini\", \"ini\": [\"memory_limit\", \"opcache.enable\"], \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
