@@ -40,6 +40,7 @@ void response_begin(void) {
     head = (struct frame_buffer){.data = head_room, .cap = HEAD_ROOM, .has_room = true};
     body_len = 0;
     has_head = gone = refused = ended = busy = false;
+    EG(exit_status) = 0; /* it outlives a request */
 }
 
 bool response_has_head(void) {
