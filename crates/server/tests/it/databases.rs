@@ -2,7 +2,7 @@
 //! request left in the database session, and clients survive a restart of the database.
 //!
 //! Frameworks: databases/frameworks.rs. What servers do at a login: databases/logins.rs. Poolers: databases/pgbouncer.rs.
-//! Failures: databases/faults.rs. Servers that send no answer: databases/silence.rs. SQLite, without a server:
+//! Failures: databases/faults.rs. Servers that send no answer: databases/silence.rs. `SQLite`, without a server:
 //! databases/sqlite.rs.
 //!
 //! The tests use real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases).

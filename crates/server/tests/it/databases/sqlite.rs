@@ -1,4 +1,4 @@
-//! A connection to SQLite of a worker's start, whose locks belong to the process and not to the request.
+//! A connection to `SQLite` of a worker's start, whose locks belong to the process and not to the request.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use testkit::eventually;
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
-const SCRIPT: &str = r#"<?php
+const SCRIPT: &str = r"<?php
 hearth_on_worker_start(function () {
     global $db;
     $db = new PDO('sqlite:' . __DIR__ . '/data.db');
@@ -30,7 +30,7 @@ while (hearth_handle_request(function () {
     echo getmypid();
 })) {
 }
-"#;
+";
 
 fn served() -> (Site, Hearth) {
     let site = Site::empty().with_file("worker.php", SCRIPT);
