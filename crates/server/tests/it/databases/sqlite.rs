@@ -34,7 +34,7 @@ while (hearth_handle_request(function () {
 
 fn served() -> (Site, Hearth) {
     let site = Site::empty().with_file("worker.php", SCRIPT);
-    let hearth = Serve::new(&site.path().join("worker.php")).model("snapshot").workers(1).start();
+    let hearth = Serve::new(site.path().join("worker.php")).model("snapshot").workers(1).start();
     hearth.wait_idle(1);
     (site, hearth)
 }
@@ -43,7 +43,7 @@ fn served() -> (Site, Hearth) {
 fn asked(hearth: &Hearth, what: &str) -> String {
     let answer = hearth.get(&format!("/?do={}", what.replace(' ', "+")));
     assert_eq!(answer.status, 200, "{what}: {}", answer.text());
-    answer.text().to_owned()
+    answer.text()
 }
 
 /// Another process inserts a row and returns how many there are then.
