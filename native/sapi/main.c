@@ -117,31 +117,31 @@ static uint32_t parse_share(const char *text) {
     return parts > 0 && parts < 1 ? 1 : (uint32_t)parts;
 }
 
+/* Kept: `setting`. */
+static void add_setting(char *setting, struct options *options) {
+    if (strchr(setting, '=') == NULL || setting[0] == '=') {
+        misuse("--ini wants KEY=VALUE", setting);
+    }
+    options->ini = realloc(options->ini, (options->ini_count + 1) * sizeof *options->ini);
+    if (options->ini == NULL) {
+        abort();
+    }
+    options->ini[options->ini_count++] = setting;
+}
+
 /* `settings`: each ends with a null byte, an empty one ends them. NULL: they could not be read. */
-static void add_settings(char *settings, int argc, struct options *options) {
+static void add_settings(char *settings, struct options *options) {
     if (settings == NULL) {
         misuse("--ini-stdin wants a file as standard input", NULL);
     }
     for (char *each = settings; *each != '\0'; each += strlen(each) + 1) {
-        if (strchr(each, '=') == NULL || each[0] == '=') {
-            misuse("--ini-stdin wants KEY=VALUE", each);
-        }
-        size_t room = (size_t)argc + options->ini_count + 1;
-        options->ini = realloc(options->ini, room * sizeof *options->ini);
-        if (options->ini == NULL) {
-            abort();
-        }
-        options->ini[options->ini_count++] = each;
+        add_setting(each, options);
     }
 }
 
 static enum action parse(int argc, char **argv, struct options *options) {
     enum action action = ACTION_SERVE;
     bool has_model = false;
-    options->ini = calloc((size_t)argc, sizeof *options->ini);
-    if (options->ini == NULL) {
-        abort();
-    }
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i];
         if (strcmp(name, "--version") == 0) {
@@ -177,7 +177,7 @@ static enum action parse(int argc, char **argv, struct options *options) {
             continue;
         }
         if (strcmp(name, "--ini-stdin") == 0) {
-            add_settings(ini_of_stdin(), argc, options);
+            add_settings(ini_of_stdin(), options);
             continue;
         }
         bool model = strcmp(name, "--model") == 0;
@@ -206,10 +206,8 @@ static enum action parse(int argc, char **argv, struct options *options) {
             options->warm_up = parse_count(argv[i]);
         } else if (verify) {
             options->verify_restores = parse_share(argv[i]);
-        } else if (strchr(argv[i], '=') == NULL || argv[i][0] == '=') {
-            misuse("--ini wants KEY=VALUE", argv[i]);
         } else {
-            options->ini[options->ini_count++] = argv[i];
+            add_setting(argv[i], options);
         }
     }
     if (action != ACTION_SERVE) {

@@ -42,12 +42,12 @@ struct compared_attributes {
     uint64_t processors[PROCESSORS_MAX / 64];
     long priority, process_group, session, policy;
     long secure_bits, no_new_rights, keeps_rights, dumpable;
-    uint64_t filters; /* of system calls: how many, and the mode above */
+    long filter_mode;
+    uint64_t filters;     /* of system calls: how many */
+    uint64_t more_groups; /* a hash of them */
     uint32_t users[3], groups[3];
-    uint32_t more_groups; /* a hash of them */
     uint32_t capabilities[6];
     int death_signal, subreaper;
-    uint32_t unused;
 };
 
 #endif

@@ -15,17 +15,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-enum { FNV_PRIME = 16777619, FNV_START = 0x811c9dc5 };
-
-/* A hash of the supplementary groups; they are in the kernel's order. (FNV-1a) */
-static uint32_t hash_groups(void) {
+/* A hash of the supplementary groups, which are in the kernel's order. */
+static uint64_t hash_groups(void) {
     struct engine *e = engine;
     long count = raw(SYS_getgroups, sizeof e->buffer / sizeof(uint32_t), e->buffer);
-    uint32_t hash = FNV_START ^ (uint32_t)count;
-    for (long i = 0; i < count * (long)sizeof(uint32_t); i++) {
-        hash = (hash ^ (unsigned char)e->buffer[i]) * FNV_PRIME;
-    }
-    return hash;
+    return hash_bytes(e->buffer, count > 0 ? (size_t)count * sizeof(uint32_t) : 0);
 }
 
 static void read_rights(struct compared_attributes *now) {
@@ -38,8 +32,8 @@ static void read_rights(struct compared_attributes *now) {
     now->dumpable = raw(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
     raw(SYS_prctl, PR_GET_PDEATHSIG, &now->death_signal, 0, 0, 0);
     raw(SYS_prctl, PR_GET_CHILD_SUBREAPER, &now->subreaper, 0, 0, 0);
-    /* since Linux 5.9; before, the mode alone */
-    now->filters = status_number("\nSeccomp_filters:") + (status_number("\nSeccomp:") << 32);
+    now->filter_mode = raw(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0);
+    now->filters = status_number("\nSeccomp_filters:"); /* since Linux 5.9 */
 }
 
 static void read_all(struct compared_attributes *now) {

@@ -117,7 +117,7 @@ static void describe(struct descriptor *descriptor) {
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
-/* Returns a hash (FNV-1a) of the locks that are held through this open file: record locks by this process, those of flock() and F_OFD_SETLK by the
+/* Returns a hash of the locks that are held through this open file: record locks by this process, those of flock() and F_OFD_SETLK by the
  * open file itself. 0: none. Its fdinfo has a line for each (proc_pid_fdinfo(5)); /proc/locks names no process for those of open files. */
 static uint64_t hash_locks(int fd) {
     struct engine *e = engine;
@@ -135,11 +135,7 @@ static uint64_t hash_locks(int fd) {
     }
     e->buffer[len] = 0;
     const char *lock = strstr(e->buffer, "\nlock:");
-    uint64_t hash = lock == NULL ? 0 : 0xcbf29ce484222325;
-    for (; lock != NULL && *lock != '\0'; lock++) {
-        hash = (hash ^ (unsigned char)*lock) * 0x100000001b3;
-    }
-    return hash;
+    return lock == NULL ? 0 : hash_bytes(lock, strlen(lock));
 }
 
 /* Locks that the boot holds do not belong to a request. Record locks belong to the file, whatever the descriptor, so all locks of such a file

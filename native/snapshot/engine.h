@@ -282,6 +282,15 @@ struct engine {
 /* NULL until snapshot_arrange(). */
 extern struct engine *engine;
 
+/* FNV-1a. */
+static inline uint64_t hash_bytes(const char *bytes, size_t len) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < len; i++) {
+        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3;
+    }
+    return hash;
+}
+
 /* Any stack. */
 static inline void touch(uint32_t what) {
     if (engine != NULL) {

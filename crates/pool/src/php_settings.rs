@@ -1,7 +1,6 @@
 //! PHP's settings on their way to the worker program: as a file in memory that is its standard input, because every user of the machine
 //! can read a command line, and settings may hold passwords (`session.save_path` with Redis).
 
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
 use std::process::{Command, Stdio};
@@ -25,12 +24,12 @@ pub fn give_settings(command: &mut Command, settings: &[(String, String)]) {
 }
 
 fn in_memory(lines: &[String]) -> Option<File> {
-    let lines: Vec<CString> =
-        lines.iter().map(|line| CString::new(line.as_str())).collect::<Result<_, _>>().ok()?;
-    let mut file = File::from(memfd_create("php-settings", MemfdFlags::CLOEXEC).ok()?);
-    for line in lines {
-        file.write_all(line.as_bytes_with_nul()).ok()?;
+    if lines.iter().any(|line| line.contains('\0')) {
+        return None;
     }
+    let text: String = lines.iter().flat_map(|line| [line, "\0"]).collect();
+    let mut file = File::from(memfd_create("php-settings", MemfdFlags::CLOEXEC).ok()?);
+    file.write_all(text.as_bytes()).ok()?;
     file.rewind().ok()?;
     Some(file)
 }

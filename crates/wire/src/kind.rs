@@ -172,10 +172,7 @@ impl Kind {
     pub const fn knows_flags(self, flags: u8) -> bool {
         match self {
             Self::Request | Self::Body => flags <= Self::LAST,
-            Self::End => {
-                flags <= Self::END_FAILED | Self::END_BUSY
-                    && flags & !Self::END_FAILED <= Self::END_BUSY
-            }
+            Self::End => flags & !Self::END_FAILED <= Self::END_BUSY,
             Self::Call => flags <= Self::WHOLE,
             _ => flags == 0,
         }

@@ -61,8 +61,8 @@ impl Storing {
         Arc::<Failure>::clone(&self.failure)
     }
 
-    /// Lets those that wait for the answer go on: the application failed.
-    pub(crate) fn fail(&mut self) {
+    /// Lets those that wait for the answer go on: it is not stored.
+    pub(crate) fn not_stored(&mut self) {
         if let Some(flight) = self.flight.take() {
             flight.end(FlightEnd::NotStored);
         }
@@ -91,9 +91,9 @@ impl Storing {
 
     fn judge(mut self, head: &Parts, size: Option<u64>, file: bool) -> Result<Fill, NotStored> {
         let decided = self.decide(head.status, &head.headers, size, file);
-        let flight = self.flight.take();
         match decided {
             Ok((stored, tags)) => {
+                let flight = self.flight.take();
                 let expected = length(&head.headers);
                 let headers = stored_fields(&head.headers, &stored.without);
                 let since = Instant::now();
@@ -111,9 +111,7 @@ impl Storing {
                 })
             }
             Err(reason) => {
-                if let Some(flight) = flight {
-                    flight.end(FlightEnd::NotStored);
-                }
+                self.not_stored();
                 Err(reason)
             }
         }

@@ -261,7 +261,7 @@ impl<A: Application> Exchange<'_, A> {
         if let Some((entry, true)) = &stale
             && has_failed(&outcome)
         {
-            storing.iter_mut().for_each(Storing::fail);
+            storing.iter_mut().for_each(Storing::not_stored);
             drain_outcome(outcome).await;
             cache.counts.stale.add();
             return self
@@ -278,7 +278,7 @@ impl<A: Application> Exchange<'_, A> {
                 answer
             }
             Err(error) => {
-                storing.iter_mut().for_each(Storing::fail);
+                storing.iter_mut().for_each(Storing::not_stored);
                 self.not_answered(&error, None, &kept, traced)
             }
         }
@@ -369,13 +369,16 @@ impl<A: Application> Exchange<'_, A> {
         head.status = entry.status;
         head.headers = entry.headers.clone();
         head.headers.insert(header::AGE, HeaderValue::from(hit.age));
-        let accepts = super::send::joined(&request.headers, &header::ACCEPT_ENCODING);
-        let size = Some(entry.body.len() as u64);
-        if answer_to(&request.headers, entry.status, &entry.headers) == Conditional::NotModified {
-            if self.front.compression {
-                // A 304 has the `Vary` and `ETag` of its 200 (RFC 9110, section 15.4.5).
-                compress::choose(accepts.as_ref(), &mut head, size);
+        let coding = |head: &mut http::response::Parts| {
+            if !self.front.compression {
+                return None;
             }
+            let accepts = super::send::joined(&request.headers, &header::ACCEPT_ENCODING);
+            compress::choose(accepts.as_ref(), head, Some(entry.body.len() as u64))
+        };
+        if answer_to(&request.headers, entry.status, &entry.headers) == Conditional::NotModified {
+            // A 304 has the `Vary` and `ETag` of its 200 (RFC 9110, section 15.4.5).
+            coding(&mut head);
             head.status = StatusCode::NOT_MODIFIED;
             for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING] {
                 head.headers.remove(name);
@@ -394,9 +397,7 @@ impl<A: Application> Exchange<'_, A> {
                 part => return ranged(head, &body, part),
             }
         }
-        if self.front.compression
-            && let Some(coding) = compress::choose(accepts.as_ref(), &mut head, size)
-        {
+        if let Some(coding) = coding(&mut head) {
             match coded(cache, entry, coding).await {
                 Some(coded) => body = coded,
                 None => return self.page(Page::busy(), &request.headers),
