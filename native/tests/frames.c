@@ -321,11 +321,13 @@ static void check_writing(const struct vector *v) {
         free(bytes);
     } else if (strcmp(type, "END") == 0) {
         const char *flags = field(v, "flags");
-        frame_write_end(&out,
-            strcmp(flags, "READY") == 0  ? FRAME_FLAG_READY
-            : strcmp(flags, "BUSY") == 0 ? FRAME_FLAG_BUSY
-                                         : 0,
-            number(v, "peak"));
+        uint8_t bits = strncmp(flags, "READY", 5) == 0  ? FRAME_FLAG_READY
+                       : strncmp(flags, "BUSY", 4) == 0 ? FRAME_FLAG_BUSY
+                                                        : 0;
+        if (strstr(flags, "FAILED") != NULL) {
+            bits |= FRAME_FLAG_FAILED;
+        }
+        frame_write_end(&out, bits, number(v, "peak"));
     } else if (strcmp(type, "LOG") == 0) {
         char *message = text(v, "message", &len);
         char *context = text(v, "context", &context_len);

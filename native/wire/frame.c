@@ -69,7 +69,7 @@ static int allowed_flags(enum frame_from from, uint8_t type) {
     case FRAME_FROM_WORKER:
         switch (type) {
         case FRAME_END:
-            return FRAME_FLAG_READY | FRAME_FLAG_BUSY;
+            return FRAME_FLAG_READY | FRAME_FLAG_BUSY | FRAME_FLAG_FAILED;
         case FRAME_HELLO:
         case FRAME_READY:
         case FRAME_INFORM:
@@ -116,7 +116,8 @@ enum frame_error frame_read_header(
     if (bytes[6] != 0 || bytes[7] != 0) {
         return FRAME_BAD_RESERVED;
     }
-    if ((out->flags & ~flags) != 0 || out->flags == (FRAME_FLAG_READY | FRAME_FLAG_BUSY)) {
+    const uint8_t both = FRAME_FLAG_READY | FRAME_FLAG_BUSY;
+    if ((out->flags & ~flags) != 0 || (out->flags & both) == both) {
         return FRAME_BAD_FLAGS;
     }
     bool body = out->type == FRAME_REQUEST_BODY || out->type == FRAME_BODY;

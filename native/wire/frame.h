@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 7,
+    FRAME_VERSION = 8,
     FRAME_HEADER = 8,
     FRAME_MAX_PAYLOAD = 1048576,
     FRAME_MAX_BODY = 65536,
@@ -56,6 +56,7 @@ enum frame_type {
 /* END */
 #define FRAME_FLAG_READY 1
 #define FRAME_FLAG_BUSY 2
+#define FRAME_FLAG_FAILED 4
 
 #define FRAME_LENGTH_UNKNOWN UINT64_MAX
 

@@ -440,6 +440,7 @@ impl<A: Application> Exchange<'_, A> {
             remote_user: self.user.clone(),
             id: self.id.clone(),
             hints,
+            observer: None,
             deadline: None,
             trace,
             variables: certified.map(VerifiedClient::variables).unwrap_or_default(),

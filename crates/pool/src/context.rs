@@ -1,5 +1,6 @@
 //! The information about a request that a front passes to the pool beyond `http::Request`: script, connection, id.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct RequestContext {
     pub id: RequestId,
     /// Receives the application's 1xx responses; `None` if this client cannot accept them.
     pub hints: Option<HintSender>,
+    /// Learns how the response ends.
+    pub observer: Option<Arc<dyn ResponseObserver>>,
     /// Deadline of the response. The worker is killed at this time or at [`crate::Options::request_timeout`],
     /// whichever comes first.
     pub deadline: Option<Instant>,
@@ -71,6 +74,13 @@ pub enum Scheme {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub Arc<str>);
 
+/// Learns of a response what its head and body do not say. Called on a task of the pool or of the caller; it must not
+/// block.
+pub trait ResponseObserver: fmt::Debug + Send + Sync {
+    /// A fatal error has ended the response early. Called before the end of its body is returned.
+    fn failed(&self);
+}
+
 /// Receives the application's 1xx responses before the final one. It is called on the task that polls the dispatch,
 /// and must not block. Hints that cannot be sent any more are dropped.
 #[derive(Clone)]
@@ -79,8 +89,8 @@ pub struct HintSender(pub Arc<HintFn>);
 /// A function that takes a 1xx status and its header fields.
 pub type HintFn = dyn Fn(StatusCode, &HeaderMap) + Send + Sync;
 
-impl std::fmt::Debug for HintSender {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for HintSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HintSender")
     }
 }

@@ -19,7 +19,7 @@ use traces::Span;
 use tracing::{debug, error};
 
 use self::upload::Upload;
-use crate::context::HintSender;
+use crate::context::{HintSender, RequestContext, ResponseObserver};
 use crate::info::WorkerInfo;
 use crate::lease::Lease;
 use crate::shared::{Command, Shared};
@@ -72,6 +72,7 @@ pub(crate) struct Exchange {
     /// Bytes of the response body that have arrived.
     received: usize,
     hints: Option<HintSender>,
+    observer: Option<Arc<dyn ResponseObserver>>,
     /// Span of PHP's work, until that has ended.
     span: Option<Span>,
 }
@@ -83,7 +84,7 @@ impl Exchange {
         lease: Lease,
         written: Option<u64>,
         body: Option<Box<Source>>,
-        hints: Option<HintSender>,
+        context: &RequestContext,
         span: Option<Span>,
     ) -> Self {
         lease.begin();
@@ -95,7 +96,8 @@ impl Exchange {
             source: body,
             ..Upload::default()
         };
-        Self { lease: Some(lease), number, upload, received: 0, hints, span }
+        let (hints, observer) = (context.hints.clone(), context.observer.clone());
+        Self { lease: Some(lease), number, upload, received: 0, hints, observer, span }
     }
 
     /// Returns the body from its beginning, for another attempt after [`Failure::NotSent`].
@@ -181,7 +183,10 @@ impl Exchange {
                 }
                 Some(Ok(data))
             }
-            Event::End { ready, busy } => {
+            Event::End { ready, busy, failed } => {
+                if failed && let Some(observer) = &self.observer {
+                    observer.failed();
+                }
                 self.end(ready, busy);
                 None
             }
@@ -317,7 +322,7 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
             {
                 continue;
             }
-            Some(Ok(Event::End { ready, busy })) if rest == Rest::Answer => {
+            Some(Ok(Event::End { ready, busy, failed: _ })) if rest == Rest::Answer => {
                 lease.ready = ready;
                 rest = if busy { Rest::Ready } else { Rest::Upload };
                 continue;

@@ -211,7 +211,7 @@ pub(crate) async fn dispatch(
         }
         let info = Arc::clone(&lease.info);
         let span = trace::runs(context, shared, Some(&info));
-        let mut exchange = Exchange::new(lease, written, body, context.hints.clone(), span);
+        let mut exchange = Exchange::new(lease, written, body, context, span);
         let head = std::future::poll_fn(|cx| exchange.poll_head(cx)).await;
         if !matches!(head, Err(Failure::NotSent)) {
             shared.requests.fetch_add(1, Ordering::Relaxed);

@@ -60,7 +60,9 @@ mod zygote;
 pub use body::{Cut, ResponseBody};
 pub use boot_files::BootFiles;
 pub use boot_trace::BootTrace;
-pub use context::{CompleteBody, HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
+pub use context::{
+    CompleteBody, HintFn, HintSender, RequestContext, RequestId, ResponseObserver, Scheme, Script,
+};
 pub use databases::{DatabaseServer, DatabaseStatus, ResetTimes};
 pub use error::{DispatchError, StartError};
 pub use events::{EventSink, PublishedEvent, PurgeSink, Refused};

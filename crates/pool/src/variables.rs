@@ -288,6 +288,7 @@ mod tests {
             remote_user: None,
             id: RequestId(Arc::from("id")),
             hints: None,
+            observer: None,
             deadline: None,
             trace: None,
             variables: Vec::new(),

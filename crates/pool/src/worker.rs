@@ -37,7 +37,7 @@ pub(crate) enum Event {
     Inform(StatusCode, HeaderMap),
     Head(Head),
     Body(Bytes),
-    End { ready: bool, busy: bool },
+    End { ready: bool, busy: bool, failed: bool },
     Spawned { slot: u32, pid: u32 },
     Exited { pid: u32, status: u32, processor_time: Duration },
     Failed { slot: u32, errno: u32 },
@@ -126,7 +126,9 @@ impl FrameReader {
                 }
                 FromWorker::Head(head) => Event::Head(build_head(&head, &payload)?),
                 FromWorker::Body(_) => Event::Body(payload),
-                FromWorker::End { ready, busy, peak_memory: _ } => Event::End { ready, busy },
+                FromWorker::End { ready, busy, failed, peak_memory: _ } => {
+                    Event::End { ready, busy, failed }
+                }
                 FromWorker::Spawned { slot, pid } => Event::Spawned { slot, pid },
                 FromWorker::Exited { pid, status, processor_time } => {
                     let processor_time = Duration::from_micros(processor_time);

@@ -198,6 +198,8 @@ pub enum FromWorker<'a> {
         ready: bool,
         /// PHP code is still running.
         busy: bool,
+        /// A fatal error has ended the response early.
+        failed: bool,
         /// Peak of PHP's memory in bytes.
         peak_memory: u64,
     },
@@ -313,8 +315,9 @@ impl<'a> FromWorker<'a> {
             }
             Kind::ResponseBody => return Ok(Self::Body(payload)),
             Kind::End => Self::End {
-                ready: header.flags == Kind::END_READY,
-                busy: header.flags == Kind::END_BUSY,
+                ready: header.flags & Kind::END_READY != 0,
+                busy: header.flags & Kind::END_BUSY != 0,
+                failed: header.flags & Kind::END_FAILED != 0,
                 peak_memory: read.u64()?,
             },
             Kind::Log => {

@@ -88,6 +88,8 @@ impl Kind {
     pub const END_READY: u8 = 1;
     /// Flag of END: PHP code is still running.
     pub const END_BUSY: u8 = 2;
+    /// Flag of END, also beside one of the others: a fatal error has ended the response early.
+    pub const END_FAILED: u8 = 4;
 
     /// Returns the type with this number, or `None`.
     pub const fn from_number(number: u8) -> Option<Self> {
@@ -170,7 +172,10 @@ impl Kind {
     pub const fn knows_flags(self, flags: u8) -> bool {
         match self {
             Self::Request | Self::Body => flags <= Self::LAST,
-            Self::End => flags <= Self::END_BUSY,
+            Self::End => {
+                flags <= Self::END_FAILED | Self::END_BUSY
+                    && flags & !Self::END_FAILED <= Self::END_BUSY
+            }
             Self::Call => flags <= Self::WHOLE,
             _ => flags == 0,
         }

@@ -15,6 +15,7 @@
 enum {
     HEAD_ROOM = 65536, /* a larger head gives its memory back after the answer */
     END_ROOM = 64,
+    FATAL_STATUS = 255, /* set by php_error_cb(), main/main.c */
 };
 
 static struct frame_buffer head; /* the HEAD frame while it has not been sent */
@@ -39,6 +40,7 @@ void response_begin(void) {
     head = (struct frame_buffer){.data = head_room, .cap = HEAD_ROOM, .has_room = true};
     body_len = 0;
     has_head = gone = refused = ended = busy = false;
+    EG(exit_status) = 0; /* it outlives a request */
 }
 
 bool response_has_head(void) {
@@ -221,6 +223,9 @@ void response_end(uint8_t flags, uint64_t peak) {
     }
     if (gone) {
         body_len = 0;
+    }
+    if (EG(exit_status) == FATAL_STATUS) {
+        flags |= FRAME_FLAG_FAILED;
     }
     uint8_t room[END_ROOM];
     struct frame_buffer end = {.data = room, .cap = sizeof room, .has_room = true};

@@ -3,11 +3,13 @@
 //! Invariants
 //! - The client gets each byte as soon as without the cache: pieces are collected by reference.
 //! - A stored answer owns copies of its fields and its body. It refers to no buffer that the store does not weigh.
-//! - Only a complete body is stored; with a `Content-Length`, only one of that length.
+//! - Only a complete body is stored; with a `Content-Length`, only one of that length. One that a fatal error of PHP has cut
+//!   is not complete.
 //! - A body that grows above the bound goes on to the client and is no longer collected.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
+use pool::ResponseObserver;
 use tokio::time::Instant;
 
 use super::flights::{FlightEnd, FlightGuard};
@@ -39,9 +42,25 @@ pub(crate) struct Storing {
     pub(crate) started: Instant,
     pub(crate) ticket: Ticket,
     pub(crate) flight: Option<FlightGuard>,
+    pub(crate) failure: Arc<Failure>,
+}
+
+/// Whether a fatal error has ended an answer early. Known before the end of its body.
+#[derive(Debug, Default)]
+pub(crate) struct Failure(AtomicBool);
+
+impl ResponseObserver for Failure {
+    fn failed(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Storing {
+    /// Returns the observer for the request.
+    pub(crate) fn observer(&self) -> Arc<dyn ResponseObserver> {
+        Arc::<Failure>::clone(&self.failure)
+    }
+
     /// Lets those that wait for the answer go on: the application failed.
     pub(crate) fn fail(&mut self) {
         if let Some(flight) = self.flight.take() {
@@ -264,14 +283,17 @@ impl Fill {
         self.expected == Some(self.size)
     }
 
-    fn too_large(self) {
+    fn not_stored(self) {
         if let Some(flight) = self.flight {
             flight.end(FlightEnd::NotStored);
         }
     }
 
-    /// Stores the answer: its body has ended.
+    /// Stores the answer: its body has ended. One that a fatal error has cut is not stored.
     fn finish(self) {
+        if self.storing.failure.0.load(Ordering::Relaxed) {
+            return self.not_stored();
+        }
         let Self {
             storing,
             flight,
@@ -346,7 +368,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Filling<B> {
                 Some(Ok(frame)) => {
                     let fits = frame.data_ref().is_none_or(|piece| fill.append(piece));
                     if !fits {
-                        fill.too_large();
+                        fill.not_stored();
                     } else if fill.is_complete() || self.body.is_end_stream() {
                         fill.finish();
                     } else {

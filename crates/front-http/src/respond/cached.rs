@@ -225,9 +225,11 @@ impl<A: Application> Exchange<'_, A> {
             started: Instant::now(),
             ticket: cache.ticket(current.number),
             flight,
+            failure: Arc::default(),
         });
         let trace = self.trace.take();
-        let context = self.context(script.clone(), &parts.headers, hints, trace);
+        let mut context = self.context(script.clone(), &parts.headers, hints, trace);
+        context.observer = storing.as_ref().map(Storing::observer);
         let request = with_context(parts, RequestBody::empty(), context);
         let mut outcome = current.applications[number].call(request).await;
         if let (Some((entry, _)), Ok(response)) = (&stale, &outcome)
@@ -247,7 +249,8 @@ impl<A: Application> Exchange<'_, A> {
             }
             // It is about an answer that this cache does not have: the client needs the answer itself.
             cache.remove(entry);
-            let context = self.context(script, &original.headers, None, None);
+            let mut context = self.context(script, &original.headers, None, None);
+            context.observer = storing.as_ref().map(Storing::observer);
             let mut again = head_of(&original, original.headers.clone());
             again.headers.remove(header::IF_NONE_MATCH);
             again.headers.remove(header::IF_MODIFIED_SINCE);
@@ -309,11 +312,13 @@ impl<A: Application> Exchange<'_, A> {
             started: Instant::now(),
             ticket: cache.ticket(self.current.number),
             flight: Some(flight),
+            failure: Arc::default(),
         };
         // A rejection of one client's credentials says nothing about an answer for everyone.
         let decides = !asked.authorized || cache.selects_by(key, &header::AUTHORIZATION);
         make_conditional(&mut asks.headers, &entry.headers);
-        let context = self.context(script.clone(), &asks.headers, None, None);
+        let mut context = self.context(script.clone(), &asks.headers, None, None);
+        context.observer = Some(storing.observer());
         let mut request = with_context(asks, RequestBody::empty(), context);
         request.extensions_mut().insert(CompleteBody);
         let (current, entry, owner) =

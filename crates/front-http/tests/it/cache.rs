@@ -1,6 +1,7 @@
 //! Tests the answer cache. The application answers as the request's field `order` says, which is not part of the key.
 
 mod conditions;
+mod failures;
 mod flights;
 mod targets;
 

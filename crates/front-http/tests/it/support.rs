@@ -169,7 +169,7 @@ impl Application for App {
         let number = self.called.load(Ordering::SeqCst);
         let outcome = match path.as_str() {
             path if path.starts_with("/made-to-order") => {
-                made_to_order(self, request.headers().clone(), number).await
+                made_to_order(self, request.headers().clone(), &context, number).await
             }
             "/describe" => Ok(whole(describe(&request, &context))),
             "/upload" => {
@@ -338,11 +338,12 @@ impl Application for App {
     }
 }
 
-/// Answers as the request's field `order` says: `hold`, `status=404`, `size=10`, `chunks`, `cut` and fields of the answer,
+/// Answers as the request's field `order` says: `hold`, `status=404`, `size=10`, `chunks`, `cut`, `fatal` and fields of the answer,
 /// separated by `|`. The body has the number of the call.
 async fn made_to_order(
     app: &App,
     headers: HeaderMap,
+    context: &RequestContext,
     number: usize,
 ) -> Result<Response<TestBody>, DispatchError> {
     let order = headers.get("order").map(|order| order.to_str().unwrap()).unwrap_or_default();
@@ -352,6 +353,11 @@ async fn made_to_order(
             _ if word == "hold" => app.release.notified().await,
             _ if word == "dies" => {
                 return Err(DispatchError::WorkerDied { pid: 7, how: String::new() });
+            }
+            _ if word == "fatal" => {
+                if let Some(observer) = &context.observer {
+                    observer.failed();
+                }
             }
             _ if word == "cut" => {
                 *response.body_mut() = chunks(vec![Ok("begin"), Err(Cut)], Duration::ZERO);

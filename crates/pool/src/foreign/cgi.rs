@@ -33,6 +33,8 @@ use crate::output::{Writer, each_line};
 use crate::status::{Ending, WorkerEnd};
 use crate::variables::Sink;
 
+/// Exit status after a fatal error (php_error_cb(), main/main.c).
+const FATAL_STATUS: i32 = 255;
 /// Number of bytes read at once.
 const READ_AHEAD: usize = 16 * 1024;
 /// Variables that are removed from the server's environment, besides all that begin with `HTTP_`, because they could
@@ -206,6 +208,11 @@ impl Worker {
                 "worker died"
             );
             return Err(Failure::Died { pid, how });
+        }
+        if status.code() == Some(FATAL_STATUS)
+            && let Some(observer) = &request.context.observer
+        {
+            observer.failed();
         }
         answer.end().await.map_err(|why| malformed(&why))
     }

@@ -77,6 +77,7 @@ pub(crate) fn context() -> RequestContext {
         remote_user: None,
         id: RequestId(Arc::from("test-1")),
         hints: None,
+        observer: None,
         deadline: None,
         trace: None,
         variables: Vec::new(),

@@ -34,6 +34,7 @@ pub(crate) fn context_of_ours(plan: &Plan, id: &str) -> RequestContext {
         remote_user: None,
         id: RequestId(id.into()),
         hints: None,
+        observer: None,
         deadline: None,
         trace: None,
         variables: Vec::new(),

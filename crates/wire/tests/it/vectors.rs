@@ -71,6 +71,9 @@ impl Vector {
             "" => 0,
             "LAST" | "READY" => 1,
             "BUSY" | "WHOLE" => 2,
+            "FAILED" => 4,
+            "READY FAILED" => 5,
+            "BUSY FAILED" => 6,
             other => panic!("unknown flags {other}"),
         }
     }

@@ -83,6 +83,7 @@ fn visitor(seat: &Seat) -> Visitor {
         remote_user: None,
         id: RequestId(Arc::from("1")),
         hints: None,
+        observer: None,
         deadline: None,
         trace: None,
         variables: Vec::new(),

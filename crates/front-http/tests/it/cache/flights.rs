@@ -6,7 +6,7 @@ use super::{PATH, called, calls, get, start, text, waiting};
 use crate::support::{Reply, Server, ask_at, eventually};
 
 /// Starts this many requests with an order, each on a connection of its own.
-fn ask(server: &Server, clients: &mut JoinSet<Reply>, times: usize, order: &str) {
+pub(super) fn ask(server: &Server, clients: &mut JoinSet<Reply>, times: usize, order: &str) {
     let address = server.address();
     for _ in 0..times {
         let head = format!("GET {PATH} HTTP/1.1\r\nHost: a.example\r\norder: {order}\r\n\r\n");
@@ -15,7 +15,7 @@ fn ask(server: &Server, clients: &mut JoinSet<Reply>, times: usize, order: &str)
 }
 
 /// Lets the application answer the requests that it holds, and collects all answers.
-async fn release_all(server: &Server, clients: &mut JoinSet<Reply>) -> Vec<Reply> {
+pub(super) async fn release_all(server: &Server, clients: &mut JoinSet<Reply>) -> Vec<Reply> {
     for _ in 0..clients.len() {
         server.app.release.notify_one();
         tokio::task::yield_now().await;
@@ -49,7 +49,12 @@ async fn after_a_purge_one_of_those_that_wait_asks_again() {
 
 /// Sends one more request, and waits until it and the two that waited are at the application together: none waits for
 /// the failure of another one.
-async fn none_waits(server: &Server, clients: &mut JoinSet<Reply>, order: &str, wanted: usize) {
+pub(super) async fn none_waits(
+    server: &Server,
+    clients: &mut JoinSet<Reply>,
+    order: &str,
+    wanted: usize,
+) {
     let cache = server.cache.as_ref().unwrap();
     called(server, wanted - 2).await;
     ask(server, clients, 1, order);

@@ -156,3 +156,32 @@ fn a_reload_empties_the_cache() {
     hearth.log_line("generation took over");
     assert_eq!(text(&hearth, "/page.php"), "run 2");
 }
+
+/// The client gets what PHP has sent. Models that run php-fpm or PHP's own server learn no exit status.
+#[test]
+fn an_answer_that_a_fatal_error_has_cut_is_no_stored_answer() {
+    const CUT: &str = "<?php header('Cache-Control: s-maxage=60'); echo str_repeat('x', 5000); \
+        match ($_GET['by'] ?? '') { 'exception' => throw new Exception('cut'), \
+        'memory' => str_repeat('x', 1 << 30), 'exit' => exit(255), default => print('whole') };";
+    const WORKER: &str = "<?php while (hearth_handle_request(function () { \
+        require __DIR__ . '/public/index.php'; })) { }";
+    let learns = |model: &&Model| !matches!(model, Model::Fpm | Model::Builtin);
+    for model in of_tier(Model::ALL.iter().filter(learns).map(|model| model.name())) {
+        let site = Site::empty().with_file("public/index.php", CUT).with_file("worker.php", WORKER);
+        let serve = Serve::new(site.served_in(model, "worker.php")).model(model).workers(1);
+        let serve = serve.ini("output_buffering", "4096").ini("display_errors", "0");
+        let hearth = serve.set("HEARTH_HTTP_CACHE", "true").start();
+        for by in ["exception", "memory", "exit"] {
+            for _ in 0..2 {
+                let cut = hearth.get(&format!("/index.php?by={by}"));
+                assert_eq!((cut.status, cut.text().len()), (200, 5000), "{model}: {by}");
+                let told = cut.field("cache-status").unwrap();
+                assert!(told.starts_with("Hearth; fwd=uri-miss"), "{model}, {by}: {told}");
+            }
+        }
+        assert!(hearth.get("/index.php").text().ends_with("whole"), "{model}");
+        let told = hearth.get("/index.php");
+        let told = told.field("cache-status").unwrap();
+        assert!(told.starts_with("Hearth; hit"), "{model}: {told}");
+    }
+}
