@@ -15,6 +15,10 @@ pub struct ResponseBody {
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would cost each streamed response an allocation"
+)]
 enum Kind {
     /// The whole body; `None` once it was taken.
     Whole(Option<Bytes>),

@@ -33,7 +33,7 @@ use crate::output::{Writer, each_line};
 use crate::status::{Ending, WorkerEnd};
 use crate::variables::Sink;
 
-/// Exit status after a fatal error (php_error_cb(), main/main.c).
+/// Exit status after a fatal error: `php_error_cb()`, main/main.c.
 const FATAL_STATUS: i32 = 255;
 /// Number of bytes read at once.
 const READ_AHEAD: usize = 16 * 1024;
