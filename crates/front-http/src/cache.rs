@@ -11,6 +11,7 @@
 mod disk;
 mod fill;
 mod flights;
+mod invalidation;
 mod purges;
 mod store;
 
@@ -35,6 +36,7 @@ use self::store::{COPIES, Slot, Store, Variants};
 pub use self::disk::DiskReport;
 pub(crate) use self::fill::{CACHE_STATUS, Filling, Storing};
 pub(crate) use self::flights::{FlightEnd, FlightGuard, Joined, PATIENCE};
+pub(crate) use self::invalidation::Invalidation;
 pub(crate) use self::store::Entry;
 
 /// The most revalidations that run without a client; further ones wait for the next request.

@@ -21,7 +21,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use pool::{CompleteBody, HintSender, RequestContext, RequestId, Script};
+use pool::{CompleteBody, HintSender, RequestContext, RequestId, ResponseObserver, Script};
 use tokio::time::Instant;
 use traces::Carried;
 use tracing::Instrument;
@@ -175,6 +175,7 @@ pub(crate) async fn respond<A: Application>(
                 id: &id,
                 trace: carried,
                 user: None,
+                observer: None,
             };
             let early = exchange
                 .for_authorities(&parts)
@@ -226,6 +227,8 @@ struct Exchange<'x, A> {
     trace: Option<Carried>,
     /// The user whose password was right.
     user: Option<Arc<str>>,
+    /// Learns of the application's response.
+    observer: Option<Arc<dyn ResponseObserver>>,
 }
 
 impl<A: Application> Exchange<'_, A> {
@@ -440,7 +443,7 @@ impl<A: Application> Exchange<'_, A> {
             remote_user: self.user.clone(),
             id: self.id.clone(),
             hints,
-            observer: None,
+            observer: self.observer.clone(),
             deadline: None,
             trace,
             variables: certified.map(VerifiedClient::variables).unwrap_or_default(),

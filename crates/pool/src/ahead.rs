@@ -24,6 +24,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::backlog::Backlog;
+use crate::exchange::Observer;
 use crate::info::{CurrentRequest, WorkerInfo};
 use crate::lease::Grant;
 use crate::worker::{Port, Worker};
@@ -112,6 +113,7 @@ pub(crate) struct Waiting {
     /// The request's frames, if it may be written ahead.
     pub(crate) frames: Option<Bytes>,
     pub(crate) current: CurrentRequest,
+    pub(crate) observer: Observer,
     /// When it must be answered, on the pool's clock; 0 for no deadline.
     pub(crate) deadline: u64,
 }

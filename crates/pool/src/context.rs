@@ -77,6 +77,9 @@ pub struct RequestId(pub Arc<str>);
 /// Learns of a response what its head and body do not say. Called on a task of the pool or of the caller; it must not
 /// block.
 pub trait ResponseObserver: fmt::Debug + Send + Sync {
+    /// The final response's head has arrived, also after the caller has left. Not in models of PHP's own programs.
+    fn head(&self, status: StatusCode, headers: &HeaderMap);
+
     /// A fatal error has ended the response early. Called before the end of its body is returned.
     fn failed(&self);
 }

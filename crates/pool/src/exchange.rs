@@ -32,6 +32,9 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A request body of any type.
 pub(crate) type BoxBody = Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>;
 
+/// The front's observer of a response.
+pub(crate) type Observer = Option<Arc<dyn ResponseObserver>>;
+
 /// Size of a response body above which no request waits behind it in the worker's socket.
 const LONG: usize = 1024 * 1024;
 
@@ -72,7 +75,7 @@ pub(crate) struct Exchange {
     /// Bytes of the response body that have arrived.
     received: usize,
     hints: Option<HintSender>,
-    observer: Option<Arc<dyn ResponseObserver>>,
+    observer: Observer,
     /// Span of PHP's work, until that has ended.
     span: Option<Span>,
 }
@@ -135,6 +138,9 @@ impl Exchange {
                     }
                 }
                 Event::Head(head) => {
+                    if let Some(observer) = &self.observer {
+                        observer.head(head.status, &head.headers);
+                    }
                     self.upload.release_body();
                     return Poll::Ready(Ok(head));
                 }
@@ -233,7 +239,7 @@ impl Exchange {
         let upload = std::mem::take(&mut self.upload);
         let shared = Arc::clone(lease.shared());
         let rest = if busy { Rest::Ready } else { Rest::Upload };
-        shared.tasks.spawn_on(play_out(lease, upload, rest), &shared.runtime);
+        shared.tasks.spawn_on(play_out(lease, upload, rest, None), &shared.runtime);
     }
 
     /// Gives the requests behind this one to other workers, because its client may take any time to read the answer.
@@ -273,24 +279,24 @@ impl Drop for Exchange {
             return; // the worker does nothing for it: its lease returns it unchanged
         }
         let upload = std::mem::take(&mut self.upload);
-        leave(lease, upload, self.number);
+        leave(lease, upload, self.number, self.observer.take());
     }
 }
 
 /// Finishes the exchange of a request that was written ahead and whose client is gone.
-pub(crate) fn abandon(lease: Lease, number: u64) {
+pub(crate) fn abandon(lease: Lease, number: u64, observer: Observer) {
     if !lease.port.withdraw(number) {
-        leave(lease, Upload { sent: true, ..Upload::default() }, number);
+        leave(lease, Upload { sent: true, ..Upload::default() }, number, observer);
     }
 }
 
 /// Tells the worker that the client is gone, and finishes the exchange.
-fn leave(lease: Lease, mut upload: Upload, number: u64) {
+fn leave(lease: Lease, mut upload: Upload, number: u64, observer: Observer) {
     upload.cancel();
     // Otherwise the worker runs the request to its end. A body that is not whole is ended by an ABORT frame.
     let _told = lease.port.abort(number);
     let shared = Arc::clone(lease.shared());
-    shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer), &shared.runtime);
+    shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer, observer), &shared.runtime);
 }
 
 /// The rest of an exchange whose caller is gone.
@@ -305,7 +311,7 @@ enum Rest {
 }
 
 /// Finishes an exchange whose caller is gone and returns the worker.
-async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
+async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest, observer: Observer) {
     upload.cancel();
     loop {
         let event = std::future::poll_fn(|cx| {
@@ -317,11 +323,13 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
         });
         let gone = match event.await {
             None => break,
-            Some(Ok(Event::Head(_) | Event::Body(_) | Event::Inform(..)))
-                if rest == Rest::Answer =>
-            {
+            Some(Ok(Event::Head(head))) if rest == Rest::Answer => {
+                if let Some(observer) = &observer {
+                    observer.head(head.status, &head.headers);
+                }
                 continue;
             }
+            Some(Ok(Event::Body(_) | Event::Inform(..))) if rest == Rest::Answer => continue,
             Some(Ok(Event::End { ready, busy, failed: _ })) if rest == Rest::Answer => {
                 lease.ready = ready;
                 rest = if busy { Rest::Ready } else { Rest::Upload };

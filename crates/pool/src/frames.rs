@@ -290,7 +290,8 @@ async fn wait(
         frames = Some(Bytes::from(bytes)).filter(|bytes| bytes.len() <= ahead::LARGEST);
     }
     let current = CurrentRequest::new(parts, context);
-    let waiting = Waiting { frames, current, deadline: shared.clock.moment(context.deadline) };
+    let (observer, deadline) = (context.observer.clone(), shared.clock.moment(context.deadline));
+    let waiting = Waiting { frames, current, observer, deadline };
     let lease = shared.lease(Client::of(context.remote.ip()), waiting);
     let grant = match context.deadline {
         None => lease.await,

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::exchange;
+use crate::exchange::{self, Observer};
 use crate::info::WorkerInfo;
 use crate::shared::Shared;
 use crate::status::WorkerState;
@@ -30,11 +30,12 @@ pub(crate) enum Grant {
 pub(crate) struct Written {
     lease: Option<Lease>,
     number: u64,
+    observer: Observer,
 }
 
 impl Written {
-    pub(crate) fn new(lease: Lease, number: u64) -> Self {
-        Self { lease: Some(lease), number }
+    pub(crate) fn new(lease: Lease, number: u64, observer: Observer) -> Self {
+        Self { lease: Some(lease), number, observer }
     }
 
     /// Returns the worker and the number of the request.
@@ -48,7 +49,7 @@ impl Drop for Written {
     fn drop(&mut self) {
         // The request stopped waiting in this moment.
         if let Some(lease) = self.lease.take() {
-            exchange::abandon(lease, self.number);
+            exchange::abandon(lease, self.number, self.observer.take());
         }
     }
 }

@@ -344,18 +344,19 @@ impl Shared {
                 lease.info.set_request(request.current);
                 lease.info.deadline.store(request.deadline, Ordering::Relaxed);
                 self.hand_out(queue);
-                return exchange::abandon(lease, number);
+                return exchange::abandon(lease, number, request.observer);
             }
             Next::Wanted { number, place } => (number, queue.waiting.take(place)),
         };
         let Some(place) = place else {
             debug_assert!(false, "a request that was written ahead waits or was abandoned");
             self.hand_out(queue);
-            return exchange::abandon(lease, number);
+            return exchange::abandon(lease, number, None);
         };
         let instant = self.clock.instant_of(now);
-        let grant = Grant::Written(Written::new(lease, number));
-        let unwanted = place.waiter.give.send(grant).err();
+        let Waiter { give, request, .. } = place.waiter;
+        let unwanted =
+            give.send(Grant::Written(Written::new(lease, number, request.observer))).err();
         queue.handed_out(instant, instant.saturating_duration_since(place.since));
         self.hand_out_at(queue, || now.real);
         // Its client has just gone.

@@ -50,6 +50,8 @@ pub(crate) struct Storing {
 pub(crate) struct Failure(AtomicBool);
 
 impl ResponseObserver for Failure {
+    fn head(&self, _status: StatusCode, _headers: &HeaderMap) {}
+
     fn failed(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

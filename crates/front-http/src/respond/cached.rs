@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use answer_cache::{
     Bypass, Conditional, Forwarded, Key, Request as Asked, Standing, Target, answer_to, describes,
-    if_range_holds, invalidates, make_conditional, other_targets, status_of_hit, status_of_miss,
+    if_range_holds, make_conditional, status_of_hit, status_of_miss,
 };
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
-use pool::{CompleteBody, DispatchError, HintSender, Scheme, Script};
+use pool::{CompleteBody, DispatchError, HintSender, ResponseObserver, Scheme, Script};
 use tokio::time::Instant;
 
 use super::send::{Kept, drain, drop_hop_by_hop, settle_length};
@@ -24,8 +24,8 @@ use crate::answer_body::Source;
 use crate::answers::Page;
 use crate::application::Application;
 use crate::cache::{
-    AnswerCache, CACHE_STATUS, Entry, Filling, FlightEnd, FlightGuard, Found, Joined, PATIENCE,
-    Storing,
+    AnswerCache, CACHE_STATUS, Entry, Filling, FlightEnd, FlightGuard, Found, Invalidation, Joined,
+    PATIENCE, Storing,
 };
 use crate::compress::{self, Encoder};
 use crate::conditional::{Part, parse_range};
@@ -67,7 +67,7 @@ struct Onward {
 impl<A: Application> Exchange<'_, A> {
     /// Answers a request for the application from the cache, or passes it on.
     pub(super) async fn cached(
-        self,
+        mut self,
         cache: &Arc<AnswerCache>,
         number: usize,
         script: Script,
@@ -96,17 +96,12 @@ impl<A: Application> Exchange<'_, A> {
             (Ok(asked), Some(key)) => (asked, key),
             (asked, key) => {
                 cache.counts.bypassed.add();
-                let (method, host) = (parts.method.clone(), host.to_vec());
+                let invalidation =
+                    key.and_then(|key| Invalidation::of(cache, key, &parts.method, host));
+                self.observer = invalidation.clone().map(|it| it as Arc<dyn ResponseObserver>);
                 let mut answer = self.pass_on(number, script, parts, body, hints).await;
-                if let Some(key) = key
-                    && invalidates(&method, answer.head.status)
-                {
-                    let others = other_targets(&answer.head.headers, &host);
-                    others
-                        .iter()
-                        .filter_map(|path| key.at(path))
-                        .for_each(|key| cache.invalidate(&key));
-                    cache.invalidate(&key);
+                if let Some(invalidation) = invalidation {
+                    invalidation.head(answer.head.status, &answer.head.headers);
                 }
                 if let Err(reason) = asked {
                     let status = status_of_miss(Forwarded::Bypass(reason), None, None);

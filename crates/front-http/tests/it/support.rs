@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use front_http::{
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use pool::{DispatchError, RequestContext};
+use pool::{DispatchError, RequestContext, ResponseObserver};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -42,6 +42,8 @@ pub(crate) struct App {
     pub(crate) read: Arc<AtomicUsize>,
     /// Releases the response of `/held`.
     pub(crate) release: Arc<Notify>,
+    /// The observer of the last response.
+    pub(crate) observer: Arc<Mutex<Option<Arc<dyn ResponseObserver>>>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -164,6 +166,7 @@ impl Application for App {
         let mut guard = Guard { armed: true, abandoned: Arc::clone(&self.abandoned) };
         let context =
             request.extensions().get::<RequestContext>().expect("the front gives it").clone();
+        self.observer.lock().unwrap().clone_from(&context.observer);
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or("").to_owned();
         let number = self.called.load(Ordering::SeqCst);

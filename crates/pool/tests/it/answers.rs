@@ -1,15 +1,17 @@
 //! Tests what a request carries to a worker and what a response carries back.
 
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
-use pool::{DispatchError, HintSender};
+use pool::{DispatchError, HintSender, ResponseObserver};
 
 use crate::{context, eventually, get, request, start, text};
 
@@ -153,6 +155,46 @@ async fn hints_come_before_the_answer() {
     request.extensions_mut().insert(context);
     assert_eq!(text(pool.dispatch(request).await.unwrap()).await, "after the hint");
     assert_eq!(*seen.lock().unwrap(), [(103, "</app.css>; rel=preload".to_owned())]);
+}
+
+/// The status codes that an observer has seen.
+#[derive(Debug, Default)]
+struct Heads(Mutex<Vec<u16>>);
+
+impl ResponseObserver for Heads {
+    fn head(&self, status: StatusCode, _headers: &HeaderMap) {
+        self.0.lock().unwrap().push(status.as_u16());
+    }
+
+    fn failed(&self) {}
+}
+
+#[tokio::test]
+async fn the_head_of_an_answer_is_observed_after_its_client_has_left() {
+    let pool = start(1).await;
+    let heads = Arc::<Heads>::default();
+    let hinted = Arc::<AtomicBool>::default();
+    let asked = || {
+        let mut context = context();
+        context.observer = Some(Arc::<Heads>::clone(&heads));
+        let hinted = Arc::clone(&hinted);
+        context.hints = Some(HintSender(Arc::new(move |_, _| hinted.store(true, SeqCst))));
+        let mut request = request("/hints");
+        request.extensions_mut().insert(context);
+        request
+    };
+    assert_eq!(text(pool.dispatch(asked()).await.unwrap()).await, "after the hint");
+    assert_eq!(*heads.0.lock().unwrap(), [200]);
+    hinted.store(false, SeqCst);
+    let mut call = Box::pin(pool.dispatch(asked()));
+    // The hint says that the worker has begun.
+    std::future::poll_fn(|cx| {
+        let polled = call.as_mut().poll(cx).map(drop);
+        if hinted.load(SeqCst) { Poll::Ready(()) } else { polled }
+    })
+    .await;
+    drop(call);
+    eventually("the head is observed", || heads.0.lock().unwrap().len() == 2).await;
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
-//! Tests which stored answers a request reaches: of clients with a certificate, and behind a trusted proxy.
+//! Tests which stored answers a request reaches: of clients with a certificate, behind a trusted proxy, and of clients that
+//! leave.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use front_http::{Certificate, Certificates, ClientAuthorities, Place, TlsFiles, TrustedHeaders};
+use http::{HeaderMap, StatusCode};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
@@ -10,8 +13,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{FRESH, PATH, calls, get, options, send, status, text};
-use crate::support::{Client, Reply, Server};
+use super::{FRESH, PATH, called, calls, get, options, send, start, status, text};
+use crate::support::{Client, Reply, Server, until};
 
 /// Starts a front over TLS that asks clients for a certificate, and accepts those without one.
 async fn asking_for_certificates() -> Server {
@@ -106,4 +109,29 @@ async fn behind_a_trusted_proxy_the_url_of_an_answer_has_the_forwarded_host() {
     // One that is no host is not used, as for PHP.
     get(&server, PATH, &[https, "X-Forwarded-Host: <script>", FRESH]).await;
     assert_eq!(cache.purge_url(&format!("https://a.example{PATH}")), 1);
+}
+
+/// The pool calls the observer when PHP answers, whoever is still there.
+#[tokio::test]
+async fn an_unsafe_request_whose_client_leaves_makes_stored_answers_invalid() {
+    let server = start().await;
+    let other = "/made-to-order/other";
+    for (status, next) in [(500, "call 1"), (303, "call 4")] {
+        get(&server, PATH, &[FRESH]).await;
+        let (before, abandoned) = (calls(&server), server.app.abandoned.load(Ordering::SeqCst));
+        let mut client = server.connect().await;
+        let fields = "Content-Length: 0\r\norder: hold";
+        client.send(&format!("POST {other} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n\r\n")).await;
+        called(&server, before + 1).await;
+        // A client that only closes its sending side does that together with its request.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        drop(client);
+        until(&server.app.abandoned, abandoned + 1).await;
+        assert_eq!(text(&get(&server, PATH, &[]).await), "call 1", "before PHP has answered");
+        let observer = server.app.observer.lock().unwrap().clone().unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert("location", PATH.parse().unwrap());
+        observer.head(StatusCode::from_u16(status).unwrap(), &headers);
+        assert_eq!(text(&get(&server, PATH, &[FRESH]).await), next);
+    }
 }
