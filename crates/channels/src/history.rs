@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use crate::app::History;
 use crate::encoded::Encoded;
 use crate::moment::Moment;
+use crate::registry::places::Place;
 use crate::socket_id::SocketId;
 
 /// A position in a channel's history.
@@ -62,6 +63,8 @@ pub(crate) struct Kept {
     /// Every event with a higher offset is kept.
     complete_after: u64,
     events: VecDeque<Event>,
+    /// Its last subscriber has left: until when it is kept for it, in which of the places for that.
+    wait: Option<(Moment, Place)>,
 }
 
 #[derive(Debug)]
@@ -76,15 +79,27 @@ struct Event {
 impl Kept {
     /// Creates an empty history. Events up to `complete_after` are not kept any more.
     pub(crate) fn new(epoch: u64, complete_after: u64) -> Self {
-        Self { epoch, newest: complete_after, complete_after, events: VecDeque::new() }
+        Self { epoch, newest: complete_after, complete_after, events: VecDeque::new(), wait: None }
     }
 
     pub(crate) fn position(&self) -> Position {
         Position { epoch: self.epoch, offset: self.newest }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty()
+    /// Keeps it until then without events and subscribers, who may come back.
+    pub(crate) fn wait(&mut self, until: Moment, place: Place) {
+        self.wait = Some((until, place));
+    }
+
+    /// A subscriber has come.
+    pub(crate) fn end_wait(&mut self) {
+        self.wait = None;
+    }
+
+    /// Returns when it changes next; `None` if it holds no events and waits for no subscribers.
+    pub(crate) fn next_end(&self) -> Option<Moment> {
+        let waits = self.wait.as_ref().map(|(until, _)| *until);
+        [waits, self.next_expiry()].into_iter().flatten().min()
     }
 
     /// Returns the offset up to which events may have been removed.
@@ -110,7 +125,8 @@ impl Kept {
 
     /// Removes expired events.
     pub(crate) fn expire(&mut self, now: Moment) {
-        while self.next_end().is_some_and(|end| end <= now) {
+        self.wait.take_if(|(until, _)| *until <= now);
+        while self.next_expiry().is_some_and(|end| end <= now) {
             self.remove_oldest();
         }
         if self.events.len() * 4 < self.events.capacity() {
@@ -124,8 +140,7 @@ impl Kept {
         }
     }
 
-    /// Returns when the oldest event expires; `None` if the history is empty.
-    pub(crate) fn next_end(&self) -> Option<Moment> {
+    fn next_expiry(&self) -> Option<Moment> {
         self.events.front().map(|event| event.until)
     }
 

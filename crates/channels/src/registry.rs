@@ -6,13 +6,14 @@
 //! - A lock is held for a few lines: over one channel's record and over filling inboxes, never over a socket or a
 //!   clock, nor while another channel is locked.
 //! - No operation costs more when a channel has more subscribers, except sending the list of members to a new one.
-//! - A channel without subscribers and kept events is removed, and its memory is freed.
+//! - A channel without subscribers and kept events is removed, and its memory is freed; with a history up to its age later.
 //! - Clients choose names, so shards and tables are indexed by a hash with a random key.
 
 mod channel;
 mod logged;
 mod members;
 mod outlets;
+pub(crate) mod places;
 mod remote_counts;
 mod types;
 
@@ -39,6 +40,7 @@ use crate::statistics::{Counters, Statistics};
 use channel::{Channel, Context};
 pub use outlets::EVENT_LOOPS;
 pub(crate) use outlets::Outlets;
+use places::Places;
 pub use types::{
     Author, ChannelReport, Joined, Publication, PublishRefused, Resume, SubscribeRefused,
     Subscription,
@@ -56,6 +58,7 @@ pub struct Registry {
     observer: Arc<dyn Observer>,
     nodes: OnceLock<Arc<dyn Nodes>>,
     shared: SharedLog,
+    places: Places,
     statistics: Arc<Statistics>,
 }
 
@@ -105,6 +108,7 @@ impl Registry {
             observer,
             nodes: OnceLock::new(),
             shared: SharedLog::new(),
+            places: Places::default(),
             statistics,
         }
     }
@@ -346,6 +350,7 @@ impl Registry {
             observer: &*self.observer,
             nodes: self.nodes(),
             shared: &self.shared,
+            places: &self.places,
             counters,
             random: &self.random,
             now,

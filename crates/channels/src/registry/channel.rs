@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::recovery::history_of;
+use super::places::Places;
 use super::remote_counts::RemoteCounts;
 use super::{
     Author, ChannelReport, Joined, Outlets, Publication, PublishRefused, SubscribeRefused,
@@ -42,6 +43,7 @@ pub(super) struct Context<'a> {
     pub(super) observer: &'a dyn Observer,
     pub(super) nodes: Option<&'a dyn Nodes>,
     pub(super) shared: &'a SharedLog,
+    pub(super) places: &'a Places,
     pub(super) counters: &'a Counters,
     pub(super) random: &'a RandomState,
     pub(super) now: Moment,
@@ -136,6 +138,9 @@ impl Channel {
     ) -> Result<Joined, SubscribeRefused> {
         let change = subscription.member.map(|member| self.seat(context, member)).transpose()?;
         self.here += 1;
+        if let Some(kept) = &mut self.history {
+            kept.end_wait();
+        }
         if let (Some(member), Some(change)) = (subscription.member, change) {
             self.here_changed(context);
             self.member_joined(context, member, change);
@@ -180,6 +185,7 @@ impl Channel {
         if let Some(member) = member {
             self.member_leaves(context, member);
         }
+        self.wait_for_subscribers(context);
         self.here_changed(context);
     }
 
@@ -320,7 +326,7 @@ impl Channel {
             kept.expire(now);
             // While the record is needed anyway, the history keeps its epoch: clients can resume without a loss.
             let is_needed = self.here > 0 || self.remote_counts.is_some() || self.last.is_some();
-            if kept.is_empty() && !is_needed {
+            if kept.next_end().is_none() && !is_needed {
                 if shared.epoch() == Some(kept.position().epoch) {
                     shared.remove(&self.app.id, self.name.as_str(), kept.complete_after());
                 }

@@ -31,6 +31,19 @@ impl Channel {
         self.history = None;
     }
 
+    /// Keeps the position of a channel whose last subscriber has left for as long as its events: a client that comes back
+    /// has missed nothing. The shared log needs no record for that.
+    pub(super) fn wait_for_subscribers(&mut self, context: &Context<'_>) {
+        if self.here == 0
+            && !context.shared.is_active()
+            && let Some(history) = history_of(context.app, &self.name)
+            && let Some(kept) = &mut self.history
+            && let Some(place) = context.places.take()
+        {
+            kept.wait(context.now + history.age, place);
+        }
+    }
+
     /// Tells the subscribers of this node from which position they have the channel's events. `why` is
     /// [`RESTARTED`] or [`LOADED`](crate::delivery::LOADED).
     pub(in crate::registry) fn start_positions(&mut self, context: &Context<'_>, why: u64) {

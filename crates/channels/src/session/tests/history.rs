@@ -104,11 +104,48 @@ fn events_expire_and_the_channel_is_removed_with_the_last_one() {
     let from = |offset: u32| json!({"epoch": place["epoch"], "offset": offset});
     assert_eq!(resume(&mut world, "news", &from(0)).0["recovered"], false);
     assert_eq!(resume(&mut world, "news", &from(1)).1, ["b"]);
+    // The last subscriber may come back for as long as an event is kept.
     world.pass(Duration::from_secs(30));
+    assert!(!world.channels.registry().is_empty());
+    world.pass(Duration::from_mins(1));
     assert!(world.channels.registry().is_empty());
     let (data, _) = resume(&mut world, "news", &from(2));
     assert_eq!(data["recovered"], false);
     assert_ne!(data["resume"]["epoch"], place["epoch"], "a new beginning has a new epoch");
+}
+
+#[test]
+fn a_quiet_channel_keeps_its_position_for_its_last_subscriber() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let socket = world.open().unwrap();
+    let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
+    world.close(socket);
+    world.pass(Duration::from_secs(59));
+    let (data, names) = resume(&mut world, "news", &place);
+    assert_eq!((&data["recovered"], names.len()), (&json!(true), 0));
+    // What is published meanwhile is not lost.
+    world.pass(Duration::from_secs(59));
+    world.publish("news", "a", "1").unwrap();
+    assert_eq!(resume(&mut world, "news", &place).1, ["a"]);
+}
+
+#[test]
+fn channels_that_nobody_needs_are_kept_up_to_a_bound() {
+    let mut app = with_history(10, &[]);
+    app.limits.subscription_rate = u32::MAX;
+    let mut world = Loop::new(app);
+    let socket = world.open().unwrap();
+    for number in 0..66_000 {
+        let name = format!("news-{number}");
+        world.subscribe(socket, &name, None);
+        world.unsubscribe(socket, &name);
+    }
+    assert_eq!(world.channels.registry().len(), 65_536);
+    world.pass(Duration::from_secs(61));
+    assert!(world.channels.registry().is_empty());
+    world.subscribe(socket, "news", None);
+    world.close(socket);
+    assert_eq!(world.channels.registry().len(), 1, "the places are free again");
 }
 
 #[test]

@@ -105,6 +105,8 @@ struct Kept {
     offset: u64,
     /// Message, expiry time, excluded socket.
     events: VecDeque<(Value, u64, Option<usize>)>,
+    /// Until when it waits for subscribers.
+    waits: u64,
 }
 
 #[derive(Debug, Default)]
@@ -156,7 +158,7 @@ impl Model {
         for channel in self.channels.values_mut() {
             if let Some(kept) = &mut channel.history {
                 kept.events.retain(|(_, until, _)| *until > now);
-                if kept.events.is_empty() && channel.subscribers.is_empty() {
+                if kept.events.is_empty() && channel.subscribers.is_empty() && kept.waits <= now {
                     channel.history = None;
                 }
             }
@@ -170,7 +172,7 @@ impl Model {
         }
         if self.channel(name).history.is_none() {
             self.lives += 1;
-            let kept = Kept { life: self.lives, offset: 0, events: VecDeque::new() };
+            let kept = Kept { life: self.lives, offset: 0, events: VecDeque::new(), waits: 0 };
             self.channel(name).history = Some(kept);
         }
         self.channel(name).history.as_mut()
@@ -223,6 +225,7 @@ impl Model {
         self.sockets[socket].channels.insert(name.to_owned(), presence.then(|| user.to_owned()));
         let mut missed = None;
         if let Some(kept) = self.history(name) {
+            kept.waits = 0;
             data["resume"] = json!({"epoch": kept.life, "offset": kept.offset});
             if let Some((life, from)) = back {
                 let first = kept.offset - kept.events.len() as u64;
@@ -285,6 +288,10 @@ impl Model {
             }
         }
         if self.channel(name).subscribers.is_empty() {
+            let until = self.now + millis(HISTORY);
+            if let Some(kept) = &mut self.channel(name).history {
+                kept.waits = until;
+            }
             self.events.push(format!("{name} vacated"));
         }
         self.note_count(name);

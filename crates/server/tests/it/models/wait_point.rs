@@ -216,8 +216,8 @@ fn a_place_where_no_process_can_wait_is_named() {
         let site = Site::empty().with_file("public/index.php", &format!("<?php {code}"));
         // A named model is not replaced silently.
         let mut failed = Serve::new(site.path()).model("snapshot").launch();
-        assert_eq!(failed.wait(LIMIT).code(), Some(1), "{why}");
-        let log = failed.log().text();
+        let (status, log) = failed.finish(LIMIT);
+        assert_eq!(status.code(), Some(1), "{why}");
         assert!(log.contains(why), "{why}: {log}");
     }
 }
