@@ -3,6 +3,7 @@
  *
  * Promises
  * - Defines only functions with Hearth's own names, not those of other servers.
+ * - In a worker program, which has the extension inside, it adds nothing: both may share php-fpm's settings.
  */
 #include "ext/host.h"
 
@@ -25,7 +26,25 @@ static const zend_function_entry own_functions[] = {
 };
 /* clang-format on */
 
+/* What PHP gets where it has the extension already: it would warn of a second one with that name. */
+static zend_module_entry nothing = {
+    STANDARD_MODULE_HEADER,
+    "hearth (shared)",
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    HEARTH_VERSION,
+    STANDARD_MODULE_PROPERTIES,
+};
+
 ZEND_DLEXPORT zend_module_entry *get_module(void) {
+    const zend_module_entry *own = zend_hash_str_find_ptr(&module_registry, ZEND_STRL("hearth"));
+    if (own != NULL && own->handle == NULL) {
+        return &nothing;
+    }
     (void)ext_functions;
     (void)arginfo_headers_send;
     hearth_module_entry.functions = own_functions;
