@@ -9,6 +9,7 @@
 //!   concerned the channel.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -30,7 +31,7 @@ pub(crate) fn position(sequence: u64, index: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logged {
     pub(crate) position: u64,
-    pub(crate) age: std::time::Duration,
+    pub(crate) age: Duration,
 }
 
 /// What this node knows of the log.
@@ -47,6 +48,8 @@ pub(crate) struct SharedLog {
     floor: AtomicU64,
     /// Position of the last applied event.
     applied: AtomicU64,
+    /// How long before it was applied that event, or the one that is being applied, was stored: milliseconds.
+    age: AtomicU64,
     /// By group of channels: events up to this position may have been removed here.
     removed: Box<[AtomicU64]>,
 }
@@ -60,6 +63,7 @@ impl SharedLog {
             resumed_early: AtomicBool::new(false),
             floor: AtomicU64::new(0),
             applied: AtomicU64::new(0),
+            age: AtomicU64::new(0),
             removed: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -105,6 +109,17 @@ impl SharedLog {
     /// Records that everything up to this position is applied. Called while the channel of the event is locked.
     pub(crate) fn set_applied(&self, position: u64) {
         self.applied.store(position, Ordering::Release);
+    }
+
+    /// Returns the age of the event that is being applied. For outlets, which get it meanwhile.
+    pub(crate) fn age(&self) -> Duration {
+        Duration::from_millis(self.age.load(Ordering::Relaxed))
+    }
+
+    /// Records the age of the event that is applied next. One task applies them all.
+    pub(crate) fn set_age(&self, age: Duration) {
+        let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self.age.store(millis, Ordering::Relaxed);
     }
 
     /// Starts again: entries up to `floor` were not applied here, or belong to another epoch.

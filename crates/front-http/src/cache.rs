@@ -409,9 +409,10 @@ impl AnswerCache {
         newest.then_some(entry)
     }
 
-    /// Joins the requests for this key: leads them, or waits for the one that does.
-    pub(crate) fn join(self: &Arc<Self>, key: &Key) -> Joined {
-        self.flights.join(self, key.as_bytes())
+    /// Joins the requests for this key: leads them, or waits for the one that does. `again`: it has waited for an answer that was
+    /// purged.
+    pub(crate) fn join(self: &Arc<Self>, key: &Key, again: bool) -> Joined {
+        self.flights.join(self, key.as_bytes(), again)
     }
 
     /// Notes that a request goes to the application now.

@@ -47,15 +47,15 @@ pub(super) struct Audiences {
     all: Vec<Audience>,
     free: Vec<u32>,
     /// Listeners that have events of a channel which this node has not applied yet, by channel and slot: up to this
-    /// position of the shared log. It is empty nearly always.
-    ahead: HashMap<(ChannelId, u32), u64>,
+    /// position of the shared log. It is empty nearly always; while the log is loaded it may have every listener.
+    ahead: HashMap<ChannelId, HashMap<u32, u64>>,
 }
 
 impl Audiences {
     /// Sets the position up to which a listener has the channel's events; 0 for none.
     pub(super) fn set_ahead(&mut self, channel: ChannelId, slot: u32, position: u64) {
         if position > 0 {
-            self.ahead.insert((channel, slot), position);
+            self.ahead.entry(channel).or_default().insert(slot, position);
         }
     }
 
@@ -64,17 +64,22 @@ impl Audiences {
         if position == 0 || (self.ahead.is_empty() && position != LOADED) {
             return false;
         }
-        skips(position, self.ahead.get(&(channel, slot)).copied().unwrap_or_default())
+        let ahead = self.ahead.get(&channel).and_then(|slots| slots.get(&slot));
+        skips(position, ahead.copied().unwrap_or_default())
     }
 
     /// Removes what the delivery at this position has made useless.
     pub(super) fn passed(&mut self, channel: ChannelId, position: u64) {
-        if position > 0 && !self.ahead.is_empty() {
-            let stays = |ahead: u64| match position {
-                LOADED => ahead != UNTIL_LOADED,
-                _ => ahead > position,
-            };
-            self.ahead.retain(|(of, _), ahead| *of != channel || stays(*ahead));
+        if position == 0 || self.ahead.is_empty() {
+            return;
+        }
+        let Some(slots) = self.ahead.get_mut(&channel) else { return };
+        slots.retain(|_, ahead| match position {
+            LOADED => *ahead != UNTIL_LOADED,
+            _ => *ahead > position,
+        });
+        if slots.is_empty() {
+            self.ahead.remove(&channel);
         }
     }
 
@@ -134,8 +139,11 @@ impl Audiences {
         }
         let audience = &mut self.all[place.audience as usize];
         let left = audience.listeners.swap_remove(place.listener as usize);
-        if !self.ahead.is_empty() {
-            self.ahead.remove(&(audience.channel, left.slot));
+        if let Some(slots) = self.ahead.get_mut(&audience.channel) {
+            slots.remove(&left.slot);
+            if slots.is_empty() {
+                self.ahead.remove(&audience.channel);
+            }
         }
         if let Some(moved) = audience.listeners.get(place.listener as usize)
             && let Some(other) = sockets.places(moved.slot)

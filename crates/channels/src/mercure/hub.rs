@@ -64,8 +64,9 @@ struct Inbox {
 #[derive(Debug)]
 enum Arrival {
     Message(Bytes),
-    /// An update of the log that was published before this node had read the log: it is kept, not sent.
-    Old(Bytes),
+    /// An update of the log that was stored so long before this node read it, and before it had read the log: it is kept. Only who
+    /// had come then without an id gets it.
+    Old(Bytes, Duration),
     /// A member came or left. `ours` if this node reports it.
     Member {
         message: Bytes,
@@ -92,7 +93,9 @@ impl Outlet for Inbox {
             }
             _ if position == RESTARTED => Arrival::Restarted,
             _ if position == LOADED => Arrival::Loaded,
-            Some(hub) if is_old(hub) => Arrival::Old(message.text()),
+            Some(hub) if is_old(hub) => {
+                Arrival::Old(message.text(), hub.channels.registry().shared().age())
+            }
             _ => Arrival::Message(message.text()),
         };
         self.arrivals.try_send(arrival).map_err(|_full| {
@@ -171,8 +174,10 @@ impl Mercure {
                     reports.forget_expected();
                 }
                 match arrival {
-                    Some(Arrival::Message(message)) => hub.fan_out(&message, true, &mut reports),
-                    Some(Arrival::Old(message)) => hub.fan_out(&message, false, &mut reports),
+                    Some(Arrival::Message(message)) => hub.fan_out(&message, None, &mut reports),
+                    Some(Arrival::Old(message, age)) => {
+                        hub.fan_out(&message, Some(age), &mut reports);
+                    }
                     Some(Arrival::Member { message, ours }) => {
                         hub.apply_member(&message, ours, &mut reports);
                     }
@@ -258,8 +263,8 @@ impl Mercure {
         }
     }
 
-    /// Keeps an update, and sends it to its subscribers if it `is_new`.
-    fn fan_out(&self, message: &[u8], is_new: bool, reports: &mut Reports) {
+    /// Keeps an update, and sends it to its subscribers; an old one, which has an `age`, to those that waited for it.
+    fn fan_out(&self, message: &[u8], age: Option<Duration>, reports: &mut Reports) {
         let Some(update) = Update::of_message(message) else { return };
         let now = (self.clock)();
         reports.note(&update, now, || self.takes_part() && !self.reports());
@@ -267,7 +272,8 @@ impl Mercure {
         let mut state = self.lock();
         let mut topics = state.cache.begin(&update.topics);
         let mut slow = Vec::new();
-        for (number, one) in state.subscribers.iter().filter(|_| is_new) {
+        let waited = |one: &Connected| age.is_none_or(|age| one.has_waited(age, now));
+        for (number, one) in state.subscribers.iter().filter(|(_, one)| waited(one)) {
             if one.interest.takes(update.private, &mut topics)
                 && one.queue.try_send(event.clone()).is_err()
             {
@@ -291,11 +297,11 @@ impl Mercure {
         self.remove_members(&gone);
     }
 
-    /// Ends all streams, because updates are kept that the subscribers may have missed. They come back with the id of
-    /// their last update.
+    /// Ends streams, because updates are kept that the subscribers may have missed. They come back with the id of their
+    /// last update. Who came without one has got every update since, and could not ask for it.
     fn end_streams(&self) {
-        let gone = std::mem::take(&mut self.lock().subscribers);
-        self.remove_members(&gone.into_values().collect::<Vec<_>>());
+        let gone = self.lock().end_resumed();
+        self.remove_members(&gone);
     }
 
     /// Answers a request.
@@ -427,7 +433,12 @@ impl Mercure {
         let interest = Arc::new(Interest { topics, private: claims.subscribe });
         let number = state.next;
         state.next += 1;
-        let connected = Connected { member, interest: Arc::clone(&interest), queue };
+        let connected = Connected {
+            member,
+            interest: Arc::clone(&interest),
+            queue,
+            anew: wanted.is_none().then_some(now),
+        };
         state.subscribers.insert(number, connected);
         drop(state);
         let mut fields = stream_fields();

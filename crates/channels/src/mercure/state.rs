@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -47,6 +48,15 @@ pub(super) struct Connected {
     pub(super) member: Option<Arc<Member>>,
     pub(super) interest: Arc<Interest>,
     pub(super) queue: mpsc::Sender<Bytes>,
+    /// When it came, if it named no id: it could not say what it has missed.
+    pub(super) anew: Option<Moment>,
+}
+
+impl Connected {
+    /// Returns whether it gets an update that was stored `age` before `now`, and that this node has read late.
+    pub(super) fn has_waited(&self, age: Duration, now: Moment) -> bool {
+        self.anew.is_some_and(|came| now.since(came) >= age)
+    }
 }
 
 /// The updates that a subscriber gets.
@@ -110,6 +120,11 @@ impl State {
         // An update that was lost may have come after it.
         self.newest.clear();
         std::mem::take(&mut self.subscribers).into_values().collect()
+    }
+
+    /// Removes the subscribers that came back with an id, and returns them.
+    pub(super) fn end_resumed(&mut self) -> Vec<Connected> {
+        self.subscribers.extract_if(.., |_, one| one.anew.is_none()).map(|(_, one)| one).collect()
     }
 
     /// Returns the id before the first event that a subscriber gets, and all kept events after it.

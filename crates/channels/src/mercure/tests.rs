@@ -454,13 +454,13 @@ async fn updates_from_before_a_node_knew_its_log_are_kept_and_not_sent() {
     let registry = hub.channels.registry();
     let now = Moment::from_millis(1);
     let channel = crate::ChannelName::new("updates", 30).unwrap();
-    let apply = |sequence: u64| {
+    let apply = |sequence: u64, age: Duration| {
         let data = update::Update::read(&format!("topic=a&id=n{sequence}")).unwrap().json();
         let author = crate::Author::Server { except: None };
         let publication =
             crate::Publication { channel: &channel, event: "update", data: &data, author };
         let position = crate::shared_log::position(sequence, 0);
-        let logged = crate::shared_log::Logged { position, age: Duration::ZERO };
+        let logged = crate::shared_log::Logged { position, age };
         registry.apply_logged(&hub.app, &publication, logged, now);
     };
     registry.shared().set_active(true);
@@ -468,20 +468,25 @@ async fn updates_from_before_a_node_knew_its_log_are_kept_and_not_sent() {
     let (_, mut early) = open(&hub, "topic=a", &[("last-event-id", "n1")]);
     registry.restart_log(7, 0, now);
     hub.ready().await;
-    let (_, mut next) = open(&hub, "topic=a", &[]);
-    apply(1);
-    apply(2);
+    let (_, mut anew) = open(&hub, "topic=a", &[]);
+    for sequence in [1, 2] {
+        apply(sequence, Duration::from_hours(1));
+    }
+    // Stored after the second subscriber had come.
+    apply(3, Duration::ZERO);
     hub.ready().await;
     registry.log_loaded(false, now);
-    for stream in [&mut early, &mut next] {
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        assert_eq!(text, ":\n", "its stream ends");
-    }
+    let mut text = String::new();
+    early.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, ":\n", "its stream ends");
     let (_, mut back) = open(&hub, "topic=a", &[("last-event-id", "n1")]);
-    apply(3);
-    let text = read(&mut back, "id: n3\n").await;
-    assert!(text.contains("id: n2\n") && !text.contains("id: n1\n"), "{text}");
+    apply(4, Duration::ZERO);
+    let text = read(&mut back, "id: n4\n").await;
+    assert!(text.contains("id: n2\n") && text.contains("id: n3\n"), "{text}");
+    assert!(!text.contains("id: n1\n"), "{text}");
+    // It named no id, so that it could not ask again.
+    let text = read(&mut anew, "id: n4\n").await;
+    assert!(text.contains("id: n3\n") && !text.contains("id: n2\n"), "{text}");
 }
 
 #[tokio::test]

@@ -243,6 +243,7 @@ impl Channel {
         publication: &Publication<'_>,
         logged: Logged,
     ) {
+        context.shared.set_age(logged.age);
         self.emit(context, publication, Some(logged));
         context.shared.set_applied(logged.position);
     }

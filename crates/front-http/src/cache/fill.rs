@@ -228,7 +228,7 @@ impl Storing {
             FlightEnd::Stored
         } else if cache.purges.is_newest(*ticket) {
             // It was purged meanwhile: one of those that wait asks again, and its answer may be stored.
-            FlightEnd::Aborted
+            FlightEnd::Purged
         } else {
             FlightEnd::NotStored
         }

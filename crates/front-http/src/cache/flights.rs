@@ -4,6 +4,7 @@
 //! - Requests wait only for an answer that may be stored: when its head says that it is not, all of them go on at once,
 //!   and for [`PASSED`] none waits again.
 //! - If the request that leads is aborted, or its answer is purged before it is stored, one of those that wait leads next.
+//!   If that answer is purged, too, all go on at once, and for [`PURGED`] none waits again: PHP is slower than the purges.
 //! - If the application fails, all that wait go on at once, also if a stale answer is sent in the failure's place.
 //! - No request waits longer than [`PATIENCE`].
 
@@ -22,17 +23,21 @@ use super::store::Slot;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long requests do not wait after an answer was not stored for which some had waited.
 const PASSED: Duration = Duration::from_mins(2);
+/// How long requests do not wait after an answer was purged twice while PHP made it.
+const PURGED: Duration = Duration::from_secs(10);
 
 /// How the request that led has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum FlightEnd {
-    /// It was aborted, or its answer was purged meanwhile.
+    /// It was aborted.
     Aborted,
     /// Its answer is stored.
     Stored,
     /// Its answer is not stored.
     NotStored,
+    /// Its answer was purged before it was stored.
+    Purged,
 }
 
 /// A request that others wait for.
@@ -41,9 +46,16 @@ pub(crate) struct Flight {
     ended: CancellationToken,
     end: AtomicU8,
     waiting: AtomicUsize,
+    /// The answer of the flight before it was purged.
+    again: bool,
 }
 
 impl Flight {
+    /// Returns whether one of those that wait leads next after this end.
+    pub(crate) fn is_followed(&self, end: FlightEnd) -> bool {
+        end == FlightEnd::Aborted || (end == FlightEnd::Purged && !self.again)
+    }
+
     /// Waits for its end, until `deadline` at the latest.
     pub(crate) async fn wait(&self, deadline: Instant) -> Option<FlightEnd> {
         let _waiter = Waiter::new(&self.waiting);
@@ -51,6 +63,7 @@ impl Flight {
         Some(match self.end.load(Ordering::Acquire) {
             1 => FlightEnd::Stored,
             2 => FlightEnd::NotStored,
+            3 => FlightEnd::Purged,
             _ => FlightEnd::Aborted,
         })
     }
@@ -91,12 +104,13 @@ impl Flights {
         flights.values().map(|flight| flight.waiting.load(Ordering::Relaxed) as u64).sum()
     }
 
-    pub(super) fn join(&self, cache: &Arc<AnswerCache>, key: &[u8]) -> Joined {
+    /// `again`: the request has waited for an answer that was purged.
+    pub(super) fn join(&self, cache: &Arc<AnswerCache>, key: &[u8], again: bool) -> Joined {
         let mut flights = self.0.lock().expect("no holder panics");
         if let Some(flight) = flights.get(key) {
             return Joined::Waits(Arc::clone(flight));
         }
-        let flight = Arc::new(Flight::default());
+        let flight = Arc::new(Flight { again, ..Flight::default() });
         flights.insert(key.into(), Arc::clone(&flight));
         Joined::Leads(FlightGuard { cache: Arc::clone(cache), key: key.into(), flight })
     }
@@ -113,8 +127,13 @@ impl FlightGuard {
     /// Lets the others go on.
     pub(crate) fn end(self, end: FlightEnd) {
         self.flight.end.store(end as u8, Ordering::Release);
-        if end == FlightEnd::NotStored && self.flight.waiting.load(Ordering::Relaxed) > 0 {
-            let until = Instant::now() + PASSED;
+        let pause = match end {
+            FlightEnd::NotStored => PASSED,
+            FlightEnd::Purged if self.flight.again => PURGED,
+            _ => return,
+        };
+        if self.flight.waiting.load(Ordering::Relaxed) > 0 {
+            let until = Instant::now() + pause;
             // What is stored stays: it may still serve if the application fails.
             if self
                 .cache

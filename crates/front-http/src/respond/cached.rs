@@ -140,7 +140,7 @@ impl<A: Application> Exchange<'_, A> {
         script: &Script,
     ) -> Result<Hit, Onward> {
         let deadline = Instant::now() + PATIENCE;
-        let mut collapsed = false;
+        let (mut collapsed, mut purged) = (false, false);
         loop {
             let now = Instant::now();
             let mut stale = None;
@@ -176,7 +176,7 @@ impl<A: Application> Exchange<'_, A> {
             if !waits || collapsed {
                 return Err(Onward { key, asked, stale, flight: None });
             }
-            let flight = match cache.join(&key) {
+            let flight = match cache.join(&key, purged) {
                 Joined::Leads(guard) => {
                     return Err(Onward { key, asked, stale, flight: Some(guard) });
                 }
@@ -184,8 +184,10 @@ impl<A: Application> Exchange<'_, A> {
             };
             match flight.wait(deadline).await {
                 Some(FlightEnd::Stored) => collapsed = true,
-                Some(FlightEnd::Aborted) if Instant::now() < deadline => {}
-                Some(FlightEnd::Aborted | FlightEnd::NotStored) | None => {
+                Some(end) if flight.is_followed(end) && Instant::now() < deadline => {
+                    purged = end == FlightEnd::Purged;
+                }
+                _ => {
                     return Err(Onward { key, asked, stale, flight: None });
                 }
             }
@@ -290,7 +292,7 @@ impl<A: Application> Exchange<'_, A> {
         number: usize,
         script: &Script,
     ) {
-        let Joined::Leads(flight) = cache.join(key) else { return };
+        let Joined::Leads(flight) = cache.join(key, false) else { return };
         let mut asks = head_of(parts, parts.headers.clone());
         asks.method = Method::GET;
         for name in

@@ -47,6 +47,26 @@ async fn after_a_purge_one_of_those_that_wait_asks_again() {
     assert_eq!(text(&get(&server, PATH, &[]).await), "call 2");
 }
 
+#[tokio::test]
+async fn while_purges_are_faster_than_the_answer_no_request_waits() {
+    let server = start().await;
+    let order = "hold | cache-control: max-age=60 | cache-tag: a";
+    let mut clients = JoinSet::new();
+    ask(&server, &mut clients, 4, order);
+    waiting(&server, 3).await;
+    for call in ["call 1", "call 2"] {
+        server.cache.as_ref().unwrap().purge_tags(["a"]);
+        server.app.release.notify_one();
+        assert_eq!(text(&clients.join_next().await.unwrap().unwrap()), call);
+        called(&server, 2).await;
+    }
+    none_waits(&server, &mut clients, order, 5).await;
+    release_all(&server, &mut clients).await;
+    // The last answer is stored: it was not purged.
+    assert!(text(&get(&server, PATH, &[]).await).starts_with("call "));
+    assert_eq!(calls(&server), 5);
+}
+
 /// Sends one more request, and waits until it and the two that waited are at the application together: none waits for
 /// the failure of another one.
 pub(super) async fn none_waits(

@@ -57,13 +57,13 @@ pub(crate) struct Offer {
     hands_capabilities_on: bool,
 }
 
-/// Whether this is process 1, or the child of an init that ends when its child does.
+/// Whether this is process 1, or the child of an init that ends when its child does. Such an init may have another above it.
 fn ends_a_container() -> bool {
     const INITS: [&str; 4] = ["tini", "docker-init", "catatonit", "dumb-init"];
     let is_init = |name: String| INITS.contains(&name.trim_end());
-    std::process::id() == 1
-        || (getppid().is_some_and(Pid::is_init)
-            && std::fs::read_to_string("/proc/1/comm").is_ok_and(is_init))
+    let name =
+        |parent: Pid| std::fs::read_to_string(format!("/proc/{}/comm", parent.as_raw_nonzero()));
+    std::process::id() == 1 || getppid().is_some_and(|parent| name(parent).is_ok_and(is_init))
 }
 
 impl Offer {
