@@ -9,6 +9,7 @@ use front_lambda::Report;
 use pool::{Model, Pool, Script};
 use traces::Tracer;
 
+use super::unapplied;
 use crate::app::boot::{
     OwnFiles, bind_broker, boot_known, explained_boot_failure, own_files, pool_options, with_others,
 };
@@ -46,6 +47,14 @@ pub(super) async fn boot(
     broker: &mut Inside,
 ) -> Result<Booted, Failure> {
     let handler = settings.lambda.handler.0.unwrap_or_else(|| function::handler_of(path));
+    if handler == Handler::Http {
+        if let Some(failure) = unapplied::protecting(settings).into_iter().next() {
+            return Err(failure);
+        }
+        for setting in unapplied::others(settings) {
+            tracing::warn!(setting, hint = unapplied::HINT, "rule is not applied on Lambda");
+        }
+    }
     let mut plan = match handler {
         Handler::Http => Plan::new(application(path)?, settings, environment)?,
         Handler::Function | Handler::Console => {
