@@ -10,6 +10,7 @@ mod answer;
 mod client;
 mod extension;
 mod files;
+mod function;
 mod invocation;
 mod lane;
 mod report;

@@ -1,7 +1,8 @@
 //! Encodes replies as the JSON that the sender of an event expects, and as the prelude of a streamed one.
 //!
 //! Invariants
-//! - Binary bodies are base64-encoded, so they arrive as PHP wrote them; streams carry them unchanged.
+//! - Binary bodies are base64-encoded, and marked as such: the sender decodes them, a REST API if it has binary media
+//!   types. Streams carry them unchanged.
 //! - A field that PHP sent several times arrives several times, if the shape can represent that.
 
 use base64::Engine as _;

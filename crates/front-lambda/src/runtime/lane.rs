@@ -21,11 +21,12 @@ use pool::{Pool, RequestContext, RequestId, ResponseBody, Scheme, Script};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traces::Carried;
-use tracing::{Instrument, debug, error, error_span, warn};
+use tracing::{Instrument, debug, error, error_span, info, warn};
 
 use super::answer::{MAX_RESPONSE, chain, failure, next_piece, too_large, whole};
 use super::client::{ApiError, Call, Client};
 use super::files;
+use super::function::Answered;
 use super::invocation::Invocation;
 use super::report::Report;
 use super::trace::Trace;
@@ -37,10 +38,6 @@ use crate::event::{self, Decoded, Reading, Reply, Shape};
 const BOOT: Duration = Duration::from_secs(10);
 /// How long sending an invocation's spans to a collector may take before the next event is requested.
 const FLUSH: Duration = Duration::from_secs(1);
-/// With this response field a function's script marks its body as an error.
-const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
-/// With this response field a function's script passes the error's cause to X-Ray.
-const CAUSE: &str = "lambda-runtime-function-xray-error-cause";
 /// Media type of a streamed response with a prelude.
 const WITH_PRELUDE: &str = "application/vnd.awslambda.http-integration-response";
 
@@ -227,16 +224,18 @@ impl Lane {
     }
 
     async fn function_outcome(&self, answer: Response<ResponseBody>) -> Result<Outcome, Report> {
-        let (head, body) = answer.into_parts();
-        if let Some(kind) = head.headers.get(ERROR_TYPE) {
-            let kind = String::from_utf8_lossy(kind.as_bytes()).into_owned();
-            let cause = head.headers.get(CAUSE).and_then(|value| value.to_str().ok());
-            let cause = cause.unwrap_or_default().to_owned();
-            return Ok(Outcome::FunctionError { kind, cause, error: whole(body, "").await? });
-        }
         // Buffered even with streaming: Lambda, or a gateway, needs the whole result of a function to build the
         // response.
-        Ok(Outcome::Whole(whole(body, "").await?.into()))
+        let (head, body) = answer.into_parts();
+        let Answered { body, error, printed } =
+            Answered::read(&head.headers, whole(body, "").await?);
+        for line in printed.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            info!("{}", String::from_utf8_lossy(line));
+        }
+        Ok(match error {
+            Some((kind, cause)) => Outcome::FunctionError { kind, cause, error: body },
+            None => Outcome::Whole(body.into()),
+        })
     }
 
     fn http_request(

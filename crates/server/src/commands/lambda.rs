@@ -6,6 +6,7 @@
 
 mod boot;
 mod settings;
+pub(crate) mod unapplied;
 
 use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;

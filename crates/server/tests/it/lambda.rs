@@ -4,6 +4,8 @@
 mod lambda_emulator;
 mod lambda_faults;
 mod lambda_functions;
+mod lambda_rules;
+mod lambda_websockets;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -24,6 +24,9 @@ final class FunctionRunner
     /** The field with the error's description for X-Ray (the Runtime API's own name). */
     private const CAUSE = 'Lambda-Runtime-Function-XRay-Error-Cause';
 
+    /** Encloses the outcome at the end of a response whose head was sent before. JSON has no such byte. */
+    private const OUTCOME = "\x1e";
+
     /** Limits of an error: characters of its message, places of its trace. */
     private const MAX_MESSAGE = 32_768;
     private const MAX_TRACE = 100;
@@ -271,7 +274,9 @@ final class FunctionRunner
         $this->isAnswered = true;
         $this->reserve = null;
         $this->release(0);
-        if (!headers_sent()) {
+        // By flush(), or by output after the function has closed our buffer: the head has Function.Exited, and the body has to tell what came of it.
+        $isSent = headers_sent();
+        if (!$isSent) {
             header_remove();
             header('Content-Type: application/json');
             header('Content-Length: ' . strlen($body));
@@ -285,8 +290,10 @@ final class FunctionRunner
                 }
             }
         }
-        // Otherwise the function has ended our buffer and printed directly: the head was sent with Function.Exited.
         echo $body;
+        if ($isSent) {
+            echo self::OUTCOME, json_encode(['length' => strlen($body), 'type' => $error, 'cause' => $cause]), self::OUTCOME;
+        }
         // Catches output of shutdown functions and destructors.
         $this->capture();
     }

@@ -1,4 +1,4 @@
-//! AWS Lambda: what would make a cold start slower than it need be. Looked at where the application runs as a function, or when asked.
+//! AWS Lambda: what would make a cold start slower than it need be, and which rules are not applied. Looked at where the application runs as a function, or when asked.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use super::{Report, Topic};
 use crate::app::detect::{Application, Kind};
 use crate::app::php::{Info, has_extension};
 use crate::app::plan::Plan;
-use crate::commands::lambda::lanes;
-use crate::config::{Environment, Settings};
+use crate::commands::lambda::{lanes, unapplied};
+use crate::config::{Environment, Handler, Settings};
 
 /// The number of extensions that a website may need; each lengthens every start of PHP.
 const EXTENSIONS: usize = 30;
@@ -37,6 +37,9 @@ pub(crate) fn look(
             format!("`php.workers` ({given}) does nothing on Lambda: there is a worker for each invocation that runs at once"),
             "set `lambda.concurrency` on Managed Instances; otherwise there is one at once",
         );
+    }
+    if settings.lambda.handler.0.is_none_or(|handler| handler == Handler::Http) {
+        rules(report, settings);
     }
     if let Some(info) = info {
         extensions(report, info);
@@ -86,6 +89,20 @@ fn model(report: &mut Report, model: Model, settings: &Settings) {
         report.fine(
             Topic::Lambda,
             "the init phase asks the application for `/` to warm up; `php.warm_up = off` leaves that out, at the cost of the first event",
+        );
+    }
+}
+
+/// Names the rules for requests that are not applied. Those that protect keep the function from starting.
+fn rules(report: &mut Report, settings: &Settings) {
+    for failure in unapplied::protecting(settings) {
+        report.failure(Topic::Lambda, &failure);
+    }
+    for setting in unapplied::others(settings) {
+        report.warning(
+            Topic::Lambda,
+            format!("`{setting}` is not applied on Lambda"),
+            unapplied::HINT,
         );
     }
 }

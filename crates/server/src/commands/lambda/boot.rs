@@ -9,11 +9,14 @@ use front_lambda::Report;
 use pool::{Model, Pool, Script};
 use traces::Tracer;
 
-use crate::app::boot::{OwnFiles, bind_broker, explained_boot_failure, own_files, pool_options};
+use super::unapplied;
+use crate::app::boot::{
+    OwnFiles, bind_broker, boot_known, explained_boot_failure, own_files, pool_options, with_others,
+};
 use crate::app::detect::{self, Application, DetectError, Kind};
 use crate::app::function;
 use crate::app::php;
-use crate::app::plan::Plan;
+use crate::app::plan::{PhpPlan, Plan};
 use crate::config::{Environment, Handler, Settings};
 use crate::failure::Failure;
 use crate::ops::log;
@@ -44,6 +47,14 @@ pub(super) async fn boot(
     broker: &mut Inside,
 ) -> Result<Booted, Failure> {
     let handler = settings.lambda.handler.0.unwrap_or_else(|| function::handler_of(path));
+    if handler == Handler::Http {
+        if let Some(failure) = unapplied::protecting(settings).into_iter().next() {
+            return Err(failure);
+        }
+        for setting in unapplied::others(settings) {
+            tracing::warn!(setting, hint = unapplied::HINT, "rule is not applied on Lambda");
+        }
+    }
     let mut plan = match handler {
         Handler::Http => Plan::new(application(path)?, settings, environment)?,
         Handler::Function | Handler::Console => {
@@ -120,13 +131,18 @@ fn answering_script(plan: &Plan, own_files: Option<&OwnFiles>) -> PathBuf {
     ours.map_or_else(|| plan.nominal_script(), Path::to_owned)
 }
 
-/// The handler of WebSockets, if it is a script of its own, as `hearth serve` would run it.
-fn websocket_script(settings: &Settings, plan: &Plan, script: &Script) -> Option<Script> {
+/// The handler of WebSockets, if it is a script of its own, as `hearth serve` would run it: its path in the URL space, and its file.
+fn websocket_file<'s>(settings: &'s Settings, plan: &Plan) -> Option<(&'s str, PathBuf)> {
     let path = settings.websockets.routes.0.first()?.target();
     let file = plan.application.document_root.join(path.trim_start_matches('/'));
     let is_script =
         Path::new(path).extension().is_some_and(|ending| ending == "php") && file.is_file();
-    is_script.then(|| Script { filename: file.into(), name: path.into(), ..script.clone() })
+    is_script.then_some((path, file))
+}
+
+fn websocket_script(settings: &Settings, plan: &Plan, script: &Script) -> Option<Script> {
+    let (path, file) = websocket_file(settings, plan)?;
+    Some(Script { filename: file.into(), name: path.into(), ..script.clone() })
 }
 
 fn start_broker(
@@ -159,11 +175,20 @@ async fn start_pool(
             ));
         };
         // As many workers as invocations at once: none ever waits.
-        let options = pool::Options {
+        let of = |php: &PhpPlan, plan: &Plan| pool::Options {
             scaling: None,
             backlog_target: None,
             ..pool_options(php, plan, settings, own_files, socket, None)
         };
+        let mut options = of(php, plan);
+        let own = websocket_file(settings, plan);
+        let own = own.filter(|(_, file)| plan.application.front_controller.as_ref() != Some(file));
+        // A front controller that waits has workers that run nothing else.
+        if let Some((path, _)) = own.filter(|_| plan.is_entry()) {
+            options = with_others(options, plan, settings, of);
+            // In the init phase: between events the environment may be frozen.
+            boot_known(&mut options, plan, &[path.to_owned()]);
+        }
         match Pool::start(options).await {
             Ok(pool) => return Ok(pool),
             Err(error) => {

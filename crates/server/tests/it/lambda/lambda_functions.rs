@@ -33,6 +33,10 @@ return static function (mixed $event, Hearth\Lambda\Context $context): mixed {
         case 'closure': return static fn () => 1;
         case 'loop': $a = []; $a['a'] = &$a; return $a;
         case 'slow': sleep(60); return 'late';
+        case 'flush': echo 'progress'; ob_flush(); flush(); return 'flushed';
+        case 'flush and throw': flush(); throw new DomainException('no such domain');
+        case 'flush and exit': flush(); exit;
+        case 'past': while (ob_get_level() > 0) { ob_end_clean(); } echo 'past the buffer'; return 'and on';
         case 'kill': exec('kill -9 ' . getmypid()); sleep(60); return 'late';
     }
     return $event;
@@ -148,6 +152,28 @@ fn a_functions_output_is_logged_and_not_returned() {
         testkit::eventually("it is logged", LIMIT, || {
             lambda.process.log().lines().iter().any(|line| line.contains(text))
         });
+    }
+}
+
+#[test]
+fn a_function_that_flushes_its_output_has_the_same_outcome() {
+    for model in &every_model() {
+        let (_site, lambda) = function(FUNCTION, &["--model", model]);
+        assert_eq!(result(&lambda, &json!({"do": "flush"})), "flushed", "{model}");
+        assert_eq!(result(&lambda, &json!({"do": "past"})), "and on", "{model}");
+        let (kind, error) = failed(&lambda, "flush and throw");
+        assert_eq!(kind, "Function.DomainException", "{model}");
+        assert_eq!(error["errorMessage"], "no such domain", "{model}");
+        let posted = lambda.invoke(&json!({"do": "flush and throw"}));
+        let cause = &posted.fields["lambda-runtime-function-xray-error-cause"];
+        assert!(cause.contains("handler.php"), "{model}: {cause}");
+        assert_eq!(failed(&lambda, "flush and exit").0, "Function.Exited", "{model}");
+        for text in ["progress", "past the buffer"] {
+            testkit::eventually("it is logged", LIMIT, || {
+                lambda.process.log().lines().iter().any(|line| line.contains(text))
+            });
+        }
+        assert_eq!(lambda.stop().code(), Some(0), "{model}");
     }
 }
 
