@@ -11,7 +11,7 @@ const HANDLER: &str = "if (isset($_GET['refuse'])) { http_response_code(403); } 
                        echo 'handler ', $_SERVER['HEARTH_SOCKET_EVENT'] ?? '-', ' ', file_get_contents('php://input');";
 const FRONT: &str = "<?php hearth_await_request(); echo 'front ', $_SERVER['REQUEST_URI'];";
 
-fn event(kind: &str, query: Value, message: Value) -> Value {
+fn event(kind: &str, query: &Value, message: &Value) -> Value {
     json!({
         "headers": {"Host": "ws.example.com"},
         "queryStringParameters": query,
@@ -37,12 +37,12 @@ fn a_handler_of_websockets_is_run_beside_a_front_controller_that_waits() {
             let lambda = Lambda::start(site.path(), &["--model", model], &variables);
             let told = |event: &Value| lambda.invoke(event).json();
             for round in 0..3 {
-                let refused = told(&event("CONNECT", json!({"refuse": "1"}), Value::Null));
+                let refused = told(&event("CONNECT", &json!({"refuse": "1"}), &Value::Null));
                 assert_eq!(refused["statusCode"], 403, "{model}, {waits}, {round}: {refused}");
-                let answer = told(&event("MESSAGE", Value::Null, json!("hello")));
+                let answer = told(&event("MESSAGE", &Value::Null, &json!("hello")));
                 assert_eq!(answer["body"], "handler message hello", "{model}, {waits}, {round}");
                 assert_eq!(body(&lambda.invoke(&get("/x"))), "front /x", "{model}, {waits}");
-                let ended = told(&event("DISCONNECT", Value::Null, Value::Null));
+                let ended = told(&event("DISCONNECT", &Value::Null, &Value::Null));
                 assert_eq!(ended["body"], "handler close ", "{model}, {waits}, {round}");
             }
             assert!(lambda.stop().success(), "{model}");
@@ -61,7 +61,7 @@ fn a_handler_of_websockets_is_run_after_a_restore() {
     eventually("it waits to be restored", LIMIT, || lambda.api.restore_asked());
     lambda.api.restore();
     for _ in 0..2 {
-        let answer = lambda.invoke(&event("MESSAGE", Value::Null, json!("hello"))).json();
+        let answer = lambda.invoke(&event("MESSAGE", &Value::Null, &json!("hello"))).json();
         assert_eq!(answer["body"], "handler message hello");
         assert_eq!(body(&lambda.invoke(&get("/x"))), "front /x");
     }
