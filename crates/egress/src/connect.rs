@@ -73,6 +73,7 @@ impl Ways {
     ) -> Result<Connected, CallError> {
         if let Some(proxy) = &key.proxy
             && proxy.kind.http()
+            && key.unix.is_none()
             && (key.scheme, http) == (Scheme::Http, HttpVersions::Http2)
         {
             return Err(CallError::unsupported("The proxy would have to speak HTTP/2"));

@@ -46,6 +46,8 @@ pub(crate) struct Origin {
 struct State {
     plan: Plan<Box<Http1>, Http2>,
     waiters: VecDeque<Waiter>,
+    /// The number of the next waiter.
+    next: u64,
     /// The origin requires HTTP/1.1 (RFC 9113, 7: `HTTP_1_1_REQUIRED`).
     http1_only: bool,
     used: Instant,
@@ -61,10 +63,21 @@ impl State {
         let most = self.waiters.iter().map(|waiter| waiter.most).max().unwrap_or(usize::MAX);
         self.plan.wanted(now, waiting, most)
     }
+
+    /// Returns whether an attempt is running whose connection the waiter with this number can get.
+    fn makes_for(&self, number: u64) -> bool {
+        let most = self.plan.connecting_for();
+        self.waiters
+            .iter()
+            .filter(|waiter| !waiter.gone())
+            .take(most)
+            .any(|waiter| waiter.number == number)
+    }
 }
 
 #[derive(Debug)]
 struct Waiter {
+    number: u64,
     tell: oneshot::Sender<Result<Lease, CallError>>,
     since: Instant,
     repeatable: bool,
@@ -86,6 +99,13 @@ pub(crate) struct Need {
     pub(crate) repeatable: bool,
     /// No HTTP/2 connection is opened for the call if this many exist.
     pub(crate) most: usize,
+}
+
+/// A caller's place in the queue.
+struct Waiting {
+    number: u64,
+    told: oneshot::Receiver<Result<Lease, CallError>>,
+    since: Instant,
 }
 
 /// The event that a caller waits for.
@@ -119,6 +139,7 @@ impl Origin {
         let state = State {
             plan: Plan::new(limits, protocol),
             waiters: VecDeque::new(),
+            next: 0,
             http1_only: false,
             used: Instant::now(),
             renewed: None,
@@ -195,7 +216,9 @@ impl Origin {
                 return Err(CallError::queue_full());
             }
             let (tell, waiting) = oneshot::channel();
-            state.waiters.push_back(Waiter { tell, since: now, repeatable, most });
+            let number = state.next;
+            state.next += 1;
+            state.waiters.push_back(Waiter { number, tell, since: now, repeatable, most });
             let places = state.waiters.len();
             let connects = state.wanted(now);
             noted = state.plan.noted();
@@ -204,41 +227,47 @@ impl Origin {
                 (false, 0) => Wait::Late,
                 (false, _) => Wait::Turn,
             };
-            (waiting, connects, what)
+            (Waiting { number, told: waiting, since: now }, connects, what)
         };
         self.connect(connects, now);
         self.note(noted);
-        self.granted(waiting, limits, what, now).await
+        self.granted(waiting, limits, what).await
     }
 
-    /// Waits for the connection of a caller that has waited since `since`.
+    /// Waits for the connection of a caller.
     async fn granted(
         &self,
-        mut waiting: oneshot::Receiver<Result<Lease, CallError>>,
+        waiting: Waiting,
         limits: Limits,
         mut what: Wait,
-        since: Instant,
     ) -> Result<Lease, CallError> {
+        let Waiting { number, mut told, since } = waiting;
         loop {
             let limit = match what {
                 Wait::Made => limits.connect,
                 Wait::Late => limits.connect.min(limits.queue),
                 Wait::Turn => limits.queue,
             };
-            // A caller that waits for a connection checks from time to time whether it is still being opened.
-            let step = if what == Wait::Made { limits.queue.max(plan::LATE) } else { limit };
+            // A caller that waits for a connection checks from time to time whether one is still being opened for it.
+            let step = if what == Wait::Made { plan::LATE } else { limit };
             let left = limit.saturating_sub(since.elapsed());
-            match tokio::time::timeout(left.min(step), &mut waiting).await {
+            match tokio::time::timeout(left.min(step), &mut told).await {
                 Ok(Ok(granted)) => return granted,
                 Ok(Err(_gone)) => return Err(CallError::closing()),
                 Err(_late) => {}
             }
             let now = Instant::now();
-            let (failed, tried) = {
-                let plan = &self.state().plan;
-                (plan.connecting() == 0 && plan.open() > 0, plan.tried(since, now))
+            let (others, tried) = {
+                let state = self.state();
+                let plan = &state.plan;
+                let tried = plan.tried(since, now);
+                let over = now - since >= limit;
+                // At the limit attempts that end quickly are other callers' too: connections are opened and used, but not yet by this one.
+                let others = (plan.open() > 0 && !state.makes_for(number))
+                    || (over && !tried && (plan.open() > 0 || plan.fresh(now) > 0));
+                (others, tried)
             };
-            if what == Wait::Made && failed {
+            if what == Wait::Made && others {
                 what = Wait::Turn;
             } else if now - since >= limit {
                 return Err(if what != Wait::Turn && tried && limit == limits.connect {

@@ -92,8 +92,11 @@ impl Head {
         out: &mut Vec<u8>,
     ) -> Result<Encoder, CallError> {
         let framing = self.framing(body)?;
-        let proxied =
-            key.proxy.as_ref().filter(|proxy| proxy.kind.http() && key.scheme == Scheme::Http);
+        // A Unix socket is used instead of a proxy: the server behind it must not get the proxy's password.
+        let proxied = key
+            .proxy
+            .as_ref()
+            .filter(|proxy| proxy.kind.http() && key.scheme == Scheme::Http && key.unix.is_none());
         let (path, spelled) = (self.path.as_str(), self.extensions.get::<Spelled>());
         out.extend_from_slice(self.method.as_str().as_bytes());
         out.push(b' ');

@@ -70,8 +70,8 @@ bool fast_has_body(const struct handle *handle) {
 
 /* These fields ask for more than a line in the head. */
 static bool is_special(const char *line) {
-    static const char *const special[] = {
-        "Content-Length", "Transfer-Encoding", "TE", "Upgrade", "HTTP2-Settings"};
+    static const char *const special[] = {"Content-Length", "Transfer-Encoding", "TE", "Upgrade",
+        "HTTP2-Settings", "Proxy-Authorization"};
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
         if (route_is_field(line, special[i])) {
             return true;

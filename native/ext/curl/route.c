@@ -303,6 +303,11 @@ static bool add_header(struct handle *handle, const char *line) {
     return longer != NULL;
 }
 
+/* The broker takes these fields for its own hop, and the origin would not get them. */
+static bool is_for_one_hop(const char *line) {
+    return route_is_field(line, "Upgrade") || route_is_field(line, "Proxy-Authorization");
+}
+
 /* The caller's fields, without those that do not go with the request. An application that forwards
  * its clients' fields must not forward an option to the broker. */
 static bool copy_headers(struct handle *handle, const struct target *target) {
@@ -311,7 +316,7 @@ static bool copy_headers(struct handle *handle, const struct target *target) {
         const char *line = field->data;
         /* a blank at the beginning would continue the field before */
         if (line[strcspn(line, "\r\n")] != '\0' || *line == ' ' || *line == '\t' ||
-            route_is_field(line, "Upgrade")) {
+            is_for_one_hop(line)) {
             return false;
         }
         if (strncasecmp(line, "Hearth-", strlen("Hearth-")) == 0 || route_withholds(handle, line)) {

@@ -169,6 +169,12 @@ static bool compose(
             (first && (len < 11 || memcmp(next - 10, " HTTP/1.1", 9) != 0))) {
             return false;
         }
+        /* the broker would take it for its own hop, and the origin would not get it */
+        static const char for_one_hop[] = "Proxy-Authorization:";
+        if (len >= strlen(for_one_hop) &&
+            strncasecmp(line, for_one_hop, strlen(for_one_hop)) == 0) {
+            return false;
+        }
         if (first || len < 7 || strncasecmp(line, "Hearth-", 7) != 0) {
             smart_str_appendl(request, line, len);
         }

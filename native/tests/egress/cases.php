@@ -169,6 +169,13 @@ return function (string $http, string $https): array {
                 CURLOPT_REFERER => 'http://example.com/',
                 CURLOPT_COOKIE => 'a=b',
             ]),
+            "$scheme: a sign-in for a proxy" => fn () => run("$base/headers", [
+                CURLOPT_HTTPHEADER => ['Authorization: Bearer one', 'Proxy-Authorization: Bearer two'],
+            ]),
+            "$scheme: a sign-in for a proxy, side by side" => fn () => together([
+                'one' => handle("$base/headers", [CURLOPT_HTTPHEADER => ['proxy-authorization: Bearer two']]),
+                'other' => handle("$base/headers"),
+            ]),
             "$scheme: the head in the answer" => fn () => run("$base/bytes/3", [CURLOPT_HEADER => true]),
             "$scheme: header callback" => fn () => lines("$base/bytes/3"),
             "$scheme: body callback" => function () use ($base) {

@@ -156,6 +156,7 @@ return function (string $http, string $https): array {
             "$scheme: in chunks, as they are" => fn () => fetched("$base/drip", ['auto_decode' => false]),
             "$scheme: an interim answer" => fn () => fetched("$base/early-hints"),
             "$scheme: trailers" => fn () => fetched("$base/trailers"),
+            "$scheme: a sign-in for a proxy" => fn () => fetched("$base/headers", ['header' => ['Authorization: Bearer one', 'Proxy-Authorization: Bearer two']]),
             "$scheme: compressed" => fn () => fetched("$base/gzip"),
             "$scheme: head" => fn () => fetched("$base/bytes/10", ['method' => 'HEAD']),
             "$scheme: delete" => fn () => fetched("$base/headers", ['method' => 'DELETE']),

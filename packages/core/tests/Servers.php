@@ -58,6 +58,16 @@ final class Servers
         return self::origin()[1] . $path;
     }
 
+    /** An origin of its own, on another port of the same host. */
+    public static function another(string $path = ''): string
+    {
+        static $url = null;
+        $folder = self::folder() . '/another-origin';
+        @mkdir($folder);
+        $url ??= rtrim(self::start('another', [self::program('scripted-origin'), '--folder', $folder], 2)[0], '/');
+        return $url . $path;
+    }
+
     /** The authority that signed the origin's certificate. */
     public static function authority(): string
     {

@@ -31,17 +31,31 @@ final class EgressCall
 
     public readonly RedirectCookies $cookies;
 
-    /** Host of the first URL: only it gets header fields with secrets. */
-    public readonly string $host;
+    /** Scheme, host and port of the first URL: only there header fields with secrets go. */
+    private readonly string $first;
 
-    /** @var array<string, mixed> options of the current attempt, without those for the first host only */
+    /** @var array<string, mixed> options of the current attempt, without those for the first origin only */
     public array $attempt = [];
 
     /** @param array<string, mixed> $options prepared */
     public function __construct(public string $method, public string $url, public array $options)
     {
         $this->cookies = new RedirectCookies();
-        $this->host = (string) parse_url($url, PHP_URL_HOST);
+        $this->first = self::originOf($url);
+    }
+
+    /** Returns whether the current URL has scheme, host and port of the first. */
+    public function isAtFirstOrigin(): bool
+    {
+        return self::originOf($this->url) === $this->first;
+    }
+
+    private static function originOf(string $url): string
+    {
+        $parts = (array) parse_url($url) + ['scheme' => '', 'host' => ''];
+        $scheme = strtolower($parts['scheme']);
+        $port = $parts['port'] ?? ($scheme === 'https' ? 443 : 80);
+        return "{$scheme}://" . strtolower($parts['host']) . ":{$port}";
     }
 
     /** @param array<string, mixed> $options of the attempt that starts now */

@@ -68,14 +68,15 @@ final class Redirects
     }
 
     /**
-     * Options for the call's current host: secrets go to the first host only, cookies of redirects to the hosts that they are for.
+     * Options for the call's current URL: secrets go to scheme, host and port of the first URL only, as in Symfony 6.4 and later;
+     * cookies of redirects go to the hosts that they are for.
      *
      * @return array<string, mixed>
      */
     private static function options(EgressCall $call): array
     {
         $options = $call->options;
-        if (strcasecmp((string) parse_url($call->url, PHP_URL_HOST), $call->host) !== 0) {
+        if (!$call->isAtFirstOrigin()) {
             $options['headers'] = array_values(preg_grep('/^(authorization|cookie):/i', $options['headers'], PREG_GREP_INVERT));
         }
         if (null !== $cookies = $call->cookies->for($call->url)) {

@@ -112,6 +112,34 @@ final class HttpClientTest extends TestCase
         $this->assertThrough(4);
     }
 
+    /** Symfony 6.4 and later do the same; 5.4 compares only the host. */
+    public function testSecretsFollowARedirectOnlyToTheFirstOrigin(): void
+    {
+        $options = ['headers' => ['Authorization' => 'Bearer secret', 'Cookie' => 'session=secret', 'X-Plain' => 'yes'], 'cafile' => Servers::authority()];
+        $secrets = static function (HttpClientInterface $client, string $url) use ($options): array {
+            // Over HTTP/2 names are in lower case.
+            $fields = array_change_key_case(array_column($client->request('GET', $url, $options)->toArray()['fields'], 1, 0));
+            return array_intersect_key($fields, ['authorization' => 1, 'cookie' => 1, 'x-plain' => 1]);
+        };
+        $to = static fn (string $url): string => "/redirect-to?{$url}";
+        $all = ['authorization' => 'Bearer secret', 'cookie' => 'session=secret', 'x-plain' => 'yes'];
+        $none = ['x-plain' => 'yes'];
+        foreach ([
+            [Servers::plain($to('/headers')), $all],
+            [Servers::plain($to(Servers::plain('/headers'))), $all],
+            [Servers::plain($to(Servers::another($to(Servers::plain('/headers'))))), $all],
+            [Servers::plain($to(Servers::another('/headers'))), $none],
+            [Servers::plain($to(Servers::another($to('/headers')))), $none],
+            [Servers::secure($to(Servers::plain('/headers'))), $none],
+            [Servers::plain($to(Servers::secure('/headers'))), $none],
+        ] as [$url, $expected]) {
+            $seen = $secrets($this->client, $url);
+            ksort($seen);
+            $this->assertSame($expected, $seen, $url);
+            $this->assertSame([], array_diff_key($seen, $secrets(new CurlHttpClient(), $url)), "more than Symfony's own client sends: {$url}");
+        }
+    }
+
     public function testTooManyRedirectsAreAnException(): void
     {
         $response = $this->client->request('GET', Servers::plain('/redirect/3'), ['max_redirects' => 2]);

@@ -127,7 +127,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
     }
 
     /// Returns the number of running attempts that are not late.
-    fn fresh(&self, now: Instant) -> usize {
+    pub(super) fn fresh(&self, now: Instant) -> usize {
         self.attempts.iter().filter(|begun| now < **begun + LATE).count()
     }
 
@@ -297,6 +297,15 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         match self.protocol {
             Some(Protocol::Http1) => self.fresh(now) >= place,
             Some(Protocol::Http2) | None => self.fresh(now) > 0,
+        }
+    }
+
+    /// Returns how many of the waiting callers, the first ones, can get a connection from the running attempts.
+    pub(super) fn connecting_for(&self) -> usize {
+        match self.protocol {
+            Some(Protocol::Http1) => self.connecting(),
+            Some(Protocol::Http2) | None if self.connecting() > 0 => usize::MAX,
+            Some(Protocol::Http2) | None => 0,
         }
     }
 

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use egress::{
-    CallError, Engine, Fate, HttpVersions, Key, Limits, Proxy, ProxyKind, Reason, Scheme,
+    CallError, Engine, Fate, HttpVersions, Key, Limits, Options, Proxy, ProxyKind, Reason, Scheme,
 };
+use testkit::{After, Origin, Reply, certificates};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -190,4 +191,24 @@ async fn a_refusal_is_reported_at_once() {
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.expect("it is read");
     let answer = within(long.join_next()).await.expect("one").expect("no panic");
     assert_eq!(answer.expect("an answer").text(), "ok");
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_their_turn_are_not_measured_by_the_connect_timeout() {
+    let origin = Origin::setup()
+        .tls(&certificates().origin)
+        .alpn(&["http/1.1"])
+        .script(|_| Reply::text("ok").delayed(SECOND / 20).after(After::Close).into())
+        .start();
+    let engine = Engine::new(Options { http1_connections: 4, ..Options::default() });
+    let mut calls = JoinSet::new();
+    // They take more than twice the time that a connect may take.
+    for _ in 0..200 {
+        let (engine, mut call) = (engine.clone(), get(&key(&origin), "/"));
+        call.limits = Limits { connect: SECOND, queue: NEVER };
+        calls.spawn(async move { made(&engine, call).await });
+    }
+    while let Some(answer) = within(calls.join_next()).await {
+        assert_eq!(answer.expect("no panic").expect("an answer").text(), "ok");
+    }
 }

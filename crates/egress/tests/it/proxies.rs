@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use egress::{Engine, Fate, Key, Options, Proxy, ProxyKind, Reason};
 use testkit::{Origin, routes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 
 use crate::support::*;
@@ -203,4 +203,33 @@ async fn the_deny_list_applies_through_a_proxy() {
     let error = made(&engine, get(&key, "/")).await.expect_err("the proxy itself is denied");
     assert_eq!(error.reason, Reason::Denied);
     assert!(proxy.asked().is_empty());
+}
+
+#[tokio::test]
+async fn the_server_of_a_unix_socket_does_not_get_the_proxys_password() {
+    let path = std::env::temp_dir().join(format!("hearth-no-proxy-{}.sock", std::process::id()));
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.expect("a request"));
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.expect("read");
+        String::from_utf8(head).expect("text")
+    });
+    let credentials = Some(("corp".into(), "secret".into()));
+    let host = "127.0.0.1".into();
+    let proxy = Proxy { kind: ProxyKind::Http, host, port: 9, credentials, tls: None };
+    let plain = Key::plain(0, egress::Scheme::Http, "localhost", 80);
+    let key = Key { proxy: Some(proxy), unix: Some(path.as_path().into()), ..plain };
+    assert_eq!(
+        made(&Engine::new(Options::default()), get(&key, "/info")).await.expect("an answer").text(),
+        "ok"
+    );
+    let head = within(server.join_next()).await.expect("one").expect("no panic").to_lowercase();
+    assert!(head.starts_with("get /info http/1.1\r\n"), "{head}");
+    assert!(!head.contains("proxy-authorization"), "{head}");
+    std::fs::remove_file(path).expect("it is there");
 }

@@ -8,6 +8,7 @@
 //! | `/delay/MS` | a response after that many milliseconds |
 //! | `/status/N` | this status |
 //! | `/redirect/N` | 302 to `/redirect/N-1`, at 0 to `/headers` |
+//! | `/redirect-to?URL` | 302 to this URL |
 //! | `/early-hints` | 103, then 200 |
 //! | `/trailers` | trailers after the body |
 //! | `/drip` | ten bytes, 50 ms between them |
@@ -64,6 +65,12 @@ pub fn routes(seen: &Seen) -> Turn {
                 number => format!("/redirect/{}", number - 1),
             };
             Reply::text("moved").status(302).field("Location", &next)
+        }
+        "redirect-to" => {
+            let url = seen.target.split_once('?').map_or("/headers", |(_, query)| query);
+            // Some clients encode the second one.
+            let url = url.replace("%3F", "?");
+            Reply::text("moved").status(302).field("Location", &url)
         }
         "early-hints" => Reply::text("hinted").interim(103, "Link", "</style.css>; rel=preload"),
         "trailers" => {
