@@ -134,23 +134,11 @@ impl Foreign {
         let slots =
             Arc::new(Slots::new(all, Limits::of(&common.options), Arc::clone(&common.clock)));
         let pool = Self { common, slots, dialect, fpm };
-        let guards = pool.ends().map(CancellationToken::drop_guard).collect::<Vec<_>>();
-        let started = pool.start_workers().await;
-        for guard in guards {
-            drop(guard.disarm());
-        }
-        if let Err(cause) = started {
+        if let Err(cause) = pool.start_workers().await {
             backend::drain(&pool, Duration::ZERO).await;
             return Err(StartError::Zygote { program, output: cause.to_string() });
         }
         Ok(pool)
-    }
-
-    /// Returns tokens that end everything running for the pool. They are armed while the pool starts, because no
-    /// other owner exists yet.
-    fn ends(&self) -> impl Iterator<Item = CancellationToken> {
-        let fpm = self.fpm.as_ref().map(|fpm| fpm.end_token());
-        [self.common.draining.clone(), self.common.cut.clone()].into_iter().chain(fpm)
     }
 
     /// Returns when one worker is ready.
@@ -245,6 +233,17 @@ impl Backend for Foreign {
     /// All processes are killed, or end with php-fpm, which has a time limit of its own.
     fn close(&self, _patience: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.end())
+    }
+}
+
+/// Ends all processes, if they were not drained: no other owner exists.
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        self.common.draining.cancel();
+        self.common.cut.cancel();
+        if let Some(fpm) = &self.fpm {
+            fpm.end_token().cancel();
+        }
     }
 }
 

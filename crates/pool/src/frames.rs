@@ -26,7 +26,7 @@ use crate::overload::Line;
 use crate::queue::Queue;
 use crate::scaler::Scaler;
 use crate::seats::Seats;
-use crate::shared::{Command, Shared};
+use crate::shared::{Command, Owner, Shared};
 use crate::source::Source;
 use crate::supervisor::Supervisor;
 use crate::verified::VerifiedRestores;
@@ -100,10 +100,11 @@ pub(crate) struct Sharing {
 }
 
 /// Starts a zygote and returns when the first worker is ready; the others follow. A pool that begins without workers is ready before.
+/// If the future is dropped, what it has started ends.
 pub(crate) async fn start(
     options: Options,
     sharing: Option<Sharing>,
-) -> Result<Arc<Shared>, StartError> {
+) -> Result<Arc<Owner>, StartError> {
     let clock = Arc::new(Clock::new());
     let zygote = Zygote::start(&options, Arc::clone(&clock)).await?;
     let most = options.scaling.map_or(options.workers, |scaling| scaling.most).get();
@@ -149,16 +150,14 @@ pub(crate) async fn start(
         Supervisor::new(Arc::clone(&shared), (scaler, share), from_pool, zygote, tell_first);
     // Its log lines carry the span in which it was started, which names the pool.
     shared.tasks.spawn(supervisor.run().in_current_span());
+    let started = Arc::new(Owner { shared });
     if !begins {
-        return Ok(shared);
+        return Ok(started);
     }
-    let mut started = Started(Some(Arc::clone(&shared)));
-    let first = first.await;
-    started.0 = None;
-    match first {
-        Ok(Ok(())) => Ok(shared),
+    match first.await {
+        Ok(Ok(())) => Ok(started),
         Ok(Err(error)) => {
-            backend::drain(&*shared, Duration::from_secs(1)).await;
+            backend::drain(&*started.shared, Duration::from_secs(1)).await;
             Err(error)
         }
         Err(_dropped) => Err(StartError::Boot { output: "the supervisor has ended".to_owned() }),
@@ -310,19 +309,6 @@ async fn wait(
         Grant::Lost(info) => {
             let how = how_it_ended(&info, &shared.clock).await;
             Err(DispatchError::WorkerDied { pid: info.pid(), how })
-        }
-    }
-}
-
-/// A pool that is starting. If it is dropped, it ends what runs by then, because no other owner exists yet.
-struct Started(Option<Arc<Shared>>);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        const PATIENCE: Duration = Duration::from_millis(200);
-        if let Some(shared) = self.0.take() {
-            shared.start_draining();
-            shared.command(Command::Close { patience: PATIENCE, done: oneshot::channel().0 });
         }
     }
 }

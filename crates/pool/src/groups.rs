@@ -17,7 +17,7 @@ use tracing::{Instrument as _, debug, info, warn};
 use crate::backend::{self, Backend as _};
 use crate::frames::Sharing;
 use crate::seats::Seats;
-use crate::shared::Shared;
+use crate::shared::{Owner, Shared};
 use crate::status::{GroupState, GroupStatus, WorkerState};
 use crate::{BootFiles, Options, Others, Scaling, StartError, frames};
 
@@ -27,7 +27,7 @@ enum Group {
     /// It does not wait, or there are too many groups.
     OfRest,
     Boots,
-    Runs(Arc<Shared>),
+    Runs(Arc<Owner>),
     Failed(String),
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Groups {
     entry_script: Arc<Path>,
     others: Others,
     seats: Arc<Seats>,
-    rest: Arc<Shared>,
+    rest: Arc<Owner>,
     /// Receives the files that boots include, if the front controller's are received.
     boot_files: Option<Arc<BootFiles>>,
     known: RwLock<HashMap<Arc<Path>, Group>>,
@@ -106,13 +106,13 @@ impl Groups {
         let runner = {
             let known = self.known.read().expect("no holder panics");
             known.get(script).map(|group| match group {
-                Group::Runs(shared) => Arc::clone(shared),
-                Group::OfRest | Group::Boots | Group::Failed(_) => Arc::clone(&self.rest),
+                Group::Runs(owner) => Arc::clone(&owner.shared),
+                Group::OfRest | Group::Boots | Group::Failed(_) => Arc::clone(&self.rest.shared),
             })
         };
         Some(runner.unwrap_or_else(|| {
             self.learn(script);
-            Arc::clone(&self.rest)
+            Arc::clone(&self.rest.shared)
         }))
     }
 
@@ -152,9 +152,9 @@ impl Groups {
         let sharing = Sharing { seats: Arc::clone(&self.seats), scaling };
         let options = Options { boot_files: self.boot_files.clone(), ..options };
         match frames::start(options, Some(sharing)).await {
-            Ok(shared) => {
+            Ok(started) => {
                 info!(script = %shown, "script is booted ahead");
-                self.set(script, Group::Runs(shared));
+                self.set(script, Group::Runs(started));
             }
             Err(error) => {
                 let why = self.others.scripts.reason(&error);
@@ -180,12 +180,12 @@ impl Groups {
     }
 
     /// Returns the pools of all groups, that of the rest first.
-    pub(crate) fn pools(&self) -> Vec<(Option<Arc<Path>>, Arc<Shared>)> {
+    pub(crate) fn pools(&self) -> Vec<(Option<Arc<Path>>, Arc<Owner>)> {
         let known = self.known.read().expect("no holder panics");
         let mut groups: Vec<_> = known
             .iter()
             .filter_map(|(script, group)| match group {
-                Group::Runs(shared) => Some((Some(Arc::clone(script)), Arc::clone(shared))),
+                Group::Runs(owner) => Some((Some(Arc::clone(script)), Arc::clone(owner))),
                 _ => None,
             })
             .collect();
@@ -225,7 +225,7 @@ impl Groups {
         let mut draining: JoinSet<()> = self
             .pools()
             .into_iter()
-            .map(|(_, pool)| async move { backend::drain(&*pool, patience).await })
+            .map(|(_, owner)| async move { backend::drain(&*owner.shared, patience).await })
             .collect();
         while draining.join_next().await.is_some() {}
         debug!("all groups have ended");

@@ -15,11 +15,12 @@ use crate::foreign::Foreign;
 use crate::frames::Sharing;
 use crate::groups::{Groups, status_of};
 use crate::seats::Seats;
-use crate::shared::Shared;
+use crate::shared::Owner;
 use crate::status::GroupState;
 use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, frames};
 
-/// A running pool. Cheap to clone: all clones are the same pool.
+/// A running pool. Cheap to clone: all clones are the same pool. When the last one is dropped, its processes end soon
+/// after, and what still runs is killed: [`Pool::drain`] waits for it.
 #[derive(Clone, Debug)]
 pub struct Pool {
     kind: Kind,
@@ -31,7 +32,7 @@ pub struct Pool {
 #[derive(Clone, Debug)]
 enum Kind {
     /// Hearth's own workers, which use frames.
-    Frames(Arc<Shared>),
+    Frames(Arc<Owner>),
     /// PHP's own programs.
     Foreign(Arc<Foreign>),
 }
@@ -39,7 +40,7 @@ enum Kind {
 impl Kind {
     fn backend(&self) -> &dyn Backend {
         match self {
-            Self::Frames(shared) => &**shared,
+            Self::Frames(owner) => &*owner.shared,
             Self::Foreign(foreign) => &**foreign,
         }
     }
@@ -53,7 +54,8 @@ impl Pool {
     /// Starts PHP and returns when the first worker is ready; the others follow.
     ///
     /// # Cancel safety
-    /// A pool whose start is dropped ends what it has started, soon after.
+    /// A pool whose start is dropped ends all that it has started, soon after: the front controller's workers, and
+    /// those of groups that are ready or boot.
     pub async fn start(mut options: Options) -> Result<Self, StartError> {
         if options.model.is_foreign() {
             let foreign = Foreign::start(options).await?;
@@ -61,8 +63,8 @@ impl Pool {
         }
         let others = options.entry.as_mut().and_then(|entry| entry.others.take());
         let Some(others) = others else {
-            let shared = frames::start(options, None).await?;
-            return Ok(Self { kind: Kind::Frames(shared), groups: None });
+            let kind = Kind::Frames(frames::start(options, None).await?);
+            return Ok(Self { kind, groups: None });
         };
         let entry_script = options.worker_script.clone().unwrap_or_default();
         let most = options.scaling.map_or(options.workers, |scaling| scaling.most);
@@ -87,7 +89,7 @@ impl Pool {
     /// Returns this pool and those of its groups.
     fn parts(&self) -> Vec<Kind> {
         let groups = self.groups.iter().flat_map(|groups| groups.pools());
-        let groups = groups.map(|(_, shared)| Kind::Frames(shared));
+        let groups = groups.map(|(_, owner)| Kind::Frames(owner));
         std::iter::once(self.kind.clone()).chain(groups).collect()
     }
 
@@ -131,7 +133,9 @@ impl Pool {
             return frames::dispatch(&shared, &parts, &context, body, length).await;
         }
         match &self.kind {
-            Kind::Frames(shared) => frames::dispatch(shared, &parts, &context, body, length).await,
+            Kind::Frames(owner) => {
+                frames::dispatch(&owner.shared, &parts, &context, body, length).await
+            }
             Kind::Foreign(foreign) => {
                 let length = length.filter(|length| *length != wire::NO_LENGTH);
                 foreign.dispatch(parts, context, body, length).await
@@ -153,12 +157,12 @@ impl Pool {
         let mut status = self.backend().status();
         if let (Some(groups), Kind::Frames(front)) = (&self.groups, &self.kind) {
             let (least, most) = (status.least, status.most);
-            status.groups.push(status_of(groups.entry_script(), GroupState::Waits, front));
-            for (script, shared) in groups.pools() {
+            status.groups.push(status_of(groups.entry_script(), GroupState::Waits, &front.shared));
+            for (script, owner) in groups.pools() {
                 let state = if script.is_some() { GroupState::Waits } else { GroupState::Rest };
                 let script = script.as_deref().unwrap_or_else(|| Path::new("other scripts"));
-                status.groups.push(status_of(script, state, &shared));
-                status.add(shared.status());
+                status.groups.push(status_of(script, state, &owner.shared));
+                status.add(owner.shared.status());
             }
             status.groups.extend(groups.not_running());
             // They share one number.
@@ -182,7 +186,7 @@ impl Pool {
     /// `None` if /proc does not show it, or PHP runs in its own programs.
     pub fn processor_time(&self) -> Option<Duration> {
         let of = |part: &Kind| match part {
-            Kind::Frames(shared) => frames::processor_time(shared),
+            Kind::Frames(owner) => frames::processor_time(&owner.shared),
             Kind::Foreign(_) => None,
         };
         self.parts().iter().map(of).sum()
@@ -225,7 +229,7 @@ impl Pool {
     pub async fn renew(&self) -> Result<bool, StartError> {
         for part in self.parts() {
             match &part {
-                Kind::Frames(shared) => frames::renew(shared).await?,
+                Kind::Frames(owner) => frames::renew(&owner.shared).await?,
                 Kind::Foreign(_) => return Ok(false),
             }
         }

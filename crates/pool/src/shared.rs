@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::debug;
 
-use crate::backend::Core;
+use crate::backend::{Backend as _, Core};
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
 use crate::queue::Queue;
@@ -45,6 +45,22 @@ pub(crate) struct Shared {
     pub(crate) processor_time: AtomicU64,
     /// The process id of the zygote that forks workers now, or did last.
     pub(crate) zygote_pid: AtomicU32,
+}
+
+/// The owner of a pool of such workers. All of its processes end soon after the last handle of it is dropped, so that
+/// no pool outlives those that use it: not one whose start is cancelled, and not one whose user is.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        self.shared.start_draining();
+        // After a drain the supervisor has ended, and ignores this.
+        self.shared.command(Command::Close { patience: PATIENCE, done: oneshot::channel().0 });
+    }
 }
 
 /// What all backends have is reached as if it were here.

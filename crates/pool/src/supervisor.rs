@@ -93,6 +93,8 @@ pub(crate) struct Supervisor {
     /// Requests whose stack was requested from the zygote.
     traced: Traced,
     memory: memory::Schedule,
+    /// It was logged that the memory limit is below what a booted worker needs.
+    has_noted_limit: bool,
     kills: oom::Kills,
 }
 
@@ -148,6 +150,7 @@ impl Supervisor {
             first,
             traced: Traced::default(),
             memory: memory::Schedule::default(),
+            has_noted_limit: false,
             kills: oom::Kills::since_now(),
         }
     }

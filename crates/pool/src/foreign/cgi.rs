@@ -133,19 +133,20 @@ impl Cgi {
 #[derive(Debug)]
 pub(super) struct Worker {
     cgi: Arc<Cgi>,
+    slot: u32,
     child: Option<Child>,
+    /// The record of the current process, or of the next one.
     info: Arc<WorkerInfo>,
     ready: bool,
 }
 
 impl Worker {
     pub(super) fn new(cgi: Arc<Cgi>, slot: u32) -> Self {
-        Self {
-            cgi,
-            child: None,
-            info: Arc::new(WorkerInfo::new(slot, u64::MAX, Sinks::default())),
-            ready: false,
-        }
+        Self { cgi, slot, child: None, info: Self::new_info(slot), ready: false }
+    }
+
+    fn new_info(slot: u32) -> Arc<WorkerInfo> {
+        Arc::new(WorkerInfo::new(slot, u64::MAX, Sinks::default()))
     }
 
     pub(super) fn info(&self) -> &Arc<WorkerInfo> {
@@ -156,8 +157,11 @@ impl Worker {
         self.ready
     }
 
-    /// Does nothing but mark the worker ready, because each request starts its own process.
+    /// Makes a new record, because each request starts its own process.
     pub(super) fn prepare(&mut self) {
+        let served = self.info.requests.load(Ordering::Relaxed);
+        self.info = Self::new_info(self.slot);
+        self.info.requests.store(served, Ordering::Relaxed);
         self.ready = true;
     }
 
@@ -217,7 +221,9 @@ impl Worker {
         answer.end().await.map_err(|why| malformed(&why))
     }
 
+    /// Ends the process, if one runs, and the use of its record.
     pub(super) async fn kill(&mut self) {
+        self.ready = false;
         let Some(mut child) = self.child.take() else { return };
         if let Err(error) = child.kill().await {
             debug!(%error, "php-cgi had ended already");

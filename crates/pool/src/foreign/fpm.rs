@@ -52,7 +52,7 @@ pub(super) struct Fpm {
     /// Number of the next status query.
     question: AtomicU32,
     /// Children that have accepted a connection, by process id.
-    children: Mutex<HashMap<u32, Arc<WorkerInfo>>>,
+    children: Mutex<HashMap<u32, KnownChild>>,
     /// php-fpm accepts connections.
     listens: Notify,
     /// php-fpm is stopped and must be replaced.
@@ -61,6 +61,14 @@ pub(super) struct Fpm {
     end: CancellationToken,
     /// The last process has ended.
     ended: CancellationToken,
+}
+
+/// A child that has accepted a connection.
+#[derive(Debug)]
+struct KnownChild {
+    info: Arc<WorkerInfo>,
+    /// The slot whose connection it has accepted last.
+    slot: u32,
 }
 
 impl Fpm {
@@ -155,13 +163,41 @@ impl Fpm {
     /// Marks all children as ended, because php-fpm is gone.
     fn all_ended(&self) {
         let children = std::mem::take(&mut *self.children.lock().expect("no holder panics"));
-        for info in children.into_values() {
-            info.set_exit(Signal::KILL.as_raw().unsigned_abs());
+        for child in children.into_values() {
+            child.info.set_exit(Signal::KILL.as_raw().unsigned_abs());
         }
     }
 
     fn child(&self, pid: u32) -> Option<Arc<WorkerInfo>> {
-        self.children.lock().expect("no holder panics").get(&pid).map(Arc::clone)
+        let children = self.children.lock().expect("no holder panics");
+        children.get(&pid).map(|child| Arc::clone(&child.info))
+    }
+
+    /// Records that a child has accepted the connection of this slot. Returns its record: a new one if it had another
+    /// slot's connection before, because that slot may still refer to the old one.
+    fn accepted(&self, pid: u32, slot: u32) -> Arc<WorkerInfo> {
+        let mut children = self.children.lock().expect("no holder panics");
+        let known = children.get(&pid);
+        if let Some(child) = known.filter(|child| child.slot == slot) {
+            return Arc::clone(&child.info);
+        }
+        let info = self.common.new_info(slot, pid);
+        if let Some(KnownChild { info: old, slot: from }) = known {
+            info.requests.store(old.requests.load(Ordering::Relaxed), Ordering::Relaxed);
+            // The status shows each process once.
+            let mut infos = self.common.infos();
+            if infos.get(from).is_some_and(|shown| Arc::ptr_eq(shown, old)) {
+                infos.remove(from);
+            }
+        }
+        children.insert(pid, KnownChild { info: Arc::clone(&info), slot });
+        info
+    }
+
+    /// Calls `with` if the child still belongs to this slot. No other slot gets the child in the meantime.
+    fn if_still_of<T>(&self, pid: u32, slot: u32, with: impl FnOnce() -> T) -> Option<T> {
+        let children = self.children.lock().expect("no holder panics");
+        children.get(&pid).filter(|child| child.slot == slot).map(|_| with())
     }
 
     /// Handles a line of php-fpm's output.
@@ -170,8 +206,8 @@ impl Fpm {
             Line::Listens => self.listens.notify_waiters(),
             Line::Exited { pid, status } => {
                 let known = self.children.lock().expect("no holder panics").remove(&pid);
-                if let Some(info) = known {
-                    self.common.ended(&info, status);
+                if let Some(child) = known {
+                    self.common.ended(&child.info, status);
                 } else {
                     debug!(worker.pid = pid, "a worker ended before its first request");
                 }

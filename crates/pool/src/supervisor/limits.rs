@@ -109,13 +109,35 @@ impl Supervisor {
         }
     }
 
+    /// Replaces workers whose memory exceeds the limit after a request. A worker that has answered none is as large as
+    /// its successor would be, so it is never replaced for that.
     pub(super) fn look_at_memory(&mut self) {
         for info in self.workers.clone().into_values() {
-            let exceeds = self.shared.exceeds_memory_limit(&info);
-            if exceeds && !self.shared.one_shot() && info.life.order_successor() {
+            if !self.shared.exceeds_memory_limit(&info) || self.shared.one_shot() {
+                continue;
+            }
+            if info.requests.load(Ordering::Relaxed) == 0 {
+                self.note_limit_below_boot(&info);
+            } else if info.life.order_successor() {
                 self.replace(info.slot, "memory_limit");
             }
         }
+    }
+
+    /// Logs once that a worker exceeds the memory limit before its first request.
+    fn note_limit_below_boot(&mut self, info: &WorkerInfo) {
+        if !info.has_booted() || std::mem::replace(&mut self.has_noted_limit, true) {
+            return;
+        }
+        let limit = self.options().memory_limit.map_or(0, |limit| limit.0);
+        let resident = info.resident.load(Ordering::Relaxed);
+        warn!(
+            worker.pid = info.pid(),
+            resident,
+            limit,
+            hint = "set `php.memory_limit` above the resident memory of an idle worker (`hearth status`)",
+            "`php.memory_limit` is below what a worker needs before its first request: each worker is replaced after one request"
+        );
     }
 }
 

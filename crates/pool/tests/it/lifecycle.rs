@@ -1,9 +1,11 @@
 //! Tests start, recycling, loss of the zygote, and drain.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use pool::{DispatchError, Pool, StartError};
+use pool::{DispatchError, Entry, EntryScripts, Options, Others, Pool, StartError};
 use tokio::task::JoinSet;
 
 use crate::{eventually, get, options, start, text};
@@ -172,4 +174,72 @@ async fn a_drain_ends_at_the_time_limit() {
     pool.drain(Duration::from_millis(300)).await;
     assert!(started.elapsed() < Duration::from_secs(20));
     assert!(clients.join_all().await[0].is_err(), "the request got an error, not silence");
+}
+
+/// Every script waits for its requests: `slow.php` in a process that boots for as long as the file is there.
+#[derive(Debug)]
+struct AllWait {
+    options: Options,
+    gate: PathBuf,
+}
+
+impl EntryScripts for AllWait {
+    fn options(&self, script: &Path) -> Option<Options> {
+        let mut options = self.options.clone();
+        options.worker_script = Some(script.into());
+        if script.ends_with("slow.php") {
+            options.env.push(("HEARTH_TEST_BOOTS".into(), self.gate.display().to_string()));
+        }
+        Some(options)
+    }
+
+    fn reason(&self, error: &StartError) -> String {
+        error.to_string()
+    }
+}
+
+/// Returns the zygotes of this process that have the variable in their environment.
+fn zygotes(variable: &str) -> usize {
+    children().into_iter().filter(|pid| environment(*pid).contains(variable)).count()
+}
+
+#[tokio::test]
+async fn a_start_that_is_dropped_ends_every_pool_that_it_has_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gate, mark) = (folder.path().join("boots"), "HEARTH_TEST_DROPPED_START");
+    std::fs::write(&gate, "").unwrap();
+    let mut front = options(2);
+    front.env = vec![(mark.into(), "1".into())];
+    front.worker_script = Some("/srv/index.php".into());
+    let scripts = AllWait { options: front.clone(), gate };
+    front.entry = Some(Entry {
+        document_root: "/srv".into(),
+        await_after: None,
+        others: Some(Others {
+            rest: Box::new(front.clone()),
+            idle_timeout: Duration::from_secs(10),
+            burst: NonZeroUsize::MIN,
+            scripts: Arc::new(scripts),
+            known: ["/srv/quick.php", "/srv/slow.php"].map(PathBuf::from).to_vec(),
+        }),
+    });
+    // The front controller, the rest and one group are ready; the other group boots.
+    tokio::select! {
+        started = Pool::start(front) => panic!("one group still boots: {started:?}"),
+        () = eventually("four zygotes run", || zygotes(mark) == 4) => {}
+    }
+    eventually("no zygote is left", || zygotes(mark) == 0).await;
+}
+
+#[tokio::test]
+async fn a_pool_whose_last_handle_is_dropped_ends_its_processes() {
+    let mark = "HEARTH_TEST_DROPPED_POOL";
+    let mut options = options(2);
+    options.env = vec![(mark.into(), "1".into())];
+    let pool = Pool::start(options).await.unwrap();
+    drop(pool.clone());
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    assert_eq!(zygotes(mark), 1);
+    drop(pool);
+    eventually("no process is left", || zygotes(mark) == 0).await;
 }

@@ -7,6 +7,7 @@ mod endurance;
 mod entry_scripts;
 mod fallback;
 mod foreign;
+mod foreign_limits;
 mod kernels;
 mod mediawiki;
 mod memory;

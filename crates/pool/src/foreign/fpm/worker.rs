@@ -42,6 +42,7 @@ pub(in crate::foreign) struct Worker {
     fpm: Arc<Fpm>,
     slot: u32,
     connection: Option<Connection>,
+    /// Without a connection it may have accepted that of another slot.
     child: Option<(Process, Arc<WorkerInfo>)>,
 }
 
@@ -50,8 +51,14 @@ impl Worker {
         Self { fpm, slot, connection: None, child: None }
     }
 
+    /// Returns the record of the child, unless that serves another slot by now.
     pub(in crate::foreign) fn info(&self) -> Option<&Arc<WorkerInfo>> {
-        self.child.as_ref().map(|(_, info)| info)
+        let (process, info) = self.child.as_ref()?;
+        // An open connection, or an end, leaves no doubt.
+        if self.connection.is_some() || info.exit().is_some() {
+            return Some(info);
+        }
+        self.fpm.if_still_of(process.pid, self.slot, || info)
     }
 
     /// Calls [`Fpm::look_at_master`].
@@ -108,9 +115,7 @@ impl Worker {
         })?;
         // It is alive: it waits for this connection's next request.
         let process = Process::open(pid)?;
-        let known = fpm.child(pid);
-        let info = known.unwrap_or_else(|| fpm.common.new_info(self.slot, pid));
-        fpm.children.lock().expect("no holder panics").insert(pid, Arc::clone(&info));
+        let info = fpm.accepted(pid, self.slot);
         self.child = Some((process, info));
         self.connection = Some(connection);
         Ok(())
@@ -163,11 +168,10 @@ impl Worker {
         until_read(&connection.stream).await
     }
 
+    /// Kills the child, unless that serves another slot by now.
     pub(in crate::foreign) fn kill(&mut self) {
-        if let Some((process, info)) = &self.child
-            && info.exit().is_none()
-        {
-            process.kill();
+        if let Some((process, _)) = &self.child {
+            self.fpm.if_still_of(process.pid, self.slot, || process.kill());
         }
         // Closed last: a child whose connection is closed accepts another one, possibly that of another slot.
         self.connection = None;

@@ -46,7 +46,15 @@ pub(super) struct Slot {
     /// The error of the last start, which is said once.
     refused: Option<String>,
     /// Groups of runs of `cron` that have ended and left processes in the background.
-    background: BTreeMap<u32, Option<Arc<Guard>>>,
+    background: BTreeMap<u32, Background>,
+}
+
+/// What a run of `cron` has left in the background.
+#[derive(Debug)]
+struct Background {
+    guard: Option<Arc<Guard>>,
+    /// The definition of its run: a reload may have changed or removed that of the slot.
+    definition: Arc<Definition>,
 }
 
 impl Slot {
@@ -99,8 +107,8 @@ impl Slot {
             return;
         }
         let there = groups_of_session();
-        for (group, guard) in self.background.extract_if(.., |group, _| !there.contains(group)) {
-            if let Some(guard) = guard {
+        for (group, left) in self.background.extract_if(.., |group, _| !there.contains(group)) {
+            if let Some(guard) = left.guard {
                 guard.remove(group);
             }
         }
@@ -108,21 +116,24 @@ impl Slot {
 
     /// Waits for what runs of `cron` have left in the background, and kills it when the time is over.
     async fn end_background(&mut self) {
-        let Some(definition) = self.wanted.borrow().clone() else { return };
-        let limit = Instant::now() + definition.stop_timeout;
-        self.note_background();
-        while !self.background.is_empty() && Instant::now() < limit {
-            sleep(BEAT).await;
+        let began = Instant::now();
+        loop {
             self.note_background();
-        }
-        for (group, _) in std::mem::take(&mut self.background) {
-            let name = &*definition.name;
-            tracing::warn!(
-                process.name = name,
-                group,
-                "what a run left in the background is killed"
-            );
-            kill_group(group);
+            let is_over =
+                |_: &u32, left: &mut Background| began.elapsed() >= left.definition.stop_timeout;
+            for (group, left) in self.background.extract_if(.., is_over) {
+                let name = &*left.definition.name;
+                tracing::warn!(
+                    process.name = name,
+                    group,
+                    "what a run left in the background is killed"
+                );
+                kill_group(group);
+            }
+            if self.background.is_empty() {
+                return;
+            }
+            sleep(BEAT).await;
         }
     }
 
@@ -229,7 +240,11 @@ impl Slot {
                 () = ended => {
                     if let Some(instance) = running.take() {
                         // What a run has put into the background goes on, as with every cron.
-                        self.background.insert(instance.pid(), instance.guard());
+                        let left = Background {
+                            guard: instance.guard(),
+                            definition: Arc::clone(definition),
+                        };
+                        self.background.insert(instance.pid(), left);
                         instance.finish(true, None).await;
                         self.note_background();
                     }

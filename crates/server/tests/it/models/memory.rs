@@ -1,6 +1,7 @@
 //! Memory of PHP's processes: each page counted once, and how many workers fit.
 
 use std::process::Command;
+use std::time::Duration;
 
 use pool::Model;
 use serde_json::Value;
@@ -121,4 +122,34 @@ fn check_reports_how_many_workers_fit() {
     let (number, line) = fit(&mut check(false));
     let by = format!("measured by the running server, process {}", hearth.process.pid());
     assert!(number > 2 && line.contains(&by), "{line}");
+}
+
+#[test]
+fn a_memory_limit_below_the_boot_replaces_workers_only_after_a_request() {
+    // A worker that boots is looked at, too: twice in this time.
+    let slow = format!("<?php sleep(3); ?>{BOOTED}");
+    let site = Site::empty()
+        .with_file("worker.php", &slow)
+        .with_file("public/index.php", "<?php echo 'hello';");
+    for (model, served) in [("worker", "worker.php"), ("request", "public")] {
+        let served = site.path().join(served);
+        let serve = Serve::new(served).model(model).workers(1);
+        let hearth = serve.set("HEARTH_PHP_MEMORY_LIMIT", "1MiB").start();
+        hearth.log_line("is below what a worker needs before its first request");
+        let workers = || hearth.status()["pool"]["workers"].as_array().unwrap().clone();
+        let pid = |worker: &Value| worker["pid"].as_u64();
+        let first = workers();
+        assert_eq!(first.len(), 1, "{model}: {first:?}");
+        // Memory is looked at each second.
+        std::thread::sleep(Duration::from_millis(2500));
+        let now = workers();
+        assert_eq!(now.iter().map(pid).collect::<Vec<_>>(), [pid(&first[0])], "{model}");
+        assert_eq!(hearth.status()["pool"]["recycled"], 0, "{model}");
+        assert_eq!(hearth.get("/").text(), "hello", "{model}");
+        eventually("it is replaced after a request", LIMIT, || {
+            hearth.status()["pool"]["recycled"] == 1
+        });
+        let lines = hearth.log().text();
+        assert_eq!(lines.matches("is below what a worker needs").count(), 1, "{model}: {lines}");
+    }
 }

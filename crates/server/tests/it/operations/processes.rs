@@ -427,3 +427,29 @@ fn cron_starts_a_run_each_minute_and_none_while_one_goes_on() {
     hearth.log_line("\"done\"");
     assert_eq!(hearth.stop().code(), Some(0));
 }
+
+/// Waits for the beginning of a minute.
+#[test]
+fn what_a_run_left_in_the_background_is_waited_for_though_its_process_was_removed() {
+    const MINUTE: Duration = Duration::from_secs(90);
+    let site = site(
+        "[processes.schedule]\ncron = \"* * * * *\"\n\
+         command = [\"sh\", \"-c\", \"(while [ ! -e gate ]; do sleep 0.1; done; touch finished) & echo left one\"]\n",
+    );
+    let hearth = Hearth::request(&site);
+    let began = |line: &str| line.contains("left one").then_some(());
+    hearth.log().find(MINUTE, began).expect("a run");
+    eventually("the run has ended", LIMIT, || {
+        process(&hearth, "schedule")["instances"].as_array().unwrap().is_empty()
+    });
+    site.write("hearth.toml", "");
+    let mut reload = command();
+    assert!(reload.arg("reload").arg(site.path()).status().unwrap().success());
+    let mut hearth = hearth;
+    hearth.process.signal(Signal::TERM);
+    // A server that does not wait has ended by then, and killed it.
+    std::thread::sleep(Duration::from_secs(1));
+    site.write("gate", "");
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    assert!(site.path().join("finished").exists(), "{}", hearth.log().text());
+}

@@ -1,0 +1,93 @@
+//! The time limit of requests in `fpm` and `cgi`: whose process it ends, and what the log says.
+
+use std::time::Duration;
+
+use testkit::{eventually, head};
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
+
+/// Says in a file which process runs it, and answers when another file exists.
+const WAITS: &str = "<?php file_put_contents($_GET['file'] . '.runs', getmypid());\n\
+                     while (!file_exists($_GET['file'])) { usleep(1000); clearstatcache(); } echo getmypid();";
+
+/// A request for that script which is under way.
+struct Waiting<'h> {
+    hearth: &'h Hearth,
+    gate: std::path::PathBuf,
+    client: testkit::Client,
+}
+
+impl<'h> Waiting<'h> {
+    fn send(hearth: &'h Hearth, site: &Site, name: &str) -> Self {
+        let gate = site.path().join(name);
+        let mut client = hearth.connect();
+        let target = format!("/waits.php?file={}", gate.display());
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        Self { hearth, gate, client }
+    }
+
+    /// Waits until the script runs, and returns its process.
+    fn runs(&self) -> String {
+        let mut pid = String::new();
+        eventually("the script runs", LIMIT, || {
+            let runs = std::fs::read_to_string(self.gate.with_extension("runs"));
+            pid = runs.unwrap_or_default();
+            !pid.is_empty()
+        });
+        pid
+    }
+
+    /// The client leaves; the script goes on. Returns its gate.
+    fn leave(self) -> std::path::PathBuf {
+        drop(self.client);
+        // The server has noticed by then, and has made a new connection to php-fpm.
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(self.hearth.status()["pool"]["timeouts"], 0);
+        self.gate
+    }
+}
+
+#[test]
+fn the_time_limit_of_an_abandoned_request_ends_no_process_of_another_request() {
+    for model in of_tier(["fpm"]) {
+        let site = Site::of_scripts().with_file("public/waits.php", WAITS);
+        let serve = Serve::new(site.path()).model(model).workers(2);
+        let hearth = serve.args(&["--request-timeout", "4s"]).start();
+        let stuck = Waiting::send(&hearth, &site, "stuck");
+        stuck.runs();
+        let slow = Waiting::send(&hearth, &site, "slow");
+        let process = slow.runs();
+        // The connection that replaces the stuck one is first in the line. The slow script's child accepts it.
+        stuck.leave();
+        let gate = slow.leave();
+        std::fs::write(gate, "").unwrap();
+        let mut third = Waiting::send(&hearth, &site, "third");
+        assert_eq!(third.runs(), process, "it runs in the child that the slow request had");
+        eventually("the time of the slow request is over", LIMIT, || {
+            hearth.status()["pool"]["timeouts"] == 1
+        });
+        std::fs::write(&third.gate, "").unwrap();
+        let answer = third.client.answer_to("GET").unwrap();
+        assert_eq!((answer.status, answer.text()), (200, process), "{}", hearth.log().text());
+        assert_eq!(hearth.status()["pool"]["crashes"], 0);
+    }
+}
+
+#[test]
+fn every_request_over_its_time_limit_is_logged_with_its_id() {
+    for model in of_tier(["cgi", "builtin", "fpm"]) {
+        let site = Site::of_scripts();
+        let serve = Serve::new(site.path()).model(model).workers(1);
+        let hearth = serve.args(&["--request-timeout", "1s"]).start();
+        for _ in 0..3 {
+            let answer = hearth.get("/sleep.php?ms=60000");
+            assert_eq!(answer.status, 504, "{model}");
+            let id = answer.field("x-request-id").unwrap().to_owned();
+            let is_it = |line: &str| {
+                (line.contains("over its time limit") && line.contains(&id)).then_some(())
+            };
+            let found = hearth.log().find(LIMIT, is_it);
+            assert!(found.is_some(), "{model} {id}: {}", hearth.log().text());
+        }
+    }
+}
