@@ -298,6 +298,9 @@ impl Shared {
         let mut queue = self.queue.lock().expect("no holder panics");
         let ends = queue.closed
             || info.life.is_succeeded()
+            // Its kill is under way.
+            || info.life.timed_out()
+            || info.is_given_up()
             || info.exit().is_some()
             || queue.is_too_many(&info, release);
         if release != Release::Booted && !self.one_shot() {

@@ -53,10 +53,11 @@ fn the_time_limit_of_an_abandoned_request_ends_no_process_of_another_request() {
         let site = Site::of_scripts().with_file("public/waits.php", WAITS);
         let serve = Serve::new(site.path()).model(model).workers(2);
         let hearth = serve.args(&["--request-timeout", "4s"]).start();
-        let stuck = Waiting::send(&hearth, &site, "stuck");
-        stuck.runs();
+        // Its time is over first.
         let slow = Waiting::send(&hearth, &site, "slow");
         let process = slow.runs();
+        let stuck = Waiting::send(&hearth, &site, "stuck");
+        stuck.runs();
         // The connection that replaces the stuck one is first in the line. The slow script's child accepts it.
         stuck.leave();
         let gate = slow.leave();
