@@ -191,3 +191,14 @@ TEST(errors, are_error_codes_of_a_category_of_their_own) {
     EXPECT_NE(timeout, std::error_code(error_kind::resolve));
     EXPECT_FALSE(std::error_code(error_kind::none));
 }
+
+TEST(cancellation, keeps_one_entry_for_each_object_however_often_it_starts) {
+    detail::cancellation word;
+    const auto none = [](void *, unsigned) {};
+    const std::vector<std::shared_ptr<void>> objects = {
+        std::make_shared<int>(), std::make_shared<int>(), std::make_shared<int>()};
+    for (unsigned start = 0; start < 9'000; ++start) {
+        EXPECT_TRUE(word.add({objects[start % objects.size()], start, none}));
+    }
+    EXPECT_LE(word.cancel().size(), 16U);
+}

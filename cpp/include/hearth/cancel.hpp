@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -22,6 +23,9 @@ public:
             : object_(std::move(object)), abort_(end), start_(start) {}
 
         bool expired() const noexcept { return object_.expired(); }
+        bool is_before(const entry &other) const noexcept {
+            return object_.owner_before(other.object_);
+        }
         void abort() const {
             if (const auto one = object_.lock()) {
                 abort_(one.get(), start_);
@@ -46,9 +50,7 @@ public:
             return false;
         }
         if (requests_.size() >= room_) {
-            requests_.erase(std::remove_if(requests_.begin(), requests_.end(),
-                                [](const auto &one) { return one.expired(); }),
-                requests_.end());
+            forget_ended();
             room_ = std::max<std::size_t>(16, requests_.size() * 2);
         }
         requests_.push_back(std::move(request));
@@ -62,6 +64,24 @@ public:
     }
 
 private:
+    // An object's last start is the only one that may still run.
+    void forget_ended() {
+        const auto before = [](const entry &a, const entry &b) { return a.is_before(b); };
+        std::stable_sort(requests_.begin(), requests_.end(), before);
+        auto kept = requests_.begin();
+        for (auto one = requests_.begin(); one != requests_.end(); ++one) {
+            const auto next = std::next(one);
+            if (one->expired() || (next != requests_.end() && !before(*one, *next))) {
+                continue;
+            }
+            if (kept != one) {
+                *kept = std::move(*one);
+            }
+            ++kept;
+        }
+        requests_.erase(kept, requests_.end());
+    }
+
     mutable std::mutex mutex_;
     bool cancelled_ = false;
     std::size_t room_ = 16;

@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -36,6 +37,9 @@ use crate::{Answer, AnswerBody, Call, CallBody, Fate, Timing};
 
 /// The bytes of a response that are collected before they are written.
 const GATHERED: usize = 64 << 10;
+
+/// How long a connection above the limit may be without a call.
+const CROWDED: Duration = Duration::from_millis(500);
 
 /// Counts a connection while it exists.
 struct Kept<'a>(&'a Listener);
@@ -82,6 +86,8 @@ pub(super) async fn serve(
             biased;
             asked = link.asked() => asked,
             () = drain.cancelled() => return,
+            // It was made before its first call, as a worker does at its start, and stands in the way of calls.
+            () = tokio::time::sleep(CROWDED), if kept.crowded() => return,
         };
         let served = match asked {
             Ok(asked) => {
@@ -311,7 +317,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) -> bool {
         answer.timing;
     let written = answer.written.as_deref();
     let head = heads::answer(response.status(), response.headers(), written, http2);
-    let micros = |time: std::time::Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     let ip = address.map(|address| address.ip().to_string()).unwrap_or_default();
     let answer = AnswerHead {
         resolved: micros(resolved),

@@ -486,3 +486,19 @@ async fn a_drain_closes_connections_after_their_call() {
     assert!(busy.frame().await.is_none());
     assert!(within(listener.tasks.join_next()).await.is_some());
 }
+
+#[tokio::test]
+async fn connections_without_a_call_keep_no_call_out() {
+    let listener = Listener::with(1);
+    let mut idle = Vec::new();
+    // More than the listener has at once.
+    for _ in 0..80 {
+        let mut caller = listener.caller().await;
+        caller.socket.write_all(&std::mem::take(&mut caller.out)).await.expect("a listener");
+        idle.push(caller);
+    }
+    let origin = Origin::plain(routes);
+    let mut caller = listener.caller().await;
+    let came = within(caller.get(&origin.url("/bytes/3"))).await;
+    assert_eq!(came.body.len(), 3, "{came:?}");
+}
