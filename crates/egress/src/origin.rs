@@ -264,7 +264,7 @@ impl Origin {
                 let over = now - since >= limit;
                 // At the limit attempts that end quickly are other callers' too: connections are opened and used, but not yet by this one.
                 let others = (plan.open() > 0 && !state.makes_for(number))
-                    || (over && !tried && (plan.open() > 0 || plan.fresh(now) > 0));
+                    || (over && !tried && (plan.open() > 0 || plan.moves(since, now)));
                 (others, tried)
             };
             if what == Wait::Made && others {

@@ -127,7 +127,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
     }
 
     /// Returns the number of running attempts that are not late.
-    pub(super) fn fresh(&self, now: Instant) -> usize {
+    fn fresh(&self, now: Instant) -> usize {
         self.attempts.iter().filter(|begun| now < **begun + LATE).count()
     }
 
@@ -143,6 +143,11 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         self.attempts
             .iter()
             .any(|begun| *begun == since || (since < *begun && *begun + LATE <= now))
+    }
+
+    /// Returns whether connections are opened quickly: an attempt has begun since this time, and none is late.
+    pub(super) fn moves(&self, since: Instant, now: Instant) -> bool {
+        self.attempts.iter().any(|begun| *begun > since) && self.fresh(now) == self.attempts.len()
     }
 
     /// Returns whether there is neither a connection nor an attempt.
