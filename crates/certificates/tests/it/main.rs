@@ -25,7 +25,8 @@ fn a_restarted_server_reuses_its_certificate() {
     settled(&keeping);
     let next = keeping.report().next.unwrap();
     // 90 days, of which one is over: two thirds of them, or up to three days less.
-    let days = next.duration_since(SystemTime::now()).unwrap().as_secs() / 86_400;
+    // The authority may be asked about it at any time.
+    let days = next.duration_since(SystemTime::now()).unwrap_or_default().as_secs() / 86_400;
     assert!(days < 60, "{days}");
     drop(keeping);
     let asked = place.authority.seen().len();
