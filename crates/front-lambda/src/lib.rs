@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - Each invocation gets exactly one response or error.
-//! - The next event is requested only when the worker of the last one can accept it.
+//! - The next event is requested only when the worker of the last one can accept it. With several lanes (Managed Instances) it may
+//!   have to wait while workers still work behind their answers.
 
 mod event;
 mod runtime;

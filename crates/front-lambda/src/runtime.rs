@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - A lane has one invocation at a time, and there are at most as many lanes as workers: no invocation waits for
-//!   another's worker.
+//!   another's answer.
 //! - An error of the platform ends the program; an error of one invocation ends only that invocation.
 
 mod answer;

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Between `next` and its response only PHP and the API are awaited.
-//! - When `next` is requested, PHP has finished its work after the response, and a lost worker's successor has
-//!   booted: from then on the environment may be frozen.
+//! - When the only lane requests `next`, PHP has finished its work after the response, and a lost worker's successor has
+//!   booted: from then on the environment may be frozen. Several lanes do not wait for each other's workers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
