@@ -105,10 +105,11 @@ fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
         FromWorker::Inform(head) => response(&head, Kind::Inform, payload, out),
         FromWorker::Head(head) => response(&head, Kind::Head, payload, out),
         FromWorker::Body(data) => send::response_body(out, data),
-        FromWorker::End { ready, busy, peak_memory } => {
+        FromWorker::End { ready, busy, failed, peak_memory } => {
             assert!(!(ready && busy));
-            let flags =
-                if ready { Kind::END_READY } else { 0 } | if busy { Kind::END_BUSY } else { 0 };
+            let flags = if ready { Kind::END_READY } else { 0 }
+                | if busy { Kind::END_BUSY } else { 0 }
+                | if failed { Kind::END_FAILED } else { 0 };
             send::end(out, flags, peak_memory);
         }
         FromWorker::Log(line) => {
