@@ -50,6 +50,7 @@ final class EgressCall
         return self::originOf($this->url) === $this->first;
     }
 
+    /** Also of URLs that {@see \Hearth\Egress\Target} refuses: the call to them is made directly. */
     private static function originOf(string $url): string
     {
         $parts = (array) parse_url($url) + ['scheme' => '', 'host' => ''];

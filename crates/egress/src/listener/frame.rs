@@ -54,6 +54,16 @@ impl<'a> Kept<'a> {
     fn crowded(&self) -> bool {
         self.0.kept.load(Ordering::Relaxed) > self.0.shared.options.callers / 2
     }
+
+    /// Waits until a connection above the limit has been without a call for too long. A call that comes in time costs no look at
+    /// the clock.
+    async fn outstays(&self) {
+        if self.crowded() {
+            tokio::time::sleep(CROWDED).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 impl Drop for Kept<'_> {
@@ -87,7 +97,7 @@ pub(super) async fn serve(
             asked = link.asked() => asked,
             () = drain.cancelled() => return,
             // It was made before its first call, as a worker does at its start, and stands in the way of calls.
-            () = tokio::time::sleep(CROWDED), if kept.crowded() => return,
+            () = kept.outstays() => return,
         };
         let served = match asked {
             Ok(asked) => {

@@ -1,9 +1,7 @@
 //! Tests answers that a fatal error of PHP has cut.
 
-use tokio::task::JoinSet;
-
-use super::flights::{ask, none_waits, release_all};
-use super::{FRESH, PATH, calls, get, revalidated, start, text, waiting};
+use super::flights::{none_waits, one_and_waiting, release_all};
+use super::{FRESH, PATH, calls, get, revalidated, start, text};
 
 #[tokio::test]
 async fn an_answer_that_a_fatal_error_has_cut_is_sent_and_not_stored() {
@@ -34,9 +32,7 @@ async fn an_answer_that_a_fatal_error_has_cut_replaces_no_stale_one() {
 async fn an_answer_that_a_fatal_error_has_cut_holds_no_request_back() {
     let server = start().await;
     let order = "hold | fatal | cache-control: max-age=60";
-    let mut clients = JoinSet::new();
-    ask(&server, &mut clients, 3, order);
-    waiting(&server, 2).await;
+    let mut clients = one_and_waiting(&server, 3, order).await;
     server.app.release.notify_one();
     assert_eq!(text(&clients.join_next().await.unwrap().unwrap()), "call 1");
     none_waits(&server, &mut clients, order, 4).await;

@@ -6,12 +6,20 @@ use super::{PATH, called, calls, get, start, text, waiting};
 use crate::support::{Reply, Server, ask_at, eventually};
 
 /// Starts this many requests with an order, each on a connection of its own.
-pub(super) fn ask(server: &Server, clients: &mut JoinSet<Reply>, times: usize, order: &str) {
+fn ask(server: &Server, clients: &mut JoinSet<Reply>, times: u64, order: &str) {
     let address = server.address();
     for _ in 0..times {
         let head = format!("GET {PATH} HTTP/1.1\r\nHost: a.example\r\norder: {order}\r\n\r\n");
         clients.spawn(async move { ask_at(address, &head).await });
     }
+}
+
+/// Starts this many requests with an order, and waits until all but one of them wait for that one.
+pub(super) async fn one_and_waiting(server: &Server, times: u64, order: &str) -> JoinSet<Reply> {
+    let mut clients = JoinSet::new();
+    ask(server, &mut clients, times, order);
+    waiting(server, times - 1).await;
+    clients
 }
 
 /// Lets the application answer the requests that it holds, and collects all answers.
@@ -31,9 +39,7 @@ pub(super) async fn release_all(server: &Server, clients: &mut JoinSet<Reply>) -
 async fn after_a_purge_one_of_those_that_wait_asks_again() {
     let server = start().await;
     let order = "hold | cache-control: max-age=60 | cache-tag: a";
-    let mut clients = JoinSet::new();
-    ask(&server, &mut clients, 4, order);
-    waiting(&server, 3).await;
+    let mut clients = one_and_waiting(&server, 4, order).await;
     server.cache.as_ref().unwrap().purge_tags(["a"]);
     server.app.release.notify_one();
     assert_eq!(text(&clients.join_next().await.unwrap().unwrap()), "call 1");
@@ -51,9 +57,7 @@ async fn after_a_purge_one_of_those_that_wait_asks_again() {
 async fn while_purges_are_faster_than_the_answer_no_request_waits() {
     let server = start().await;
     let order = "hold | cache-control: max-age=60 | cache-tag: a";
-    let mut clients = JoinSet::new();
-    ask(&server, &mut clients, 4, order);
-    waiting(&server, 3).await;
+    let mut clients = one_and_waiting(&server, 4, order).await;
     for call in ["call 1", "call 2"] {
         server.cache.as_ref().unwrap().purge_tags(["a"]);
         server.app.release.notify_one();
@@ -86,9 +90,7 @@ pub(super) async fn none_waits(
 #[tokio::test]
 async fn a_request_that_gets_no_answer_holds_no_other_back() {
     let server = start().await;
-    let mut clients = JoinSet::new();
-    ask(&server, &mut clients, 3, "hold | dies");
-    waiting(&server, 2).await;
+    let mut clients = one_and_waiting(&server, 3, "hold | dies").await;
     server.app.release.notify_one();
     assert_eq!(clients.join_next().await.unwrap().unwrap().status, 502);
     none_waits(&server, &mut clients, "hold | dies", 4).await;
@@ -103,9 +105,7 @@ async fn a_failure_that_a_stale_answer_hides_holds_no_request_back() {
     get(&server, PATH, &["order: cache-control: max-age=0, stale-if-error=60"]).await;
     for (round, failure) in ["hold | dies", "hold | status=503"].into_iter().enumerate() {
         let before = 1 + 4 * round;
-        let mut clients = JoinSet::new();
-        ask(&server, &mut clients, 3, failure);
-        waiting(&server, 2).await;
+        let mut clients = one_and_waiting(&server, 3, failure).await;
         server.app.release.notify_one();
         assert_eq!(text(&clients.join_next().await.unwrap().unwrap()), "call 1");
         none_waits(&server, &mut clients, failure, before + 4).await;
