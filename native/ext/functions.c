@@ -202,6 +202,13 @@ PHP_FUNCTION(hearth_keep_connection) {
                     (hearth_host->keep_connection != NULL && hearth_host->keep_connection())));
 }
 
+PHP_FUNCTION(hearth_keep_files) {
+    ZEND_PARSE_PARAMETERS_NONE();
+
+    RETURN_BOOL(
+        hearth_host != NULL && hearth_host->keep_files != NULL && hearth_host->keep_files());
+}
+
 PHP_FUNCTION(hearth_remember_statics) {
     zend_string *folder;
     HashTable *foreign;

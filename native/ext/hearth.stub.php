@@ -103,6 +103,14 @@ function hearth_on_worker_start(callable $callback): bool {}
 function hearth_keep_connection(object $connection): bool {}
 
 /**
+ * For Hearth's own worker scripts: whether what they open when a worker starts may include files that stay open and locked, such as
+ * databases of SQLite. False for a while after requests have closed such files or changed their locks: each of them has ended its worker.
+ *
+ * @internal
+ */
+function hearth_keep_files(): bool {}
+
+/**
  * For Hearth's own worker scripts: remembers the static variables inside functions and methods of files below $folder, except files below
  * the folders $foreign. All of them end with a slash.
  *

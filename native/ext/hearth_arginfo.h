@@ -65,6 +65,9 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_keep_connection, 0, 1, _I
 ZEND_ARG_TYPE_INFO(0, connection, IS_OBJECT, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_keep_files, 0, 0, _IS_BOOL, 0)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_remember_statics, 0, 2, IS_VOID, 0)
 ZEND_ARG_TYPE_INFO(0, folder, IS_STRING, 0)
 ZEND_ARG_TYPE_INFO(0, foreign, IS_ARRAY, 0)
@@ -88,6 +91,7 @@ ZEND_FUNCTION(hearth_socket_send);
 ZEND_FUNCTION(hearth_socket_close);
 ZEND_FUNCTION(hearth_on_worker_start);
 ZEND_FUNCTION(hearth_keep_connection);
+ZEND_FUNCTION(hearth_keep_files);
 ZEND_FUNCTION(hearth_remember_statics);
 ZEND_FUNCTION(hearth_put_back_statics);
 
@@ -116,6 +120,7 @@ static const zend_function_entry ext_functions[] = {
     ZEND_FE(hearth_socket_close, arginfo_hearth_socket_close)
     ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
     ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
+    ZEND_FE(hearth_keep_files, arginfo_hearth_keep_files)
     ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)
     ZEND_FE(hearth_put_back_statics, arginfo_hearth_put_back_statics)
     ZEND_FE_END

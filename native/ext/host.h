@@ -44,6 +44,8 @@ struct hearth_host {
     bool (*on_worker_start)(zval *callback);
     /* Returns whether all open database connections will outlive requests. NULL: none do. */
     bool (*keep_connection)(void);
+    /* Returns whether files that a worker's start opens and locks will outlive requests. NULL: they do not. */
+    bool (*keep_files)(void);
     /* Whether the script continues after a handler: the end of a request must not end the script. */
     bool runs_on;
     /* Whether the script's state outlives a request. */

@@ -117,19 +117,23 @@ static void describe(struct descriptor *descriptor) {
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
-/* Returns a hash of the locks that are held through this open file: record locks by this process, those of flock() and F_OFD_SETLK by the
- * open file itself. 0: none. Its fdinfo has a line for each (proc_pid_fdinfo(5)); /proc/locks names no process for those of open files. */
-static uint64_t hash_locks(int fd) {
-    struct engine *e = engine;
+/* Opens what the kernel tells of a descriptor (proc_pid_fdinfo(5)). Negative: a /proc that hides it. */
+static long open_information(int fd) {
     struct text path = {0};
     text_add(&path, "/proc/self/fdinfo/");
     text_add_number(&path, (uint64_t)fd);
-    long info = raw_open(path.data, O_RDONLY | O_CLOEXEC);
-    if (info == -ENOENT || info == -EACCES) {
-        return 0; /* a /proc that hides it */
+    return raw_open(path.data, O_RDONLY | O_CLOEXEC);
+}
+
+/* Returns a hash of the locks that are held through this open file: record locks by this process, those of flock() and F_OFD_SETLK by the
+ * open file itself. 0: none. There is a line for each; /proc/locks names no process for those of open files. */
+static uint64_t hash_locks(long information) {
+    struct engine *e = engine;
+    if (information == -ENOENT || information == -EACCES) {
+        return 0;
     }
-    long len = info < 0 ? info : raw(SYS_read, info, e->buffer, sizeof e->buffer - 1);
-    raw(SYS_close, info);
+    long len = information < 0 ? information
+                               : raw(SYS_pread64, information, e->buffer, sizeof e->buffer - 1, 0);
     if (len < 0) { /* no memory, or no descriptor: restores would release a lock of the boot */
         retire("/proc/self/fdinfo cannot be read, which tells of the boot's locks");
     }
@@ -144,7 +148,12 @@ static void find_locks(void) {
     struct engine *e = engine;
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
         struct descriptor *of = &e->descriptors[i];
-        of->locks = of->mode == S_IFREG ? hash_locks(of->fd) : 0;
+        if (of->mode != S_IFREG) {
+            continue;
+        }
+        long information = open_information(of->fd);
+        of->locks = hash_locks(information);
+        raw(SYS_close, information);
         if (of->locks == 0) {
             continue;
         }
@@ -153,6 +162,12 @@ static void find_locks(void) {
             if (same->device == of->device && same->inode == of->inode) {
                 same->locked = true;
             }
+        }
+    }
+    for (uint32_t i = 0; i < e->descriptor_count; i++) {
+        if (e->descriptors[i].locked) {
+            e->descriptors[i].information =
+                descriptors_own(open_information(e->descriptors[i].fd), "the boot's locks");
         }
     }
 }
@@ -313,7 +328,7 @@ static void unlock(const struct descriptor *descriptor) {
 /* Locks that the boot holds are lost when the request, or this restore, closes any descriptor of the file (fcntl(2)). Taking them again would not
  * help: another process may have changed what they protected. */
 static void compare_locks(const struct descriptor *descriptor) {
-    if (hash_locks(descriptor->fd) != descriptor->locks) {
+    if (hash_locks(descriptor->information) != descriptor->locks) {
         retire("the request changed or lost a lock on a file that the boot had locked");
     }
 }

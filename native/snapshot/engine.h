@@ -161,10 +161,11 @@ enum {
 struct descriptor {
     int fd, twin; /* our duplicate, by which it is recognised */
     int descriptor_flags, status_flags;
-    int64_t offset; /* -1: has none */
-    bool locked;    /* by the boot: its locks are left alone, and must stay */
-    bool appends;   /* and is not read: its offset is not put back each time */
-    uint64_t locks; /* if `locked`: a hash of the locks */
+    int64_t offset;  /* -1: has none */
+    bool locked;     /* by the boot: its locks are left alone, and must stay */
+    bool appends;    /* and is not read: its offset is not put back each time */
+    int information; /* if `locked`: what the kernel tells of it */
+    uint64_t locks;  /* if `locked`: a hash of the locks */
     uint64_t device, inode, special;
     uint32_t mode;
 };

@@ -27,6 +27,9 @@ void databases_open(bool keeps);
 void databases_start(void);
 /* Returns whether all connections that are open now will be kept. Called while the callbacks run. False in other models. */
 bool databases_keep(void);
+/* Called where databases_keep() may be: returns whether files that are opened and locked now will outlive requests. False also for a while
+ * after workers with such files have not lasted; the log says so once. */
+bool databases_keep_files(void);
 /* The callbacks are over; the snapshot comes next. */
 void databases_settle(bool callbacks_worked);
 

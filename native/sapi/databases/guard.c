@@ -13,16 +13,17 @@ enum {
     DOUBLINGS = 5,
     RETRY_DOUBLINGS = 8,
     SILENCE_DOUBLINGS = 3,
-    LINES = 64, /* more are news each time */
+    LINES = 64,    /* more are news each time */
+    LASTING = 200, /* requests that are worth the start of a worker */
 };
 
 static struct guard {
     _Atomic uint32_t start_failures, failure_said;
     _Atomic uint64_t said[LINES]; /* hashes; 0: free */
-    struct {
+    struct lasting {
         _Atomic uint32_t failures, pauses;
         _Atomic uint64_t until;
-    } servers[SERVERS];
+    } servers[SERVERS], files;
     struct silence {
         _Atomic uint64_t server; /* 0: free */
         _Atomic uint64_t until;  /* 0: it answers */
@@ -43,30 +44,50 @@ static uint64_t doubled(uint64_t first, uint32_t times, uint32_t most) {
     return first << (times < most ? times : most);
 }
 
-void databases_guard_failed(uint64_t server, uint64_t now) {
-    if (guard == NULL) {
-        return;
-    }
-    size_t at = server % SERVERS;
-    if (atomic_fetch_add(&guard->servers[at].failures, 1) + 1 >= IN_A_ROW) {
-        uint32_t pauses = atomic_fetch_add(&guard->servers[at].pauses, 1);
-        atomic_store(&guard->servers[at].until, now + doubled(FIRST_PAUSE_MS, pauses, DOUBLINGS));
+static void failed(struct lasting *kept, uint64_t now) {
+    if (atomic_fetch_add(&kept->failures, 1) + 1 >= IN_A_ROW) {
+        uint32_t pauses = atomic_fetch_add(&kept->pauses, 1);
+        atomic_store(&kept->until, now + doubled(FIRST_PAUSE_MS, pauses, DOUBLINGS));
         /* one more failure after the pause is enough for the next */
-        atomic_store(&guard->servers[at].failures, IN_A_ROW - 1);
+        atomic_store(&kept->failures, IN_A_ROW - 1);
+    }
+}
+
+static void lasted(struct lasting *kept) {
+    atomic_store(&kept->failures, 0);
+    atomic_store(&kept->pauses, 0);
+}
+
+void databases_guard_failed(uint64_t server, uint64_t now) {
+    if (guard != NULL) {
+        failed(&guard->servers[server % SERVERS], now);
     }
 }
 
 void databases_guard_lasted(uint64_t server) {
     if (guard != NULL) {
-        size_t at = server % SERVERS;
-        atomic_store(&guard->servers[at].failures, 0);
-        atomic_store(&guard->servers[at].pauses, 0);
+        lasted(&guard->servers[server % SERVERS]);
     }
 }
 
 uint64_t databases_guard_until(uint64_t server, uint64_t now) {
     uint64_t until = guard != NULL ? atomic_load(&guard->servers[server % SERVERS].until) : 0;
     return until > now ? until : 0;
+}
+
+void databases_guard_retired(uint64_t requests, uint64_t now) {
+    if (guard == NULL) {
+        return;
+    }
+    if (requests < LASTING) {
+        failed(&guard->files, now);
+    } else {
+        lasted(&guard->files);
+    }
+}
+
+bool databases_guard_allows_files(uint64_t now) {
+    return guard != NULL && atomic_load(&guard->files.until) <= now;
 }
 
 static struct silence *find_silence(uint64_t server) {

@@ -2,7 +2,7 @@
  *
  * Promises
  * - One page, shared by all forks of a zygote; numbers in it may be lost in a race, never torn.
- * - A worker whose connections lasted before they failed does not count.
+ * - A worker whose connections or files lasted before they failed does not count.
  */
 #ifndef HEARTH_SAPI_DATABASES_GUARD_H
 #define HEARTH_SAPI_DATABASES_GUARD_H
@@ -37,6 +37,12 @@ uint64_t databases_guard_silent_until(uint64_t server, uint64_t now, uint64_t li
 /* Returns whether the silence is only a suspicion, because no worker has since tried to connect
  * without success. A worker that tries now will know soon. */
 bool databases_guard_is_suspicion(uint64_t server);
+
+/* A worker retires after this many requests. If they were few, a file that its start has opened may be the reason: after five in a row no
+ * start opens one for a while. */
+void databases_guard_retired(uint64_t requests, uint64_t now);
+/* Returns whether a worker's start may open files that stay open. */
+bool databases_guard_allows_files(uint64_t now);
 
 /* Callbacks of hearth_on_worker_start() have failed. Returns when to try again, in the clock's milliseconds. */
 uint64_t databases_guard_start_failed(uint64_t now);

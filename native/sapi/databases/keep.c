@@ -179,6 +179,20 @@ bool databases_keep(void) {
     return all && db->kept > 0;
 }
 
+bool databases_keep_files(void) {
+    if (db == NULL || !db->keep || db->serves) {
+        return false;
+    }
+    if (databases_guard_allows_files(databases_milliseconds())) {
+        return true;
+    }
+    static const char why[] =
+        "requests open their own databases of SQLite for now: five workers in a row that had them "
+        "open ended after a few requests";
+    log_line(databases_guard_is_news(why) ? LOG_NOTICE : LOG_DEBUG, LOG_SOURCE_WORKER, "%s", why);
+    return false;
+}
+
 void databases_start(void) {
     if (db != NULL) {
         db->starting = true;

@@ -13,7 +13,9 @@
 #include "ext/curl/egress.h"
 #include "sapi/boot/opcache_guard.h"
 #include "sapi/boot/randomness.h"
+#include "sapi/databases/connections.h"
 #include "sapi/databases/databases.h"
+#include "sapi/databases/guard.h"
 #include "sapi/models/boot_ahead.h"
 #include "sapi/models/cycle_collector.h"
 #include "sapi/models/regex_cache.h"
@@ -57,8 +59,13 @@ static uint32_t verify_restores;
 /* Shared by the workers of one zygote. */
 static struct snapshot_hot_set *hot_set;
 
+static uint64_t *requests; /* of this worker, in memory that no restore touches */
+
 /* Runs on the engine's stack, with memory in any state: it may only make system calls. */
 static void say(const char *what) {
+    if (requests != NULL) {
+        databases_guard_retired(*requests, databases_milliseconds());
+    }
     const struct snapshot_verified *verified = shared_counters_verified();
     bool differs = verified != NULL && verified->differing != 0; /* then the process ends */
     channel_send_log(differs ? LOG_ERR : LOG_NOTICE, what, strlen(what));
@@ -138,6 +145,9 @@ static bool take(void) {
     egress_connect();
     randomness_forget();
     opcache_guard_boot_is_over();
+    if (requests == NULL) {
+        requests = snapshot_keep(sizeof *requests);
+    }
     options.dead = dead_ranges(&options.dead_count);
     bool first = snapshot_take(&options);
     if (first) {
@@ -215,6 +225,7 @@ static _Noreturn void end_life(void) {
     }
     zend_memory_learn();
     egress_settle();
+    ++*requests;
     if (restores_late) {
         channel_is_quiet(LATE_MS);
     }

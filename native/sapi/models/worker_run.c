@@ -236,6 +236,7 @@ static struct hearth_host host = {
     .purge = purge,
     .on_worker_start = on_worker_start,
     .keep_connection = databases_keep,
+    .keep_files = databases_keep_files,
     .runs_on = true,
 };
 

@@ -31,6 +31,7 @@ const BESIDE_WORKERS: &[(&str, &str)] = &[
     ("connectors.php", include_str!("workers/connectors.php")),
     ("databases.php", include_str!("workers/databases.php")),
     ("laravel_termination.php", include_str!("workers/laravel_termination.php")),
+    ("sqlite_file.php", include_str!("workers/sqlite_file.php")),
 ];
 
 /// The plan of how one application is served.

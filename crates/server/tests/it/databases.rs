@@ -15,6 +15,7 @@ mod logins;
 mod pgbouncer;
 mod silence;
 mod sqlite;
+mod sqlite_kept;
 mod statements;
 mod transports;
 

@@ -18,6 +18,7 @@ use Hearth\Worker\ApplicationState;
 use Hearth\Worker\Connectors;
 use Hearth\Worker\Databases;
 use Hearth\Worker\LaravelTermination;
+use Hearth\Worker\SqliteFile;
 use Illuminate\Contracts\Http\Kernel;
 use Illuminate\Foundation\Bootstrap\LoadConfiguration;
 use Illuminate\Foundation\Bootstrap\RegisterProviders;
@@ -190,8 +191,12 @@ use Symfony\Component\HttpFoundation\Response;
     $maintenance = $folder . '/storage/framework/maintenance.php';
     $request = null;
     $isWarmUp = false;
-    $handle = static function () use ($kernel, $environment, $maintenance, $answer, &$request, &$isWarmUp): void {
+    $files = [];
+    $handle = static function () use ($kernel, $environment, $maintenance, $answer, &$request, &$isWarmUp, &$files): void {
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
+        foreach ($files as $file) {
+            $file->reopenIfReplaced();
+        }
         if ($environment !== []) {
             $_SERVER += $environment;
         }
@@ -226,7 +231,11 @@ use Symfony\Component\HttpFoundation\Response;
     // In `fork` each request's process would have to log in.
     if (getenv('HEARTH_MODEL') === 'snapshot') {
         require_once __DIR__ . '/databases.php';
+        require_once __DIR__ . '/sqlite_file.php';
         hearth_on_worker_start(static fn () => Databases::ofLaravel($app));
+        hearth_on_worker_start(static function () use ($app, &$files): void {
+            $files = SqliteFile::ofLaravel($app);
+        });
     }
 
     while (hearth_handle_request($handle)) {

@@ -19,6 +19,7 @@ declare(strict_types=1);
 use Hearth\Worker\ApplicationState;
 use Hearth\Worker\Connectors;
 use Hearth\Worker\Databases;
+use Hearth\Worker\SqliteFile;
 use Symfony\Component\DependencyInjection\Container;
 use Symfony\Component\Dotenv\Dotenv;
 use Symfony\Component\ErrorHandler\Debug;
@@ -155,9 +156,13 @@ use Symfony\Component\HttpKernel\TerminableInterface;
 
     $complete = true;
     $isWarmUp = false;
-    $handle = static function () use ($entrance, $answer, $environment, &$complete, &$isWarmUp): void {
+    $files = [];
+    $handle = static function () use ($entrance, $answer, $environment, &$complete, &$isWarmUp, &$files): void {
         $complete = false;
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
+        foreach ($files as $file) {
+            $file->reopenIfReplaced();
+        }
         if ($environment !== []) {
             $_SERVER += $environment;
         }
@@ -214,7 +219,11 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     // In `fork` each request's process would have to log in.
     if (getenv('HEARTH_MODEL') === 'snapshot') {
         require_once __DIR__ . '/databases.php';
+        require_once __DIR__ . '/sqlite_file.php';
         hearth_on_worker_start(static fn () => Databases::ofSymfony($container));
+        hearth_on_worker_start(static function () use ($container, &$files): void {
+            $files = SqliteFile::ofSymfony($container);
+        });
     }
 
     while (hearth_handle_request($handle)) {
