@@ -100,6 +100,22 @@ static void short_lived_connections_are_temporarily_not_kept(void) {
     check(databases_guard_until(server, 100000) == 0, "one that lasted makes all good");
 }
 
+static void files_are_not_kept_while_workers_do_not_last(void) {
+    check(databases_guard_allows_files(1000), "at first they are");
+    for (int i = 0; i < 4; i++) {
+        databases_guard_retired(199, 1000);
+    }
+    check(databases_guard_allows_files(1000), "after four short lives, too");
+    databases_guard_retired(200, 1000);
+    databases_guard_retired(0, 1000);
+    check(databases_guard_allows_files(1000), "a long life makes all good");
+    for (int i = 0; i < 4; i++) {
+        databases_guard_retired(0, 1000);
+    }
+    check(!databases_guard_allows_files(30999), "after five in a row they are not");
+    check(databases_guard_allows_files(31000), "for half a minute");
+}
+
 int main(void) {
     databases_guard_open();
     RUN(a_silent_server_is_asked_by_one_at_a_time);
@@ -108,6 +124,7 @@ int main(void) {
     RUN(servers_that_answer_make_room_for_others);
     RUN(what_a_fork_finds_out_its_zygote_and_the_next_fork_know);
     RUN(short_lived_connections_are_temporarily_not_kept);
+    RUN(files_are_not_kept_while_workers_do_not_last);
     printf("guard: %d tests, %d failed\n", checked, failures);
     return failures > 0;
 }

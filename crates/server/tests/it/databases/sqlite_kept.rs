@@ -93,7 +93,8 @@ fn laravel_keeps_its_database_of_sqlite_open() {
         assert!(holds(&pid, &file), "{journal}: {}", hearth.log().text());
         for rows in 1..4 {
             assert_eq!(answer(&hearth, "/insert"), pid);
-            let insert = "$db = new PDO('sqlite:shop.sqlite'); $db->exec('insert into things values (3)');";
+            let insert =
+                "$db = new PDO('sqlite:shop.sqlite'); $db->exec('insert into things values (3)');";
             assert_eq!(php(site.path(), insert), "");
             assert_eq!(count(site.path()), (rows * 2).to_string());
             assert_eq!(answer(&hearth, "/count"), (rows * 2).to_string());
@@ -136,7 +137,8 @@ fn a_replaced_database_of_sqlite_is_opened_by_the_next_request() {
     assert_eq!(create(site.path(), "new.sqlite", "wal", 5), "created");
     fs::remove_file(site.path().join("shop.sqlite-shm")).unwrap();
     for end in ["-wal", ""] {
-        let [from, to] = ["new", "shop"].map(|name| site.path().join(format!("{name}.sqlite{end}")));
+        let [from, to] =
+            ["new", "shop"].map(|name| site.path().join(format!("{name}.sqlite{end}")));
         fs::rename(from, to).unwrap();
     }
     assert_eq!(answer(&hearth, "/count"), "5");
@@ -202,6 +204,9 @@ fn symfony_keeps_doctrines_databases_of_sqlite_open() {
     assert_eq!(php(site.path(), insert), "");
     assert_eq!(ids_of(&hearth), json!({ "id": 3, "level": 0, "pid": first["pid"] }));
     assert_eq!(create(site.path(), "new.sqlite", "delete", 7), "created");
+    for end in ["-wal", "-shm"] {
+        fs::remove_file(site.path().join(format!("shop.sqlite{end}"))).unwrap();
+    }
     fs::rename(site.path().join("new.sqlite"), &file).unwrap();
     assert_eq!(ids_of(&hearth)["id"], 7);
 }
