@@ -1,7 +1,9 @@
 //! The time limit of requests in `fpm` and `cgi`: whose process it ends, and what the log says.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde_json::Value;
 use testkit::{eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
@@ -76,6 +78,47 @@ fn the_time_limit_of_an_abandoned_request_ends_no_process_of_another_request() {
 
 #[test]
 fn every_request_over_its_time_limit_is_logged_with_its_id() {
+#[test]
+fn every_process_stays_in_the_status_when_clients_leave() {
+    for model in of_tier(["fpm"]) {
+        let site = Site::of_scripts().with_file("public/waits.php", WAITS);
+        let hearth = Serve::new(site.path()).model(model).workers(2).start();
+        let workers = || hearth.status()["pool"]["workers"].as_array().unwrap().clone();
+        let pids = || {
+            let pid = |worker: &Value| worker["pid"].as_u64().unwrap().to_string();
+            workers().iter().map(pid).collect::<BTreeSet<_>>()
+        };
+        // The first connection that replaces another is accepted by the child whose script ends first: its own, or
+        // that of the other client. Both processes have the place of the other one after two rounds.
+        for (round, (first_left, first_ended)) in
+            [(0, 1), (1, 0), (0, 0), (0, 1), (1, 0)].into_iter().enumerate()
+        {
+            let clients =
+                [0, 1].map(|n| Waiting::send(&hearth, &site, &format!("client-{round}-{n}")));
+            let processes: BTreeSet<_> = clients.iter().map(Waiting::runs).collect();
+            assert_eq!((processes.len(), pids()), (2, processes.clone()), "round {round}");
+            let served = |workers: &[Value]| -> u64 {
+                workers.iter().map(|worker| worker["requests"].as_u64().unwrap()).sum()
+            };
+            let before = served(&workers());
+            let mut clients = clients.map(Some);
+            let mut gates = [const { None }; 2];
+            for n in [first_left, 1 - first_left] {
+                gates[n] = clients[n].take().map(Waiting::leave);
+            }
+            for (ended, n) in [first_ended, 1 - first_ended].into_iter().enumerate() {
+                std::fs::write(gates[n].take().unwrap(), "").unwrap();
+                eventually("its process is idle", LIMIT, || {
+                    let workers = workers();
+                    let idle = workers.iter().filter(|worker| worker["state"] == "idle");
+                    idle.count() == ended + 1 && served(&workers) == before + ended as u64 + 1
+                });
+                assert_eq!(pids(), processes, "round {round}");
+            }
+        }
+    }
+}
+
     for model in of_tier(["cgi", "builtin", "fpm"]) {
         let site = Site::of_scripts();
         let serve = Serve::new(site.path()).model(model).workers(1);
